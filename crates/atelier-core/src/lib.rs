@@ -2,4 +2,33 @@
 //!
 //! Pure by rule: no async, no I/O, no clock. CI proves it with `cargo tree`.
 
+pub mod agent;
+pub mod event;
+pub mod identity;
 pub mod ids;
+pub mod name;
+pub mod project;
+
+pub use agent::{Agent, AgentConfig, AgentStatus};
+pub use event::Event;
+pub use identity::{Role, Tenant};
+pub use ids::{AgentId, ProjectId, TokenId, UserId};
+pub use name::{AgentName, ProjectName};
+pub use project::{Project, WorkspaceKind};
+
+/// A value that was refused, with the field it was meant for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct Invalid {
+    pub field: &'static str,
+    pub problem: String,
+}
+
+impl Invalid {
+    pub fn new(field: &'static str, problem: impl Into<String>) -> Self {
+        Self {
+            field,
+            problem: problem.into(),
+        }
+    }
+}

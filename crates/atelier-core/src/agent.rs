@@ -1,0 +1,198 @@
+//! An agent: a name and the settings its runs go by.
+
+use crate::{AgentId, AgentName, Invalid, ProjectId};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Agent {
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub id: AgentId,
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub project_id: ProjectId,
+    pub name: AgentName,
+    pub status: AgentStatus,
+    pub config: AgentConfig,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum AgentStatus {
+    Active,
+}
+
+/// The starter pack's agents are called `agent_coder` and so on; people say `coder`.
+pub const STARTER_PREFIX: &str = "agent_";
+
+/// How an agent works. Every field has a default, so that `{}` is a whole configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentConfig {
+    #[cfg_attr(feature = "openapi", schema(max_length = 100_000, pattern = r"^[^\x00]*$"))]
+    pub system_prompt: String,
+    #[cfg_attr(
+        feature = "openapi",
+        schema(min_length = 1, max_length = 200, pattern = r"^[!-~]+$")
+    )]
+    pub model: String,
+    #[cfg_attr(feature = "openapi", schema(minimum = 0.0, maximum = 2.0))]
+    pub temperature: f64,
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 128_000))]
+    pub max_tokens: u32,
+    /// Names of the tools this agent may call. Empty means all that its workspace offers.
+    #[cfg_attr(feature = "openapi", schema(schema_with = tools_schema))]
+    pub tools: Vec<String>,
+    /// How many tasks of this agent may run at the same time.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 10))]
+    pub concurrency_limit: u32,
+    /// How many interactions its memory keeps before the oldest go.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100_000_000))]
+    pub max_vectors: u32,
+    /// Free-form; `role` and `capabilities` are read by the planner.
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    pub metadata: Map<String, Value>,
+}
+
+impl Default for AgentConfig {
+    fn default() -> Self {
+        Self {
+            system_prompt: "You are a helpful assistant.".into(),
+            model: "gpt-4".into(),
+            temperature: 0.7,
+            max_tokens: 2048,
+            tools: Vec::new(),
+            concurrency_limit: 3,
+            max_vectors: 1_000_000,
+            metadata: Map::new(),
+        }
+    }
+}
+
+const MAX_TOOLS: usize = 64;
+#[cfg(feature = "openapi")]
+const TOOL_PATTERN: &str = "^[A-Za-z_][A-Za-z0-9_.-]{0,63}$";
+
+impl AgentConfig {
+    pub fn validate(&self) -> Result<(), Invalid> {
+        let range = |field, ok, problem| {
+            if ok {
+                Ok(())
+            } else {
+                Err(Invalid::new(field, problem))
+            }
+        };
+        range(
+            "temperature",
+            (0.0..=2.0).contains(&self.temperature),
+            "must be between 0 and 2",
+        )?;
+        range(
+            "max_tokens",
+            (1..=128_000).contains(&self.max_tokens),
+            "must be between 1 and 128000",
+        )?;
+        range(
+            "concurrency_limit",
+            (1..=10).contains(&self.concurrency_limit),
+            "must be between 1 and 10",
+        )?;
+        range(
+            "max_vectors",
+            (1..=100_000_000).contains(&self.max_vectors),
+            "must be between 1 and 100000000",
+        )?;
+        range(
+            "model",
+            (1..=200).contains(&self.model.len()) && self.model.bytes().all(|b| b.is_ascii_graphic()),
+            "must be 1 to 200 printable ASCII characters without spaces",
+        )?;
+        range(
+            "system_prompt",
+            self.system_prompt.chars().count() <= 100_000 && !self.system_prompt.contains('\0'),
+            "must have at most 100000 characters and no NUL",
+        )?;
+        range(
+            "tools",
+            self.tools.len() <= MAX_TOOLS && self.tools.iter().all(|t| is_tool_name(t)),
+            "must be at most 64 names of letters, digits, '_', '-' and '.'",
+        )
+    }
+
+    /// This configuration with the fields of `changes` put over it; the result is validated as a whole.
+    pub fn with(&self, changes: Map<String, Value>) -> Result<Self, Invalid> {
+        let Ok(Value::Object(mut fields)) = serde_json::to_value(self) else {
+            unreachable!("a configuration is an object")
+        };
+        fields.extend(changes);
+        let changed: Self = serde_json::from_value(Value::Object(fields))
+            .map_err(|error| Invalid::new("config", error.to_string()))?;
+        changed.validate()?;
+        Ok(changed)
+    }
+}
+
+fn is_tool_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    name.len() <= 64
+        && bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+        && bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
+}
+
+#[cfg(feature = "openapi")]
+fn tools_schema() -> utoipa::openapi::schema::Array {
+    use utoipa::openapi::{ArrayBuilder, ObjectBuilder, schema::Type};
+    ArrayBuilder::new()
+        .items(
+            ObjectBuilder::new()
+                .schema_type(Type::String)
+                .pattern(Some(TOOL_PATTERN)),
+        )
+        .max_items(Some(MAX_TOOLS))
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn changed(changes: Value) -> Result<AgentConfig, Invalid> {
+        AgentConfig::default().with(changes.as_object().expect("an object").clone())
+    }
+
+    #[test]
+    fn changes_keep_what_they_do_not_name() {
+        assert_eq!(
+            changed(json!({"temperature": 0.1})),
+            Ok(AgentConfig {
+                temperature: 0.1,
+                ..AgentConfig::default()
+            })
+        );
+    }
+
+    #[test]
+    fn values_out_of_range_and_unknown_fields_are_refused() {
+        for bad in [
+            json!({"temperature": 2.1}),
+            json!({"max_tokens": 0}),
+            json!({"max_tokens": 128_001}),
+            json!({"concurrency_limit": 11}),
+            json!({"concurrency_limit": 0}),
+            json!({"model": ""}),
+            json!({"model": "a b"}),
+            json!({"tools": ["rm -rf"]}),
+            json!({"tools": vec!["t"; 65]}),
+            json!({"temprature": 1}),
+            json!({"system_prompt": "\0"}),
+        ] {
+            assert!(changed(bad.clone()).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! A project: what its owner named it, where its files are, and its settings.
+
+use crate::{ProjectId, ProjectName};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Project {
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub id: ProjectId,
+    pub name: ProjectName,
+    pub workspace: WorkspaceKind,
+    /// Free-form settings; what later parts read from it is documented with them.
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    pub settings: Map<String, Value>,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+/// Where the file tools of a project's agents act.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum WorkspaceKind {
+    /// The user's own machine, through `atelier connect`.
+    #[default]
+    Client,
+    /// The conversation's files in the object store.
+    Conversation,
+}
+
+impl WorkspaceKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WorkspaceKind::Client => "client",
+            WorkspaceKind::Conversation => "conversation",
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What the server holds for a project while it is in use: its worker space.
+//!
+//! A [`WorkerSpace`] is also the right to act: whoever has one is the owner of its project, because
+//! [`Spaces::enter`] gives it to nobody else.
+
+mod agents;
+mod health;
+mod settings;
+mod space;
+mod spaces;
+mod tasks;
+
+pub use health::{Health, Part, Status};
+pub use settings::{Settings, StarterAgent, WorkerSpaceSettings};
+pub use space::{CacheReport, Report, WorkerSpace};
+pub use spaces::Spaces;
+pub use tasks::Task;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Store(#[from] atelier_store::Error),
+    #[error(transparent)]
+    Invalid(#[from] atelier_core::Invalid),
+    #[error("{waiting} requests of this project are waiting already")]
+    Busy { waiting: usize },
+    #[error("the worker space was closed")]
+    SpaceClosed,
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;

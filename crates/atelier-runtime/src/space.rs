@@ -1,0 +1,144 @@
+//! The worker space of one project.
+
+use crate::{Health, Part, Result, Status, agents::AgentCache, settings::WorkerSpaceSettings, tasks::Tasks};
+use atelier_core::{Agent, ProjectId, event::Alert};
+use atelier_store::{AgentRef, Owned, Store};
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use utoipa::ToSchema;
+
+pub struct WorkerSpace {
+    owned: Owned,
+    settings: WorkerSpaceSettings,
+    store: Store,
+    created_at: DateTime<Utc>,
+    pub(crate) agents: AgentCache,
+    pub(crate) tasks: Arc<Tasks>,
+    /// Stays up once the cache was too small: it will be again.
+    overflowed: AtomicBool,
+}
+
+/// A worker space as its owner sees it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = WorkerSpace)]
+pub struct Report {
+    #[schema(value_type = uuid::Uuid)]
+    pub project_id: ProjectId,
+    pub user_prefix: String,
+    pub created_at: DateTime<Utc>,
+    pub idle_seconds: u64,
+    pub active_tasks: usize,
+    pub queued_tasks: usize,
+    pub agent_cache: CacheReport,
+    pub health: Health,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CacheReport {
+    /// Agents that are loaded.
+    pub size: u64,
+    pub capacity: u64,
+    pub ttl_seconds: u64,
+    pub hits: u64,
+    pub misses: u64,
+}
+
+impl WorkerSpace {
+    pub(crate) fn new(owned: Owned, store: Store, settings: WorkerSpaceSettings) -> Self {
+        Self {
+            agents: AgentCache::new(settings.agent_ttl, settings.agent_cache),
+            tasks: Arc::new(Tasks::new(settings.max_active, settings.max_waiting)),
+            created_at: Utc::now(),
+            overflowed: AtomicBool::new(false),
+            owned,
+            store,
+            settings,
+        }
+    }
+
+    pub fn owned(&self) -> &Owned {
+        &self.owned
+    }
+
+    /// What the names of this space's resources begin with, so that no two spaces share one.
+    pub fn user_prefix(&self) -> String {
+        format!("user{}_{}", self.owned.owner, self.owned.project)
+    }
+
+    pub async fn agent(&self, wanted: &AgentRef) -> Result<Arc<Agent>> {
+        self.agents.get(&self.store, &self.owned, wanted).await
+    }
+
+    /// Forgets what it holds of the project's agents: one of them has changed.
+    pub fn forget_agents(&self) {
+        self.agents.clear();
+    }
+
+    /// What came up since it was last asked, for the alerts.
+    pub(crate) fn complaints(&self) -> Vec<(Alert, String)> {
+        let mut complaints = Vec::new();
+        if self.agents.take_overflow() && !self.overflowed.swap(true, Ordering::Relaxed) {
+            let detail = format!(
+                "more agents are in use than the cache of {} holds; raise worker_space.agent_cache",
+                self.agents.capacity()
+            );
+            complaints.push((Alert::CacheOverflow, detail));
+        }
+        let limit = self.settings.hung_after;
+        for task in self.tasks.newly_hung(limit) {
+            complaints.push((
+                Alert::HungTask,
+                format!("{task} has been running for over {limit:?}"),
+            ));
+        }
+        complaints
+    }
+
+    pub async fn report(&self) -> Report {
+        Report {
+            project_id: self.owned.project,
+            user_prefix: self.user_prefix(),
+            created_at: self.created_at,
+            idle_seconds: self.tasks.idle_for().as_secs(),
+            active_tasks: self.tasks.active(),
+            queued_tasks: self.tasks.waiting(),
+            agent_cache: CacheReport {
+                size: self.agents.len().await,
+                capacity: self.agents.capacity(),
+                ttl_seconds: self.settings.agent_ttl.as_secs(),
+                hits: self.agents.hits.load(Ordering::Relaxed),
+                misses: self.agents.misses.load(Ordering::Relaxed),
+            },
+            health: self.health().await,
+        }
+    }
+
+    async fn health(&self) -> Health {
+        let store = tokio::time::timeout(Duration::from_secs(1), self.store.ping()).await;
+        let store = match store {
+            Ok(Ok(())) => Part::new("store", Status::Healthy, format!("{} answers", self.store.kind())),
+            Ok(Err(error)) => Part::new("store", Status::Unhealthy, error.to_string()),
+            Err(_) => Part::new("store", Status::Unhealthy, "no answer within a second"),
+        };
+        let cache = match self.overflowed.load(Ordering::Relaxed) {
+            false => Part::new("agent_cache", Status::Healthy, "agents fit"),
+            true => Part::new(
+                "agent_cache",
+                Status::Degraded,
+                "more agents are in use than it holds",
+            ),
+        };
+        let tasks = match self.tasks.hung(self.settings.hung_after) {
+            0 => Part::new("tasks", Status::Healthy, "none hangs"),
+            n => Part::new("tasks", Status::Degraded, format!("{n} hang")),
+        };
+        Health::of(vec![store, cache, tasks])
+    }
+}

@@ -1,0 +1,250 @@
+//! All worker spaces of this server: made on first use, released after the last.
+
+use crate::{Error, Result, Task, WorkerSpace, settings::WorkerSpaceSettings};
+use atelier_core::{
+    Event, ProjectId, UserId,
+    event::{Alert, CloseReason},
+};
+use atelier_store::{Error as StoreError, Owned, Ring, Store};
+use metrics::{counter, gauge};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+
+/// Filled once, however many ask for it at the same time.
+type Slot = Arc<OnceCell<Arc<WorkerSpace>>>;
+
+#[derive(Clone)]
+pub struct Spaces {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Store,
+    settings: WorkerSpaceSettings,
+    slots: Mutex<HashMap<ProjectId, Slot>>,
+}
+
+impl Spaces {
+    pub fn new(store: Store, settings: WorkerSpaceSettings) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                store,
+                settings,
+                slots: Mutex::default(),
+            }),
+        }
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<ProjectId, Slot>> {
+        self.inner.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn existing(&self, project: ProjectId) -> Option<Arc<WorkerSpace>> {
+        self.slots().get(&project)?.get().cloned()
+    }
+
+    fn all(&self) -> Vec<Arc<WorkerSpace>> {
+        self.slots()
+            .values()
+            .filter_map(|slot| slot.get().cloned())
+            .collect()
+    }
+
+    /// The space of a project for its owner, made if it is not there. For everybody else, as for a
+    /// project that does not exist: not found.
+    pub async fn enter(&self, user: UserId, project: ProjectId) -> Result<Arc<WorkerSpace>> {
+        let space = match self.existing(project) {
+            Some(space) => space,
+            None => {
+                let owned = self.inner.store.owned(project).await?;
+                // Before anything is made: a stranger must leave no trace.
+                if owned.owner != user {
+                    return Err(StoreError::NotFound.into());
+                }
+                self.open(owned).await?
+            }
+        };
+        if space.owned().owner != user {
+            return Err(StoreError::NotFound.into());
+        }
+        Ok(space)
+    }
+
+    /// Enters the space to do something there; `what` names it in alerts.
+    pub async fn begin(
+        &self,
+        user: UserId,
+        project: ProjectId,
+        what: &str,
+    ) -> Result<(Arc<WorkerSpace>, Task)> {
+        loop {
+            let space = self.enter(user, project).await?;
+            match space.tasks.begin(what.to_owned()).await {
+                // Released between the two steps: there is a new one by now.
+                Err(Error::SpaceClosed) => {}
+                task => return Ok((space, task?)),
+            }
+        }
+    }
+
+    async fn open(&self, owned: Owned) -> Result<Arc<WorkerSpace>> {
+        let slot = self.slots().entry(owned.project).or_default().clone();
+        let space = slot
+            .get_or_try_init(|| async {
+                let Inner { store, settings, .. } = &*self.inner;
+                let space = WorkerSpace::new(owned.clone(), store.clone(), settings.clone());
+                store
+                    .tell(
+                        &owned,
+                        Event::WorkerSpaceReady {
+                            user_prefix: space.user_prefix(),
+                        },
+                    )
+                    .await?;
+                counter!("atelier_worker_space_initializations_total").increment(1);
+                tracing::info!(project = %owned.project, "worker space ready");
+                Ok::<_, Error>(Arc::new(space))
+            })
+            .await?;
+        Ok(space.clone())
+    }
+
+    /// Takes the space out, so that the next request makes a new one.
+    fn take(&self, project: ProjectId) -> Option<Arc<WorkerSpace>> {
+        self.slots().remove(&project)?.get().cloned()
+    }
+
+    /// Releases a space: what runs may finish within the grace time.
+    pub async fn close(&self, owned: &Owned, reason: CloseReason) -> Result<()> {
+        if let Some(space) = self.take(owned.project) {
+            let ended = space.tasks.finish(self.inner.settings.grace).await;
+            self.released(&space, reason, ended).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends everything in the space at once and makes it anew.
+    pub async fn reset(&self, owned: Owned) -> Result<Arc<WorkerSpace>> {
+        if let Some(space) = self.take(owned.project) {
+            let ended = space.tasks.end();
+            self.released(&space, CloseReason::Reset, ended).await?;
+        }
+        self.open(owned).await
+    }
+
+    /// Lets go of the space of a project that was deleted: there is nobody left to tell.
+    pub fn drop_deleted(&self, project: ProjectId) {
+        if let Some(space) = self.take(project) {
+            space.tasks.end();
+            space.forget_agents();
+        }
+    }
+
+    async fn released(&self, space: &WorkerSpace, reason: CloseReason, ended: usize) -> Result<()> {
+        space.forget_agents();
+        tracing::info!(project = %space.owned().project, ?reason, ended, "worker space released");
+        self.inner
+            .store
+            .tell(space.owned(), Event::WorkerSpaceClosed { reason })
+            .await?;
+        Ok(())
+    }
+
+    /// Drops what the project's space holds of its agents, if there is one here.
+    pub fn forget_agents(&self, project: ProjectId) {
+        if let Some(space) = self.existing(project) {
+            space.forget_agents();
+        }
+    }
+
+    /// Looks after the spaces until `stop`: hears of changes made on other nodes, raises alerts,
+    /// releases what nobody uses.
+    pub async fn tend(self, stop: CancellationToken) {
+        let WorkerSpaceSettings {
+            inactivity,
+            hung_after,
+            ..
+        } = self.inner.settings;
+        let pace = (inactivity.min(hung_after) / 4).clamp(Duration::from_millis(50), Duration::from_secs(5));
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.hear() => {}
+            () = self.rounds(pace) => {}
+        }
+    }
+
+    async fn hear(&self) {
+        let mut bell = self.inner.store.bell().listen();
+        while let Some(ring) = bell.next().await {
+            match ring {
+                Ring::Agents(project) => self.forget_agents(project),
+                Ring::ProjectDeleted(project) => self.drop_deleted(project),
+                Ring::Everything => self.all().iter().for_each(|space| space.forget_agents()),
+                Ring::Tokens => {}
+            }
+        }
+    }
+
+    async fn rounds(&self, pace: Duration) {
+        let mut rounds = tokio::time::interval(pace);
+        rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            rounds.tick().await;
+            self.round().await;
+        }
+    }
+
+    async fn round(&self) {
+        for space in self.all() {
+            for (alert, detail) in space.complaints() {
+                self.raise(&space, alert, detail).await;
+            }
+            if space.tasks.idle_for() > self.inner.settings.inactivity
+                && let Err(error) = self.close(space.owned(), CloseReason::Inactive).await
+            {
+                tracing::warn!(%error, project = %space.owned().project, "cannot tell of a released space");
+            }
+        }
+    }
+
+    async fn raise(&self, space: &WorkerSpace, alert: Alert, detail: String) {
+        let project = space.owned().project;
+        tracing::warn!(%project, ?alert, detail, "worker space alert");
+        let label = match alert {
+            Alert::CacheOverflow => "cache_overflow",
+            Alert::HungTask => "hung_task",
+        };
+        counter!("atelier_worker_space_alerts_total", "alert" => label).increment(1);
+        // Not awaited without end: when the store itself hangs, the others still want their alerts.
+        let tell = self
+            .inner
+            .store
+            .tell(space.owned(), Event::WorkerSpaceAlert { alert, detail });
+        match tokio::time::timeout(Duration::from_secs(5), tell).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, %project, "cannot append an alert to the log"),
+            Err(_) => tracing::warn!(%project, "an alert waits for the store"),
+        }
+    }
+
+    /// Sets the gauges that `/metrics` shows.
+    pub async fn measure(&self) {
+        let (mut loaded, mut active, mut queued) = (0, 0, 0);
+        let spaces = self.all();
+        for space in &spaces {
+            loaded += space.agents.len().await;
+            active += space.tasks.active();
+            queued += space.tasks.waiting();
+        }
+        gauge!("atelier_worker_spaces").set(spaces.len() as f64);
+        gauge!("atelier_active_agents").set(loaded as f64);
+        gauge!("atelier_agent_cache_entries").set(loaded as f64);
+        gauge!("atelier_active_tasks").set(active as f64);
+        gauge!("atelier_queued_tasks").set(queued as f64);
+    }
+}

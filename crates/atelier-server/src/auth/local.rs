@@ -1,0 +1,138 @@
+//! Tokens this server makes itself: HS256 with a secret from its data directory.
+
+use super::verify::AuthError;
+use atelier_core::{Role, Tenant, TokenId, UserId};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use chrono::{DateTime, TimeDelta, Utc};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header};
+use rand::RngCore;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read, Write},
+    path::Path,
+    time::Duration,
+};
+use uuid::Uuid;
+
+const FILE: &str = "secret.key";
+const SECRET_BYTES: usize = 32;
+
+/// The secret that signs and checks this server's own tokens.
+#[derive(Clone)]
+pub struct LocalKey {
+    pub(super) encoding: EncodingKey,
+    pub(super) decoding: DecodingKey,
+}
+
+/// What a token says about its bearer.
+#[derive(Debug, Clone)]
+pub struct Grant {
+    pub user: UserId,
+    pub tenant: Tenant,
+    pub role: Role,
+    pub lifetime: Duration,
+}
+
+#[derive(Serialize)]
+struct Claims<'c> {
+    sub: UserId,
+    tenant: &'c Tenant,
+    role: Role,
+    iss: &'c str,
+    aud: &'c str,
+    iat: i64,
+    exp: i64,
+    jti: TokenId,
+}
+
+impl LocalKey {
+    /// Reads the secret of a data directory, or makes it: whichever process comes first.
+    pub fn open(data: &Path) -> io::Result<Self> {
+        let path = data.join(FILE);
+        if !path.exists() {
+            create_secret(data)?;
+        }
+        let mut secret = Vec::new();
+        File::open(&path)?.read_to_end(&mut secret)?;
+        if secret.len() < SECRET_BYTES {
+            let problem = format!(
+                "{} is shorter than {SECRET_BYTES} bytes: remove it to get a new one (all tokens end)",
+                path.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+        }
+        Ok(Self {
+            encoding: EncodingKey::from_secret(&secret),
+            decoding: DecodingKey::from_secret(&secret),
+        })
+    }
+
+    /// Makes a token, and says when it ends.
+    pub fn issue(
+        &self,
+        grant: &Grant,
+        issuer: &str,
+        audience: &str,
+    ) -> Result<(String, DateTime<Utc>), AuthError> {
+        let now = Utc::now();
+        let lifetime = TimeDelta::from_std(grant.lifetime).unwrap_or(TimeDelta::MAX);
+        let expires_at = now
+            .checked_add_signed(lifetime)
+            .unwrap_or(DateTime::<Utc>::MAX_UTC);
+        let claims = Claims {
+            sub: grant.user,
+            tenant: &grant.tenant,
+            role: grant.role,
+            iss: issuer,
+            aud: audience,
+            iat: now.timestamp(),
+            exp: expires_at.timestamp(),
+            jti: TokenId(Uuid::now_v7()),
+        };
+        let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &self.encoding)?;
+        Ok((token, expires_at))
+    }
+}
+
+/// Writes the secret whole under another name and links it into place, so that nobody ever reads half
+/// of it and two processes that start at once agree on one.
+fn create_secret(data: &Path) -> io::Result<()> {
+    let mut secret = [0; SECRET_BYTES];
+    rand::rng().fill_bytes(&mut secret);
+    let draft = data.join(format!(".{FILE}.{}", Uuid::now_v7()));
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&draft)?;
+    file.write_all(&secret)?;
+    file.sync_all()?;
+    let linked = std::fs::hard_link(&draft, data.join(FILE));
+    std::fs::remove_file(&draft)?;
+    match linked {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+/// The id of a user by name: the same name in the same tenant is always the same person.
+pub fn user_id(tenant: &Tenant, name: &str) -> UserId {
+    const NAMESPACE: Uuid = Uuid::from_u128(0x8f4b_2a60_3c1d_4e5f_9a70_6b1c_2d3e_4f50);
+    // A tenant has no slash, so no two pairs give the same text.
+    UserId(Uuid::new_v5(&NAMESPACE, format!("{tenant}/{name}").as_bytes()))
+}
+
+/// A code for one sign-in, and the hash under which it is kept.
+pub(crate) fn new_sign_in_code() -> (String, Vec<u8>) {
+    let mut code = [0; 16];
+    rand::rng().fill_bytes(&mut code);
+    let code = URL_SAFE_NO_PAD.encode(code);
+    let hash = sign_in_hash(&code);
+    (code, hash)
+}
+
+pub(crate) fn sign_in_hash(code: &str) -> Vec<u8> {
+    Sha256::digest(code.as_bytes()).to_vec()
+}

@@ -1,0 +1,12 @@
+//! Who is asking: bearer tokens, checked against pinned keys and algorithms.
+
+mod keys;
+mod local;
+mod verify;
+
+pub use keys::{AuthSettings, check_keys};
+pub use local::{Grant, LocalKey, user_id};
+pub use verify::{Auth, AuthError};
+
+pub(crate) use local::{new_sign_in_code, sign_in_hash};
+pub(crate) use verify::{Caller, Person};

@@ -1,0 +1,322 @@
+//! Checking a token, and the caller it stands for.
+
+use super::{
+    keys::{AuthSettings, ProviderKeys},
+    local::{Grant, LocalKey},
+};
+use crate::{App, error::Error};
+use atelier_core::{Role, Tenant, TokenId, UserId};
+use atelier_store::{Ring, Store};
+use axum::{
+    extract::FromRequestParts,
+    http::{header::AUTHORIZATION, request::Parts},
+};
+use chrono::{DateTime, Utc};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use serde::Deserialize;
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
+};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+/// A token is a few hundred bytes; nothing longer is worth parsing.
+const MAX_TOKEN: usize = 8 * 1024;
+
+#[derive(Debug, thiserror::Error)]
+pub enum AuthError {
+    #[error("cannot use the keys at {source_name}: {why}")]
+    Keys { source_name: String, why: String },
+    #[error("the token is not valid: {0}")]
+    Token(#[from] jsonwebtoken::errors::Error),
+    #[error("the token is not valid: {0}")]
+    Refused(&'static str),
+}
+
+/// Checks tokens and makes new ones.
+pub struct Auth {
+    settings: AuthSettings,
+    local: LocalKey,
+    provider: Option<ProviderKeys>,
+    store: Store,
+    revoked: RwLock<HashSet<TokenId>>,
+    /// Says that `revoked` has changed, so that open streams look.
+    revocations: watch::Sender<()>,
+    /// Users that are in the database for sure.
+    seen: Mutex<HashSet<(UserId, Tenant)>>,
+}
+
+/// Whoever sent a request, proven by their token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub(crate) user: UserId,
+    pub(crate) tenant: Tenant,
+    pub(crate) role: Role,
+    pub(crate) token: TokenId,
+    pub(crate) expires_at: DateTime<Utc>,
+    /// Made by this server, so that it can be made again.
+    pub(crate) local: bool,
+}
+
+#[derive(Deserialize)]
+struct Claims {
+    sub: UserId,
+    exp: i64,
+    tenant: Option<Tenant>,
+    role: Option<Role>,
+    jti: Option<TokenId>,
+}
+
+impl Auth {
+    pub async fn open(settings: AuthSettings, local: LocalKey, store: Store) -> Result<Self, AuthError> {
+        let provider = match &settings.jwks {
+            Some(source) => Some(ProviderKeys::load(source).await?),
+            None => None,
+        };
+        Ok(Self {
+            settings,
+            local,
+            provider,
+            store,
+            revoked: RwLock::default(),
+            revocations: watch::Sender::new(()),
+            seen: Mutex::default(),
+        })
+    }
+
+    /// Checks everything about a token but whether its user may do what they ask.
+    pub(crate) async fn verify(&self, token: &str) -> Result<Caller, AuthError> {
+        if token.len() > MAX_TOKEN {
+            return Err(AuthError::Refused("it is too long"));
+        }
+        let header = jsonwebtoken::decode_header(token)?;
+        if header.crit.is_some() {
+            return Err(AuthError::Refused("it has critical extensions"));
+        }
+        // The key decides about the algorithm. A key id means the provider's, none means ours.
+        let (claims, local) = match (header.kid, &self.provider) {
+            (None, _) if self.settings.local => {
+                let issuer = &self.settings.issuer;
+                (
+                    self.decode(token, &self.local.decoding, Algorithm::HS256, issuer)?,
+                    true,
+                )
+            }
+            (Some(kid), Some(provider)) => {
+                let pinned = provider
+                    .find(&kid)
+                    .await
+                    .ok_or(AuthError::Refused("its key is unknown"))?;
+                let issuer = self
+                    .settings
+                    .jwks_issuer
+                    .as_ref()
+                    .unwrap_or(&self.settings.issuer);
+                (self.decode(token, &pinned.key, pinned.algorithm, issuer)?, false)
+            }
+            _ => return Err(AuthError::Refused("its key is unknown")),
+        };
+        let caller = caller(claims, local, token)?;
+        if self.is_revoked(caller.token) {
+            return Err(AuthError::Refused("it was revoked"));
+        }
+        Ok(caller)
+    }
+
+    fn decode(
+        &self,
+        token: &str,
+        key: &DecodingKey,
+        algorithm: Algorithm,
+        issuer: &str,
+    ) -> Result<Claims, AuthError> {
+        let mut validation = Validation::new(algorithm);
+        validation.leeway = 0;
+        validation.validate_nbf = true;
+        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+        validation.set_issuer(&[issuer]);
+        validation.set_audience(&[&self.settings.audience]);
+        Ok(jsonwebtoken::decode(token, key, &validation)?.claims)
+    }
+
+    pub(crate) fn is_revoked(&self, token: TokenId) -> bool {
+        self.revoked
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(&token)
+    }
+
+    /// Wakes when some token was revoked.
+    pub(crate) fn revocations(&self) -> watch::Receiver<()> {
+        self.revocations.subscribe()
+    }
+
+    pub(crate) async fn revoke(&self, caller: &Caller) -> atelier_store::Result<()> {
+        self.store.revoke(caller.token, caller.expires_at).await?;
+        self.revoked
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(caller.token);
+        self.revocations.send_replace(());
+        Ok(())
+    }
+
+    /// A fresh token of this server.
+    pub(crate) fn issue(
+        &self,
+        user: UserId,
+        tenant: &Tenant,
+        role: Role,
+    ) -> Result<(String, DateTime<Utc>), AuthError> {
+        let lifetime = self.settings.token_ttl;
+        let grant = Grant {
+            user,
+            tenant: tenant.clone(),
+            role,
+            lifetime,
+        };
+        self.local
+            .issue(&grant, &self.settings.issuer, &self.settings.audience)
+    }
+
+    /// Notes a user at first sight.
+    async fn see(&self, caller: &Caller) -> atelier_store::Result<()> {
+        let who = (caller.user, caller.tenant.clone());
+        if self
+            .seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(&who)
+        {
+            return Ok(());
+        }
+        self.store.ensure_user(caller.user, &caller.tenant).await?;
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(who);
+        Ok(())
+    }
+
+    /// Keeps what it knows of revoked tokens and of the provider's keys up to date.
+    pub async fn tend(self: &Auth) {
+        let keys = async {
+            match &self.provider {
+                Some(provider) => provider.keep_fresh().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = keys => {}
+            () = self.follow_revocations() => {}
+        }
+    }
+
+    async fn follow_revocations(&self) {
+        let mut bell = self.store.bell().listen();
+        loop {
+            match self.store.revoked().await {
+                Ok(revoked) => {
+                    let fresh: HashSet<_> = revoked.into_iter().collect();
+                    let mut known = self.revoked.write().unwrap_or_else(PoisonError::into_inner);
+                    if *known != fresh {
+                        *known = fresh;
+                        drop(known);
+                        self.revocations.send_replace(());
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "cannot read the revoked tokens"),
+            }
+            // The bell wakes; looking again now and then makes it right without it.
+            let rung = async {
+                loop {
+                    match bell.next().await {
+                        Some(Ring::Tokens | Ring::Everything) => return true,
+                        Some(_) => {}
+                        None => return false,
+                    }
+                }
+            };
+            if let Ok(false) = tokio::time::timeout(Duration::from_secs(5), rung).await {
+                return;
+            }
+        }
+    }
+}
+
+fn caller(claims: Claims, local: bool, token: &str) -> Result<Caller, AuthError> {
+    let expires_at = DateTime::from_timestamp(claims.exp, 0).unwrap_or(DateTime::<Utc>::MAX_UTC);
+    // Tokens of ours say everything. Providers leave things out: then the least is assumed.
+    let missing = AuthError::Refused("it lacks tenant, role or jti");
+    let (tenant, role, jti) = match (claims.tenant, claims.role, claims.jti) {
+        (Some(tenant), Some(role), Some(jti)) => (tenant, role, jti),
+        _ if local => return Err(missing),
+        (tenant, role, jti) => (
+            tenant
+                .map_or_else(|| "default".parse(), Ok)
+                .map_err(|_| missing)?,
+            role.unwrap_or(Role::User),
+            jti.unwrap_or_else(|| TokenId(Uuid::new_v5(&Uuid::NAMESPACE_OID, token.as_bytes()))),
+        ),
+    };
+    Ok(Caller {
+        user: claims.sub,
+        tenant,
+        role,
+        token: jti,
+        expires_at,
+        local,
+    })
+}
+
+impl FromRequestParts<App> for Caller {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        // Already proven by the guard of a worker space.
+        if let Some(caller) = parts.extensions.get::<Arc<Caller>>() {
+            return Ok(Caller::clone(caller));
+        }
+        let header = parts
+            .headers
+            .get(AUTHORIZATION)
+            .and_then(|value| value.to_str().ok());
+        let token = header
+            .and_then(|value| value.split_once(' '))
+            .filter(|(scheme, _)| {
+                // RFC 9110: the scheme is case-insensitive.
+                scheme.eq_ignore_ascii_case("bearer")
+            });
+        let Some((_, token)) = token else {
+            return Err(Error::Unauthorized(
+                "send a token: Authorization: Bearer …".into(),
+            ));
+        };
+        let caller = app.auth.verify(token.trim()).await.map_err(|error| {
+            tracing::debug!(%error, "refused a token");
+            Error::Unauthorized(error.to_string().into())
+        })?;
+        app.auth.see(&caller).await?;
+        Ok(caller)
+    }
+}
+
+/// A caller who is a person: may create, change and delete.
+pub(crate) struct Person(pub(crate) Caller);
+
+impl FromRequestParts<App> for Person {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        if caller.role.is_person() {
+            Ok(Person(caller))
+        } else {
+            Err(Error::Forbidden(
+                "only a person's token may do this, not a client's or an agent's",
+            ))
+        }
+    }
+}

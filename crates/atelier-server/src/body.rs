@@ -1,0 +1,148 @@
+//! What comes in with a request, taken strictly: bodies, queries, paths.
+
+use crate::{App, error::Error};
+use axum::{
+    extract::{FromRequest, FromRequestParts, Path, Query, Request},
+    http::{HeaderMap, header, request::Parts},
+};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::{Deserialize, de::DeserializeOwned};
+use std::{convert::Infallible, str::FromStr};
+use utoipa::IntoParams;
+
+/// A JSON body: small enough, well formed, of the right shape.
+pub(crate) struct Json<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
+    type Rejection = Error;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Error> {
+        if !is_json(request.headers()) {
+            return Err(Error::NotJson);
+        }
+        let limit = app.settings.body_limit;
+        let announced = request.headers().get(header::CONTENT_LENGTH);
+        let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        if announced.is_some_and(|length| length > limit as u64) {
+            return Err(Error::TooLarge(limit));
+        }
+        let body = Limited::new(request.into_body(), limit).collect().await;
+        let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
+            Some(_) => Error::TooLarge(limit),
+            None => Error::MalformedJson(format!("the body broke off: {error}")),
+        })?;
+        parse(&body.to_bytes()).map(Json)
+    }
+}
+
+/// Parses JSON so that the error names the field and tells bad syntax from bad values.
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let inner = error.inner();
+        if inner.is_data() {
+            Error::Invalid(error.to_string())
+        } else {
+            Error::MalformedJson(inner.to_string())
+        }
+    })?;
+    json.end()
+        .map_err(|error| Error::MalformedJson(error.to_string()))?;
+    Ok(value)
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json")
+}
+
+/// Which part of a list to give.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Paging {
+    /// At most so many.
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    pub(crate) limit: u32,
+    /// Skip so many.
+    #[param(minimum = 0, maximum = 1_000_000_000, default = 0)]
+    pub(crate) offset: u32,
+}
+
+impl Default for Paging {
+    fn default() -> Self {
+        Self {
+            limit: 100,
+            offset: 0,
+        }
+    }
+}
+
+impl FromRequestParts<App> for Paging {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        let Params(paging) = Params::<Paging>::from_request_parts(parts, app).await?;
+        if !(1..=1000).contains(&paging.limit) {
+            return Err(Error::Invalid("limit: must be between 1 and 1000".into()));
+        }
+        if paging.offset > 1_000_000_000 {
+            return Err(Error::Invalid("offset: must be at most 1000000000".into()));
+        }
+        Ok(paging)
+    }
+}
+
+/// A query string of the right shape.
+pub(crate) struct Params<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        match Query::<T>::from_request_parts(parts, app).await {
+            Ok(Query(query)) => Ok(Params(query)),
+            Err(rejection) => Err(Error::Invalid(rejection.body_text())),
+        }
+    }
+}
+
+/// A segment of the path. What is not even an id is not found, like an id that is nobody's.
+pub(crate) async fn segment<T: FromStr>(parts: &mut Parts, name: &str) -> Result<T, Error> {
+    let path = Path::<Vec<(String, String)>>::from_request_parts(parts, &()).await;
+    let Path(segments) = path.map_err(|_| Error::NotFound)?;
+    let found = segments
+        .into_iter()
+        .find(|(key, _)| key == name)
+        .ok_or(Error::NotFound)?;
+    found.1.parse().map_err(|_| Error::NotFound)
+}
+
+/// The agent that the path points at, by id or by name.
+pub(crate) struct AgentInPath(pub(crate) atelier_store::AgentRef);
+
+impl FromRequestParts<App> for AgentInPath {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Error> {
+        segment(parts, "agent").await.map(AgentInPath)
+    }
+}
+
+/// Never refused: for a header that is optional and whose nonsense is no reason to fail.
+pub(crate) struct LastEventId(pub(crate) Option<String>);
+
+impl FromRequestParts<App> for LastEventId {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Infallible> {
+        let value = parts.headers.get("last-event-id");
+        Ok(LastEventId(
+            value.map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned()),
+        ))
+    }
+}

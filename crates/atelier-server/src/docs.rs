@@ -1,0 +1,45 @@
+//! `/openapi.json`, and a page that shows it without asking anybody else for anything.
+
+use crate::{App, error::Error, openapi};
+use axum::{
+    Json, Router,
+    extract::Path,
+    http::{HeaderValue, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use std::sync::Arc;
+use utoipa_swagger_ui::Config;
+
+/// Swagger UI sets styles inline; scripts it does not.
+const POLICY: &str = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+                      frame-ancestors 'none'; base-uri 'none'";
+
+pub(crate) fn routes() -> Router<App> {
+    let document = Arc::new(openapi::document());
+    Router::new()
+        .route("/openapi.json", get(async move || Json(document)))
+        .route("/docs", get(async || file("index.html")))
+        .route("/docs/{*path}", get(async |Path(path): Path<String>| file(&path)))
+}
+
+fn file(path: &str) -> Response {
+    let config = Arc::new(Config::from("/openapi.json"));
+    let Ok(Some(file)) = utoipa_swagger_ui::serve(path, config) else {
+        return Error::NotFound.into_response();
+    };
+    let mut bytes = file.bytes.into_owned();
+    if path == "index.html" {
+        // It is served with and without a trailing slash, so its links must not depend on that.
+        let page = String::from_utf8_lossy(&bytes);
+        bytes = page
+            .replace("\"./", "\"/docs/")
+            .replace("href=\"index.css", "href=\"/docs/index.css")
+            .into();
+    }
+    let mut response = ([(header::CONTENT_TYPE, file.content_type)], bytes).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}

@@ -1,0 +1,137 @@
+//! One shape for everything that goes wrong: RFC 9457, with a stable code.
+
+use atelier_core::Invalid;
+use atelier_runtime::Error as RuntimeError;
+use atelier_store::Error as StoreError;
+use axum::{
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use utoipa::ToSchema;
+
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error("{0}")]
+    MalformedJson(String),
+    #[error("{0}")]
+    Invalid(String),
+    #[error("the body has to be application/json")]
+    NotJson,
+    #[error("the body is larger than {0} bytes")]
+    TooLarge(usize),
+    #[error("{0}")]
+    Unauthorized(Cow<'static, str>),
+    #[error("{0}")]
+    Forbidden(&'static str),
+    #[error("there is no such thing here")]
+    NotFound,
+    #[error("this path does not take this method")]
+    MethodNotAllowed,
+    #[error("the answer took too long")]
+    Timeout,
+    #[error("something went wrong on our side; the log says what")]
+    Panicked,
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        Error::Runtime(error.into())
+    }
+}
+
+impl From<Invalid> for Error {
+    fn from(invalid: Invalid) -> Self {
+        Error::Invalid(invalid.to_string())
+    }
+}
+
+/// What the body of every answer that is not a success looks like.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Problem {
+    /// A name for the kind of problem, as a URI.
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) title: String,
+    pub(crate) status: u16,
+    /// What happened this time, in a sentence.
+    pub(crate) detail: String,
+    /// Stable; for programs.
+    pub(crate) code: String,
+}
+
+impl Error {
+    /// The one table of statuses and codes.
+    fn status_and_code(&self) -> (StatusCode, &'static str) {
+        use RuntimeError as R;
+        use StatusCode as S;
+        use StoreError as D;
+        match self {
+            Error::Runtime(R::Store(D::NotFound)) | Error::NotFound => (S::NOT_FOUND, "not_found"),
+            Error::Runtime(R::Store(D::NameTaken)) => (S::CONFLICT, "name_taken"),
+            Error::Runtime(R::Store(D::OtherTenant)) => (S::UNAUTHORIZED, "other_tenant"),
+            Error::Runtime(R::Store(D::Sql(_) | D::Commit(_) | D::Closed)) => {
+                (S::SERVICE_UNAVAILABLE, "store_unavailable")
+            }
+            Error::Runtime(R::Store(_)) => (S::INTERNAL_SERVER_ERROR, "internal"),
+            Error::Runtime(R::Invalid(_)) | Error::Invalid(_) => (S::UNPROCESSABLE_ENTITY, "invalid_request"),
+            Error::Runtime(R::Busy { .. }) => (S::TOO_MANY_REQUESTS, "queue_full"),
+            Error::Runtime(R::SpaceClosed) => (S::CONFLICT, "worker_space_closed"),
+            Error::MalformedJson(_) => (S::BAD_REQUEST, "malformed_json"),
+            Error::NotJson => (S::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
+            Error::TooLarge(_) => (S::PAYLOAD_TOO_LARGE, "body_too_large"),
+            Error::Unauthorized(_) => (S::UNAUTHORIZED, "unauthorized"),
+            Error::Forbidden(_) => (S::FORBIDDEN, "forbidden"),
+            Error::MethodNotAllowed => (S::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Error::Timeout => (S::REQUEST_TIMEOUT, "request_timeout"),
+            Error::Panicked => (S::INTERNAL_SERVER_ERROR, "internal"),
+        }
+    }
+
+    /// What the asker is told: our own troubles stay in the log.
+    fn detail(&self, status: StatusCode) -> String {
+        match status {
+            StatusCode::INTERNAL_SERVER_ERROR => Error::Panicked.to_string(),
+            StatusCode::SERVICE_UNAVAILABLE => "the database does not answer; try again".into(),
+            StatusCode::NOT_FOUND => Error::NotFound.to_string(),
+            _ => self.to_string(),
+        }
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let (status, code) = self.status_and_code();
+        if status.is_server_error() {
+            tracing::error!(error = %self, code, "a request failed");
+        }
+        let problem = Problem {
+            kind: format!("urn:atelier:problem:{code}"),
+            title: status.canonical_reason().unwrap_or("Problem").into(),
+            status: status.as_u16(),
+            detail: self.detail(status),
+            code: code.into(),
+        };
+        let mut response = (status, axum::Json(problem)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
+        match status {
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            _ => {}
+        }
+        response
+    }
+}

@@ -1,0 +1,78 @@
+//! What stands around the handlers: time, measures, and the way into a worker space.
+
+use crate::{App, auth::Caller, body::segment, error::Error};
+use atelier_runtime::WorkerSpace;
+use axum::{
+    extract::{FromRequestParts, MatchedPath, Request, State},
+    http::{HeaderValue, header, request::Parts},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use metrics::{counter, histogram};
+use std::{ops::Deref, sync::Arc, time::Instant};
+
+/// The worker space of the project in the path. Having it means being the project's owner.
+#[derive(Clone)]
+pub(crate) struct Space(Arc<WorkerSpace>);
+
+impl Deref for Space {
+    type Target = WorkerSpace;
+    fn deref(&self) -> &WorkerSpace {
+        &self.0
+    }
+}
+
+impl FromRequestParts<App> for Space {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Error> {
+        let space = parts.extensions.get::<Space>().cloned();
+        Ok(space.unwrap_or_else(|| unreachable!("a route that uses a space stands behind `in_space`")))
+    }
+}
+
+/// Lets the owner into the project's worker space, makes it if need be, and counts the request as a
+/// task there: it waits its turn, keeps the space alive, and ends when the space is reset.
+pub(crate) async fn in_space(
+    State(app): State<App>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Error> {
+    let (mut parts, body) = request.into_parts();
+    let caller = Caller::from_request_parts(&mut parts, &app).await?;
+    let project = segment(&mut parts, "project").await?;
+    let what = format!("{} {}", parts.method, route(&parts.extensions));
+    let (space, task) = app.spaces.begin(caller.user, project, &what).await?;
+    parts.extensions.insert(Arc::new(caller));
+    parts.extensions.insert(Space(space));
+    Ok(task.run(next.run(Request::from_parts(parts, body))).await?)
+}
+
+fn route(extensions: &axum::http::Extensions) -> &str {
+    extensions
+        .get::<MatchedPath>()
+        .map_or("(none)", MatchedPath::as_str)
+}
+
+/// Measures a request and keeps it within its time. A stream counts until it begins.
+pub(crate) async fn measured(State(app): State<App>, request: Request, next: Next) -> Response {
+    let start = Instant::now();
+    let method = request.method().as_str().to_owned();
+    let route = route(request.extensions()).to_owned();
+    let answer = tokio::time::timeout(app.settings.request_timeout, next.run(request)).await;
+    let mut response = answer.unwrap_or_else(|_| Error::Timeout.into_response());
+    // Answers are somebody's own data unless they say otherwise.
+    let headers = response.headers_mut();
+    headers
+        .entry(header::CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-store"));
+    headers
+        .entry(header::X_CONTENT_TYPE_OPTIONS)
+        .or_insert(HeaderValue::from_static("nosniff"));
+    let status = response.status().as_u16().to_string();
+    counter!("atelier_http_requests_total", "method" => method.clone(), "route" => route.clone(), "status" => status)
+        .increment(1);
+    histogram!("atelier_http_request_seconds", "method" => method, "route" => route)
+        .record(start.elapsed().as_secs_f64());
+    response
+}

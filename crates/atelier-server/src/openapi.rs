@@ -1,0 +1,136 @@
+//! The description of the API, for people and programs.
+
+use crate::error::Problem;
+use utoipa::{
+    Modify, OpenApi, ToSchema,
+    openapi::{
+        ContentBuilder, OpenApi as Document, Ref, RefOr, Response, ResponseBuilder,
+        path::{Operation, ParameterIn},
+        security::{Http, HttpAuthScheme, SecurityScheme},
+    },
+};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Atelier",
+        description = "The workspace server for AI agents. Every answer that is not a success is an \
+                       RFC 9457 problem with a stable `code`. Every route answers with and without a \
+                       trailing slash.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
+    ),
+    components(schemas(Problem, atelier_core::Event)),
+    security(("token" = [])),
+    modifiers(&Bearer)
+)]
+struct Preamble;
+
+struct Bearer;
+
+impl Modify for Bearer {
+    fn modify(&self, document: &mut Document) {
+        let components = document.components.get_or_insert_default();
+        let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+        components.add_security_scheme("token", scheme);
+    }
+}
+
+pub(crate) fn preamble() -> Document {
+    Preamble::openapi()
+}
+
+/// The whole document, for those who have no server at hand.
+pub fn document() -> Document {
+    let mut document = crate::routes::document();
+    complete(&mut document);
+    document
+}
+
+/// Adds to every operation the problems it can answer with, as they follow from what it takes.
+pub(crate) fn complete(document: &mut Document) {
+    for (path, item) in &mut document.paths.paths {
+        let operations = [
+            &mut item.get,
+            &mut item.put,
+            &mut item.post,
+            &mut item.delete,
+            &mut item.patch,
+        ];
+        for operation in operations.into_iter().flatten() {
+            let added = problems(path, operation);
+            let responses = &mut operation.responses.responses;
+            for (status, description) in added {
+                responses
+                    .entry(status.to_owned())
+                    .or_insert_with(|| problem(description));
+            }
+            // What a handler documents without a body is a problem too.
+            for (status, response) in responses {
+                if let RefOr::T(response) = response
+                    && status.starts_with(['4', '5'])
+                    && response.content.is_empty()
+                {
+                    *response = problem_response(&response.description);
+                }
+            }
+        }
+    }
+}
+
+fn problems(path: &str, operation: &Operation) -> Vec<(&'static str, &'static str)> {
+    let takes_body = operation.request_body.is_some();
+    let is_open = operation
+        .security
+        .as_ref()
+        .is_some_and(|needs| needs.iter().any(|need| *need == Default::default()));
+    let has_query = operation.parameters.as_ref().is_some_and(|parameters| {
+        parameters
+            .iter()
+            .any(|parameter| matches!(parameter, RefOr::T(it) if it.parameter_in == ParameterIn::Query))
+    });
+    let mut problems = vec![
+        ("408", "The request took too long"),
+        ("500", "Our fault; the log says more"),
+        ("503", "A backing service does not answer; try again"),
+    ];
+    if takes_body {
+        problems.extend([
+            ("400", "The body is not well-formed JSON"),
+            ("413", "The body is too large"),
+            ("415", "The body is not application/json"),
+        ]);
+    }
+    if takes_body || has_query {
+        problems.push((
+            "422",
+            "A value is missing, unknown or out of range; `detail` names it",
+        ));
+    }
+    if !is_open {
+        problems.extend([
+            ("401", "The token is missing or not valid"),
+            ("403", "The token's role may not do this"),
+        ]);
+    }
+    if path.contains('{') {
+        problems.extend([
+            ("404", "It does not exist, or is not yours"),
+            ("409", "The worker space was reset meanwhile"),
+            ("429", "Too many requests of this project are waiting"),
+        ]);
+    }
+    problems
+}
+
+fn problem(description: &str) -> RefOr<Response> {
+    RefOr::T(problem_response(description))
+}
+
+fn problem_response(description: &str) -> Response {
+    let schema = Ref::from_schema_name(Problem::name());
+    let content = ContentBuilder::new().schema(Some(schema)).build();
+    ResponseBuilder::new()
+        .description(description)
+        .content("application/problem+json", content)
+        .build()
+}

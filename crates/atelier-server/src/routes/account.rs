@@ -1,0 +1,116 @@
+//! Signing in, and the life of tokens.
+
+use super::DONE;
+use crate::{
+    App,
+    auth::{Caller, sign_in_hash},
+    body::Json,
+    error::{Error, Result},
+};
+use atelier_core::{Role, UserId};
+use axum::{Json as Reply, extract::State, http::StatusCode};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SignInRequest {
+    /// From the one-time link that the first start prints.
+    #[schema(min_length = 1, max_length = 100)]
+    code: String,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Token {
+    token: String,
+    expires_at: DateTime<Utc>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Revocation {
+    /// The token to revoke: one of your own.
+    #[schema(pattern = r"^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$")]
+    token: String,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Me {
+    #[schema(value_type = uuid::Uuid)]
+    user_id: UserId,
+    tenant: String,
+    role: Role,
+    expires_at: DateTime<Utc>,
+}
+
+/// Sign in with a one-time code
+#[utoipa::path(post, path = "/auth/sign-in", tag = "account", request_body = SignInRequest, security(()), responses(
+    (status = 200, body = Token),
+    (status = 401, description = "The code is unknown, used or too old"),
+))]
+pub(super) async fn sign_in(
+    State(app): State<App>,
+    Json(request): Json<SignInRequest>,
+) -> Result<Reply<Token>> {
+    let taken = app.store.take_sign_in(sign_in_hash(&request.code)).await;
+    let who = taken.map_err(|error| match error {
+        atelier_store::Error::NotFound => Error::Unauthorized("the code is unknown, used or too old".into()),
+        other => other.into(),
+    })?;
+    issue(&app, who.user, &who.tenant, who.role)
+}
+
+/// Get a new token before the present one expires
+#[utoipa::path(post, path = "/auth/refresh", tag = "account", responses(
+    (status = 200, body = Token),
+))]
+pub(super) async fn refresh(State(app): State<App>, caller: Caller) -> Result<Reply<Token>> {
+    if !caller.local {
+        return Err(Error::Forbidden(
+            "this token is your identity provider's to renew",
+        ));
+    }
+    issue(&app, caller.user, &caller.tenant, caller.role)
+}
+
+fn issue(app: &App, user: UserId, tenant: &atelier_core::Tenant, role: Role) -> Result<Reply<Token>> {
+    let (token, expires_at) = app
+        .auth
+        .issue(user, tenant, role)
+        .map_err(|error| Error::Unauthorized(error.to_string().into()))?;
+    Ok(Reply(Token { token, expires_at }))
+}
+
+/// Revoke one of your tokens, on every node and for open streams too
+#[utoipa::path(post, path = "/auth/revoke", tag = "account", request_body = Revocation, responses(
+    (status = 204, description = "Revoked"),
+    (status = 404, description = "Not a token of yours"),
+))]
+pub(super) async fn revoke(
+    State(app): State<App>,
+    caller: Caller,
+    Json(revocation): Json<Revocation>,
+) -> Result<StatusCode> {
+    let target = app
+        .auth
+        .verify(&revocation.token)
+        .await
+        .map_err(|_| Error::NotFound)?;
+    if target.user != caller.user {
+        return Err(Error::NotFound);
+    }
+    app.auth.revoke(&target).await?;
+    Ok(DONE)
+}
+
+/// Who you are, as your token says
+#[utoipa::path(get, path = "/auth/me", tag = "account", responses((status = 200, body = Me)))]
+pub(super) async fn me(caller: Caller) -> Reply<Me> {
+    Reply(Me {
+        user_id: caller.user,
+        tenant: caller.tenant.into(),
+        role: caller.role,
+        expires_at: caller.expires_at,
+    })
+}

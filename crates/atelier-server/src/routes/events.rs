@@ -1,0 +1,59 @@
+//! Event streams: of one project, or of all of the caller's.
+
+use crate::{
+    App,
+    auth::Caller,
+    body::{LastEventId, Params},
+    error::Result,
+    guard::Space,
+    stream,
+};
+use atelier_store::Scope;
+use axum::{extract::State, response::Response};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct From {
+    /// Replay what came after this event id; `0` replays all that is kept. The header
+    /// `Last-Event-ID` comes before it. Without either, the stream begins with what happens next.
+    after: Option<String>,
+}
+
+/// Follow what happens in a project (server-sent events)
+#[utoipa::path(get, path = "/my/projects/{project}/events", tag = "events",
+    params(("project" = uuid::Uuid, Path), From, ("Last-Event-ID" = Option<String>, Header)),
+    responses((status = 200, content_type = "text/event-stream", body = String)))]
+pub(super) async fn project(
+    State(app): State<App>,
+    caller: Caller,
+    space: Space,
+    LastEventId(last): LastEventId,
+    Params(from): Params<From>,
+) -> Result<Response> {
+    stream::open(
+        app,
+        caller,
+        Scope::Project(space.owned().project),
+        last.or(from.after),
+    )
+    .await
+}
+
+/// Follow what happens in all your projects (server-sent events)
+///
+/// Event ids are opaque here: hand back the last one to resume.
+#[utoipa::path(get, path = "/my/events", tag = "events",
+    params(From, ("Last-Event-ID" = Option<String>, Header)),
+    responses((status = 200, content_type = "text/event-stream", body = String)))]
+pub(super) async fn mine(
+    State(app): State<App>,
+    caller: Caller,
+    LastEventId(last): LastEventId,
+    Params(from): Params<From>,
+) -> Result<Response> {
+    let user = caller.user;
+    stream::open(app, caller, Scope::User(user), last.or(from.after)).await
+}

@@ -1,0 +1,69 @@
+//! All routes, one file a resource.
+
+mod account;
+mod agents;
+mod events;
+mod operations;
+mod projects;
+mod worker_space;
+
+use crate::{App, console, docs, error::Error, guard, openapi};
+use axum::{Router, http::StatusCode, middleware, response::IntoResponse};
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+/// Routes behind the door of a project's worker space.
+fn in_space() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(projects::show, projects::update, projects::delete))
+        .routes(routes!(agents::create, agents::list))
+        .routes(routes!(agents::show, agents::update, agents::delete))
+        .routes(routes!(events::project))
+        .routes(routes!(worker_space::show))
+}
+
+fn outside() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(openapi::preamble())
+        .routes(routes!(projects::create, projects::list))
+        .routes(routes!(worker_space::end))
+        .routes(routes!(worker_space::reset))
+        .routes(routes!(events::mine))
+        .routes(routes!(account::sign_in))
+        .routes(routes!(account::refresh))
+        .routes(routes!(account::revoke))
+        .routes(routes!(account::me))
+        .routes(routes!(operations::health))
+        .routes(routes!(operations::ready))
+}
+
+/// What the routes say about themselves.
+pub(crate) fn document() -> utoipa::openapi::OpenApi {
+    outside().merge(in_space()).into_openapi()
+}
+
+/// Everything the main address answers.
+pub(crate) fn all(app: App) -> Router {
+    let guarded = in_space().route_layer(middleware::from_fn_with_state(app.clone(), guard::in_space));
+    let mut router = Router::from(outside().merge(guarded))
+        .merge(console::routes())
+        .merge(docs::routes());
+    if app.settings.metrics_listen.is_none() {
+        router = router.merge(metrics());
+    }
+    router
+        .fallback(|| async { Error::NotFound })
+        .method_not_allowed_fallback(|| async { Error::MethodNotAllowed })
+        .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {
+            Error::Panicked.into_response()
+        }))
+        .layer(middleware::from_fn_with_state(app.clone(), guard::measured))
+        .with_state(app)
+}
+
+/// `/metrics`, for the main address or one of its own.
+pub(crate) fn metrics() -> Router<App> {
+    Router::new().route("/metrics", axum::routing::get(operations::metrics))
+}
+
+/// For answers without a body.
+const DONE: StatusCode = StatusCode::NO_CONTENT;

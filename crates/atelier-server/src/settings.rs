@@ -1,0 +1,43 @@
+//! Configuration of the HTTP side.
+
+use serde::{Deserialize, Serialize};
+use std::{path::PathBuf, time::Duration};
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// How long a request may take until its answer begins.
+    #[serde(with = "humantime_serde")]
+    pub request_timeout: Duration,
+    /// The largest body of a JSON request, in bytes.
+    pub body_limit: usize,
+    /// How often an event stream says that it is alive.
+    #[serde(with = "humantime_serde")]
+    pub heartbeat: Duration,
+    /// A reader that takes nothing for so long is cut off; it resumes where it was.
+    #[serde(with = "humantime_serde")]
+    pub write_timeout: Duration,
+    /// How long a stop waits for requests under way.
+    #[serde(with = "humantime_serde")]
+    pub shutdown_grace: Duration,
+    /// A separate address for `/metrics`; the main one then does not answer it.
+    pub metrics_listen: Option<String>,
+    /// PEM files, for those without a proxy in front.
+    pub tls_cert: Option<PathBuf>,
+    pub tls_key: Option<PathBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            request_timeout: Duration::from_secs(30),
+            body_limit: 2 * 1024 * 1024,
+            heartbeat: Duration::from_secs(15),
+            write_timeout: Duration::from_secs(30),
+            shutdown_grace: Duration::from_secs(10),
+            metrics_listen: None,
+            tls_cert: None,
+            tls_key: None,
+        }
+    }
+}

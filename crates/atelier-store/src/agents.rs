@@ -1,0 +1,227 @@
+//! Agents of a project.
+
+use crate::{
+    Error, NewAgent, Owned, Result, Store, Tx,
+    db::on,
+    feed::Ring,
+    new_id, now,
+    projects::{corrupt, json, lock_project, name_taken},
+};
+use atelier_core::{
+    Agent, AgentId, AgentName, AgentStatus, Event, Invalid, ProjectId, UserId, agent::STARTER_PREFIX,
+};
+use chrono::{DateTime, Utc};
+use serde_json::{Map, Value};
+use std::convert::Infallible;
+use uuid::Uuid;
+
+/// How people point at an agent: by id, by name, or by a starter agent's short name (`coder`).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum AgentRef {
+    Id(AgentId),
+    Name(String),
+}
+
+impl std::str::FromStr for AgentRef {
+    type Err = Infallible;
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(text
+            .parse()
+            .map_or_else(|_| AgentRef::Name(text.to_owned()), AgentRef::Id))
+    }
+}
+
+/// What to change about an agent; what is absent stays.
+#[derive(Debug, Default)]
+pub struct AgentChanges {
+    pub name: Option<AgentName>,
+    pub config: Option<Map<String, Value>>,
+}
+
+type AgentRow = (Uuid, Uuid, String, String, String, DateTime<Utc>, DateTime<Utc>);
+
+fn read_agent(row: AgentRow) -> Result<Agent> {
+    let (id, project, name, status, config, created_at, updated_at) = row;
+    Ok(Agent {
+        id: AgentId(id),
+        project_id: ProjectId(project),
+        name: corrupt(AgentName::try_from(name))?,
+        status: corrupt(serde_json::from_value(Value::String(status)))?,
+        config: corrupt(serde_json::from_str(&config))?,
+        created_at,
+        updated_at,
+    })
+}
+
+pub(crate) async fn insert_agent(
+    tx: &mut Tx,
+    project: ProjectId,
+    owner: UserId,
+    new: NewAgent,
+) -> Result<Agent> {
+    let time = now();
+    let agent = Agent {
+        id: AgentId(new_id()),
+        project_id: project,
+        name: new.name,
+        status: AgentStatus::Active,
+        config: new.config,
+        created_at: time,
+        updated_at: time,
+    };
+    on!(&mut tx.conn, |c| sqlx::query(
+        "INSERT INTO agents (id, project_id, name, status, config, created_at, updated_at)
+         VALUES ($1, $2, $3, 'active', $4, $5, $5)"
+    )
+    .bind(agent.id.0)
+    .bind(project.0)
+    .bind(agent.name.as_str())
+    .bind(json(&agent.config))
+    .bind(time)
+    .execute(c)
+    .await
+    .map(drop))
+    .map_err(name_taken)?;
+    tx.emit(project, owner, &Event::AgentCreated { agent: agent.clone() });
+    Ok(agent)
+}
+
+impl Store {
+    pub async fn create_agent(&self, owned: &Owned, new: NewAgent) -> Result<Agent> {
+        let (project, owner) = (owned.project, owned.owner);
+        self.write(owner, move |tx| {
+            Box::pin(async move {
+                // Held, so that the project cannot be deleted around its new agent.
+                lock_project(tx, project).await?;
+                tx.ring(Ring::Agents(project));
+                insert_agent(tx, project, owner, new).await
+            })
+        })
+        .await
+    }
+
+    pub async fn agents(&self, project: ProjectId, limit: i64, offset: i64) -> Result<(Vec<Agent>, i64)> {
+        let mut conn = self.db.connect().await?;
+        let (rows, total): (Vec<AgentRow>, (i64,)) = on!(&mut conn, |c| {
+            let rows = sqlx::query_as(
+                "SELECT id, project_id, name, status, config, created_at, updated_at FROM agents
+                 WHERE project_id = $1 ORDER BY id LIMIT $2 OFFSET $3",
+            )
+            .bind(project.0)
+            .bind(limit)
+            .bind(offset)
+            .fetch_all(&mut *c)
+            .await?;
+            let total = sqlx::query_as("SELECT COUNT(*) FROM agents WHERE project_id = $1")
+                .bind(project.0)
+                .fetch_one(&mut *c)
+                .await?;
+            (rows, total)
+        });
+        Ok((rows.into_iter().map(read_agent).collect::<Result<_>>()?, total.0))
+    }
+
+    pub async fn agent(&self, project: ProjectId, wanted: &AgentRef) -> Result<Agent> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<AgentRow> = match wanted {
+            AgentRef::Id(id) => on!(&mut conn, |c| sqlx::query_as(
+                "SELECT id, project_id, name, status, config, created_at, updated_at FROM agents
+                 WHERE project_id = $1 AND id = $2"
+            )
+            .bind(project.0)
+            .bind(id.0)
+            .fetch_optional(c)
+            .await),
+            // PostgreSQL cannot even be asked for a text with NUL.
+            AgentRef::Name(name) if name.contains('\0') => Ok(None),
+            // An agent that really has the name comes before a starter agent that is called so for short.
+            AgentRef::Name(name) => on!(&mut conn, |c| sqlx::query_as(
+                "SELECT id, project_id, name, status, config, created_at, updated_at FROM agents
+                 WHERE project_id = $1 AND name IN ($2, $3)
+                 ORDER BY CASE WHEN name = $2 THEN 0 ELSE 1 END LIMIT 1"
+            )
+            .bind(project.0)
+            .bind(name)
+            .bind(format!("{STARTER_PREFIX}{name}"))
+            .fetch_optional(c)
+            .await),
+        }?;
+        read_agent(row.ok_or(Error::NotFound)?)
+    }
+
+    pub async fn update_agent(
+        &self,
+        owned: &Owned,
+        id: AgentId,
+        changes: AgentChanges,
+    ) -> Result<Result<Agent, Invalid>> {
+        let (project, owner) = (owned.project, owned.owner);
+        self.write(owner, move |tx| {
+            Box::pin(async move {
+                let mut agent = lock_agent(tx, project, id).await?;
+                agent.name = changes.name.unwrap_or(agent.name);
+                if let Some(changes) = changes.config {
+                    agent.config = match agent.config.with(changes) {
+                        Ok(config) => config,
+                        Err(invalid) => return Ok(Err(invalid)),
+                    };
+                }
+                on!(&mut tx.conn, |c| sqlx::query(
+                    "UPDATE agents SET name = $1, config = $2, updated_at = $3 WHERE id = $4"
+                )
+                .bind(agent.name.as_str())
+                .bind(json(&agent.config))
+                .bind(agent.updated_at)
+                .bind(id.0)
+                .execute(c)
+                .await
+                .map(drop))
+                .map_err(name_taken)?;
+                tx.ring(Ring::Agents(project));
+                tx.emit(project, owner, &Event::AgentUpdated { agent: agent.clone() });
+                Ok(Ok(agent))
+            })
+        })
+        .await
+    }
+
+    pub async fn delete_agent(&self, owned: &Owned, id: AgentId) -> Result<()> {
+        let (project, owner) = (owned.project, owned.owner);
+        self.write(owner, move |tx| {
+            Box::pin(async move {
+                let agent = lock_agent(tx, project, id).await?;
+                on!(&mut tx.conn, |c| sqlx::query("DELETE FROM agents WHERE id = $1")
+                    .bind(id.0)
+                    .execute(c)
+                    .await
+                    .map(drop))?;
+                tx.ring(Ring::Agents(project));
+                tx.emit(
+                    project,
+                    owner,
+                    &Event::AgentDeleted {
+                        agent_id: id,
+                        name: agent.name,
+                    },
+                );
+                Ok(())
+            })
+        })
+        .await
+    }
+}
+
+/// The agent as it is now, held until the commit and stamped as changed now.
+async fn lock_agent(tx: &mut Tx, project: ProjectId, id: AgentId) -> Result<Agent> {
+    let row: Option<AgentRow> = on!(&mut tx.conn, |c| sqlx::query_as(
+        "UPDATE agents SET updated_at = updated_at WHERE id = $1 AND project_id = $2
+         RETURNING id, project_id, name, status, config, created_at, updated_at"
+    )
+    .bind(id.0)
+    .bind(project.0)
+    .fetch_optional(c)
+    .await)?;
+    let mut agent = read_agent(row.ok_or(Error::NotFound)?)?;
+    agent.updated_at = now();
+    Ok(agent)
+}

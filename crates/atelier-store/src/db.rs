@@ -1,0 +1,156 @@
+//! Two databases, one body of queries.
+
+use crate::{Error, Result};
+use sqlx::{
+    PgPool, Postgres, Sqlite, SqlitePool,
+    pool::PoolConnection,
+    postgres::{PgConnectOptions, PgPoolOptions},
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+};
+use std::{path::PathBuf, str::FromStr, time::Duration};
+
+/// Where the data is.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The folder of the embedded database.
+    pub data: PathBuf,
+    /// `postgres://…` instead of the embedded one.
+    pub database_url: Option<String>,
+}
+
+#[derive(Clone)]
+pub(crate) enum Db {
+    Lite(SqlitePool),
+    Pg(PgPool),
+}
+
+/// A connection to either database, borrowed for a read or held by the writer.
+pub(crate) enum Conn {
+    Lite(PoolConnection<Sqlite>),
+    Pg(PoolConnection<Postgres>),
+}
+
+/// Runs one body of code against whichever database the connection leads to. The body is compiled
+/// once for each, so that a query that fits only one of them does not build.
+macro_rules! on {
+    ($conn:expr, |$c:ident| $body:expr) => {
+        match $conn {
+            $crate::db::Conn::Lite(conn) => {
+                let $c: &mut sqlx::SqliteConnection = &mut *conn;
+                $body
+            }
+            $crate::db::Conn::Pg(conn) => {
+                let $c: &mut sqlx::PgConnection = &mut *conn;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use on;
+
+const POOL: u32 = 16;
+
+impl Db {
+    pub(crate) async fn open(settings: &Settings) -> Result<Self> {
+        match &settings.database_url {
+            None => Self::open_lite(settings).await,
+            Some(url) => Self::open_pg(url).await,
+        }
+    }
+
+    async fn open_lite(settings: &Settings) -> Result<Self> {
+        let path = settings.data.join("atelier.db");
+        let options = SqliteConnectOptions::new()
+            .filename(&path)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            // FULL makes a commit wait for the disk: what was answered survives a power cut.
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            .busy_timeout(Duration::from_secs(5))
+            .pragma("cache_size", "-4000");
+        // One connection more than readers: the writer keeps its own.
+        SqlitePoolOptions::new()
+            .max_connections(5)
+            .acquire_timeout(Duration::from_secs(10))
+            .connect_with(options)
+            .await
+            .map(Db::Lite)
+            .map_err(|source| Error::Open {
+                place: path.display().to_string(),
+                source,
+            })
+    }
+
+    async fn open_pg(url: &str) -> Result<Self> {
+        let open = async {
+            let options = PgConnectOptions::from_str(url)?.application_name("atelier");
+            PgPoolOptions::new()
+                .max_connections(POOL)
+                .acquire_timeout(Duration::from_secs(10))
+                .connect_with(options)
+                .await
+        };
+        open.await.map(Db::Pg).map_err(|source| Error::Open {
+            place: masked(url),
+            source,
+        })
+    }
+
+    pub(crate) async fn connect(&self) -> Result<Conn, sqlx::Error> {
+        Ok(match self {
+            Db::Lite(pool) => Conn::Lite(pool.acquire().await?),
+            Db::Pg(pool) => Conn::Pg(pool.acquire().await?),
+        })
+    }
+
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Db::Lite(_) => "sqlite",
+            Db::Pg(_) => "postgres",
+        }
+    }
+
+    pub(crate) async fn close(&self) {
+        match self {
+            Db::Lite(pool) => pool.close().await,
+            Db::Pg(pool) => pool.close().await,
+        }
+    }
+}
+
+impl Conn {
+    pub(crate) async fn begin(&mut self) -> Result<(), sqlx::Error> {
+        // IMMEDIATE, so that waiting for another process happens here and not in the middle.
+        let sql = if matches!(self, Conn::Lite(_)) {
+            "BEGIN IMMEDIATE"
+        } else {
+            "BEGIN"
+        };
+        self.run(sql).await
+    }
+
+    /// Closes the connection instead of giving it back: it may be in the middle of a transaction.
+    pub(crate) fn discard(self) {
+        match self {
+            Conn::Lite(conn) => drop(conn.detach()),
+            Conn::Pg(conn) => drop(conn.detach()),
+        }
+    }
+
+    /// Runs a statement without arguments, such as `BEGIN`.
+    pub(crate) async fn run(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
+        on!(self, |c| sqlx::query(sql).execute(c).await.map(drop))
+    }
+}
+
+/// A database URL fit to be shown: without its password.
+pub fn masked(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return "the given URL".into();
+    };
+    match rest.rsplit_once('@') {
+        Some((_, place)) => format!("{scheme}://…@{place}"),
+        None => url.to_owned(),
+    }
+}

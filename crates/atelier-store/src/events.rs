@@ -1,0 +1,304 @@
+//! The event log: per project, numbered without gaps in the order of commits.
+
+use crate::{
+    Error, Result, Store,
+    db::{Conn, on},
+    feed::Subscription,
+    now,
+};
+use atelier_core::{Event, ProjectId, UserId};
+use chrono::{DateTime, TimeDelta, Utc};
+use serde::Serialize;
+use std::{collections::BTreeMap, sync::Arc};
+use uuid::Uuid;
+
+/// Whose events: of one project, or of all projects of a user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    Project(ProjectId),
+    User(UserId),
+}
+
+/// An event as it stands in the log. `data` is the JSON that goes over the wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredEvent {
+    pub project: ProjectId,
+    pub user: UserId,
+    pub seq: i64,
+    pub user_seq: i64,
+    pub name: String,
+    pub data: String,
+}
+
+impl StoredEvent {
+    /// The event's number in the given scope.
+    pub fn number(&self, scope: Scope) -> i64 {
+        match scope {
+            Scope::Project(_) => self.seq,
+            Scope::User(_) => self.user_seq,
+        }
+    }
+}
+
+/// An event that waits for its numbers.
+pub(crate) struct Pending {
+    project: ProjectId,
+    user: UserId,
+    name: &'static str,
+    data: String,
+    created_at: DateTime<Utc>,
+}
+
+#[derive(Serialize)]
+struct Envelope<'e> {
+    project_id: ProjectId,
+    created_at: DateTime<Utc>,
+    #[serde(flatten)]
+    event: &'e Event,
+}
+
+impl Pending {
+    pub(crate) fn new(project: ProjectId, user: UserId, event: &Event) -> Self {
+        let created_at = now();
+        let envelope = Envelope {
+            project_id: project,
+            created_at,
+            event,
+        };
+        let data = serde_json::to_string(&envelope).unwrap_or_else(|error| {
+            // Events are plain values with string keys; this cannot fail for any of them.
+            unreachable!("an event that is not JSON: {error}")
+        });
+        Self {
+            project,
+            user,
+            name: event.name(),
+            data,
+            created_at,
+        }
+    }
+}
+
+/// Numbers the events and writes them. The counters are taken in one order, users before projects
+/// and each by id, so that two transactions never wait for each other in a circle.
+pub(crate) async fn append(
+    conn: &mut Conn,
+    pending: Vec<Pending>,
+) -> Result<Vec<Arc<StoredEvent>>, sqlx::Error> {
+    let (mut users, mut projects) = (BTreeMap::new(), BTreeMap::new());
+    for event in &pending {
+        *users.entry(event.user.0).or_insert(0) += 1;
+        *projects.entry(event.project.0).or_insert(0) += 1;
+    }
+    const USERS: &str = "UPDATE users SET event_seq = event_seq + $1 WHERE id = $2 RETURNING event_seq - $1";
+    const PROJECTS: &str =
+        "UPDATE projects SET event_seq = event_seq + $1 WHERE id = $2 RETURNING event_seq - $1";
+    for (counters, sql) in [(&mut users, USERS), (&mut projects, PROJECTS)] {
+        for (id, count) in counters.iter_mut() {
+            let (last,): (i64,) = on!(&mut *conn, |c| sqlx::query_as(sql)
+                .bind(*count)
+                .bind(id)
+                .fetch_one(c)
+                .await)?;
+            *count = last;
+        }
+    }
+    let next = |counters: &mut BTreeMap<Uuid, i64>, id: Uuid| {
+        let last = counters.entry(id).or_default();
+        *last += 1;
+        *last
+    };
+    let mut stored = Vec::with_capacity(pending.len());
+    let mut times = Vec::with_capacity(pending.len());
+    for event in pending {
+        times.push(event.created_at);
+        stored.push(Arc::new(StoredEvent {
+            seq: next(&mut projects, event.project.0),
+            user_seq: next(&mut users, event.user.0),
+            project: event.project,
+            user: event.user,
+            name: event.name.into(),
+            data: event.data,
+        }));
+    }
+    // SQLite takes at most 32766 arguments a statement.
+    for (events, times) in stored.chunks(1000).zip(times.chunks(1000)) {
+        on!(&mut *conn, |c| {
+            let mut insert = sqlx::QueryBuilder::new(
+                "INSERT INTO events (project_id, seq, user_id, user_seq, name, data, created_at) ",
+            );
+            insert.push_values(events.iter().zip(times), |mut row, (event, time)| {
+                row.push_bind(event.project.0)
+                    .push_bind(event.seq)
+                    .push_bind(event.user.0)
+                    .push_bind(event.user_seq)
+                    .push_bind(&event.name)
+                    .push_bind(&event.data)
+                    .push_bind(*time);
+            });
+            insert.build().execute(c).await.map(drop)
+        })?;
+    }
+    Ok(stored)
+}
+
+/// Where in the log a reader wants to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cursor {
+    /// With what happens from now on.
+    Now,
+    /// After the event of this number; 0 means from the first that is kept.
+    After(i64),
+}
+
+/// How long events are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Retention {
+    pub days: u32,
+    /// At most so many a project.
+    pub events: u32,
+}
+
+impl Store {
+    /// Follows a log. The second value says whether the reader can trust what it has: `false` means
+    /// that its cursor was unknown or too old, and that it must take a fresh look at everything.
+    pub async fn subscribe(&self, scope: Scope, from: Cursor) -> Result<(Subscription, bool)> {
+        // The feed comes first: what is committed after this line is heard.
+        let feed = self.feeds.follow(scope);
+        let (head, floor) = self.bounds(scope).await?;
+        feed.reach(head);
+        let (cursor, known) = match from {
+            Cursor::Now => (head, true),
+            Cursor::After(0) => (floor, true),
+            Cursor::After(n) if (floor..=head).contains(&n) => (n, true),
+            Cursor::After(_) => (head, false),
+        };
+        Ok((Subscription::new(self.clone(), scope, feed, cursor), known))
+    }
+
+    /// The number of the last event and of the last that retention has removed.
+    async fn bounds(&self, scope: Scope) -> Result<(i64, i64)> {
+        let (sql, id) = match scope {
+            Scope::Project(id) => ("SELECT event_seq, event_floor FROM projects WHERE id = $1", id.0),
+            Scope::User(id) => ("SELECT event_seq, event_floor FROM users WHERE id = $1", id.0),
+        };
+        let mut conn = self.db.connect().await?;
+        on!(&mut conn, |c| sqlx::query_as(sql)
+            .bind(id)
+            .fetch_optional(c)
+            .await)?
+        .ok_or(Error::NotFound)
+    }
+
+    pub(crate) async fn events_after(
+        &self,
+        scope: Scope,
+        cursor: i64,
+        limit: i64,
+    ) -> Result<Vec<Arc<StoredEvent>>> {
+        let (sql, id) = match scope {
+            Scope::Project(id) => (
+                "SELECT project_id, user_id, seq, user_seq, name, data FROM events
+                 WHERE project_id = $1 AND seq > $2 ORDER BY seq LIMIT $3",
+                id.0,
+            ),
+            Scope::User(id) => (
+                "SELECT project_id, user_id, seq, user_seq, name, data FROM events
+                 WHERE user_id = $1 AND user_seq > $2 ORDER BY user_seq LIMIT $3",
+                id.0,
+            ),
+        };
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<(Uuid, Uuid, i64, i64, String, String)> = on!(&mut conn, |c| {
+            sqlx::query_as(sql)
+                .bind(id)
+                .bind(cursor)
+                .bind(limit)
+                .fetch_all(c)
+                .await
+        })?;
+        Ok(rows
+            .into_iter()
+            .map(|(project, user, seq, user_seq, name, data)| {
+                Arc::new(StoredEvent {
+                    project: ProjectId(project),
+                    user: UserId(user),
+                    seq,
+                    user_seq,
+                    name,
+                    data,
+                })
+            })
+            .collect())
+    }
+
+    /// Removes what is older or more than kept, and the tombstones of projects whose last event went.
+    pub async fn sweep_events(&self, retention: Retention, now: DateTime<Utc>) -> Result<u64> {
+        let before = now - TimeDelta::days(i64::from(retention.days));
+        let keep = i64::from(retention.events);
+        let mut conn = self.db.connect().await?;
+        let projects: Vec<(Uuid, Uuid)> = on!(&mut conn, |c| {
+            sqlx::query_as(
+                "SELECT id, user_id FROM projects p WHERE EXISTS (
+                   SELECT 1 FROM events e WHERE e.project_id = p.id
+                   AND (e.created_at < $1 OR e.seq <= p.event_seq - $2))",
+            )
+            .bind(before)
+            .bind(keep)
+            .fetch_all(c)
+            .await
+        })?;
+        drop(conn);
+        let mut removed = 0;
+        for (project, user) in projects {
+            removed += self
+                .write(UserId(user), move |tx| {
+                    Box::pin(async move { remove(&mut tx.conn, project, user, before, keep).await })
+                })
+                .await?;
+        }
+        Ok(removed)
+    }
+}
+
+async fn remove(conn: &mut Conn, project: Uuid, user: Uuid, before: DateTime<Utc>, keep: i64) -> Result<u64> {
+    let (last, user_last): (Option<i64>, Option<i64>) = on!(&mut *conn, |c| {
+        sqlx::query_as(
+            "SELECT MAX(e.seq), MAX(e.user_seq) FROM events e, projects p
+             WHERE p.id = $1 AND e.project_id = p.id AND (e.created_at < $2 OR e.seq <= p.event_seq - $3)",
+        )
+        .bind(project)
+        .bind(before)
+        .bind(keep)
+        .fetch_one(c)
+        .await
+    })?;
+    let (Some(last), Some(user_last)) = (last, user_last) else {
+        return Ok(0);
+    };
+    // The floors rise first: a reader below them is told to start afresh, never shown a gap.
+    on!(&mut *conn, |c| {
+        sqlx::query("UPDATE projects SET event_floor = $1 WHERE id = $2 AND event_floor < $1")
+            .bind(last)
+            .bind(project)
+            .execute(&mut *c)
+            .await?;
+        sqlx::query("UPDATE users SET event_floor = $1 WHERE id = $2 AND event_floor < $1")
+            .bind(user_last)
+            .bind(user)
+            .execute(&mut *c)
+            .await?;
+        let removed = sqlx::query("DELETE FROM events WHERE project_id = $1 AND seq <= $2")
+            .bind(project)
+            .bind(last)
+            .execute(&mut *c)
+            .await?
+            .rows_affected();
+        sqlx::query("DELETE FROM projects WHERE id = $1 AND deleted_at IS NOT NULL AND event_seq = $2")
+            .bind(project)
+            .bind(last)
+            .execute(&mut *c)
+            .await?;
+        Ok(removed)
+    })
+}

@@ -1,0 +1,371 @@
+//! Waking those who wait for events: a feed for each log somebody follows, and the bell between nodes.
+//!
+//! Nothing is correct because a notification arrived, only faster: a reader always asks the log, and a
+//! watch over the counters finds what a lost notification would have told.
+
+use crate::{
+    Error, Result, Store,
+    db::{Conn, Db},
+    events::{Scope, StoredEvent},
+};
+use atelier_core::{ProjectId, UserId};
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+use tokio::sync::{broadcast, watch};
+use uuid::Uuid;
+
+/// How many recent events a feed keeps at hand; readers further behind ask the database.
+const RECENT: usize = 256;
+const PAGE: i64 = 256;
+const CHANNEL: &str = "atelier";
+/// How long a lost notification can go unnoticed.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// Something changed that others may hold a copy of: look again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ring {
+    /// Agents of this project.
+    Agents(ProjectId),
+    /// The project itself is gone.
+    ProjectDeleted(ProjectId),
+    /// Revoked tokens.
+    Tokens,
+    /// Notifications may have been lost: anything.
+    Everything,
+}
+
+/// The bell of this node. It rings for changes made here and, on PostgreSQL, on every other node.
+#[derive(Clone)]
+pub struct Bell(broadcast::Sender<Ring>);
+
+impl Bell {
+    pub fn listen(&self) -> Listener {
+        Listener(self.0.subscribe())
+    }
+
+    pub(crate) fn ring(&self, ring: Ring) {
+        // Nobody may be listening yet, or any more.
+        drop(self.0.send(ring));
+    }
+}
+
+pub struct Listener(broadcast::Receiver<Ring>);
+
+impl Listener {
+    /// The next ring; `None` when the store is gone.
+    pub async fn next(&mut self) -> Option<Ring> {
+        match self.0.recv().await {
+            Ok(ring) => Some(ring),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some(Ring::Everything),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+}
+
+pub(crate) struct Feeds {
+    /// Distinguishes this node's notifications from those of others.
+    pub(crate) node: Uuid,
+    followed: Mutex<HashMap<Scope, Weak<Feed>>>,
+    bell: Bell,
+}
+
+impl Default for Feeds {
+    fn default() -> Self {
+        Self {
+            node: Uuid::now_v7(),
+            followed: Mutex::default(),
+            bell: Bell(broadcast::channel(1024).0),
+        }
+    }
+}
+
+impl Feeds {
+    pub(crate) fn bell(&self) -> Bell {
+        self.bell.clone()
+    }
+
+    fn followed(&self) -> MutexGuard<'_, HashMap<Scope, Weak<Feed>>> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn follow(&self, scope: Scope) -> Arc<Feed> {
+        let mut followed = self.followed();
+        if let Some(feed) = followed.get(&scope).and_then(Weak::upgrade) {
+            return feed;
+        }
+        followed.retain(|_, feed| feed.strong_count() > 0);
+        let feed = Arc::new(Feed::default());
+        followed.insert(scope, Arc::downgrade(&feed));
+        feed
+    }
+
+    fn find(&self, scope: Scope) -> Option<Arc<Feed>> {
+        self.followed().get(&scope).and_then(Weak::upgrade)
+    }
+
+    /// Hands events that were just committed on this node to those who follow them.
+    pub(crate) fn publish(&self, events: &[Arc<StoredEvent>]) {
+        for event in events {
+            for scope in [Scope::Project(event.project), Scope::User(event.user)] {
+                if let Some(feed) = self.find(scope) {
+                    feed.push(event.clone(), event.number(scope));
+                }
+            }
+        }
+    }
+}
+
+/// The live end of one log.
+pub(crate) struct Feed {
+    head: watch::Sender<i64>,
+    /// The last events, without gaps.
+    recent: Mutex<VecDeque<(i64, Arc<StoredEvent>)>>,
+}
+
+impl Default for Feed {
+    fn default() -> Self {
+        Self {
+            head: watch::Sender::new(0),
+            recent: Mutex::default(),
+        }
+    }
+}
+
+impl Feed {
+    fn recent(&self) -> MutexGuard<'_, VecDeque<(i64, Arc<StoredEvent>)>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, event: Arc<StoredEvent>, number: i64) {
+        let mut recent = self.recent();
+        // Another node may have written in between: what is kept here has to be without gaps.
+        if recent.back().is_some_and(|(last, _)| last + 1 != number) {
+            recent.clear();
+        }
+        if recent.len() == RECENT {
+            recent.pop_front();
+        }
+        recent.push_back((number, event));
+        drop(recent);
+        self.reach(number);
+    }
+
+    /// Says that the log goes up to `number` at least.
+    pub(crate) fn reach(&self, number: i64) {
+        self.head.send_if_modified(|head| {
+            let moved = number > *head;
+            *head = number.max(*head);
+            moved
+        });
+    }
+
+    /// What comes after `cursor`, if that is at hand.
+    fn after(&self, cursor: i64) -> Option<Vec<Arc<StoredEvent>>> {
+        let recent = self.recent();
+        let (first, _) = recent.front()?;
+        let skip = usize::try_from(cursor + 1 - first).ok()?;
+        let events: Vec<_> = recent.iter().skip(skip).map(|(_, event)| event.clone()).collect();
+        (!events.is_empty()).then_some(events)
+    }
+}
+
+/// A reader of one log, at its own pace: what it has not asked for yet stays in the log, so that a
+/// slow one costs nothing.
+pub struct Subscription {
+    store: Store,
+    scope: Scope,
+    head: watch::Receiver<i64>,
+    feed: Arc<Feed>,
+    cursor: i64,
+}
+
+impl Subscription {
+    pub(crate) fn new(store: Store, scope: Scope, feed: Arc<Feed>, cursor: i64) -> Self {
+        Self {
+            store,
+            scope,
+            head: feed.head.subscribe(),
+            feed,
+            cursor,
+        }
+    }
+
+    /// The number of the last event that was read.
+    pub fn cursor(&self) -> i64 {
+        self.cursor
+    }
+
+    /// The next events, at least one. Cancel-safe: an abandoned call loses nothing.
+    pub async fn next(&mut self) -> Result<Vec<Arc<StoredEvent>>> {
+        while *self.head.borrow_and_update() <= self.cursor {
+            self.head.changed().await.map_err(|_| Error::Closed)?;
+        }
+        let events = match self.feed.after(self.cursor) {
+            Some(events) => events,
+            None => self.store.events_after(self.scope, self.cursor, PAGE).await?,
+        };
+        // Retention may have overtaken a slow reader: it must start afresh, not see a gap.
+        if events.first().map(|event| event.number(self.scope)) != Some(self.cursor + 1) {
+            return Err(Error::Overtaken);
+        }
+        if let Some(last) = events.last() {
+            self.cursor = last.number(self.scope);
+        }
+        Ok(events)
+    }
+}
+
+/// Tells other nodes, as part of the transaction, so that they hear of it when it is committed.
+pub(crate) async fn notify(
+    conn: &mut Conn,
+    events: &[Arc<StoredEvent>],
+    rings: &[Ring],
+    node: Uuid,
+) -> Result<(), sqlx::Error> {
+    let Conn::Pg(conn) = conn else { return Ok(()) };
+    let logs: BTreeSet<_> = events.iter().map(|e| (e.user.0, e.project.0)).collect();
+    let logs = logs
+        .iter()
+        .map(|(user, project)| format!("events {user} {project}"));
+    let rings = rings.iter().map(|ring| match ring {
+        Ring::Agents(project) => format!("agents {project}"),
+        Ring::ProjectDeleted(project) => format!("deleted {project}"),
+        Ring::Tokens => "tokens".to_owned(),
+        Ring::Everything => "everything".to_owned(),
+    });
+    let words: Vec<String> = logs.chain(rings).collect();
+    // PostgreSQL takes less than 8000 bytes a notification.
+    for words in words.chunks(80) {
+        sqlx::query("SELECT pg_notify($1, $2)")
+            .bind(CHANNEL)
+            .bind(format!("{node}\n{}", words.join("\n")))
+            .execute(&mut **conn)
+            .await?;
+    }
+    Ok(())
+}
+
+/// Listens to the other nodes, where there can be any.
+pub(crate) fn listen(db: &Db, feeds: &Arc<Feeds>) {
+    let Db::Pg(pool) = db else { return };
+    let (pool, feeds) = (pool.clone(), Arc::downgrade(feeds));
+    tokio::spawn(async move {
+        while let Err(error) = hear(&pool, &feeds).await {
+            if pool.is_closed() || feeds.strong_count() == 0 {
+                return;
+            }
+            tracing::warn!(%error, "lost the notifications of other nodes; listening again");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    });
+}
+
+async fn hear(pool: &sqlx::PgPool, feeds: &Weak<Feeds>) -> Result<(), sqlx::Error> {
+    let mut listener = sqlx::postgres::PgListener::connect_with(pool).await?;
+    listener.listen(CHANNEL).await?;
+    // Whatever was said before this moment was missed.
+    if let Some(feeds) = feeds.upgrade() {
+        feeds.bell.ring(Ring::Everything);
+    }
+    loop {
+        let heard = tokio::time::timeout(LOOK_AGAIN, listener.recv()).await;
+        let Some(feeds) = feeds.upgrade() else {
+            return Ok(());
+        };
+        match heard {
+            Ok(note) => {
+                let note = note?;
+                let mut words = note.payload().lines();
+                // What this node did, it knows already.
+                if words.next() == Some(feeds.node.to_string().as_str()) {
+                    continue;
+                }
+                let mut logs = Vec::new();
+                for word in words {
+                    feeds.understand(word, &mut logs);
+                }
+                catch_up(pool, &feeds, &logs).await?;
+            }
+            Err(_quiet) => {
+                let all: Vec<Scope> = feeds.followed().keys().copied().collect();
+                catch_up(pool, &feeds, &all).await?;
+            }
+        }
+    }
+}
+
+impl Feeds {
+    fn understand(&self, word: &str, logs: &mut Vec<Scope>) {
+        let mut parts = word.split(' ');
+        let kind = parts.next();
+        let mut id = || parts.next().and_then(|id| Uuid::parse_str(id).ok());
+        match kind {
+            Some("events") => {
+                logs.extend(id().map(|user| Scope::User(UserId(user))));
+                logs.extend(id().map(|project| Scope::Project(ProjectId(project))));
+            }
+            Some("agents") => {
+                if let Some(project) = id() {
+                    self.bell.ring(Ring::Agents(ProjectId(project)));
+                }
+            }
+            Some("deleted") => {
+                if let Some(project) = id() {
+                    self.bell.ring(Ring::ProjectDeleted(ProjectId(project)));
+                }
+            }
+            Some("tokens") => self.bell.ring(Ring::Tokens),
+            // A newer node may say what this one does not know.
+            _ => self.bell.ring(Ring::Everything),
+        }
+    }
+}
+
+/// Looks up how far the given logs go and tells those who follow them.
+async fn catch_up(pool: &sqlx::PgPool, feeds: &Feeds, logs: &[Scope]) -> Result<(), sqlx::Error> {
+    let followed: Vec<_> = logs
+        .iter()
+        .filter_map(|&log| Some((log, feeds.find(log)?)))
+        .collect();
+    let ids = |pick: fn(&Scope) -> Option<Uuid>| -> Vec<Uuid> {
+        followed.iter().filter_map(|(log, _)| pick(log)).collect()
+    };
+    let projects = ids(|log| {
+        if let Scope::Project(id) = log {
+            Some(id.0)
+        } else {
+            None
+        }
+    });
+    let users = ids(|log| {
+        if let Scope::User(id) = log {
+            Some(id.0)
+        } else {
+            None
+        }
+    });
+    let mut heads: HashMap<Uuid, i64> = HashMap::new();
+    for (sql, ids) in [
+        ("SELECT id, event_seq FROM projects WHERE id = ANY($1)", projects),
+        ("SELECT id, event_seq FROM users WHERE id = ANY($1)", users),
+    ] {
+        if !ids.is_empty() {
+            heads.extend(
+                sqlx::query_as::<_, (Uuid, i64)>(sql)
+                    .bind(ids)
+                    .fetch_all(pool)
+                    .await?,
+            );
+        }
+    }
+    for (log, feed) in followed {
+        let (Scope::Project(ProjectId(id)) | Scope::User(UserId(id))) = log;
+        if let Some(head) = heads.get(&id) {
+            feed.reach(*head);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! Users and tenants, revoked tokens, one-time sign-in codes.
+
+use crate::{Error, Result, Store, db::on, feed::Ring, now, projects::corrupt};
+use atelier_core::{Role, Tenant, TokenId, UserId};
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+/// Whom a one-time code signs in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignIn {
+    pub user: UserId,
+    pub tenant: Tenant,
+    pub role: Role,
+}
+
+impl Store {
+    /// Notes a user and their tenant when a valid token shows them for the first time.
+    pub async fn ensure_user(&self, user: UserId, tenant: &Tenant) -> Result<()> {
+        let known = self.tenant_of(user).await?;
+        let known = match known {
+            Some(known) => known,
+            None => self.insert_user(user, tenant.clone()).await?,
+        };
+        if known == tenant.as_str() {
+            Ok(())
+        } else {
+            Err(Error::OtherTenant)
+        }
+    }
+
+    async fn tenant_of(&self, user: UserId) -> Result<Option<String>> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(String,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT tenant_id FROM users WHERE id = $1"
+        )
+        .bind(user.0)
+        .fetch_optional(c)
+        .await)?;
+        Ok(row.map(|(tenant,)| tenant))
+    }
+
+    /// The tenant the user belongs to afterwards: another node may have been first, with another one.
+    async fn insert_user(&self, user: UserId, tenant: Tenant) -> Result<String> {
+        self.write(user, move |tx| {
+            Box::pin(async move {
+                let time = now();
+                on!(&mut tx.conn, |c| {
+                    sqlx::query(
+                        "INSERT INTO tenants (id, created_at) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+                    )
+                    .bind(tenant.as_str())
+                    .bind(time)
+                    .execute(&mut *c)
+                    .await?;
+                    sqlx::query(
+                        "INSERT INTO users (id, tenant_id, created_at) VALUES ($1, $2, $3)
+                         ON CONFLICT DO NOTHING",
+                    )
+                    .bind(user.0)
+                    .bind(tenant.as_str())
+                    .bind(time)
+                    .execute(&mut *c)
+                    .await?;
+                    let (tenant,) = sqlx::query_as("SELECT tenant_id FROM users WHERE id = $1")
+                        .bind(user.0)
+                        .fetch_one(&mut *c)
+                        .await?;
+                    Ok(tenant)
+                })
+            })
+        })
+        .await
+    }
+
+    /// Whether anybody has ever used this server.
+    pub async fn has_users(&self) -> Result<bool> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(i32,)> = on!(&mut conn, |c| sqlx::query_as("SELECT 1 FROM users LIMIT 1")
+            .fetch_optional(c)
+            .await)?;
+        Ok(row.is_some())
+    }
+
+    /// Revokes a token. It is remembered until it would have expired anyway.
+    pub async fn revoke(&self, token: TokenId, expires_at: DateTime<Utc>) -> Result<()> {
+        self.write(UserId(token.0), move |tx| {
+            Box::pin(async move {
+                on!(&mut tx.conn, |c| {
+                    sqlx::query("DELETE FROM revoked_tokens WHERE expires_at < $1")
+                        .bind(now())
+                        .execute(&mut *c)
+                        .await?;
+                    sqlx::query(
+                        "INSERT INTO revoked_tokens (jti, expires_at) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+                    )
+                    .bind(token.0)
+                    .bind(expires_at)
+                    .execute(&mut *c)
+                    .await?;
+                });
+                tx.ring(Ring::Tokens);
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// All tokens that were revoked before they expired.
+    pub async fn revoked(&self) -> Result<Vec<TokenId>> {
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT jti FROM revoked_tokens WHERE expires_at >= $1"
+        )
+        .bind(now())
+        .fetch_all(c)
+        .await)?;
+        Ok(rows.into_iter().map(|(jti,)| TokenId(jti)).collect())
+    }
+
+    /// Keeps a sign-in code, by its hash: the database does not tell how to sign in.
+    pub async fn offer_sign_in(
+        &self,
+        code_hash: Vec<u8>,
+        who: SignIn,
+        expires_at: DateTime<Utc>,
+    ) -> Result<()> {
+        self.write(who.user, move |tx| {
+            Box::pin(async move {
+                on!(&mut tx.conn, |c| {
+                    sqlx::query("DELETE FROM sign_in_codes WHERE expires_at < $1 OR user_id = $2")
+                        .bind(now())
+                        .bind(who.user.0)
+                        .execute(&mut *c)
+                        .await?;
+                    sqlx::query(
+                        "INSERT INTO sign_in_codes (code_hash, user_id, tenant_id, role, expires_at)
+                         VALUES ($1, $2, $3, $4, $5)",
+                    )
+                    .bind(code_hash)
+                    .bind(who.user.0)
+                    .bind(who.tenant.as_str())
+                    .bind(who.role.as_str())
+                    .bind(expires_at)
+                    .execute(&mut *c)
+                    .await?;
+                });
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// Takes a sign-in code: it works once, whoever is first.
+    pub async fn take_sign_in(&self, code_hash: Vec<u8>) -> Result<SignIn> {
+        self.write(UserId(Uuid::nil()), move |tx| {
+            Box::pin(async move {
+                let row: Option<(Uuid, String, String)> = on!(&mut tx.conn, |c| sqlx::query_as(
+                    "DELETE FROM sign_in_codes WHERE code_hash = $1 AND expires_at >= $2
+                     RETURNING user_id, tenant_id, role"
+                )
+                .bind(code_hash)
+                .bind(now())
+                .fetch_optional(c)
+                .await)?;
+                let (user, tenant, role) = row.ok_or(Error::NotFound)?;
+                Ok(SignIn {
+                    user: UserId(user),
+                    tenant: corrupt(tenant.parse())?,
+                    role: corrupt(role.parse())?,
+                })
+            })
+        })
+        .await
+    }
+}

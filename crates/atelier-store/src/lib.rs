@@ -1,0 +1,110 @@
+//! Every fact and every event of Atelier, on SQLite or PostgreSQL: the truth.
+//!
+//! Reads go straight to a connection; writes go through one door, [`Store::write`], which groups them
+//! into commits, numbers their events, and answers when they are on disk.
+
+mod agents;
+mod db;
+mod events;
+mod feed;
+mod identity;
+mod migrate;
+mod projects;
+mod writer;
+
+pub use agents::{AgentChanges, AgentRef};
+pub use db::{Settings, masked};
+pub use events::{Cursor, Retention, Scope, StoredEvent};
+pub use feed::{Bell, Listener, Ring, Subscription};
+pub use identity::SignIn;
+pub use migrate::Schema;
+pub use projects::{NewAgent, Owned};
+pub use writer::Tx;
+
+use chrono::{DateTime, SubsecRound, Utc};
+use db::Db;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// A cheap handle on the database, its writer and its feeds.
+#[derive(Clone)]
+pub struct Store {
+    db: Db,
+    writer: writer::Writer,
+    feeds: Arc<feed::Feeds>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("not found")]
+    NotFound,
+    #[error("the name is taken")]
+    NameTaken,
+    #[error("this user belongs to another tenant")]
+    OtherTenant,
+    #[error(
+        "the database has schema {found}, this version of Atelier knows schema {known} at most: \
+         it was last used by a newer version; run that one, or restore an older backup"
+    )]
+    Newer { found: i64, known: i64 },
+    #[error("cannot open the database at {place}: {source}")]
+    Open { place: String, source: sqlx::Error },
+    #[error("cannot migrate the database: {0}")]
+    Migrate(#[from] sqlx::migrate::MigrateError),
+    #[error("the database refused: {0}")]
+    Sql(#[from] sqlx::Error),
+    #[error("a row does not hold what it should: {0}")]
+    Corrupt(String),
+    /// The group commit failed, and with it every write of the group.
+    #[error("the commit failed: {0}")]
+    Commit(Arc<sqlx::Error>),
+    #[error("the reader fell behind what is kept")]
+    Overtaken,
+    #[error("the store is shutting down")]
+    Closed,
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Store {
+    /// Opens the database, migrating it if it is older.
+    pub async fn open(settings: &Settings) -> Result<Self> {
+        let db = Db::open(settings).await?;
+        migrate::run(&db).await?;
+        let feeds = Arc::new(feed::Feeds::default());
+        let writer = writer::Writer::start(&db, feeds.clone());
+        feed::listen(&db, &feeds);
+        Ok(Self { db, writer, feeds })
+    }
+
+    /// Asks the database for an answer; what `/ready` and `doctor` go by.
+    pub async fn ping(&self) -> Result<()> {
+        let mut conn = self.db.connect().await?;
+        db::on!(&mut conn, |c| sqlx::query("SELECT 1").execute(c).await.map(drop))?;
+        Ok(())
+    }
+
+    /// What backs this store, in a word.
+    pub fn kind(&self) -> &'static str {
+        self.db.kind()
+    }
+
+    pub fn bell(&self) -> Bell {
+        self.feeds.bell()
+    }
+
+    /// Waits for the writes under way, then closes every connection.
+    pub async fn close(&self) {
+        self.writer.close().await;
+        self.db.close().await;
+    }
+}
+
+/// The current time as both databases keep it: in microseconds.
+pub(crate) fn now() -> DateTime<Utc> {
+    Utc::now().trunc_subsecs(6)
+}
+
+pub(crate) fn new_id() -> Uuid {
+    Uuid::now_v7()
+}

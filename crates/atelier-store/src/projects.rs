@@ -1,0 +1,263 @@
+//! Projects and the right to act on one.
+
+use crate::{Error, Result, Store, Tx, agents::insert_agent, db::on, feed::Ring, new_id, now};
+use atelier_core::{
+    AgentConfig, AgentName, Event, Project, ProjectId, ProjectName, Tenant, UserId, WorkspaceKind,
+};
+use chrono::{DateTime, Utc};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+/// A project together with who owns it. Only a look-up makes one, so that holding it means that the
+/// project is there and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owned {
+    pub project: ProjectId,
+    pub owner: UserId,
+    pub tenant: Tenant,
+}
+
+/// An agent to be made together with its project.
+#[derive(Debug, Clone)]
+pub struct NewAgent {
+    pub name: AgentName,
+    pub config: AgentConfig,
+}
+
+pub(crate) type ProjectRow = (Uuid, String, String, String, DateTime<Utc>, DateTime<Utc>);
+
+pub(crate) fn read_project(row: ProjectRow) -> Result<Project> {
+    let (id, name, workspace, settings, created_at, updated_at) = row;
+    Ok(Project {
+        id: ProjectId(id),
+        name: corrupt(ProjectName::try_from(name))?,
+        workspace: corrupt(serde_json::from_value(Value::String(workspace)))?,
+        settings: corrupt(serde_json::from_str(&settings))?,
+        created_at,
+        updated_at,
+    })
+}
+
+/// A stored value that does not parse: somebody changed the database by hand.
+pub(crate) fn corrupt<T>(parsed: Result<T, impl std::fmt::Display>) -> Result<T> {
+    parsed.map_err(|error| Error::Corrupt(error.to_string()))
+}
+
+pub(crate) fn name_taken(error: sqlx::Error) -> Error {
+    match error.as_database_error() {
+        Some(refusal) if refusal.is_unique_violation() => Error::NameTaken,
+        _ => Error::Sql(error),
+    }
+}
+
+impl Store {
+    /// Makes a project with its first agents; both are there, or neither.
+    pub async fn create_project(
+        &self,
+        owner: UserId,
+        tenant: Tenant,
+        name: ProjectName,
+        workspace: WorkspaceKind,
+        settings: Map<String, Value>,
+        agents: Vec<NewAgent>,
+    ) -> Result<Project> {
+        self.write(owner, move |tx| {
+            Box::pin(async move {
+                let time = now();
+                let id = ProjectId(new_id());
+                let project = Project {
+                    id,
+                    name,
+                    workspace,
+                    settings,
+                    created_at: time,
+                    updated_at: time,
+                };
+                on!(&mut tx.conn, |c| sqlx::query(
+                    "INSERT INTO projects
+                     (id, tenant_id, user_id, name, workspace, settings, created_at, updated_at)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $7)"
+                )
+                .bind(id.0)
+                .bind(tenant.as_str())
+                .bind(owner.0)
+                .bind(project.name.as_str())
+                .bind(workspace.as_str())
+                .bind(json(&project.settings))
+                .bind(time)
+                .execute(c)
+                .await
+                .map(drop))
+                .map_err(name_taken)?;
+                tx.emit(
+                    id,
+                    owner,
+                    &Event::ProjectCreated {
+                        project: project.clone(),
+                    },
+                );
+                for agent in agents {
+                    insert_agent(tx, id, owner, agent).await?;
+                }
+                Ok(project)
+            })
+        })
+        .await
+    }
+
+    pub async fn projects(&self, owner: UserId, limit: i64, offset: i64) -> Result<(Vec<Project>, i64)> {
+        let mut conn = self.db.connect().await?;
+        let (rows, total): (Vec<ProjectRow>, (i64,)) = on!(&mut conn, |c| {
+            let rows = sqlx::query_as(
+                "SELECT id, name, workspace, settings, created_at, updated_at FROM projects
+                 WHERE user_id = $1 AND deleted_at IS NULL ORDER BY id LIMIT $2 OFFSET $3",
+            )
+            .bind(owner.0)
+            .bind(limit)
+            .bind(offset)
+            .fetch_all(&mut *c)
+            .await?;
+            let total =
+                sqlx::query_as("SELECT COUNT(*) FROM projects WHERE user_id = $1 AND deleted_at IS NULL")
+                    .bind(owner.0)
+                    .fetch_one(&mut *c)
+                    .await?;
+            (rows, total)
+        });
+        Ok((
+            rows.into_iter().map(read_project).collect::<Result<_>>()?,
+            total.0,
+        ))
+    }
+
+    pub async fn project(&self, owned: &Owned) -> Result<Project> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<ProjectRow> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT id, name, workspace, settings, created_at, updated_at FROM projects
+             WHERE id = $1 AND deleted_at IS NULL"
+        )
+        .bind(owned.project.0)
+        .fetch_optional(c)
+        .await)?;
+        read_project(row.ok_or(Error::NotFound)?)
+    }
+
+    /// Whose project this is.
+    pub async fn owned(&self, project: ProjectId) -> Result<Owned> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT user_id, tenant_id FROM projects WHERE id = $1 AND deleted_at IS NULL"
+        )
+        .bind(project.0)
+        .fetch_optional(c)
+        .await)?;
+        let (owner, tenant) = row.ok_or(Error::NotFound)?;
+        Ok(Owned {
+            project,
+            owner: UserId(owner),
+            tenant: corrupt(Tenant::try_from(tenant))?,
+        })
+    }
+
+    pub async fn update_project(
+        &self,
+        owned: &Owned,
+        name: Option<ProjectName>,
+        workspace: Option<WorkspaceKind>,
+        settings: Option<Map<String, Value>>,
+    ) -> Result<Project> {
+        let (id, owner) = (owned.project, owned.owner);
+        self.write(owner, move |tx| {
+            Box::pin(async move {
+                let mut project = lock_project(tx, id).await?;
+                project.name = name.unwrap_or(project.name);
+                project.workspace = workspace.unwrap_or(project.workspace);
+                project.settings = settings.unwrap_or(project.settings);
+                on!(&mut tx.conn, |c| sqlx::query(
+                    "UPDATE projects SET name = $1, workspace = $2, settings = $3 WHERE id = $4"
+                )
+                .bind(project.name.as_str())
+                .bind(project.workspace.as_str())
+                .bind(json(&project.settings))
+                .bind(id.0)
+                .execute(c)
+                .await
+                .map(drop))
+                .map_err(name_taken)?;
+                tx.emit(
+                    id,
+                    owner,
+                    &Event::ProjectUpdated {
+                        project: project.clone(),
+                    },
+                );
+                Ok(project)
+            })
+        })
+        .await
+    }
+
+    /// Deletes a project and what belongs to it. Its log stays until it has been kept long enough, so
+    /// that whoever follows it hears of the end.
+    pub async fn delete_project(&self, owned: &Owned) -> Result<()> {
+        let (id, owner) = (owned.project, owned.owner);
+        self.write(owner, move |tx| {
+            Box::pin(async move {
+                lock_project(tx, id).await?;
+                on!(&mut tx.conn, |c| {
+                    sqlx::query("DELETE FROM agents WHERE project_id = $1")
+                        .bind(id.0)
+                        .execute(&mut *c)
+                        .await?;
+                    sqlx::query("UPDATE projects SET deleted_at = $1 WHERE id = $2")
+                        .bind(now())
+                        .bind(id.0)
+                        .execute(&mut *c)
+                        .await?;
+                });
+                tx.ring(Ring::ProjectDeleted(id));
+                tx.emit(id, owner, &Event::ProjectDeleted {});
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// Appends an event that tells of nothing in the database.
+    pub async fn tell(&self, owned: &Owned, event: Event) -> Result<()> {
+        let (id, owner) = (owned.project, owned.owner);
+        self.write(owner, move |tx| {
+            Box::pin(async move {
+                let there: Option<(i32,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+                    "SELECT 1 FROM projects WHERE id = $1 AND deleted_at IS NULL"
+                )
+                .bind(id.0)
+                .fetch_optional(c)
+                .await)?;
+                there.ok_or(Error::NotFound)?;
+                tx.emit(id, owner, &event);
+                Ok(())
+            })
+        })
+        .await
+    }
+}
+
+/// The project as it is now, held against other writers until the commit: an update locks on both
+/// databases, where `FOR UPDATE` would work on one.
+pub(crate) async fn lock_project(tx: &mut Tx, id: ProjectId) -> Result<Project> {
+    let row: Option<ProjectRow> = on!(&mut tx.conn, |c| sqlx::query_as(
+        "UPDATE projects SET updated_at = $1 WHERE id = $2 AND deleted_at IS NULL
+         RETURNING id, name, workspace, settings, created_at, updated_at"
+    )
+    .bind(now())
+    .bind(id.0)
+    .fetch_optional(c)
+    .await)?;
+    read_project(row.ok_or(Error::NotFound)?)
+}
+
+pub(crate) fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value)
+        .unwrap_or_else(|error| unreachable!("plain values with string keys are JSON: {error}"))
+}

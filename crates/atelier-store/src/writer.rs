@@ -1,0 +1,245 @@
+//! The one door for writes: closures are grouped into commits, and answered when they are on disk.
+//!
+//! A commit costs a flush whatever its size, so whatever is waiting goes into the next one, each write
+//! behind a savepoint of its own. Events are numbered last, just before the commit: the counters they
+//! take are locked for the shortest time, and numbers follow the order of commits.
+
+use crate::{
+    Error, Result, Store,
+    db::{Conn, Db},
+    events::{self, Pending},
+    feed::{Feeds, Ring},
+};
+use atelier_core::{Event, ProjectId, UserId};
+use futures::{FutureExt, future::BoxFuture};
+use std::{panic::AssertUnwindSafe, sync::Arc};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use uuid::Uuid;
+
+/// Writes of one owner share a lane, so that they share commits and do not wait for each other's
+/// row locks. SQLite has one writer anyway.
+const PG_LANES: usize = 4;
+const QUEUE: usize = 1024;
+const GROUP: usize = 128;
+
+/// What a write may do: query its connection, tell events, ring the bell.
+pub struct Tx {
+    pub(crate) conn: Conn,
+    events: Vec<Pending>,
+    rings: Vec<Ring>,
+}
+
+impl Tx {
+    /// Appends an event to the log of a project, in the same transaction as the change it tells about.
+    pub fn emit(&mut self, project: ProjectId, owner: UserId, event: &Event) {
+        self.events.push(Pending::new(project, owner, event));
+    }
+
+    pub(crate) fn ring(&mut self, ring: Ring) {
+        self.rings.push(ring);
+    }
+}
+
+impl Store {
+    /// Runs `work` in a transaction of its own or of a group, and answers when it is durable.
+    ///
+    /// `owner` chooses the lane. `work` must await nothing but the database.
+    pub(crate) async fn write<T, F>(&self, owner: UserId, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T>> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let job = Box::new(Write {
+            work: Some(work),
+            outcome: None,
+            reply,
+        });
+        self.writer
+            .lane(owner)
+            .send(job)
+            .await
+            .map_err(|_| Error::Closed)?;
+        answer.await.map_err(|_| Error::Closed)?
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Writer {
+    lanes: Arc<[mpsc::Sender<Box<dyn Job>>]>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Writer {
+    pub(crate) fn start(db: &Db, feeds: Arc<Feeds>) -> Self {
+        let lanes = match db {
+            Db::Lite(_) => 1,
+            Db::Pg(_) => PG_LANES,
+        };
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let lanes = (0..lanes)
+            .map(|_| {
+                let (sender, jobs) = mpsc::channel(QUEUE);
+                let lane = Lane {
+                    db: db.clone(),
+                    feeds: feeds.clone(),
+                    tx: None,
+                };
+                tasks.spawn(lane.run(jobs, stop.clone()));
+                sender
+            })
+            .collect();
+        tasks.close();
+        Self { lanes, tasks, stop }
+    }
+
+    fn lane(&self, owner: UserId) -> &mpsc::Sender<Box<dyn Job>> {
+        &self.lanes[owner.0.as_u128() as usize % self.lanes.len()]
+    }
+
+    /// Takes no more writes and finishes those under way.
+    pub(crate) async fn close(&self) {
+        self.stop.cancel();
+        self.tasks.wait().await;
+    }
+}
+
+/// One waiting write, its result type hidden.
+trait Job: Send {
+    /// Whether it succeeded; if not, its savepoint is rolled back.
+    fn run<'t>(&'t mut self, tx: &'t mut Tx) -> BoxFuture<'t, bool>;
+    fn settle(self: Box<Self>, commit: Result<(), Arc<sqlx::Error>>);
+}
+
+struct Write<T, F> {
+    work: Option<F>,
+    outcome: Option<Result<T>>,
+    reply: oneshot::Sender<Result<T>>,
+}
+
+impl<T, F> Job for Write<T, F>
+where
+    T: Send + 'static,
+    F: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T>> + Send + 'static,
+{
+    fn run<'t>(&'t mut self, tx: &'t mut Tx) -> BoxFuture<'t, bool> {
+        Box::pin(async move {
+            let Some(work) = self.work.take() else {
+                return false;
+            };
+            // A panic in one write must not take its lane, and so every later write, with it.
+            let outcome = AssertUnwindSafe(work(tx)).catch_unwind().await;
+            let outcome = outcome.unwrap_or_else(|_| Err(Error::Corrupt("a write panicked".into())));
+            self.outcome.insert(outcome).is_ok()
+        })
+    }
+
+    fn settle(self: Box<Self>, commit: Result<(), Arc<sqlx::Error>>) {
+        let outcome = match (commit, self.outcome) {
+            // A write that failed by itself keeps its own error, whatever became of the group.
+            (_, Some(Err(error))) => Err(error),
+            (Ok(()), Some(Ok(value))) => Ok(value),
+            (Err(error), _) => Err(Error::Commit(error)),
+            (Ok(()), None) => Err(Error::Closed),
+        };
+        // The asker may have gone; the write stands all the same.
+        drop(self.reply.send(outcome));
+    }
+}
+
+struct Lane {
+    db: Db,
+    feeds: Arc<Feeds>,
+    /// Kept between groups, dropped after an error.
+    tx: Option<Tx>,
+}
+
+impl Lane {
+    async fn run(mut self, mut jobs: mpsc::Receiver<Box<dyn Job>>, stop: CancellationToken) {
+        let mut group: Vec<Box<dyn Job>> = Vec::new();
+        loop {
+            tokio::select! {
+                biased;
+                got = jobs.recv_many(&mut group, GROUP) => if got == 0 { break },
+                () = stop.cancelled() => {
+                    // What was already taken in is finished; what comes later is refused.
+                    jobs.close();
+                    if jobs.recv_many(&mut group, GROUP).await == 0 { break }
+                }
+            }
+            let outcome = self.commit(&mut group).await;
+            let outcome = outcome.map_err(|error| {
+                tracing::error!(%error, writes = group.len(), "a group of writes was not committed");
+                Arc::new(error)
+            });
+            for job in group.drain(..) {
+                job.settle(outcome.clone());
+            }
+        }
+    }
+
+    /// Runs the group in one transaction. An error fails all of it and gives up the connection.
+    async fn commit(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), sqlx::Error> {
+        let mut tx = match self.tx.take() {
+            Some(tx) => tx,
+            None => Tx {
+                conn: self.db.connect().await?,
+                events: Vec::new(),
+                rings: Vec::new(),
+            },
+        };
+        match run_group(&mut tx, group, self.feeds.node).await {
+            Ok(stored) => {
+                self.feeds.publish(&stored);
+                for ring in tx.rings.drain(..) {
+                    self.feeds.bell().ring(ring);
+                }
+                self.tx = Some(tx);
+                Ok(())
+            }
+            Err(error) => {
+                tx.conn.discard();
+                Err(error)
+            }
+        }
+    }
+}
+
+async fn run_group(
+    tx: &mut Tx,
+    group: &mut [Box<dyn Job>],
+    node: Uuid,
+) -> Result<Vec<Arc<events::StoredEvent>>, sqlx::Error> {
+    tx.conn.begin().await?;
+    let alone = group.len() == 1;
+    let mut kept = 0;
+    for job in group.iter_mut() {
+        if !alone {
+            tx.conn.run("SAVEPOINT w").await?;
+        }
+        let (events, rings) = (tx.events.len(), tx.rings.len());
+        if job.run(tx).await {
+            kept += 1;
+        } else {
+            tx.events.truncate(events);
+            tx.rings.truncate(rings);
+            if !alone {
+                tx.conn.run("ROLLBACK TO w").await?;
+            }
+        }
+        if !alone {
+            tx.conn.run("RELEASE w").await?;
+        }
+    }
+    if kept == 0 {
+        tx.conn.run("ROLLBACK").await?;
+        return Ok(Vec::new());
+    }
+    let pending = std::mem::take(&mut tx.events);
+    let stored = events::append(&mut tx.conn, pending).await?;
+    crate::feed::notify(&mut tx.conn, &stored, &tx.rings, node).await?;
+    tx.conn.run("COMMIT").await?;
+    Ok(stored)
+}

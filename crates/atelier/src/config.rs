@@ -1,0 +1,162 @@
+//! One configuration in layers: defaults, `atelier.toml`, environment, flags.
+
+use anyhow::{Context, Result};
+use atelier_runtime::{StarterAgent, WorkerSpaceSettings};
+use atelier_server::AuthSettings;
+use atelier_store::Retention;
+use figment::{
+    Figment,
+    providers::{Env, Format, Serialized, Toml},
+};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+const FILE: &str = "atelier.toml";
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Config {
+    /// Where everything is kept that is not configured to be elsewhere.
+    pub(crate) data: PathBuf,
+    /// The address to serve on.
+    pub(crate) listen: String,
+    /// `postgres://…` instead of the embedded database.
+    pub(crate) database_url: Option<String>,
+    pub(crate) server: atelier_server::Settings,
+    pub(crate) auth: AuthSettings,
+    pub(crate) events: EventSettings,
+    pub(crate) worker_space: WorkerSpaceSettings,
+    pub(crate) telemetry: TelemetrySettings,
+    /// The agents a new project starts with.
+    pub(crate) starter_pack: Vec<StarterAgent>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct EventSettings {
+    pub(crate) keep_days: u32,
+    /// At most so many a project.
+    pub(crate) keep_events: u32,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TelemetrySettings {
+    /// Where to send traces over OTLP/HTTP, such as `http://localhost:4318`.
+    pub(crate) otlp_endpoint: Option<String>,
+}
+
+impl Default for EventSettings {
+    fn default() -> Self {
+        Self {
+            keep_days: 30,
+            keep_events: 100_000,
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let runtime = atelier_runtime::Settings::default();
+        Self {
+            data: dirs::data_dir().unwrap_or_default().join("atelier"),
+            listen: "127.0.0.1:7420".into(),
+            database_url: None,
+            server: atelier_server::Settings::default(),
+            auth: AuthSettings::default(),
+            events: EventSettings::default(),
+            worker_space: runtime.worker_space,
+            telemetry: TelemetrySettings::default(),
+            starter_pack: runtime.starter_pack,
+        }
+    }
+}
+
+/// The flags that are settings. What is not given says nothing.
+#[derive(Debug, Default, clap::Args, Serialize)]
+pub(crate) struct Flags {
+    /// The configuration file [default: atelier.toml in the current folder, if there is one]
+    #[arg(long, env = "ATELIER_CONFIG", value_name = "FILE")]
+    #[serde(skip)]
+    pub(crate) config: Option<PathBuf>,
+    /// Where everything is kept [env: ATELIER_DATA] [default: the user's data folder]
+    #[arg(long, value_name = "DIR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) data: Option<PathBuf>,
+}
+
+impl Config {
+    /// Puts the layers together; `flags` come last and win.
+    pub(crate) fn load(file: Option<&Path>, flags: impl Serialize) -> Result<Self> {
+        let defaults = Config::default();
+        let known = Figment::from(Serialized::defaults(&defaults));
+        let keys: Vec<String> = known.extract::<figment::value::Dict>()?.into_keys().collect();
+        let file = match file {
+            Some(path) if !path.exists() => {
+                anyhow::bail!("there is no configuration file {}", path.display())
+            }
+            Some(path) => Toml::file_exact(path),
+            None if Path::new(FILE).exists() => Toml::file_exact(FILE),
+            None => Toml::string(""),
+        };
+        // Other variables of ours (ATELIER_TOKEN and so on) are not settings of the server.
+        let environment = Env::prefixed("ATELIER_")
+            .filter(move |key| {
+                let first = key.as_str().split("__").next().unwrap_or_default();
+                keys.iter().any(|known| first.eq_ignore_ascii_case(known))
+            })
+            .split("__");
+        let figment = known
+            .merge(file)
+            .merge(environment)
+            .merge(Serialized::defaults(flags));
+        let mut config: Config = figment.extract().context("the configuration is not valid")?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&mut self) -> Result<()> {
+        if self.data.as_os_str().is_empty() {
+            anyhow::bail!("there is no home folder to keep data in: say where with --data or ATELIER_DATA");
+        }
+        if self.database_url.as_deref() == Some("") {
+            self.database_url = None;
+        }
+        if let Some(url) = &self.database_url
+            && !url.starts_with("postgres://")
+            && !url.starts_with("postgresql://")
+        {
+            anyhow::bail!(
+                "database_url has to start with postgres:// (leave it out for the embedded database)"
+            );
+        }
+        for agent in &self.starter_pack {
+            agent
+                .config
+                .validate()
+                .with_context(|| format!("starter_pack: {}", agent.name))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn store(&self) -> atelier_store::Settings {
+        atelier_store::Settings {
+            data: self.data.clone(),
+            database_url: self.database_url.clone(),
+        }
+    }
+
+    pub(crate) fn retention(&self) -> Retention {
+        Retention {
+            days: self.events.keep_days,
+            events: self.events.keep_events,
+        }
+    }
+
+    /// As TOML, with secrets masked.
+    pub(crate) fn shown(&self) -> Result<String> {
+        let mut shown = self.clone();
+        shown.database_url = shown.database_url.map(|url| atelier_store::masked(&url));
+        Ok(toml::to_string_pretty(&shown)?)
+    }
+}

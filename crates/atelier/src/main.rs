@@ -1,0 +1,56 @@
+//! `atelier`: one binary for the server and for those who use it.
+
+mod config;
+mod doctor;
+mod login;
+mod serve;
+mod telemetry;
+mod token;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// The workspace server for AI agents.
+///
+/// Agents run on the server, your files stay on your machine, and between them stands a gate that asks you.
+#[derive(Parser)]
+#[command(version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start the server
+    Serve(serve::Args),
+    /// Make a token for a user of this server and print it
+    Token(token::Args),
+    /// Store a token for a server, for the commands that talk to it
+    Login(login::Args),
+    /// Check the configuration and every backing service, and say how to mend what is wrong
+    Doctor(doctor::Args),
+}
+
+fn main() -> ExitCode {
+    // One TLS implementation for the whole program; ring builds everywhere and fast.
+    if rustls::crypto::ring::default_provider()
+        .install_default()
+        .is_err()
+    {
+        unreachable!("nothing else has chosen a TLS provider yet");
+    }
+    let outcome = match Cli::parse().command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Token(args) => token::run(&args),
+        Command::Login(args) => login::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("atelier: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! `atelier serve`: the server from its configuration to its end.
+
+use crate::{
+    config::{Config, Flags},
+    telemetry,
+};
+use anyhow::{Context, Result};
+use atelier_runtime::{Settings as RuntimeSettings, Spaces};
+use atelier_server::{App, Auth, Listening, LocalKey, Parts};
+use atelier_store::Store;
+use chrono::Utc;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+use serde::Serialize;
+use std::{
+    fs::{File, TryLockError},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+#[derive(clap::Args, Serialize)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    #[serde(flatten)]
+    flags: Flags,
+    /// The address to serve on [env: ATELIER_LISTEN] [default: 127.0.0.1:7420]
+    #[arg(long, value_name = "HOST:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    listen: Option<String>,
+    #[command(flatten)]
+    #[serde(skip_serializing_if = "Tls::is_empty")]
+    server: Tls,
+    /// Show the configuration that results from defaults, file, environment and flags, and stop
+    #[arg(long)]
+    #[serde(skip)]
+    print_config: bool,
+}
+
+#[derive(clap::Args, Serialize)]
+struct Tls {
+    /// A certificate (PEM), to serve over TLS without a proxy
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls_cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls_key: Option<PathBuf>,
+}
+
+impl Tls {
+    fn is_empty(&self) -> bool {
+        self.tls_cert.is_none()
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let config = Config::load(args.flags.config.as_deref(), args)?;
+    if args.print_config {
+        print_all(&config.shown()?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Before the runtime: the exporter of traces brings a thread of its own.
+    let _telemetry = telemetry::start(&config.telemetry)?;
+    tokio::runtime::Runtime::new()?.block_on(serve(config))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[expect(clippy::print_stdout, reason = "what was asked for")]
+fn print_all(text: &str) {
+    print!("{text}");
+}
+
+async fn serve(config: Config) -> Result<()> {
+    create_private(&config.data)?;
+    let _lock = config
+        .database_url
+        .is_none()
+        .then(|| lock(&config.data))
+        .transpose()?;
+    let metrics = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &BUCKETS)?
+        .install_recorder()
+        .context("cannot set up metrics")?;
+    let listening = Listening::bind(&config.listen, &config.server).await?;
+    let store = Store::open(&config.store()).await?;
+    let key = LocalKey::open(&config.data)
+        .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
+    let auth = Auth::open(config.auth.clone(), key, store.clone()).await?;
+    let runtime = RuntimeSettings {
+        worker_space: config.worker_space.clone(),
+        starter_pack: config.starter_pack.clone(),
+    };
+    let stop = CancellationToken::new();
+    let app = App::new(Parts {
+        spaces: Spaces::new(store.clone(), runtime.worker_space.clone()),
+        starter_pack: runtime.starter_agents(),
+        settings: config.server.clone(),
+        store,
+        auth,
+        metrics,
+        stop: stop.clone(),
+    });
+    let url = listening.url()?;
+    let sign_in = app.welcome().await?;
+    greet(&url, sign_in.as_deref());
+    tracing::info!(
+        url,
+        store = app.store.kind(),
+        version = env!("CARGO_PKG_VERSION"),
+        "serving"
+    );
+
+    let tasks = TaskTracker::new();
+    tasks.spawn(stop_on_signal(stop.clone()));
+    tasks.spawn(tend(app.clone(), config));
+    let served = atelier_server::serve(listening, app.clone()).await;
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
+    app.store.close().await;
+    tracing::info!("stopped");
+    served.context("the server failed")
+}
+
+/// Seconds; from a cached read to a request that is about to time out.
+const BUCKETS: [f64; 13] = [
+    0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
+];
+
+/// What goes on beside the requests, until the server stops.
+async fn tend(app: App, config: Config) {
+    let sweep = async {
+        let mut hours = tokio::time::interval(Duration::from_secs(3600));
+        loop {
+            hours.tick().await;
+            match app.store.sweep_events(config.retention(), Utc::now()).await {
+                Ok(0) => {}
+                Ok(removed) => tracing::info!(removed, "removed events that were kept long enough"),
+                Err(error) => tracing::warn!(%error, "cannot remove old events"),
+            }
+        }
+    };
+    let upkeep = async {
+        let mut seconds = tokio::time::interval(Duration::from_secs(5));
+        loop {
+            seconds.tick().await;
+            // Keeps histograms from growing while nobody scrapes them.
+            app.metrics.run_upkeep();
+        }
+    };
+    tokio::select! {
+        () = app.stop.cancelled() => {}
+        () = app.spaces.clone().tend(app.stop.clone()) => {}
+        () = app.auth.tend() => {}
+        () = sweep => {}
+        () = upkeep => {}
+    }
+}
+
+async fn stop_on_signal(stop: CancellationToken) {
+    tokio::select! {
+        signal = signal() => tracing::info!(signal, "stopping"),
+        () = stop.cancelled() => return,
+    }
+    stop.cancel();
+}
+
+#[cfg(unix)]
+async fn signal() -> &'static str {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (term, int) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    let (Ok(mut term), Ok(mut int)) = (term, int) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = term.recv() => "SIGTERM",
+        _ = int.recv() => "SIGINT",
+    }
+}
+
+#[cfg(not(unix))]
+async fn signal() -> &'static str {
+    match tokio::signal::ctrl_c().await {
+        Ok(()) => "Ctrl-C",
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// The address, and on the very first start the way in. On standard output, not in the log: whoever
+/// collects logs should not find a link that signs in.
+#[expect(clippy::print_stdout, reason = "for the person who started it")]
+fn greet(url: &str, sign_in: Option<&str>) {
+    println!("Atelier is listening on {url}");
+    if let Some(code) = sign_in {
+        println!();
+        println!("  Sign in once, within a day:  {url}/#sign-in={code}");
+        println!(
+            "  A project and four agents are waiting. Later on: atelier token --user {}",
+            atelier_server::OWNER
+        );
+        println!();
+    }
+}
+
+/// Only the user who runs the server may look into its data.
+pub(crate) fn create_private(data: &Path) -> Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder
+        .create(data)
+        .with_context(|| format!("cannot create the data folder {}", data.display()))
+}
+
+/// Two servers on one embedded database would each believe to be alone.
+fn lock(data: &Path) -> Result<File> {
+    let path = data.join("lock");
+    let file = File::create(&path).with_context(|| format!("cannot write to {}", data.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            anyhow::bail!(
+                "another atelier is serving {}: stop it, or give another --data",
+                data.display()
+            )
+        }
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", path.display()))
+        }
+    }
+}

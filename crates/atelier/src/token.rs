@@ -1,0 +1,45 @@
+//! `atelier token`: a token for a user, from the data directory's secret. Needs no running server.
+
+use crate::config::{Config, Flags};
+use anyhow::{Context, Result};
+use atelier_core::{Role, Tenant};
+use atelier_server::{Grant, LocalKey, user_id};
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    flags: Flags,
+    /// The user's name: the same name in the same tenant is always the same user
+    #[arg(long, value_name = "NAME")]
+    user: String,
+    /// What the token may do: user, admin, client or agent
+    #[arg(long, default_value = "user")]
+    role: Role,
+    /// How long it is valid: 30m, 12h, 30d
+    #[arg(long, default_value = "24h", value_name = "TIME")]
+    ttl: humantime::Duration,
+    /// The user's organisation
+    #[arg(long, default_value = "default")]
+    tenant: Tenant,
+}
+
+#[expect(clippy::print_stdout, reason = "what was asked for")]
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if args.user.trim().is_empty() {
+        anyhow::bail!("--user must not be blank");
+    }
+    let config = Config::load(args.flags.config.as_deref(), &args.flags)?;
+    crate::serve::create_private(&config.data)?;
+    let key = LocalKey::open(&config.data)
+        .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
+    let grant = Grant {
+        user: user_id(&args.tenant, &args.user),
+        tenant: args.tenant.clone(),
+        role: args.role,
+        lifetime: *args.ttl,
+    };
+    let (token, _) = key.issue(&grant, &config.auth.issuer, &config.auth.audience)?;
+    println!("{token}");
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,1 @@
+"""What scripts/services and scripts/pytools are made of; Python's standard library only."""

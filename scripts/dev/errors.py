@@ -1,0 +1,2 @@
+class Trouble(Exception):
+    """Something a person has to mend: the message says what is wrong and how."""

@@ -1,0 +1,182 @@
+"""Starts a service, waits until it answers, and ends it again, across calls of scripts/services.
+
+`.services/NAME.json` remembers a running service. A pid alone may have been given to another
+process since, so the time the process was born is kept with it, and nothing else is ever signalled.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from dev.errors import Trouble
+from dev.place import STATE, drop_privileges, new_home
+
+START_SECONDS = 60
+STOP_SECONDS = 20
+
+
+@dataclass
+class Running:
+    pid: int
+    born: str
+    home: str
+    ports: dict
+    env: dict  # what tests need to find it: ATELIER_TEST_…
+
+
+@dataclass
+class Launch:
+    """What an engine's `launch(home, ports)` answers with."""
+
+    command: list
+    env: dict = field(default_factory=dict)
+
+
+def find(engine):
+    """The running service, or None; forgets one that has died."""
+    file = _file(engine)
+    if not file.exists():
+        return None
+    running = Running(**json.loads(file.read_text()))
+    if _alive(running):
+        return running
+    _forget(engine, running)
+    return None
+
+
+def start(engine) -> Running:
+    began = time.monotonic()
+    home = new_home(engine.NAME)
+    try:
+        ports = dict(zip(engine.PORTS, _free_ports(len(engine.PORTS))))
+        launch = engine.launch(home, ports)
+        with _log(engine).open("wb") as log:
+            child = subprocess.Popen(
+                launch.command,
+                cwd=home,
+                # HOME too, so that nothing reads or writes the caller's own settings.
+                env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": str(home)} | launch.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Out of reach of the terminal's Ctrl-C: the tests that it interrupts still need their services.
+                start_new_session=True,
+                **drop_privileges(),
+            )
+        running = Running(child.pid, _born(child.pid), str(home), ports, engine.env(ports))
+        _file(engine).write_text(json.dumps(asdict(running)))
+        try:
+            _wait_until_ready(engine, child, home, ports)
+        except BaseException:
+            _end(engine, running)
+            raise
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)
+        _file(engine).unlink(missing_ok=True)
+        raise
+    print(f"{engine.NAME}: up in {time.monotonic() - began:.1f} s (pid {child.pid}, {_ports(ports)})", flush=True)
+    return running
+
+
+def stop(engine) -> None:
+    if running := find(engine):
+        _end(engine, running)
+        _forget(engine, running)
+        print(f"{engine.NAME}: stopped", flush=True)
+
+
+def describe(engine) -> str:
+    running = find(engine)
+    return f"running (pid {running.pid}, {_ports(running.ports)})" if running else "not running"
+
+
+def _wait_until_ready(engine, child, home: Path, ports: dict) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    answer = "nothing yet"
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            raise Trouble(f"{engine.NAME} ended while starting (code {child.returncode}); {_last_words(engine)}")
+        try:
+            engine.ask(home, ports)
+            return
+        except (OSError, subprocess.SubprocessError) as error:
+            answer = error
+        time.sleep(0.1)
+    raise Trouble(f"{engine.NAME} gave no answer in {START_SECONDS} s ({answer}); {_last_words(engine)}")
+
+
+def _end(engine, running: Running) -> None:
+    if _alive(running):
+        os.kill(running.pid, engine.STOP)
+    deadline = time.monotonic() + STOP_SECONDS
+    while _alive(running):
+        if time.monotonic() > deadline:
+            print(f"{engine.NAME}: did not stop in {STOP_SECONDS} s, killed")
+            # It leads a process group of its own, so this reaches its children and nobody else.
+            os.killpg(running.pid, signal.SIGKILL)
+            deadline += STOP_SECONDS
+        time.sleep(0.05)
+
+
+def _forget(engine, running: Running) -> None:
+    shutil.rmtree(running.home, ignore_errors=True)
+    _file(engine).unlink()
+
+
+def _alive(running: Running) -> bool:
+    born = _born(running.pid)
+    return born is not None and born == running.born
+
+
+def _born(pid: int):
+    """When the process started, in whatever unit the system has; None when it has ended."""
+    if Path("/proc/self/stat").exists():
+        try:
+            # The second field is the program's name in parentheses and may hold spaces.
+            state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+        except OSError:
+            return None
+        return None if state == "Z" else rest[18]
+    ps = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True).stdout
+    state, _, born = ps.strip().partition(" ")
+    return None if state.startswith("Z") else born.strip() or None
+
+
+def _free_ports(count: int) -> list[int]:
+    # Below the range that systems hand out for outgoing connections, so that no test's client
+    # socket takes a port between here and the service's own bind.
+    ports = []
+    for port in random.sample(range(20000, 32768), 1000):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise Trouble("no free ports between 20000 and 32768 on 127.0.0.1")
+
+
+def _last_words(engine) -> str:
+    lines = _log(engine).read_text(errors="replace").splitlines()[-15:]
+    return f"the end of {_log(engine)}:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def _ports(ports: dict) -> str:
+    return ", ".join(f"{name} port {port}" for name, port in ports.items())
+
+
+def _file(engine) -> Path:
+    return STATE / f"{engine.NAME}.json"
+
+
+def _log(engine) -> Path:
+    return STATE / f"{engine.NAME}.log"
