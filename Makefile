@@ -27,7 +27,7 @@ test: ## Run all checks and tests, with real services (Debian x86-64)
 .PHONY: test-embedded
 test-embedded: ## Run the tests that need no services (anywhere)
 	@scripts/nextest
-	$(CARGO) nextest run --workspace --locked -E 'not test(postgres)'
+	$(CARGO) nextest run --workspace --locked -E 'not test(/Postgres|postgres/)'
 
 .PHONY: check
 check: ## Check formatting, lints, invariants, licences and banned crates

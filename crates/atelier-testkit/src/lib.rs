@@ -1,0 +1,50 @@
+//! A real `atelier serve` on a free port with temporary data, users and tokens at hand, and readers that
+//! wait for events rather than for time.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "starts the program under test, which is no tool call"
+)]
+#![expect(clippy::unwrap_used, reason = "a test kit fails by panicking")]
+
+mod events;
+mod postgres;
+mod server;
+mod user;
+
+pub use events::{Events, SseEvent};
+pub use postgres::Database;
+pub use server::{Backend, Builder, Server};
+pub use user::{Answer, User};
+
+use std::time::Duration;
+
+/// How long anything is waited for before a test gives up. Never how long something takes.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Asks again and again until the answer is there, for states that no event tells of.
+pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let asking = async {
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asking)
+        .await
+        .unwrap_or_else(|_| panic!("never happened: {what}"))
+}
+
+/// A client for tests: plain, without proxies, no redirects followed unseen.
+pub fn http() -> reqwest::Client {
+    // The first caller wins; all of them mean the same.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .tcp_nodelay(true)
+        .build()
+        .unwrap()
+}

@@ -1,0 +1,268 @@
+//! The real program, started, killed and started again.
+
+use crate::{Database, PATIENCE, User, http};
+use std::{
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+
+/// Which database the server keeps its facts in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    Sqlite,
+    Postgres,
+}
+
+pub struct Builder {
+    binary: PathBuf,
+    backend: Backend,
+    settings: Vec<(String, String)>,
+    arguments: Vec<String>,
+}
+
+impl Builder {
+    /// A setting by its name in the environment, without the prefix: `("EVENTS__KEEP_DAYS", "1")`.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl ToString) -> Self {
+        self.settings.push((format!("ATELIER_{name}"), value.to_string()));
+        self
+    }
+
+    #[must_use]
+    pub fn argument(mut self, argument: impl Into<String>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    pub async fn start(mut self) -> Server {
+        let database = match self.backend {
+            Backend::Sqlite => None,
+            Backend::Postgres => Some(Database::create().await),
+        };
+        if let Some(database) = &database {
+            self = self.with("DATABASE_URL", database.url());
+        }
+        let (data, database) = (Arc::new(tempfile::tempdir().unwrap()), database.map(Arc::new));
+        Server::launch(Arc::new(self), data, database).await
+    }
+}
+
+/// A running server. Dropping it kills the process and removes its data.
+pub struct Server {
+    builder: Arc<Builder>,
+    data: Arc<TempDir>,
+    database: Option<Arc<Database>>,
+    process: Child,
+    pub url: String,
+    pub http: reqwest::Client,
+    greeting: Vec<String>,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    pub fn build(binary: impl AsRef<Path>, backend: Backend) -> Builder {
+        Builder {
+            binary: binary.as_ref().to_owned(),
+            backend,
+            settings: vec![],
+            arguments: vec![],
+        }
+    }
+
+    async fn launch(builder: Arc<Builder>, data: Arc<TempDir>, database: Option<Arc<Database>>) -> Self {
+        let mut command = Command::new(&builder.binary);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .arg(data.path())
+            .args(&builder.arguments)
+            .env_remove("LOG_LEVEL")
+            .current_dir(data.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ATELIER_")) {
+            command.env_remove(name);
+        }
+        command.envs(builder.settings.iter().cloned());
+        let mut process = command
+            .spawn()
+            .unwrap_or_else(|e| panic!("{}: {e}", builder.binary.display()));
+
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (lines, mut printed) = mpsc::unbounded_channel();
+        let stdout = process.stdout.take().unwrap();
+        std::thread::spawn(move || {
+            BufReader::new(stdout)
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| lines.send(line))
+        });
+        let (stderr, sink) = (process.stderr.take().unwrap(), log.clone());
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                sink.lock().unwrap().push(line);
+            }
+        });
+
+        let mut greeting = Vec::new();
+        let listening = async {
+            while let Some(line) = printed.recv().await {
+                greeting.push(line);
+                if let Some(url) = greeting
+                    .last()
+                    .and_then(|l| l.strip_prefix("Atelier is listening on "))
+                {
+                    return Some(url.to_owned());
+                }
+            }
+            None
+        };
+        let url = tokio::time::timeout(PATIENCE, listening).await.ok().flatten();
+        let Some(url) = url else {
+            drop(process.kill());
+            drop(process.wait());
+            panic!("the server did not start: {}", log.lock().unwrap().join("\n"));
+        };
+        // What else it has to say, it says at once.
+        while let Ok(Some(line)) = tokio::time::timeout(Duration::from_millis(20), printed.recv()).await {
+            greeting.push(line);
+        }
+        Self {
+            builder,
+            data,
+            database,
+            process,
+            url,
+            http: http(),
+            greeting,
+            log,
+        }
+    }
+
+    /// Another server on the same database and secret.
+    pub async fn second_node(&self) -> Server {
+        assert!(self.database.is_some(), "an embedded database has one node");
+        Self::launch(self.builder.clone(), self.data.clone(), self.database.clone()).await
+    }
+
+    /// kill -9: whatever was not on disk is lost.
+    pub fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Starts again on the same data. The address changes.
+    pub async fn restart(mut self) -> Self {
+        self.kill();
+        Self::launch(self.builder.clone(), self.data.clone(), self.database.clone()).await
+    }
+
+    /// Asks it to stop as an operator does, and says how it ended.
+    pub async fn terminate(&mut self) -> std::process::ExitStatus {
+        let pid = self.process.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-TERM", &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        crate::eventually("the server stops", async || self.process.try_wait().unwrap()).await
+    }
+
+    pub fn data(&self) -> &Path {
+        self.data.path()
+    }
+
+    pub fn database(&self) -> &Database {
+        self.database.as_ref().expect("a server on PostgreSQL")
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// What it printed for the person who started it.
+    pub fn greeting(&self) -> String {
+        self.greeting.join("\n")
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().join("\n")
+    }
+
+    /// Runs another command of the same program against this server's data.
+    pub fn command(&self, arguments: &[&str]) -> std::process::Output {
+        let mut command = Command::new(&self.builder.binary);
+        command
+            .args(arguments)
+            .env("ATELIER_DATA", self.data.path())
+            .current_dir(self.data.path());
+        command.output().unwrap()
+    }
+
+    /// A user of the default tenant, with a token made by `atelier token`.
+    pub fn user(&self, name: &str) -> User {
+        self.user_with(name, &[])
+    }
+
+    /// The same with further arguments, such as `--role admin`.
+    pub fn user_with(&self, name: &str, arguments: &[&str]) -> User {
+        let output = self.command(&[&["token", "--user", name], arguments].concat());
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        User::new(self, String::from_utf8(output.stdout).unwrap().trim().to_owned())
+    }
+
+    /// Somebody with this token, or with none.
+    pub fn bearer(&self, token: impl Into<String>) -> User {
+        User::new(self, token.into())
+    }
+
+    /// The value of a metric; labels as Prometheus writes them, or none.
+    pub async fn metric(&self, name: &str) -> f64 {
+        let text = self
+            .http
+            .get(format!("{}/metrics", self.url))
+            .send()
+            .await
+            .unwrap()
+            .text()
+            .await
+            .unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.map_or(0.0, |value| value.parse().unwrap())
+    }
+
+    /// Resident memory of the server, in bytes.
+    pub fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .unwrap();
+        line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have been killed by the test already.
+        drop(self.process.kill());
+        drop(self.process.wait());
+        if std::thread::panicking() {
+            eprintln!("--- log of the server\n{}\n---", self.log());
+        }
+    }
+}

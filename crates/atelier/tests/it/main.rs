@@ -1,0 +1,15 @@
+//! The promises of `spec/scenarios.md`, shown by the real program. One binary: linking is what costs.
+
+mod projects;
+
+use atelier_testkit::{Backend, Builder, Server};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_atelier");
+
+fn build(backend: Backend) -> Builder {
+    Server::build(BINARY, backend)
+}
+
+async fn start(backend: Backend) -> Server {
+    build(backend).start().await
+}
