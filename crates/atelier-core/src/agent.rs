@@ -2,7 +2,7 @@
 
 use crate::{AgentId, AgentName, Invalid, ProjectId};
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Map, Value};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,23 +36,23 @@ pub const STARTER_PREFIX: &str = "agent_";
 pub struct AgentConfig {
     #[cfg_attr(feature = "openapi", schema(max_length = 100_000, pattern = r"^[^\x00]*$"))]
     pub system_prompt: String,
-    #[cfg_attr(
-        feature = "openapi",
-        schema(min_length = 1, max_length = 200, pattern = r"^[!-~]+$")
-    )]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 200, pattern = r"^[!-~]+$"))]
     pub model: String,
     #[cfg_attr(feature = "openapi", schema(minimum = 0.0, maximum = 2.0))]
     pub temperature: f64,
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 128_000))]
+    #[serde(deserialize_with = "whole")]
     pub max_tokens: u32,
     /// Names of the tools this agent may call. Empty means all that its workspace offers.
     #[cfg_attr(feature = "openapi", schema(schema_with = tools_schema))]
     pub tools: Vec<String>,
     /// How many tasks of this agent may run at the same time.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 10))]
+    #[serde(deserialize_with = "whole")]
     pub concurrency_limit: u32,
     /// How many interactions its memory keeps before the oldest go.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100_000_000))]
+    #[serde(deserialize_with = "whole")]
     pub max_vectors: u32,
     /// Free-form; `role` and `capabilities` are read by the planner.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
@@ -81,27 +81,11 @@ const TOOL_PATTERN: &str = "^[A-Za-z_][A-Za-z0-9_.-]{0,63}$";
 impl AgentConfig {
     pub fn validate(&self) -> Result<(), Invalid> {
         let range = |field, ok, problem| {
-            if ok {
-                Ok(())
-            } else {
-                Err(Invalid::new(field, problem))
-            }
+            if ok { Ok(()) } else { Err(Invalid::new(field, problem)) }
         };
-        range(
-            "temperature",
-            (0.0..=2.0).contains(&self.temperature),
-            "must be between 0 and 2",
-        )?;
-        range(
-            "max_tokens",
-            (1..=128_000).contains(&self.max_tokens),
-            "must be between 1 and 128000",
-        )?;
-        range(
-            "concurrency_limit",
-            (1..=10).contains(&self.concurrency_limit),
-            "must be between 1 and 10",
-        )?;
+        range("temperature", (0.0..=2.0).contains(&self.temperature), "must be between 0 and 2")?;
+        range("max_tokens", (1..=128_000).contains(&self.max_tokens), "must be between 1 and 128000")?;
+        range("concurrency_limit", (1..=10).contains(&self.concurrency_limit), "must be between 1 and 10")?;
         range(
             "max_vectors",
             (1..=100_000_000).contains(&self.max_vectors),
@@ -130,10 +114,20 @@ impl AgentConfig {
             unreachable!("a configuration is an object")
         };
         fields.extend(changes);
-        let changed: Self = serde_json::from_value(Value::Object(fields))
+        let changed: Self = serde_path_to_error::deserialize(Value::Object(fields))
             .map_err(|error| Invalid::new("config", error.to_string()))?;
         changed.validate()?;
         Ok(changed)
+    }
+}
+
+/// JSON has one kind of number: `2048.0` is as whole as `2048`.
+fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let number = f64::deserialize(deserializer)?;
+    if number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number) {
+        Ok(number as u32)
+    } else {
+        Err(D::Error::custom("expected a whole number that is not negative"))
     }
 }
 
@@ -148,11 +142,7 @@ fn is_tool_name(name: &str) -> bool {
 fn tools_schema() -> utoipa::openapi::schema::Array {
     use utoipa::openapi::{ArrayBuilder, ObjectBuilder, schema::Type};
     ArrayBuilder::new()
-        .items(
-            ObjectBuilder::new()
-                .schema_type(Type::String)
-                .pattern(Some(TOOL_PATTERN)),
-        )
+        .items(ObjectBuilder::new().schema_type(Type::String).pattern(Some(TOOL_PATTERN)))
         .max_items(Some(MAX_TOOLS))
         .build()
 }
@@ -170,11 +160,13 @@ mod tests {
     fn changes_keep_what_they_do_not_name() {
         assert_eq!(
             changed(json!({"temperature": 0.1})),
-            Ok(AgentConfig {
-                temperature: 0.1,
-                ..AgentConfig::default()
-            })
+            Ok(AgentConfig { temperature: 0.1, ..AgentConfig::default() })
         );
+    }
+
+    #[test]
+    fn a_whole_number_may_be_written_with_a_point() {
+        assert_eq!(changed(json!({"max_tokens": 4096.0})), changed(json!({"max_tokens": 4096})));
     }
 
     #[test]
@@ -183,6 +175,10 @@ mod tests {
             json!({"temperature": 2.1}),
             json!({"max_tokens": 0}),
             json!({"max_tokens": 128_001}),
+            json!({"max_tokens": -1}),
+            json!({"max_tokens": 1.5}),
+            json!({"max_tokens": 1e300}),
+            json!({"max_tokens": "1"}),
             json!({"concurrency_limit": 11}),
             json!({"concurrency_limit": 0}),
             json!({"model": ""}),

@@ -26,9 +26,6 @@ pub struct Invalid {
 
 impl Invalid {
     pub fn new(field: &'static str, problem: impl Into<String>) -> Self {
-        Self {
-            field,
-            problem: problem.into(),
-        }
+        Self { field, problem: problem.into() }
     }
 }

@@ -78,10 +78,7 @@ name!(
 fn check(name: &str, max: usize) -> Result<(), Invalid> {
     let length = name.chars().count();
     if length == 0 || length > max {
-        return Err(Invalid::new(
-            "name",
-            format!("must have 1 to {max} characters, has {length}"),
-        ));
+        return Err(Invalid::new("name", format!("must have 1 to {max} characters, has {length}")));
     }
     if name.chars().any(char::is_control) {
         return Err(Invalid::new("name", "must not hold control characters"));

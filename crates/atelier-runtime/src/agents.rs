@@ -39,10 +39,7 @@ impl AgentCache {
             .build();
         Self {
             agents,
-            names: Cache::builder()
-                .time_to_live(ttl)
-                .max_capacity(capacity * 2)
-                .build(),
+            names: Cache::builder().time_to_live(ttl).max_capacity(capacity * 2).build(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             generation: AtomicU64::new(0),

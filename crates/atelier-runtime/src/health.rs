@@ -22,11 +22,7 @@ pub struct Part {
 
 impl Part {
     pub fn new(name: &'static str, status: Status, reason: impl Into<String>) -> Self {
-        Self {
-            name,
-            status,
-            reason: reason.into(),
-        }
+        Self { name, status, reason: reason.into() }
     }
 }
 
@@ -39,11 +35,7 @@ pub struct Health {
 impl Health {
     /// As healthy as the worst part.
     pub fn of(parts: Vec<Part>) -> Self {
-        let status = parts
-            .iter()
-            .map(|part| part.status)
-            .max()
-            .unwrap_or(Status::Healthy);
+        let status = parts.iter().map(|part| part.status).max().unwrap_or(Status::Healthy);
         Self { status, parts }
     }
 }

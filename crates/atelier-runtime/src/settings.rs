@@ -61,19 +61,13 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            worker_space: WorkerSpaceSettings::default(),
-            starter_pack: seed_pack(),
-        }
+        Self { worker_space: WorkerSpaceSettings::default(), starter_pack: seed_pack() }
     }
 }
 
 impl Settings {
     pub fn starter_agents(&self) -> Vec<NewAgent> {
-        let new = |agent: &StarterAgent| NewAgent {
-            name: agent.name.clone(),
-            config: agent.config.clone(),
-        };
+        let new = |agent: &StarterAgent| NewAgent { name: agent.name.clone(), config: agent.config.clone() };
         self.starter_pack.iter().map(new).collect()
     }
 }

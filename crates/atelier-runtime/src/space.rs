@@ -93,10 +93,7 @@ impl WorkerSpace {
         }
         let limit = self.settings.hung_after;
         for task in self.tasks.newly_hung(limit) {
-            complaints.push((
-                Alert::HungTask,
-                format!("{task} has been running for over {limit:?}"),
-            ));
+            complaints.push((Alert::HungTask, format!("{task} has been running for over {limit:?}")));
         }
         complaints
     }
@@ -129,11 +126,7 @@ impl WorkerSpace {
         };
         let cache = match self.overflowed.load(Ordering::Relaxed) {
             false => Part::new("agent_cache", Status::Healthy, "agents fit"),
-            true => Part::new(
-                "agent_cache",
-                Status::Degraded,
-                "more agents are in use than it holds",
-            ),
+            true => Part::new("agent_cache", Status::Degraded, "more agents are in use than it holds"),
         };
         let tasks = match self.tasks.hung(self.settings.hung_after) {
             0 => Part::new("tasks", Status::Healthy, "none hangs"),

@@ -31,13 +31,7 @@ struct Inner {
 
 impl Spaces {
     pub fn new(store: Store, settings: WorkerSpaceSettings) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                store,
-                settings,
-                slots: Mutex::default(),
-            }),
-        }
+        Self { inner: Arc::new(Inner { store, settings, slots: Mutex::default() }) }
     }
 
     fn slots(&self) -> MutexGuard<'_, HashMap<ProjectId, Slot>> {
@@ -49,10 +43,7 @@ impl Spaces {
     }
 
     fn all(&self) -> Vec<Arc<WorkerSpace>> {
-        self.slots()
-            .values()
-            .filter_map(|slot| slot.get().cloned())
-            .collect()
+        self.slots().values().filter_map(|slot| slot.get().cloned()).collect()
     }
 
     /// The space of a project for its owner, made if it is not there. For everybody else, as for a
@@ -98,14 +89,7 @@ impl Spaces {
             .get_or_try_init(|| async {
                 let Inner { store, settings, .. } = &*self.inner;
                 let space = WorkerSpace::new(owned.clone(), store.clone(), settings.clone());
-                store
-                    .tell(
-                        &owned,
-                        Event::WorkerSpaceReady {
-                            user_prefix: space.user_prefix(),
-                        },
-                    )
-                    .await?;
+                store.tell(&owned, Event::WorkerSpaceReady { user_prefix: space.user_prefix() }).await?;
                 counter!("atelier_worker_space_initializations_total").increment(1);
                 tracing::info!(project = %owned.project, "worker space ready");
                 Ok::<_, Error>(Arc::new(space))
@@ -148,10 +132,7 @@ impl Spaces {
     async fn released(&self, space: &WorkerSpace, reason: CloseReason, ended: usize) -> Result<()> {
         space.forget_agents();
         tracing::info!(project = %space.owned().project, ?reason, ended, "worker space released");
-        self.inner
-            .store
-            .tell(space.owned(), Event::WorkerSpaceClosed { reason })
-            .await?;
+        self.inner.store.tell(space.owned(), Event::WorkerSpaceClosed { reason }).await?;
         Ok(())
     }
 
@@ -165,11 +146,7 @@ impl Spaces {
     /// Looks after the spaces until `stop`: hears of changes made on other nodes, raises alerts,
     /// releases what nobody uses.
     pub async fn tend(self, stop: CancellationToken) {
-        let WorkerSpaceSettings {
-            inactivity,
-            hung_after,
-            ..
-        } = self.inner.settings;
+        let WorkerSpaceSettings { inactivity, hung_after, .. } = self.inner.settings;
         let pace = (inactivity.min(hung_after) / 4).clamp(Duration::from_millis(50), Duration::from_secs(5));
         tokio::select! {
             () = stop.cancelled() => {}
@@ -221,10 +198,7 @@ impl Spaces {
         };
         counter!("atelier_worker_space_alerts_total", "alert" => label).increment(1);
         // Not awaited without end: when the store itself hangs, the others still want their alerts.
-        let tell = self
-            .inner
-            .store
-            .tell(space.owned(), Event::WorkerSpaceAlert { alert, detail });
+        let tell = self.inner.store.tell(space.owned(), Event::WorkerSpaceAlert { alert, detail });
         match tokio::time::timeout(Duration::from_secs(5), tell).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, %project, "cannot append an alert to the log"),

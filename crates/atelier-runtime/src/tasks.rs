@@ -93,19 +93,8 @@ impl Tasks {
             Err(_) => self.wait_for_room().await?,
         };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.running().insert(
-            number,
-            Running {
-                what,
-                since: Instant::now(),
-                reported: false,
-            },
-        );
-        Ok(Task {
-            tasks: self.clone(),
-            number,
-            _room: room,
-        })
+        self.running().insert(number, Running { what, since: Instant::now(), reported: false });
+        Ok(Task { tasks: self.clone(), number, _room: room })
     }
 
     async fn wait_for_room(&self) -> Result<OwnedSemaphorePermit> {
@@ -134,26 +123,18 @@ impl Tasks {
         if self.active() + self.waiting() > 0 {
             return Duration::ZERO;
         }
-        self.last_use
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .elapsed()
+        self.last_use.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
     /// How many have been running for longer than `limit`.
     pub(crate) fn hung(&self, limit: Duration) -> usize {
-        self.running()
-            .values()
-            .filter(|task| task.since.elapsed() > limit)
-            .count()
+        self.running().values().filter(|task| task.since.elapsed() > limit).count()
     }
 
     /// Those among them that were not reported before.
     pub(crate) fn newly_hung(&self, limit: Duration) -> Vec<String> {
         let mut running = self.running();
-        let hung = running
-            .values_mut()
-            .filter(|task| !task.reported && task.since.elapsed() > limit);
+        let hung = running.values_mut().filter(|task| !task.reported && task.since.elapsed() > limit);
         hung.map(|task| {
             task.reported = true;
             task.what.clone()

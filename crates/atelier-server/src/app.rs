@@ -46,37 +46,19 @@ impl App {
         if self.store.has_users().await? {
             return Ok(None);
         }
-        let tenant: Tenant = "default"
-            .parse()
-            .unwrap_or_else(|invalid| unreachable!("a tenant of ours is valid: {invalid}"));
+        let tenant: Tenant =
+            "default".parse().unwrap_or_else(|invalid| unreachable!("a tenant of ours is valid: {invalid}"));
         let name = ProjectName::try_from(FIRST_PROJECT)
             .unwrap_or_else(|invalid| unreachable!("a name of ours is valid: {invalid}"));
         let user: UserId = crate::user_id(&tenant, OWNER);
         self.store.ensure_user(user, &tenant).await?;
         let agents = self.starter_pack.clone();
         self.store
-            .create_project(
-                user,
-                tenant.clone(),
-                name,
-                Default::default(),
-                Default::default(),
-                agents,
-            )
+            .create_project(user, tenant.clone(), name, Default::default(), Default::default(), agents)
             .await?;
         let (code, hash) = crate::auth::new_sign_in_code();
         let expires = chrono::Utc::now() + chrono::TimeDelta::hours(24);
-        self.store
-            .offer_sign_in(
-                hash,
-                SignIn {
-                    user,
-                    tenant,
-                    role: Role::Admin,
-                },
-                expires,
-            )
-            .await?;
+        self.store.offer_sign_in(hash, SignIn { user, tenant, role: Role::Admin }, expires).await?;
         Ok(Some(code))
     }
 }

@@ -6,8 +6,11 @@ use axum::{
     http::{HeaderMap, header, request::Parts},
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde::{Deserialize, de::DeserializeOwned};
-use std::{convert::Infallible, str::FromStr};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+};
+use std::{collections::HashSet, convert::Infallible, fmt, marker::PhantomData, str::FromStr};
 use utoipa::IntoParams;
 
 /// A JSON body: small enough, well formed, of the right shape.
@@ -37,25 +40,102 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
 
 /// Parses JSON so that the error names the field and tells bad syntax from bad values.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
-    let mut json = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let inner = error.inner();
-        if inner.is_data() {
+    let UniqueKeys = serde_json::from_slice(bytes).map_err(|error| {
+        if error.is_data() {
             Error::Invalid(error.to_string())
         } else {
-            Error::MalformedJson(inner.to_string())
+            Error::MalformedJson(error.to_string())
         }
     })?;
-    json.end()
-        .map_err(|error| Error::MalformedJson(error.to_string()))?;
-    Ok(value)
+    // It is JSON; what is wrong from here on is what it says.
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let mut track = serde_path_to_error::Track::new();
+    object(serde_path_to_error::Deserializer::new(&mut json, &mut track)).map_err(|error| {
+        let (path, error) = (track.path().to_string(), error.to_string());
+        Error::Invalid(if path == "." { error } else { format!("{path}: {error}") })
+    })
+}
+
+/// A struct from an object only; serde would take an array of its fields, too. For `deserialize_with`.
+pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    struct Object<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(entries))
+        }
+    }
+
+    deserializer.deserialize_map(Object(PhantomData))
+}
+
+/// Any JSON in which no object has a key twice. Which of the two counts, readers do not agree on: what
+/// one of them checked may not be what another one takes.
+struct UniqueKeys;
+
+impl<'de> Deserialize<'de> for UniqueKeys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for UniqueKeys {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
+        while let Some(UniqueKeys) = items.next_element()? {}
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self, A::Error> {
+        let mut seen = HashSet::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            if seen.contains(&key) {
+                return Err(A::Error::custom(format_args!("the key {key:?} is there twice")));
+            }
+            seen.insert(key);
+            let UniqueKeys = entries.next_value()?;
+        }
+        Ok(self)
+    }
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|kind| kind.to_str().ok())
-        .unwrap_or_default();
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
     essence.eq_ignore_ascii_case("application/json")
 }
@@ -75,10 +155,7 @@ pub(crate) struct Paging {
 
 impl Default for Paging {
     fn default() -> Self {
-        Self {
-            limit: 100,
-            offset: 0,
-        }
+        Self { limit: 100, offset: 0 }
     }
 }
 
@@ -112,14 +189,22 @@ impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
 }
 
 /// A segment of the path. What is not even an id is not found, like an id that is nobody's.
-pub(crate) async fn segment<T: FromStr>(parts: &mut Parts, name: &str) -> Result<T, Error> {
+async fn segment<T: FromStr>(parts: &mut Parts, name: &str) -> Result<T, Error> {
     let path = Path::<Vec<(String, String)>>::from_request_parts(parts, &()).await;
     let Path(segments) = path.map_err(|_| Error::NotFound)?;
-    let found = segments
-        .into_iter()
-        .find(|(key, _)| key == name)
-        .ok_or(Error::NotFound)?;
+    let found = segments.into_iter().find(|(key, _)| key == name).ok_or(Error::NotFound)?;
     found.1.parse().map_err(|_| Error::NotFound)
+}
+
+/// The id of the project in the path; whose it is, is another question.
+pub(crate) struct ProjectInPath(pub(crate) atelier_core::ProjectId);
+
+impl FromRequestParts<App> for ProjectInPath {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Error> {
+        segment(parts, "project").await.map(ProjectInPath)
+    }
 }
 
 /// The agent that the path points at, by id or by name.
@@ -141,8 +226,6 @@ impl FromRequestParts<App> for LastEventId {
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Infallible> {
         let value = parts.headers.get("last-event-id");
-        Ok(LastEventId(
-            value.map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned()),
-        ))
+        Ok(LastEventId(value.map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned())))
     }
 }

@@ -1,10 +1,10 @@
 //! The console: static files built from `web/`, or a page that says how to build them.
 
-use crate::App;
+use crate::{App, error::Error};
 use axum::{
     Router,
     extract::Path,
-    http::{HeaderValue, StatusCode, header},
+    http::{HeaderValue, header},
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -23,10 +23,9 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       form-action 'none'";
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new().route("/", get(index)).route(
-        "/assets/{*path}",
-        get(async |Path(path): Path<String>| file(&format!("assets/{path}"))),
-    )
+    Router::new()
+        .route("/", get(index))
+        .route("/assets/{*path}", get(async |Path(path): Path<String>| file(&format!("assets/{path}"))))
 }
 
 async fn index() -> Response {
@@ -40,19 +39,13 @@ async fn index() -> Response {
 
 fn file(path: &str) -> Response {
     let Some(file) = Files::get(path) else {
-        return StatusCode::NOT_FOUND.into_response();
+        return Error::NotFound.into_response();
     };
     let kind = mime_guess::from_path(path).first_or_octet_stream();
     // Assets carry a hash in their name; the page that names them does not.
-    let caching = if path.starts_with("assets/") {
-        "public, max-age=31536000, immutable"
-    } else {
-        "no-cache"
-    };
-    let headers = [
-        (header::CONTENT_TYPE, kind.as_ref()),
-        (header::CACHE_CONTROL, caching),
-    ];
+    let caching =
+        if path.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let headers = [(header::CONTENT_TYPE, kind.as_ref()), (header::CACHE_CONTROL, caching)];
     with_policy((headers, file.data).into_response())
 }
 

@@ -1,7 +1,8 @@
 //! What stands around the handlers: time, measures, and the way into a worker space.
 
-use crate::{App, auth::Caller, body::segment, error::Error};
+use crate::{App, auth::Caller, body::ProjectInPath, error::Error};
 use atelier_runtime::WorkerSpace;
+use atelier_store::Owned;
 use axum::{
     extract::{FromRequestParts, MatchedPath, Request, State},
     http::{HeaderValue, header, request::Parts},
@@ -10,6 +11,7 @@ use axum::{
 };
 use metrics::{counter, histogram};
 use std::{ops::Deref, sync::Arc, time::Instant};
+use tracing::Instrument;
 
 /// The worker space of the project in the path. Having it means being the project's owner.
 #[derive(Clone)]
@@ -31,6 +33,20 @@ impl FromRequestParts<App> for Space {
     }
 }
 
+/// The caller's own project, without entering its worker space: for what ends or removes that.
+pub(crate) struct OwnProject(pub(crate) Owned);
+
+impl FromRequestParts<App> for OwnProject {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let ProjectInPath(project) = ProjectInPath::from_request_parts(parts, app).await?;
+        let owned = app.store.owned(project).await?;
+        if owned.owner == caller.user { Ok(Self(owned)) } else { Err(Error::NotFound) }
+    }
+}
+
 /// Lets the owner into the project's worker space, makes it if need be, and counts the request as a
 /// task there: it waits its turn, keeps the space alive, and ends when the space is reset.
 pub(crate) async fn in_space(
@@ -40,7 +56,7 @@ pub(crate) async fn in_space(
 ) -> Result<Response, Error> {
     let (mut parts, body) = request.into_parts();
     let caller = Caller::from_request_parts(&mut parts, &app).await?;
-    let project = segment(&mut parts, "project").await?;
+    let ProjectInPath(project) = ProjectInPath::from_request_parts(&mut parts, &app).await?;
     let what = format!("{} {}", parts.method, route(&parts.extensions));
     let (space, task) = app.spaces.begin(caller.user, project, &what).await?;
     parts.extensions.insert(Arc::new(caller));
@@ -49,9 +65,7 @@ pub(crate) async fn in_space(
 }
 
 fn route(extensions: &axum::http::Extensions) -> &str {
-    extensions
-        .get::<MatchedPath>()
-        .map_or("(none)", MatchedPath::as_str)
+    extensions.get::<MatchedPath>().map_or("(none)", MatchedPath::as_str)
 }
 
 /// Measures a request and keeps it within its time. A stream counts until it begins.
@@ -59,16 +73,15 @@ pub(crate) async fn measured(State(app): State<App>, request: Request, next: Nex
     let start = Instant::now();
     let method = request.method().as_str().to_owned();
     let route = route(request.extensions()).to_owned();
-    let answer = tokio::time::timeout(app.settings.request_timeout, next.run(request)).await;
+    let span = tracing::info_span!("request", method, route, status = tracing::field::Empty);
+    let answer = next.run(request).instrument(span.clone());
+    let answer = tokio::time::timeout(app.settings.request_timeout, answer).await;
     let mut response = answer.unwrap_or_else(|_| Error::Timeout.into_response());
+    span.record("status", response.status().as_u16());
     // Answers are somebody's own data unless they say otherwise.
     let headers = response.headers_mut();
-    headers
-        .entry(header::CACHE_CONTROL)
-        .or_insert(HeaderValue::from_static("no-store"));
-    headers
-        .entry(header::X_CONTENT_TYPE_OPTIONS)
-        .or_insert(HeaderValue::from_static("nosniff"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
     let status = response.status().as_u16().to_string();
     counter!("atelier_http_requests_total", "method" => method.clone(), "route" => route.clone(), "status" => status)
         .increment(1);

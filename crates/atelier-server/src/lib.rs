@@ -11,6 +11,7 @@ mod error;
 mod guard;
 mod listen;
 mod openapi;
+mod opening;
 mod routes;
 mod settings;
 mod stream;

@@ -1,6 +1,6 @@
 //! Listening: plain or TLS, with limits on slow peers, until told to stop.
 
-use crate::{App, routes};
+use crate::{App, opening::Prompt, routes};
 use axum::{Router, ServiceExt, extract::Request};
 use axum_server::{
     Handle,
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Layer;
 use tower_http::normalize_path::NormalizePathLayer;
 
-/// How long a peer may take to send the head of a request.
+/// How long a peer may take to send the head of a request, where requests are not limited more tightly.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A server that is listening but not yet serving: its address is known.
@@ -38,17 +38,11 @@ impl Listening {
             (Some(cert), Some(key)) => Some(RustlsConfig::from_pem_file(cert, key).await?),
             (None, None) => None,
             _ => {
-                return Err(io::Error::other(
-                    "tls_cert and tls_key belong together: give both or none",
-                ));
+                return Err(io::Error::other("tls_cert and tls_key belong together: give both or none"));
             }
         };
         let metrics = settings.metrics_listen.as_deref().map(bind).transpose()?;
-        Ok(Self {
-            listener: bind(address)?,
-            metrics,
-            tls,
-        })
+        Ok(Self { listener: bind(address)?, metrics, tls })
     }
 
     pub fn address(&self) -> io::Result<SocketAddr> {
@@ -72,18 +66,10 @@ fn bind(address: &str) -> io::Result<TcpListener> {
 /// Serves until `stop`, then finishes what is under way within the grace time.
 pub async fn serve(listening: Listening, app: App) -> io::Result<()> {
     let (stop, grace) = (app.stop.clone(), app.settings.shutdown_grace);
-    let limits = Limits {
-        write: app.settings.write_timeout,
-    };
+    let limits =
+        Limits { head: app.settings.request_timeout.min(HEAD_TIMEOUT), write: app.settings.write_timeout };
     let router = routes::all(app.clone());
-    let main = run(
-        listening.listener,
-        router,
-        limits,
-        listening.tls,
-        stop.clone(),
-        grace,
-    );
+    let main = run(listening.listener, router, limits, listening.tls, stop.clone(), grace);
     let metrics = async {
         match listening.metrics {
             Some(listener) => {
@@ -111,24 +97,14 @@ async fn run(
     let handle = Handle::new();
     let mut server = axum_server::from_tcp(listener)?
         .handle(handle.clone())
-        .acceptor(limits);
-    server
-        .http_builder()
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT);
-    server
-        .http_builder()
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(Some(HEAD_TIMEOUT));
+        .acceptor(Prompt { inner: limits, within: limits.head });
+    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.head);
+    server.http_builder().http2().timer(TokioTimer::new()).keep_alive_interval(Some(HEAD_TIMEOUT));
     let serving = async {
         match tls {
             Some(config) => {
-                server
-                    .map(|limits| RustlsAcceptor::new(config).acceptor(limits))
-                    .serve(service)
-                    .await
+                let acceptor = RustlsAcceptor::new(config).acceptor(limits);
+                server.map(|plain| Prompt { inner: acceptor, within: plain.within }).serve(service).await
             }
             None => server.serve(service).await,
         }
@@ -144,6 +120,7 @@ async fn run(
 /// Sets what every connection is subject to.
 #[derive(Clone, Copy)]
 struct Limits {
+    head: Duration,
     write: Duration,
 }
 

@@ -49,20 +49,12 @@ pub fn document() -> Document {
 /// Adds to every operation the problems it can answer with, as they follow from what it takes.
 pub(crate) fn complete(document: &mut Document) {
     for (path, item) in &mut document.paths.paths {
-        let operations = [
-            &mut item.get,
-            &mut item.put,
-            &mut item.post,
-            &mut item.delete,
-            &mut item.patch,
-        ];
+        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
         for operation in operations.into_iter().flatten() {
             let added = problems(path, operation);
             let responses = &mut operation.responses.responses;
             for (status, description) in added {
-                responses
-                    .entry(status.to_owned())
-                    .or_insert_with(|| problem(description));
+                responses.entry(status.to_owned()).or_insert_with(|| problem(description));
             }
             // What a handler documents without a body is a problem too.
             for (status, response) in responses {
@@ -79,10 +71,8 @@ pub(crate) fn complete(document: &mut Document) {
 
 fn problems(path: &str, operation: &Operation) -> Vec<(&'static str, &'static str)> {
     let takes_body = operation.request_body.is_some();
-    let is_open = operation
-        .security
-        .as_ref()
-        .is_some_and(|needs| needs.iter().any(|need| *need == Default::default()));
+    let is_open =
+        operation.security.as_ref().is_some_and(|needs| needs.iter().any(|need| *need == Default::default()));
     let has_query = operation.parameters.as_ref().is_some_and(|parameters| {
         parameters
             .iter()
@@ -101,10 +91,7 @@ fn problems(path: &str, operation: &Operation) -> Vec<(&'static str, &'static st
         ]);
     }
     if takes_body || has_query {
-        problems.push((
-            "422",
-            "A value is missing, unknown or out of range; `detail` names it",
-        ));
+        problems.push(("422", "A value is missing, unknown or out of range; `detail` names it"));
     }
     if !is_open {
         problems.extend([
@@ -129,8 +116,5 @@ fn problem(description: &str) -> RefOr<Response> {
 fn problem_response(description: &str) -> Response {
     let schema = Ref::from_schema_name(Problem::name());
     let content = ContentBuilder::new().schema(Some(schema)).build();
-    ResponseBuilder::new()
-        .description(description)
-        .content("application/problem+json", content)
-        .build()
+    ResponseBuilder::new().description(description).content("application/problem+json", content).build()
 }

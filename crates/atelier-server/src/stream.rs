@@ -43,10 +43,7 @@ pub(crate) async fn open(app: App, caller: Caller, scope: Scope, last: Option<St
     });
     let mut response = Response::new(Body::from_stream(body));
     let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/event-stream"),
-    );
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // Proxies that buffer would hold events back.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
@@ -68,14 +65,12 @@ struct Follower {
 
 impl Follower {
     fn new(app: App, caller: Caller, scope: Scope, subscription: Subscription, greeting: Bytes) -> Self {
-        let left = (caller.expires_at - Utc::now())
-            .to_std()
-            .unwrap_or(Duration::ZERO);
+        let left = (caller.expires_at - Utc::now()).to_std().unwrap_or(Duration::ZERO);
         // Far enough for any stream, and near enough for the clock to count to.
         let ends = Instant::now() + left.min(Duration::from_secs(365 * 24 * 3600));
         Self {
             revocations: app.auth.revocations(),
-            heartbeat: Box::pin(sleep_until(Instant::now() + app.settings.heartbeat)),
+            heartbeat: Box::pin(sleep_until(ends.min(Instant::now() + app.settings.heartbeat))),
             greeting: Some(greeting),
             _open: OpenStream::new(),
             app,
@@ -126,18 +121,10 @@ impl Follower {
 }
 
 fn render(scope: Scope, events: &[Arc<StoredEvent>]) -> Bytes {
-    let size = events
-        .iter()
-        .map(|event| event.data.len() + event.name.len() + 64)
-        .sum();
+    let size = events.iter().map(|event| event.data.len() + event.name.len() + 64).sum();
     let mut buffer = BytesMut::with_capacity(size);
     for event in events {
-        write_event(
-            &mut buffer,
-            &format_id(scope, event.number(scope)),
-            &event.name,
-            &event.data,
-        );
+        write_event(&mut buffer, &format_id(scope, event.number(scope)), &event.name, &event.data);
     }
     buffer.freeze()
 }
@@ -164,10 +151,7 @@ fn parse_id(scope: Scope, id: &str) -> Option<i64> {
         Scope::User(_) => id.strip_prefix('u')?,
     };
     // Only what `format_id` writes: no sign, no blanks.
-    digits
-        .bytes()
-        .all(|b| b.is_ascii_digit())
-        .then(|| digits.parse().ok())?
+    digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
 /// What a reader needs who has lost the thread: how things are now.
@@ -176,11 +160,11 @@ async fn reset(app: &App, caller: &Caller, scope: Scope, at: i64) -> Result<Valu
         Scope::Project(project) => {
             let owned = app.store.owned(project).await?;
             let (agents, _) = app.store.agents(project, 1000, 0).await?;
-            json!({"project": app.store.project(&owned).await?, "agents": agents})
+            json!({"project": app.store.project(&owned).await?, "agents": agents, "pending": []})
         }
         Scope::User(user) => {
             debug_assert_eq!(user, caller.user);
-            json!({"projects": app.store.projects(user, 1000, 0).await?.0})
+            json!({"projects": app.store.projects(user, 1000, 0).await?.0, "pending": []})
         }
     };
     Ok(json!({

@@ -25,9 +25,7 @@ pub enum AgentRef {
 impl std::str::FromStr for AgentRef {
     type Err = Infallible;
     fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(text
-            .parse()
-            .map_or_else(|_| AgentRef::Name(text.to_owned()), AgentRef::Id))
+        Ok(text.parse().map_or_else(|_| AgentRef::Name(text.to_owned()), AgentRef::Id))
     }
 }
 
@@ -196,14 +194,7 @@ impl Store {
                     .await
                     .map(drop))?;
                 tx.ring(Ring::Agents(project));
-                tx.emit(
-                    project,
-                    owner,
-                    &Event::AgentDeleted {
-                        agent_id: id,
-                        name: agent.name,
-                    },
-                );
+                tx.emit(project, owner, &Event::AgentDeleted { agent_id: id, name: agent.name });
                 Ok(())
             })
         })

@@ -76,10 +76,7 @@ impl Db {
             .connect_with(options)
             .await
             .map(Db::Lite)
-            .map_err(|source| Error::Open {
-                place: path.display().to_string(),
-                source,
-            })
+            .map_err(|source| Error::Open { place: path.display().to_string(), source })
     }
 
     async fn open_pg(url: &str) -> Result<Self> {
@@ -91,10 +88,7 @@ impl Db {
                 .connect_with(options)
                 .await
         };
-        open.await.map(Db::Pg).map_err(|source| Error::Open {
-            place: masked(url),
-            source,
-        })
+        open.await.map(Db::Pg).map_err(|source| Error::Open { place: masked(url), source })
     }
 
     pub(crate) async fn connect(&self) -> Result<Conn, sqlx::Error> {
@@ -122,11 +116,7 @@ impl Db {
 impl Conn {
     pub(crate) async fn begin(&mut self) -> Result<(), sqlx::Error> {
         // IMMEDIATE, so that waiting for another process happens here and not in the middle.
-        let sql = if matches!(self, Conn::Lite(_)) {
-            "BEGIN IMMEDIATE"
-        } else {
-            "BEGIN"
-        };
+        let sql = if matches!(self, Conn::Lite(_)) { "BEGIN IMMEDIATE" } else { "BEGIN" };
         self.run(sql).await
     }
 

@@ -60,22 +60,12 @@ struct Envelope<'e> {
 impl Pending {
     pub(crate) fn new(project: ProjectId, user: UserId, event: &Event) -> Self {
         let created_at = now();
-        let envelope = Envelope {
-            project_id: project,
-            created_at,
-            event,
-        };
+        let envelope = Envelope { project_id: project, created_at, event };
         let data = serde_json::to_string(&envelope).unwrap_or_else(|error| {
             // Events are plain values with string keys; this cannot fail for any of them.
             unreachable!("an event that is not JSON: {error}")
         });
-        Self {
-            project,
-            user,
-            name: event.name(),
-            data,
-            created_at,
-        }
+        Self { project, user, name: event.name(), data, created_at }
     }
 }
 
@@ -95,11 +85,8 @@ pub(crate) async fn append(
         "UPDATE projects SET event_seq = event_seq + $1 WHERE id = $2 RETURNING event_seq - $1";
     for (counters, sql) in [(&mut users, USERS), (&mut projects, PROJECTS)] {
         for (id, count) in counters.iter_mut() {
-            let (last,): (i64,) = on!(&mut *conn, |c| sqlx::query_as(sql)
-                .bind(*count)
-                .bind(id)
-                .fetch_one(c)
-                .await)?;
+            let (last,): (i64,) =
+                on!(&mut *conn, |c| sqlx::query_as(sql).bind(*count).bind(id).fetch_one(c).await)?;
             *count = last;
         }
     }
@@ -183,11 +170,7 @@ impl Store {
             Scope::User(id) => ("SELECT event_seq, event_floor FROM users WHERE id = $1", id.0),
         };
         let mut conn = self.db.connect().await?;
-        on!(&mut conn, |c| sqlx::query_as(sql)
-            .bind(id)
-            .fetch_optional(c)
-            .await)?
-        .ok_or(Error::NotFound)
+        on!(&mut conn, |c| sqlx::query_as(sql).bind(id).fetch_optional(c).await)?.ok_or(Error::NotFound)
     }
 
     pub(crate) async fn events_after(
@@ -209,14 +192,8 @@ impl Store {
             ),
         };
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(Uuid, Uuid, i64, i64, String, String)> = on!(&mut conn, |c| {
-            sqlx::query_as(sql)
-                .bind(id)
-                .bind(cursor)
-                .bind(limit)
-                .fetch_all(c)
-                .await
-        })?;
+        let rows: Vec<(Uuid, Uuid, i64, i64, String, String)> =
+            on!(&mut conn, |c| sqlx::query_as(sql).bind(id).bind(cursor).bind(limit).fetch_all(c).await)?;
         Ok(rows
             .into_iter()
             .map(|(project, user, seq, user_seq, name, data)| {

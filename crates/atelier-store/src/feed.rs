@@ -74,11 +74,7 @@ pub(crate) struct Feeds {
 
 impl Default for Feeds {
     fn default() -> Self {
-        Self {
-            node: Uuid::now_v7(),
-            followed: Mutex::default(),
-            bell: Bell(broadcast::channel(1024).0),
-        }
+        Self { node: Uuid::now_v7(), followed: Mutex::default(), bell: Bell(broadcast::channel(1024).0) }
     }
 }
 
@@ -127,10 +123,7 @@ pub(crate) struct Feed {
 
 impl Default for Feed {
     fn default() -> Self {
-        Self {
-            head: watch::Sender::new(0),
-            recent: Mutex::default(),
-        }
+        Self { head: watch::Sender::new(0), recent: Mutex::default() }
     }
 }
 
@@ -184,13 +177,7 @@ pub struct Subscription {
 
 impl Subscription {
     pub(crate) fn new(store: Store, scope: Scope, feed: Arc<Feed>, cursor: i64) -> Self {
-        Self {
-            store,
-            scope,
-            head: feed.head.subscribe(),
-            feed,
-            cursor,
-        }
+        Self { store, scope, head: feed.head.subscribe(), feed, cursor }
     }
 
     /// The number of the last event that was read.
@@ -227,9 +214,7 @@ pub(crate) async fn notify(
 ) -> Result<(), sqlx::Error> {
     let Conn::Pg(conn) = conn else { return Ok(()) };
     let logs: BTreeSet<_> = events.iter().map(|e| (e.user.0, e.project.0)).collect();
-    let logs = logs
-        .iter()
-        .map(|(user, project)| format!("events {user} {project}"));
+    let logs = logs.iter().map(|(user, project)| format!("events {user} {project}"));
     let rings = rings.iter().map(|ring| match ring {
         Ring::Agents(project) => format!("agents {project}"),
         Ring::ProjectDeleted(project) => format!("deleted {project}"),
@@ -326,39 +311,19 @@ impl Feeds {
 
 /// Looks up how far the given logs go and tells those who follow them.
 async fn catch_up(pool: &sqlx::PgPool, feeds: &Feeds, logs: &[Scope]) -> Result<(), sqlx::Error> {
-    let followed: Vec<_> = logs
-        .iter()
-        .filter_map(|&log| Some((log, feeds.find(log)?)))
-        .collect();
+    let followed: Vec<_> = logs.iter().filter_map(|&log| Some((log, feeds.find(log)?))).collect();
     let ids = |pick: fn(&Scope) -> Option<Uuid>| -> Vec<Uuid> {
         followed.iter().filter_map(|(log, _)| pick(log)).collect()
     };
-    let projects = ids(|log| {
-        if let Scope::Project(id) = log {
-            Some(id.0)
-        } else {
-            None
-        }
-    });
-    let users = ids(|log| {
-        if let Scope::User(id) = log {
-            Some(id.0)
-        } else {
-            None
-        }
-    });
+    let projects = ids(|log| if let Scope::Project(id) = log { Some(id.0) } else { None });
+    let users = ids(|log| if let Scope::User(id) = log { Some(id.0) } else { None });
     let mut heads: HashMap<Uuid, i64> = HashMap::new();
     for (sql, ids) in [
         ("SELECT id, event_seq FROM projects WHERE id = ANY($1)", projects),
         ("SELECT id, event_seq FROM users WHERE id = ANY($1)", users),
     ] {
         if !ids.is_empty() {
-            heads.extend(
-                sqlx::query_as::<_, (Uuid, i64)>(sql)
-                    .bind(ids)
-                    .fetch_all(pool)
-                    .await?,
-            );
+            heads.extend(sqlx::query_as::<_, (Uuid, i64)>(sql).bind(ids).fetch_all(pool).await?);
         }
     }
     for (log, feed) in followed {

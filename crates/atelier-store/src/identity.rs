@@ -21,21 +21,16 @@ impl Store {
             Some(known) => known,
             None => self.insert_user(user, tenant.clone()).await?,
         };
-        if known == tenant.as_str() {
-            Ok(())
-        } else {
-            Err(Error::OtherTenant)
-        }
+        if known == tenant.as_str() { Ok(()) } else { Err(Error::OtherTenant) }
     }
 
     async fn tenant_of(&self, user: UserId) -> Result<Option<String>> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT tenant_id FROM users WHERE id = $1"
-        )
-        .bind(user.0)
-        .fetch_optional(c)
-        .await)?;
+        let row: Option<(String,)> =
+            on!(&mut conn, |c| sqlx::query_as("SELECT tenant_id FROM users WHERE id = $1")
+                .bind(user.0)
+                .fetch_optional(c)
+                .await)?;
         Ok(row.map(|(tenant,)| tenant))
     }
 
@@ -75,9 +70,8 @@ impl Store {
     /// Whether anybody has ever used this server.
     pub async fn has_users(&self) -> Result<bool> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(i32,)> = on!(&mut conn, |c| sqlx::query_as("SELECT 1 FROM users LIMIT 1")
-            .fetch_optional(c)
-            .await)?;
+        let row: Option<(i32,)> =
+            on!(&mut conn, |c| sqlx::query_as("SELECT 1 FROM users LIMIT 1").fetch_optional(c).await)?;
         Ok(row.is_some())
     }
 
@@ -108,12 +102,11 @@ impl Store {
     /// All tokens that were revoked before they expired.
     pub async fn revoked(&self) -> Result<Vec<TokenId>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT jti FROM revoked_tokens WHERE expires_at >= $1"
-        )
-        .bind(now())
-        .fetch_all(c)
-        .await)?;
+        let rows: Vec<(Uuid,)> =
+            on!(&mut conn, |c| sqlx::query_as("SELECT jti FROM revoked_tokens WHERE expires_at >= $1")
+                .bind(now())
+                .fetch_all(c)
+                .await)?;
         Ok(rows.into_iter().map(|(jti,)| TokenId(jti)).collect())
     }
 

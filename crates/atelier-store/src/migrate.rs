@@ -51,9 +51,7 @@ impl Store {
         let db = Db::open(settings).await?;
         let mut conn = db.connect().await?;
         let found: Result<(Option<i64>,), sqlx::Error> = on!(&mut conn, |c| {
-            sqlx::query_as("SELECT MAX(version) FROM _sqlx_migrations")
-                .fetch_one(c)
-                .await
+            sqlx::query_as("SELECT MAX(version) FROM _sqlx_migrations").fetch_one(c).await
         });
         drop(conn);
         db.close().await;
@@ -69,11 +67,7 @@ impl Store {
 }
 
 fn newest(migrator: &Migrator) -> i64 {
-    migrator
-        .iter()
-        .map(|migration| migration.version)
-        .max()
-        .unwrap_or(0)
+    migrator.iter().map(|migration| migration.version).max().unwrap_or(0)
 }
 
 pub(crate) async fn run(db: &Db) -> Result<()> {
@@ -98,10 +92,7 @@ mod tests {
 
     async fn empty() -> (tempfile::TempDir, Settings, Db) {
         let dir = tempfile::tempdir().expect("a folder");
-        let settings = Settings {
-            data: dir.path().to_owned(),
-            database_url: None,
-        };
+        let settings = Settings { data: dir.path().to_owned(), database_url: None };
         let db = Db::open(&settings).await.expect("an empty database");
         (dir, settings, db)
     }
@@ -110,28 +101,19 @@ mod tests {
     async fn an_old_data_directory_is_migrated_with_its_rows() {
         let (_dir, settings, db) = empty().await;
         let first = migrator(&db).iter().take(1).cloned().collect();
-        apply(&db, &Migrator::with_migrations(first))
-            .await
-            .expect("schema 1");
+        apply(&db, &Migrator::with_migrations(first)).await.expect("schema 1");
         let mut conn = db.connect().await.expect("a connection");
-        conn.run("INSERT INTO tenants VALUES ('acme', '2026-01-01T00:00:00+00:00')")
-            .await
-            .expect("a row");
+        conn.run("INSERT INTO tenants VALUES ('acme', '2026-01-01T00:00:00+00:00')").await.expect("a row");
         drop(conn);
         db.close().await;
 
         let store = Store::open(&settings).await.expect("opened and migrated");
         let mut conn = store.db.connect().await.expect("a connection");
         let tenant: (String,) = crate::db::on!(&mut conn, |c| {
-            sqlx::query_as("SELECT id FROM tenants")
-                .fetch_one(c)
-                .await
-                .expect("the old row")
+            sqlx::query_as("SELECT id FROM tenants").fetch_one(c).await.expect("the old row")
         });
         assert_eq!(tenant.0, "acme");
-        conn.run("SELECT event_seq FROM users")
-            .await
-            .expect("the new column");
+        conn.run("SELECT event_seq FROM users").await.expect("the new column");
     }
 
     #[tokio::test]
@@ -149,16 +131,7 @@ mod tests {
         db.close().await;
 
         let refusal = Store::open(&settings).await.err().expect("a refusal");
-        assert!(
-            matches!(
-                refusal,
-                Error::Newer {
-                    found: 9000,
-                    known: 2
-                }
-            ),
-            "{refusal}"
-        );
+        assert!(matches!(refusal, Error::Newer { found: 9000, known: 2 }), "{refusal}");
         assert!(refusal.to_string().contains("newer version"), "{refusal}");
     }
 }

@@ -65,14 +65,7 @@ impl Store {
             Box::pin(async move {
                 let time = now();
                 let id = ProjectId(new_id());
-                let project = Project {
-                    id,
-                    name,
-                    workspace,
-                    settings,
-                    created_at: time,
-                    updated_at: time,
-                };
+                let project = Project { id, name, workspace, settings, created_at: time, updated_at: time };
                 on!(&mut tx.conn, |c| sqlx::query(
                     "INSERT INTO projects
                      (id, tenant_id, user_id, name, workspace, settings, created_at, updated_at)
@@ -89,13 +82,7 @@ impl Store {
                 .await
                 .map(drop))
                 .map_err(name_taken)?;
-                tx.emit(
-                    id,
-                    owner,
-                    &Event::ProjectCreated {
-                        project: project.clone(),
-                    },
-                );
+                tx.emit(id, owner, &Event::ProjectCreated { project: project.clone() });
                 for agent in agents {
                     insert_agent(tx, id, owner, agent).await?;
                 }
@@ -124,10 +111,7 @@ impl Store {
                     .await?;
             (rows, total)
         });
-        Ok((
-            rows.into_iter().map(read_project).collect::<Result<_>>()?,
-            total.0,
-        ))
+        Ok((rows.into_iter().map(read_project).collect::<Result<_>>()?, total.0))
     }
 
     pub async fn project(&self, owned: &Owned) -> Result<Project> {
@@ -152,11 +136,7 @@ impl Store {
         .fetch_optional(c)
         .await)?;
         let (owner, tenant) = row.ok_or(Error::NotFound)?;
-        Ok(Owned {
-            project,
-            owner: UserId(owner),
-            tenant: corrupt(Tenant::try_from(tenant))?,
-        })
+        Ok(Owned { project, owner: UserId(owner), tenant: corrupt(Tenant::try_from(tenant))? })
     }
 
     pub async fn update_project(
@@ -184,13 +164,7 @@ impl Store {
                 .await
                 .map(drop))
                 .map_err(name_taken)?;
-                tx.emit(
-                    id,
-                    owner,
-                    &Event::ProjectUpdated {
-                        project: project.clone(),
-                    },
-                );
+                tx.emit(id, owner, &Event::ProjectUpdated { project: project.clone() });
                 Ok(project)
             })
         })

@@ -51,16 +51,8 @@ impl Store {
         F: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T>> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let job = Box::new(Write {
-            work: Some(work),
-            outcome: None,
-            reply,
-        });
-        self.writer
-            .lane(owner)
-            .send(job)
-            .await
-            .map_err(|_| Error::Closed)?;
+        let job = Box::new(Write { work: Some(work), outcome: None, reply });
+        self.writer.lane(owner).send(job).await.map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
 }
@@ -82,11 +74,7 @@ impl Writer {
         let lanes = (0..lanes)
             .map(|_| {
                 let (sender, jobs) = mpsc::channel(QUEUE);
-                let lane = Lane {
-                    db: db.clone(),
-                    feeds: feeds.clone(),
-                    tx: None,
-                };
+                let lane = Lane { db: db.clone(), feeds: feeds.clone(), tx: None };
                 tasks.spawn(lane.run(jobs, stop.clone()));
                 sender
             })
@@ -180,16 +168,23 @@ impl Lane {
         }
     }
 
+    /// A transaction on the connection at hand or, where that has gone bad meanwhile, on a new one.
+    async fn begin(&mut self) -> Result<Tx, sqlx::Error> {
+        if let Some(mut tx) = self.tx.take() {
+            match tx.conn.begin().await {
+                Ok(()) => return Ok(tx),
+                Err(error) => tracing::warn!(%error, "the writer lost its connection; connecting again"),
+            }
+            tx.conn.discard();
+        }
+        let mut conn = self.db.connect().await?;
+        conn.begin().await?;
+        Ok(Tx { conn, events: Vec::new(), rings: Vec::new() })
+    }
+
     /// Runs the group in one transaction. An error fails all of it and gives up the connection.
     async fn commit(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), sqlx::Error> {
-        let mut tx = match self.tx.take() {
-            Some(tx) => tx,
-            None => Tx {
-                conn: self.db.connect().await?,
-                events: Vec::new(),
-                rings: Vec::new(),
-            },
-        };
+        let mut tx = self.begin().await?;
         match run_group(&mut tx, group, self.feeds.node).await {
             Ok(stored) => {
                 self.feeds.publish(&stored);
@@ -212,7 +207,6 @@ async fn run_group(
     group: &mut [Box<dyn Job>],
     node: Uuid,
 ) -> Result<Vec<Arc<events::StoredEvent>>, sqlx::Error> {
-    tx.conn.begin().await?;
     let alone = group.len() == 1;
     let mut kept = 0;
     for job in group.iter_mut() {

@@ -30,22 +30,20 @@ pub struct Events {
 impl Events {
     pub(crate) fn new(response: reqwest::Response) -> Self {
         let chunks = response.bytes_stream().map(|chunk| chunk.map(Vec::from));
-        Self {
-            chunks: Box::pin(chunks),
-            buffer: Vec::new(),
-        }
+        Self { chunks: Box::pin(chunks), buffer: Vec::new() }
     }
 
     /// The next event; `None` when the server has ended the stream. Comments are passed over.
     pub async fn try_next(&mut self) -> Option<SseEvent> {
-        loop {
-            let block = tokio::time::timeout(PATIENCE, self.block())
-                .await
-                .expect("an event in time")?;
-            if let Some(event) = parse(&block) {
-                return Some(event);
+        let event = async {
+            loop {
+                if let Some(event) = parse(&self.block().await?) {
+                    return Some(event);
+                }
             }
-        }
+        };
+        // Around the whole: heartbeats are no reason for more patience.
+        tokio::time::timeout(PATIENCE, event).await.expect("an event in time")
     }
 
     pub async fn next(&mut self) -> SseEvent {
@@ -74,9 +72,7 @@ impl Events {
     /// Waits for a heartbeat or any other comment.
     pub async fn comment(&mut self) -> String {
         loop {
-            let block = tokio::time::timeout(PATIENCE, self.block())
-                .await
-                .expect("a comment in time");
+            let block = tokio::time::timeout(PATIENCE, self.block()).await.expect("a comment in time");
             let block = block.expect("the stream goes on");
             if let Some(comment) = block.strip_prefix(": ") {
                 return comment.to_owned();
@@ -99,10 +95,7 @@ impl Events {
 
 fn parse(block: &str) -> Option<SseEvent> {
     let field = |name: &str| {
-        block
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
-            .map(str::to_owned)
+        block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned)
     };
     Some(SseEvent {
         id: field("id").unwrap_or_default(),

@@ -1,10 +1,7 @@
 //! A real `atelier serve` on a free port with temporary data, users and tokens at hand, and readers that
 //! wait for events rather than for time.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "starts the program under test, which is no tool call"
-)]
+#![expect(clippy::disallowed_methods, reason = "starts the program under test, which is no tool call")]
 #![expect(clippy::unwrap_used, reason = "a test kit fails by panicking")]
 
 mod events;
@@ -14,7 +11,7 @@ mod user;
 
 pub use events::{Events, SseEvent};
 pub use postgres::Database;
-pub use server::{Backend, Builder, Server};
+pub use server::{Backend, Builder, Server, Sql};
 pub use user::{Answer, User};
 
 use std::time::Duration;
@@ -32,9 +29,7 @@ pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) 
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, asking)
-        .await
-        .unwrap_or_else(|_| panic!("never happened: {what}"))
+    tokio::time::timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("never happened: {what}"))
 }
 
 /// A client for tests: plain, without proxies, no redirects followed unseen.

@@ -20,10 +20,7 @@ impl Database {
             panic!("PostgreSQL at {VARIABLE} does not answer ({error}): make services")
         });
         let create = format!("CREATE DATABASE {name}");
-        sqlx::query(AssertSqlSafe(create))
-            .execute(&mut admin)
-            .await
-            .unwrap();
+        sqlx::query(AssertSqlSafe(create)).execute(&mut admin).await.unwrap();
         Self { admin_url, name }
     }
 
@@ -43,16 +40,11 @@ impl Drop for Database {
         let (url, name) = (self.admin_url.clone(), self.name.clone());
         // A runtime of its own on a thread of its own: the test's may be on its way out.
         let removed = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let mut admin = PgConnection::connect(&url).await.map_err(std::io::Error::other)?;
                 let drop = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
-                sqlx::query(AssertSqlSafe(drop))
-                    .execute(&mut admin)
-                    .await
-                    .map_err(std::io::Error::other)
+                sqlx::query(AssertSqlSafe(drop)).execute(&mut admin).await.map_err(std::io::Error::other)
             })
         });
         if let Ok(Err(error)) = removed.join() {
@@ -68,10 +60,6 @@ fn service_url() -> String {
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.services/env");
     let written = std::fs::read_to_string(file).unwrap_or_default();
-    let found = written
-        .lines()
-        .find_map(|line| line.strip_prefix(VARIABLE)?.strip_prefix('='));
-    found
-        .unwrap_or_else(|| panic!("no PostgreSQL for tests: run `make services` first"))
-        .to_owned()
+    let found = written.lines().find_map(|line| line.strip_prefix(VARIABLE)?.strip_prefix('='));
+    found.unwrap_or_else(|| panic!("no PostgreSQL for tests: run `make services` first")).to_owned()
 }

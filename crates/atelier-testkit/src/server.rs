@@ -1,6 +1,7 @@
 //! The real program, started, killed and started again.
 
 use crate::{Database, PATIENCE, User, http};
+use sqlx::ConnectOptions;
 use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
@@ -47,9 +48,14 @@ impl Builder {
         if let Some(database) = &database {
             self = self.with("DATABASE_URL", database.url());
         }
-        let (data, database) = (Arc::new(tempfile::tempdir().unwrap()), database.map(Arc::new));
+        let (data, database) = (Arc::new(private_folder()), database.map(Arc::new));
         Server::launch(Arc::new(self), data, database).await
     }
+}
+
+fn private_folder() -> TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o700)).tempdir().unwrap()
 }
 
 /// A running server. Dropping it kills the process and removes its data.
@@ -66,12 +72,7 @@ pub struct Server {
 
 impl Server {
     pub fn build(binary: impl AsRef<Path>, backend: Backend) -> Builder {
-        Builder {
-            binary: binary.as_ref().to_owned(),
-            backend,
-            settings: vec![],
-            arguments: vec![],
-        }
+        Builder { binary: binary.as_ref().to_owned(), backend, settings: vec![], arguments: vec![] }
     }
 
     async fn launch(builder: Arc<Builder>, data: Arc<TempDir>, database: Option<Arc<Database>>) -> Self {
@@ -89,18 +90,13 @@ impl Server {
             command.env_remove(name);
         }
         command.envs(builder.settings.iter().cloned());
-        let mut process = command
-            .spawn()
-            .unwrap_or_else(|e| panic!("{}: {e}", builder.binary.display()));
+        let mut process = command.spawn().unwrap_or_else(|e| panic!("{}: {e}", builder.binary.display()));
 
         let log = Arc::new(Mutex::new(Vec::new()));
         let (lines, mut printed) = mpsc::unbounded_channel();
         let stdout = process.stdout.take().unwrap();
         std::thread::spawn(move || {
-            BufReader::new(stdout)
-                .lines()
-                .map_while(Result::ok)
-                .try_for_each(|line| lines.send(line))
+            BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| lines.send(line))
         });
         let (stderr, sink) = (process.stderr.take().unwrap(), log.clone());
         std::thread::spawn(move || {
@@ -113,10 +109,7 @@ impl Server {
         let listening = async {
             while let Some(line) = printed.recv().await {
                 greeting.push(line);
-                if let Some(url) = greeting
-                    .last()
-                    .and_then(|l| l.strip_prefix("Atelier is listening on "))
-                {
+                if let Some(url) = greeting.last().and_then(|l| l.strip_prefix("Atelier is listening on ")) {
                     return Some(url.to_owned());
                 }
             }
@@ -132,16 +125,7 @@ impl Server {
         while let Ok(Some(line)) = tokio::time::timeout(Duration::from_millis(20), printed.recv()).await {
             greeting.push(line);
         }
-        Self {
-            builder,
-            data,
-            database,
-            process,
-            url,
-            http: http(),
-            greeting,
-            log,
-        }
+        Self { builder, data, database, process, url, http: http(), greeting, log }
     }
 
     /// Another server on the same database and secret.
@@ -156,22 +140,21 @@ impl Server {
         self.process.wait().unwrap();
     }
 
-    /// Starts again on the same data. The address changes.
+    /// Kills it and starts it again on the same data. The address changes.
     pub async fn restart(mut self) -> Self {
         self.kill();
+        self.restart_killed().await
+    }
+
+    /// Starts again what has ended already.
+    pub async fn restart_killed(self) -> Self {
         Self::launch(self.builder.clone(), self.data.clone(), self.database.clone()).await
     }
 
     /// Asks it to stop as an operator does, and says how it ended.
     pub async fn terminate(&mut self) -> std::process::ExitStatus {
         let pid = self.process.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-TERM", &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         crate::eventually("the server stops", async || self.process.try_wait().unwrap()).await
     }
 
@@ -181,6 +164,20 @@ impl Server {
 
     pub fn database(&self) -> &Database {
         self.database.as_ref().expect("a server on PostgreSQL")
+    }
+
+    /// A connection past the server, to look into its database or to get in its way.
+    pub async fn sql(&self) -> Sql {
+        match &self.database {
+            Some(database) => Sql::Postgres(database.connect().await),
+            None => Sql::Sqlite(
+                sqlx::sqlite::SqliteConnectOptions::new()
+                    .filename(self.data().join("atelier.db"))
+                    .connect()
+                    .await
+                    .unwrap(),
+            ),
+        }
     }
 
     pub fn pid(&self) -> u32 {
@@ -200,10 +197,8 @@ impl Server {
     /// Runs another command of the same program against this server's data.
     pub fn command(&self, arguments: &[&str]) -> std::process::Output {
         let mut command = Command::new(&self.builder.binary);
-        command
-            .args(arguments)
-            .env("ATELIER_DATA", self.data.path())
-            .current_dir(self.data.path());
+        command.args(arguments).envs(self.builder.settings.iter().cloned());
+        command.env("ATELIER_DATA", self.data.path()).current_dir(self.data.path());
         command.output().unwrap()
     }
 
@@ -215,11 +210,7 @@ impl Server {
     /// The same with further arguments, such as `--role admin`.
     pub fn user_with(&self, name: &str, arguments: &[&str]) -> User {
         let output = self.command(&[&["token", "--user", name], arguments].concat());
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         User::new(self, String::from_utf8(output.stdout).unwrap().trim().to_owned())
     }
 
@@ -230,29 +221,47 @@ impl Server {
 
     /// The value of a metric; labels as Prometheus writes them, or none.
     pub async fn metric(&self, name: &str) -> f64 {
-        let text = self
-            .http
-            .get(format!("{}/metrics", self.url))
-            .send()
-            .await
-            .unwrap()
-            .text()
-            .await
-            .unwrap();
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let text = self.http.get(format!("{}/metrics", self.url)).send().await.unwrap().text().await.unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.map_or(0.0, |value| value.parse().unwrap())
     }
 
     /// Resident memory of the server, in bytes.
     pub fn memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
-            .unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
+    }
+}
+
+/// A connection to the server's own database.
+pub enum Sql {
+    Sqlite(sqlx::SqliteConnection),
+    Postgres(sqlx::PgConnection),
+}
+
+impl Sql {
+    pub async fn run(&mut self, statement: &'static str) {
+        match self {
+            Sql::Sqlite(conn) => drop(sqlx::query(statement).execute(conn).await.unwrap()),
+            Sql::Postgres(conn) => drop(sqlx::query(statement).execute(conn).await.unwrap()),
+        }
+    }
+
+    /// Keeps the server from changing (and, on PostgreSQL, from reading) agents until this is dropped
+    /// or rolled back.
+    pub async fn hold_agents(&mut self) {
+        match self {
+            Sql::Sqlite(_) => self.run("BEGIN IMMEDIATE").await,
+            Sql::Postgres(_) => {
+                self.run("BEGIN").await;
+                self.run("LOCK TABLE agents IN ACCESS EXCLUSIVE MODE").await;
+            }
+        }
+    }
+
+    pub async fn release(&mut self) {
+        self.run("ROLLBACK").await;
     }
 }
 

@@ -31,17 +31,8 @@ impl Answer {
     /// The stable code of a problem.
     #[track_caller]
     pub fn problem(&self) -> (u16, &str) {
-        let kind = self
-            .headers
-            .get("content-type")
-            .and_then(|kind| kind.to_str().ok());
-        assert_eq!(
-            kind,
-            Some("application/problem+json"),
-            "{} {}",
-            self.status,
-            self.body
-        );
+        let kind = self.headers.get("content-type").and_then(|kind| kind.to_str().ok());
+        assert_eq!(kind, Some("application/problem+json"), "{} {}", self.status, self.body);
         assert_eq!(self.body["status"], self.status.as_u16());
         (self.status.as_u16(), self.body["code"].as_str().unwrap())
     }
@@ -49,11 +40,7 @@ impl Answer {
 
 impl User {
     pub(crate) fn new(server: &Server, token: String) -> Self {
-        Self {
-            token,
-            url: server.url.clone(),
-            http: server.http.clone(),
-        }
+        Self { token, url: server.url.clone(), http: server.http.clone() }
     }
 
     /// The same person at another server.
@@ -64,20 +51,12 @@ impl User {
 
     pub fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.url));
-        if self.token.is_empty() {
-            request
-        } else {
-            request.bearer_auth(&self.token)
-        }
+        if self.token.is_empty() { request } else { request.bearer_auth(&self.token) }
     }
 
     async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
         let request = self.request(method, path);
-        answer(
-            body.into_iter()
-                .fold(request, |request, body| request.json(&body)),
-        )
-        .await
+        answer(body.into_iter().fold(request, |request, body| request.json(&body))).await
     }
 
     pub async fn get(&self, path: &str) -> Answer {
@@ -98,19 +77,14 @@ impl User {
 
     /// Makes a project and gives its path, `/my/projects/{id}`.
     pub async fn project(&self, name: &str) -> String {
-        let project = self
-            .post("/my/projects/", serde_json::json!({"name": name}))
-            .await
-            .expect(201);
+        let project = self.post("/my/projects/", serde_json::json!({"name": name})).await.expect(201);
         format!("/my/projects/{}", project["id"].as_str().unwrap())
     }
 
     /// Follows a stream after the given event id, or from now on.
     pub async fn events(&self, path: &str, last: Option<&str>) -> Events {
         let request = self.request(Method::GET, path);
-        let request = last
-            .into_iter()
-            .fold(request, |request, id| request.header("last-event-id", id));
+        let request = last.into_iter().fold(request, |request, id| request.header("last-event-id", id));
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), StatusCode::OK, "{path}");
         Events::new(response)
@@ -127,11 +101,7 @@ pub(crate) async fn answer(request: reqwest::RequestBuilder) -> Answer {
     let response = request.send().await.unwrap();
     let (status, headers) = (response.status(), response.headers().clone());
     let bytes = response.bytes().await.unwrap();
-    Answer {
-        status,
-        headers,
-        body: serde_json::from_slice(&bytes).unwrap_or_default(),
-    }
+    Answer { status, headers, body: serde_json::from_slice(&bytes).unwrap_or_default() }
 }
 
 /// base64url without padding; one use does not earn a dependency.

@@ -48,10 +48,7 @@ pub(crate) struct TelemetrySettings {
 
 impl Default for EventSettings {
     fn default() -> Self {
-        Self {
-            keep_days: 30,
-            keep_events: 100_000,
-        }
+        Self { keep_days: 30, keep_events: 100_000 }
     }
 }
 
@@ -106,10 +103,7 @@ impl Config {
                 keys.iter().any(|known| first.eq_ignore_ascii_case(known))
             })
             .split("__");
-        let figment = known
-            .merge(file)
-            .merge(environment)
-            .merge(Serialized::defaults(flags));
+        let figment = known.merge(file).merge(environment).merge(Serialized::defaults(flags));
         let mut config: Config = figment.extract().context("the configuration is not valid")?;
         config.check()?;
         Ok(config)
@@ -131,26 +125,17 @@ impl Config {
             );
         }
         for agent in &self.starter_pack {
-            agent
-                .config
-                .validate()
-                .with_context(|| format!("starter_pack: {}", agent.name))?;
+            agent.config.validate().with_context(|| format!("starter_pack: {}", agent.name))?;
         }
         Ok(())
     }
 
     pub(crate) fn store(&self) -> atelier_store::Settings {
-        atelier_store::Settings {
-            data: self.data.clone(),
-            database_url: self.database_url.clone(),
-        }
+        atelier_store::Settings { data: self.data.clone(), database_url: self.database_url.clone() }
     }
 
     pub(crate) fn retention(&self) -> Retention {
-        Retention {
-            days: self.events.keep_days,
-            events: self.events.keep_events,
-        }
+        Retention { days: self.events.keep_days, events: self.events.keep_events }
     }
 
     /// As TOML, with secrets masked.

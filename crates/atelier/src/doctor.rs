@@ -26,10 +26,7 @@ struct Trouble {
 }
 
 fn trouble(problem: impl ToString, remedy: impl Into<String>) -> Trouble {
-    Trouble {
-        problem: problem.to_string(),
-        remedy: remedy.into(),
-    }
+    Trouble { problem: problem.to_string(), remedy: remedy.into() }
 }
 
 #[expect(clippy::print_stdout, reason = "the report is the point")]
@@ -41,9 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             return Ok(ExitCode::FAILURE);
         }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let findings = runtime.block_on(examine(&config));
     let mut code = ExitCode::SUCCESS;
     for finding in findings {
@@ -60,38 +55,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 async fn examine(config: &Config) -> Vec<Finding> {
     let mut findings = vec![
-        Finding {
-            what: "configuration",
-            outcome: Ok("valid".into()),
-        },
-        Finding {
-            what: "data folder",
-            outcome: data_folder(&config.data),
-        },
-        Finding {
-            what: "secret",
-            outcome: secret(&config.data),
-        },
-        Finding {
-            what: "database",
-            outcome: database(config).await,
-        },
-        Finding {
-            what: "address",
-            outcome: address(config).await,
-        },
+        Finding { what: "configuration", outcome: Ok("valid".into()) },
+        Finding { what: "data folder", outcome: data_folder(&config.data) },
+        Finding { what: "secret", outcome: secret(&config.data) },
+        Finding { what: "database", outcome: database(config).await },
+        Finding { what: "address", outcome: address(config).await },
     ];
     if config.auth.jwks.is_some() {
-        findings.push(Finding {
-            what: "identity provider",
-            outcome: provider(config).await,
-        });
+        findings.push(Finding { what: "identity provider", outcome: provider(config).await });
     }
     if let Some(endpoint) = &config.telemetry.otlp_endpoint {
-        findings.push(Finding {
-            what: "traces",
-            outcome: collector(endpoint).await,
-        });
+        findings.push(Finding { what: "traces", outcome: collector(endpoint).await });
     }
     findings
 }
@@ -102,23 +76,18 @@ fn data_folder(data: &Path) -> Result<String, Trouble> {
         return Ok(format!("{place} will be made at the first start"));
     }
     let probe = data.join(format!(".doctor-{}", std::process::id()));
-    std::fs::write(&probe, b"")
-        .and_then(|()| std::fs::remove_file(&probe))
-        .map_err(|error| {
-            trouble(
-                format!("cannot write to {place}: {error}"),
-                "give the user who runs Atelier the folder, or choose another with --data",
-            )
-        })?;
+    std::fs::write(&probe, b"").and_then(|()| std::fs::remove_file(&probe)).map_err(|error| {
+        trouble(
+            format!("cannot write to {place}: {error}"),
+            "give the user who runs Atelier the folder, or choose another with --data",
+        )
+    })?;
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
         let open = std::fs::metadata(data).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0);
         if open {
-            return Err(trouble(
-                format!("others may look into {place}"),
-                format!("chmod 700 {place}"),
-            ));
+            return Err(trouble(format!("others may look into {place}"), format!("chmod 700 {place}")));
         }
     }
     Ok(format!("{place} can be written"))
@@ -129,22 +98,15 @@ fn secret(data: &Path) -> Result<String, Trouble> {
     if !path.exists() {
         return Ok("will be made at the first start".into());
     }
-    LocalKey::open(data).map_err(|error| {
-        trouble(
-            error,
-            "restore it from a backup, or remove it: all tokens end then",
-        )
-    })?;
+    LocalKey::open(data)
+        .map_err(|error| trouble(error, "restore it from a backup, or remove it: all tokens end then"))?;
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
         let open = std::fs::metadata(&path).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0);
         if open {
             let place = path.display();
-            return Err(trouble(
-                format!("others may read {place}"),
-                format!("chmod 600 {place}"),
-            ));
+            return Err(trouble(format!("others may read {place}"), format!("chmod 600 {place}")));
         }
     }
     Ok("there, and only for its owner".into())
@@ -153,19 +115,13 @@ fn secret(data: &Path) -> Result<String, Trouble> {
 async fn database(config: &Config) -> Result<String, Trouble> {
     let settings = config.store();
     match tokio::time::timeout(Duration::from_secs(10), Store::examine(&settings)).await {
-        Err(_) => Err(trouble(
-            "no answer within 10 seconds",
-            "check the address and the network",
-        )),
-        Ok(Err(error)) => Err(trouble(
-            error,
-            "check database_url, and that the server runs and lets you in",
-        )),
+        Err(_) => Err(trouble("no answer within 10 seconds", "check the address and the network")),
+        Ok(Err(error)) => Err(trouble(error, "check database_url, and that the server runs and lets you in")),
         Ok(Ok(Schema::Missing)) => Ok("empty; set up at the first start".into()),
         Ok(Ok(Schema::Known { found, known })) if found == known => Ok(format!("answers, schema {found}")),
-        Ok(Ok(Schema::Known { found, known })) if found < known => Ok(format!(
-            "answers, schema {found}; will be migrated to {known} at the next start"
-        )),
+        Ok(Ok(Schema::Known { found, known })) if found < known => {
+            Ok(format!("answers, schema {found}; will be migrated to {known} at the next start"))
+        }
         Ok(Ok(Schema::Known { found, known })) => Err(trouble(
             format!("has schema {found}, this version knows {known} at most"),
             "run the newer version of Atelier that wrote it, or restore an older backup",
@@ -199,10 +155,7 @@ async fn address(config: &Config) -> Result<String, Trouble> {
 async fn provider(config: &Config) -> Result<String, Trouble> {
     match atelier_server::check_keys(&config.auth).await {
         Ok(count) => Ok(format!("{count} keys")),
-        Err(error) => Err(trouble(
-            error,
-            "check auth.jwks: a file or address with a JSON Web Key Set",
-        )),
+        Err(error) => Err(trouble(error, "check auth.jwks: a file or address with a JSON Web Key Set")),
     }
 }
 

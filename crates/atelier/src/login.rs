@@ -29,42 +29,26 @@ struct Credentials {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(login(args))
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(login(args))
 }
 
 async fn login(args: &Args) -> Result<ExitCode> {
     let server = args.server.trim_end_matches('/');
-    let http = reqwest::Client::builder()
-        .timeout(Duration::from_secs(15))
-        .build()?;
+    let http = reqwest::Client::builder().timeout(Duration::from_secs(15)).build()?;
     let given = match &args.token {
         Some(token) => token.clone(),
         None => ask()?,
     };
     let token = match sign_in_code(&given) {
         Some(code) => {
-            let answer = http
-                .post(format!("{server}/auth/sign-in"))
-                .json(&json!({"code": code}));
+            let answer = http.post(format!("{server}/auth/sign-in")).json(&json!({"code": code}));
             let answer: Value = understand(answer.send().await, server).await?;
-            answer["token"]
-                .as_str()
-                .context("the server sent no token")?
-                .to_owned()
+            answer["token"].as_str().context("the server sent no token")?.to_owned()
         }
         None => given,
     };
-    let me: Value = understand(
-        http.get(format!("{server}/auth/me"))
-            .bearer_auth(&token)
-            .send()
-            .await,
-        server,
-    )
-    .await?;
+    let me: Value =
+        understand(http.get(format!("{server}/auth/me")).bearer_auth(&token).send().await, server).await?;
     let path = store(server, &token)?;
     eprintln!(
         "Signed in to {server} as {} ({}, tenant {}) until {}; stored in {}",
@@ -107,23 +91,15 @@ fn sign_in_code(given: &str) -> Option<&str> {
 async fn understand(answer: Result<reqwest::Response, reqwest::Error>, server: &str) -> Result<Value> {
     let answer = answer.with_context(|| format!("cannot reach {server}"))?;
     let status = answer.status();
-    let body: Value = answer
-        .json()
-        .await
-        .with_context(|| format!("{server} is not an Atelier server"))?;
+    let body: Value = answer.json().await.with_context(|| format!("{server} is not an Atelier server"))?;
     if !status.is_success() {
-        bail!(
-            "{server} says: {}",
-            body["detail"].as_str().unwrap_or(status.as_str())
-        );
+        bail!("{server} says: {}", body["detail"].as_str().unwrap_or(status.as_str()));
     }
     Ok(body)
 }
 
 fn store(server: &str, token: &str) -> Result<PathBuf> {
-    let folder = dirs::config_dir()
-        .context("there is no home folder to store the token in")?
-        .join("atelier");
+    let folder = dirs::config_dir().context("there is no home folder to store the token in")?.join("atelier");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let path = folder.join("credentials.json");
     let mut credentials = match std::fs::read(&path) {

@@ -34,10 +34,7 @@ enum Command {
 
 fn main() -> ExitCode {
     // One TLS implementation for the whole program; ring builds everywhere and fast.
-    if rustls::crypto::ring::default_provider()
-        .install_default()
-        .is_err()
-    {
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
         unreachable!("nothing else has chosen a TLS provider yet");
     }
     let outcome = match Cli::parse().command {

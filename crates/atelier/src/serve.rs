@@ -74,11 +74,7 @@ fn print_all(text: &str) {
 
 async fn serve(config: Config) -> Result<()> {
     create_private(&config.data)?;
-    let _lock = config
-        .database_url
-        .is_none()
-        .then(|| lock(&config.data))
-        .transpose()?;
+    let _lock = config.database_url.is_none().then(|| lock(&config.data)).transpose()?;
     let metrics = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &BUCKETS)?
         .install_recorder()
@@ -105,12 +101,7 @@ async fn serve(config: Config) -> Result<()> {
     let url = listening.url()?;
     let sign_in = app.welcome().await?;
     greet(&url, sign_in.as_deref());
-    tracing::info!(
-        url,
-        store = app.store.kind(),
-        version = env!("CARGO_PKG_VERSION"),
-        "serving"
-    );
+    tracing::info!(url, store = app.store.kind(), version = env!("CARGO_PKG_VERSION"), "serving");
 
     let tasks = TaskTracker::new();
     tasks.spawn(stop_on_signal(stop.clone()));
@@ -125,9 +116,8 @@ async fn serve(config: Config) -> Result<()> {
 }
 
 /// Seconds; from a cached read to a request that is about to time out.
-const BUCKETS: [f64; 13] = [
-    0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
-];
+const BUCKETS: [f64; 13] =
+    [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
 /// What goes on beside the requests, until the server stops.
 async fn tend(app: App, config: Config) {
@@ -210,9 +200,7 @@ pub(crate) fn create_private(data: &Path) -> Result<()> {
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder
-        .create(data)
-        .with_context(|| format!("cannot create the data folder {}", data.display()))
+    builder.create(data).with_context(|| format!("cannot create the data folder {}", data.display()))
 }
 
 /// Two servers on one embedded database would each believe to be alone.
@@ -222,10 +210,7 @@ fn lock(data: &Path) -> Result<File> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
-            anyhow::bail!(
-                "another atelier is serving {}: stop it, or give another --data",
-                data.display()
-            )
+            anyhow::bail!("another atelier is serving {}: stop it, or give another --data", data.display())
         }
         Err(TryLockError::Error(error)) => {
             Err(error).with_context(|| format!("cannot lock {}", path.display()))

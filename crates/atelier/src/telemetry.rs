@@ -28,29 +28,17 @@ pub(crate) fn start(settings: &TelemetrySettings) -> Result<Telemetry> {
     let filter = EnvFilter::try_new(level)
         .with_context(|| format!("LOG_LEVEL={level} is not a level (error, warn, info, debug, trace)"))?;
     let logs = if std::io::stderr().is_terminal() {
-        tracing_subscriber::fmt::layer()
-            .with_writer(std::io::stderr)
-            .with_target(false)
-            .boxed()
+        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).boxed()
     } else {
-        tracing_subscriber::fmt::layer()
-            .with_writer(std::io::stderr)
-            .json()
-            .flatten_event(true)
-            .boxed()
+        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).json().flatten_event(true).boxed()
     };
     let provider = settings.otlp_endpoint.as_deref().map(exporter).transpose()?;
     let traces = provider.as_ref().map(|provider| {
         let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("atelier"));
         // Our own spans only: libraries have a lot to say about themselves.
-        layer.with_filter(EnvFilter::new(
-            "off,atelier=info,atelier_server=info,atelier_runtime=info",
-        ))
+        layer.with_filter(EnvFilter::new("off,atelier=info,atelier_server=info,atelier_runtime=info"))
     });
-    Registry::default()
-        .with(traces)
-        .with(logs.with_filter(filter))
-        .init();
+    Registry::default().with(traces).with(logs.with_filter(filter)).init();
     Ok(Telemetry(provider))
 }
 
@@ -62,8 +50,5 @@ fn exporter(endpoint: &str) -> Result<SdkTracerProvider> {
         .build()
         .with_context(|| format!("cannot send traces to {endpoint}"))?;
     let resource = Resource::builder().with_service_name("atelier").build();
-    Ok(SdkTracerProvider::builder()
-        .with_batch_exporter(exporter)
-        .with_resource(resource)
-        .build())
+    Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
 }

@@ -3,7 +3,7 @@
 use super::verify::AuthError;
 use jsonwebtoken::{
     Algorithm, DecodingKey,
-    jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet},
+    jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyAlgorithm, PublicKeyUse},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -56,9 +56,9 @@ type KeySet = HashMap<String, Arc<PinnedKey>>;
 pub(super) struct ProviderKeys {
     source: String,
     keys: RwLock<KeySet>,
-    /// When they were last fetched. Held while fetching, so that many requests with an unknown key
-    /// make one fetch.
-    fetched: Mutex<Instant>,
+    /// When they were last fetched again. Held while fetching, so that many requests with an unknown
+    /// key make one fetch.
+    fetched: Mutex<Option<Instant>>,
 }
 
 /// A stranger who makes up key ids must not make us hammer the provider.
@@ -69,11 +69,7 @@ const FETCH_AT_LEAST_EVERY: Duration = Duration::from_secs(15 * 60);
 impl ProviderKeys {
     pub(super) async fn load(source: &str) -> Result<Self, AuthError> {
         let keys = fetch(source).await?;
-        Ok(Self {
-            source: source.to_owned(),
-            keys: RwLock::new(keys),
-            fetched: Mutex::new(Instant::now()),
-        })
+        Ok(Self { source: source.to_owned(), keys: RwLock::new(keys), fetched: Mutex::default() })
     }
 
     pub(super) async fn find(&self, kid: &str) -> Option<Arc<PinnedKey>> {
@@ -87,20 +83,16 @@ impl ProviderKeys {
     }
 
     fn known(&self, kid: &str) -> Option<Arc<PinnedKey>> {
-        self.keys
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(kid)
-            .cloned()
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).get(kid).cloned()
     }
 
     /// Fetches the keys again, unless that was done less than `age` ago. The old ones stay if it fails.
     async fn refresh(&self, age: Duration) {
         let mut fetched = self.fetched.lock().await;
-        if fetched.elapsed() < age {
+        if fetched.is_some_and(|last| last.elapsed() < age) {
             return;
         }
-        *fetched = Instant::now();
+        *fetched = Some(Instant::now());
         match fetch(&self.source).await {
             Ok(keys) => *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys,
             Err(error) => tracing::warn!(%error, source = self.source, "cannot refresh the provider's keys"),
@@ -124,27 +116,15 @@ pub async fn check_keys(settings: &AuthSettings) -> Result<usize, AuthError> {
 }
 
 async fn fetch(source: &str) -> Result<KeySet, AuthError> {
-    let problem = |why: String| AuthError::Keys {
-        source_name: source.to_owned(),
-        why,
-    };
+    let problem = |why: String| AuthError::Keys { source_name: source.to_owned(), why };
     let text = if source.starts_with("http://") || source.starts_with("https://") {
-        let client = reqwest::Client::builder()
-            .timeout(Duration::from_secs(10))
-            .build();
-        let answer = client
-            .map_err(|e| problem(e.to_string()))?
-            .get(source)
-            .send()
-            .await;
-        let answer = answer
-            .and_then(reqwest::Response::error_for_status)
-            .map_err(|e| problem(e.to_string()))?;
+        let client = reqwest::Client::builder().timeout(Duration::from_secs(10)).build();
+        let answer = client.map_err(|e| problem(e.to_string()))?.get(source).send().await;
+        let answer =
+            answer.and_then(reqwest::Response::error_for_status).map_err(|e| problem(e.to_string()))?;
         answer.text().await.map_err(|e| problem(e.to_string()))?
     } else {
-        tokio::fs::read_to_string(source)
-            .await
-            .map_err(|e| problem(e.to_string()))?
+        tokio::fs::read_to_string(source).await.map_err(|e| problem(e.to_string()))?
     };
     let set: JwkSet = serde_json::from_str(&text).map_err(|e| problem(e.to_string()))?;
     let keys: KeySet = set.keys.iter().filter_map(pin).collect();
@@ -154,14 +134,24 @@ async fn fetch(source: &str) -> Result<KeySet, AuthError> {
     Ok(keys)
 }
 
-/// Symmetric keys, keys without an id, and keys of other kinds are passed over.
+/// Symmetric keys, keys without an id, keys of other kinds and keys for other things are passed over.
 fn pin(jwk: &Jwk) -> Option<(String, Arc<PinnedKey>)> {
-    let algorithm = match &jwk.algorithm {
-        AlgorithmParameters::RSA(_) => Algorithm::RS256,
-        AlgorithmParameters::EllipticCurve(ec) if ec.curve == EllipticCurve::P256 => Algorithm::ES256,
-        AlgorithmParameters::OctetKeyPair(okp) if okp.curve == EllipticCurve::Ed25519 => Algorithm::EdDSA,
+    let (algorithm, name) = match &jwk.algorithm {
+        AlgorithmParameters::RSA(_) => (Algorithm::RS256, KeyAlgorithm::RS256),
+        AlgorithmParameters::EllipticCurve(ec) if ec.curve == EllipticCurve::P256 => {
+            (Algorithm::ES256, KeyAlgorithm::ES256)
+        }
+        AlgorithmParameters::OctetKeyPair(okp) if okp.curve == EllipticCurve::Ed25519 => {
+            (Algorithm::EdDSA, KeyAlgorithm::EdDSA)
+        }
         _ => return None,
     };
+    let meant_for = &jwk.common;
+    if meant_for.key_algorithm.is_some_and(|said| said != name)
+        || !matches!(meant_for.public_key_use, None | Some(PublicKeyUse::Signature))
+    {
+        return None;
+    }
     let key = DecodingKey::from_jwk(jwk).ok()?;
     Some((jwk.common.key_id.clone()?, Arc::new(PinnedKey { algorithm, key })))
 }

@@ -63,10 +63,7 @@ impl LocalKey {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
         }
-        Ok(Self {
-            encoding: EncodingKey::from_secret(&secret),
-            decoding: DecodingKey::from_secret(&secret),
-        })
+        Ok(Self { encoding: EncodingKey::from_secret(&secret), decoding: DecodingKey::from_secret(&secret) })
     }
 
     /// Makes a token, and says when it ends.
@@ -78,9 +75,7 @@ impl LocalKey {
     ) -> Result<(String, DateTime<Utc>), AuthError> {
         let now = Utc::now();
         let lifetime = TimeDelta::from_std(grant.lifetime).unwrap_or(TimeDelta::MAX);
-        let expires_at = now
-            .checked_add_signed(lifetime)
-            .unwrap_or(DateTime::<Utc>::MAX_UTC);
+        let expires_at = now.checked_add_signed(lifetime).unwrap_or(DateTime::<Utc>::MAX_UTC);
         let claims = Claims {
             sub: grant.user,
             tenant: &grant.tenant,

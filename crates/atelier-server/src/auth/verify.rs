@@ -19,7 +19,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
-use tokio::sync::watch;
+use tokio::sync::{Mutex as AsyncMutex, watch};
 use uuid::Uuid;
 
 /// A token is a few hundred bytes; nothing longer is worth parsing.
@@ -29,6 +29,8 @@ const MAX_TOKEN: usize = 8 * 1024;
 pub enum AuthError {
     #[error("cannot use the keys at {source_name}: {why}")]
     Keys { source_name: String, why: String },
+    #[error("cannot read the revoked tokens: {0}")]
+    Store(#[from] atelier_store::Error),
     #[error("the token is not valid: {0}")]
     Token(#[from] jsonwebtoken::errors::Error),
     #[error("the token is not valid: {0}")]
@@ -42,6 +44,8 @@ pub struct Auth {
     provider: Option<ProviderKeys>,
     store: Store,
     revoked: RwLock<HashSet<TokenId>>,
+    /// Held from the database to `revoked` and back, so that an old look never undoes a new revocation.
+    revoking: AsyncMutex<()>,
     /// Says that `revoked` has changed, so that open streams look.
     revocations: watch::Sender<()>,
     /// Users that are in the database for sure.
@@ -75,12 +79,15 @@ impl Auth {
             Some(source) => Some(ProviderKeys::load(source).await?),
             None => None,
         };
+        // Before the first request: what was revoked must not work again for a moment after a restart.
+        let revoked = store.revoked().await?.into_iter().collect();
         Ok(Self {
             settings,
             local,
             provider,
             store,
-            revoked: RwLock::default(),
+            revoked: RwLock::new(revoked),
+            revoking: AsyncMutex::default(),
             revocations: watch::Sender::new(()),
             seen: Mutex::default(),
         })
@@ -99,21 +106,11 @@ impl Auth {
         let (claims, local) = match (header.kid, &self.provider) {
             (None, _) if self.settings.local => {
                 let issuer = &self.settings.issuer;
-                (
-                    self.decode(token, &self.local.decoding, Algorithm::HS256, issuer)?,
-                    true,
-                )
+                (self.decode(token, &self.local.decoding, Algorithm::HS256, issuer)?, true)
             }
             (Some(kid), Some(provider)) => {
-                let pinned = provider
-                    .find(&kid)
-                    .await
-                    .ok_or(AuthError::Refused("its key is unknown"))?;
-                let issuer = self
-                    .settings
-                    .jwks_issuer
-                    .as_ref()
-                    .unwrap_or(&self.settings.issuer);
+                let pinned = provider.find(&kid).await.ok_or(AuthError::Refused("its key is unknown"))?;
+                let issuer = self.settings.jwks_issuer.as_ref().unwrap_or(&self.settings.issuer);
                 (self.decode(token, &pinned.key, pinned.algorithm, issuer)?, false)
             }
             _ => return Err(AuthError::Refused("its key is unknown")),
@@ -134,6 +131,8 @@ impl Auth {
     ) -> Result<Claims, AuthError> {
         let mut validation = Validation::new(algorithm);
         validation.leeway = 0;
+        // RFC 7519: not to be accepted on the second of `exp` either.
+        validation.reject_tokens_expiring_in_less_than = 1;
         validation.validate_nbf = true;
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         validation.set_issuer(&[issuer]);
@@ -142,10 +141,7 @@ impl Auth {
     }
 
     pub(crate) fn is_revoked(&self, token: TokenId) -> bool {
-        self.revoked
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(&token)
+        self.revoked.read().unwrap_or_else(PoisonError::into_inner).contains(&token)
     }
 
     /// Wakes when some token was revoked.
@@ -154,11 +150,9 @@ impl Auth {
     }
 
     pub(crate) async fn revoke(&self, caller: &Caller) -> atelier_store::Result<()> {
+        let _revoking = self.revoking.lock().await;
         self.store.revoke(caller.token, caller.expires_at).await?;
-        self.revoked
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(caller.token);
+        self.revoked.write().unwrap_or_else(PoisonError::into_inner).insert(caller.token);
         self.revocations.send_replace(());
         Ok(())
     }
@@ -171,32 +165,18 @@ impl Auth {
         role: Role,
     ) -> Result<(String, DateTime<Utc>), AuthError> {
         let lifetime = self.settings.token_ttl;
-        let grant = Grant {
-            user,
-            tenant: tenant.clone(),
-            role,
-            lifetime,
-        };
-        self.local
-            .issue(&grant, &self.settings.issuer, &self.settings.audience)
+        let grant = Grant { user, tenant: tenant.clone(), role, lifetime };
+        self.local.issue(&grant, &self.settings.issuer, &self.settings.audience)
     }
 
     /// Notes a user at first sight.
     async fn see(&self, caller: &Caller) -> atelier_store::Result<()> {
         let who = (caller.user, caller.tenant.clone());
-        if self
-            .seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(&who)
-        {
+        if self.seen.lock().unwrap_or_else(PoisonError::into_inner).contains(&who) {
             return Ok(());
         }
         self.store.ensure_user(caller.user, &caller.tenant).await?;
-        self.seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(who);
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(who);
         Ok(())
     }
 
@@ -214,20 +194,23 @@ impl Auth {
         }
     }
 
+    async fn look_for_revocations(&self) -> atelier_store::Result<()> {
+        let _revoking = self.revoking.lock().await;
+        let fresh = self.store.revoked().await?.into_iter().collect();
+        let mut known = self.revoked.write().unwrap_or_else(PoisonError::into_inner);
+        if *known != fresh {
+            *known = fresh;
+            drop(known);
+            self.revocations.send_replace(());
+        }
+        Ok(())
+    }
+
     async fn follow_revocations(&self) {
         let mut bell = self.store.bell().listen();
         loop {
-            match self.store.revoked().await {
-                Ok(revoked) => {
-                    let fresh: HashSet<_> = revoked.into_iter().collect();
-                    let mut known = self.revoked.write().unwrap_or_else(PoisonError::into_inner);
-                    if *known != fresh {
-                        *known = fresh;
-                        drop(known);
-                        self.revocations.send_replace(());
-                    }
-                }
-                Err(error) => tracing::warn!(%error, "cannot read the revoked tokens"),
+            if let Err(error) = self.look_for_revocations().await {
+                tracing::warn!(%error, "cannot read the revoked tokens");
             }
             // The bell wakes; looking again now and then makes it right without it.
             let rung = async {
@@ -254,21 +237,12 @@ fn caller(claims: Claims, local: bool, token: &str) -> Result<Caller, AuthError>
         (Some(tenant), Some(role), Some(jti)) => (tenant, role, jti),
         _ if local => return Err(missing),
         (tenant, role, jti) => (
-            tenant
-                .map_or_else(|| "default".parse(), Ok)
-                .map_err(|_| missing)?,
+            tenant.map_or_else(|| "default".parse(), Ok).map_err(|_| missing)?,
             role.unwrap_or(Role::User),
             jti.unwrap_or_else(|| TokenId(Uuid::new_v5(&Uuid::NAMESPACE_OID, token.as_bytes()))),
         ),
     };
-    Ok(Caller {
-        user: claims.sub,
-        tenant,
-        role,
-        token: jti,
-        expires_at,
-        local,
-    })
+    Ok(Caller { user: claims.sub, tenant, role, token: jti, expires_at, local })
 }
 
 impl FromRequestParts<App> for Caller {
@@ -279,20 +253,13 @@ impl FromRequestParts<App> for Caller {
         if let Some(caller) = parts.extensions.get::<Arc<Caller>>() {
             return Ok(Caller::clone(caller));
         }
-        let header = parts
-            .headers
-            .get(AUTHORIZATION)
-            .and_then(|value| value.to_str().ok());
-        let token = header
-            .and_then(|value| value.split_once(' '))
-            .filter(|(scheme, _)| {
-                // RFC 9110: the scheme is case-insensitive.
-                scheme.eq_ignore_ascii_case("bearer")
-            });
+        let header = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let token = header.and_then(|value| value.split_once(' ')).filter(|(scheme, _)| {
+            // RFC 9110: the scheme is case-insensitive.
+            scheme.eq_ignore_ascii_case("bearer")
+        });
         let Some((_, token)) = token else {
-            return Err(Error::Unauthorized(
-                "send a token: Authorization: Bearer …".into(),
-            ));
+            return Err(Error::Unauthorized("send a token: Authorization: Bearer …".into()));
         };
         let caller = app.auth.verify(token.trim()).await.map_err(|error| {
             tracing::debug!(%error, "refused a token");
@@ -314,9 +281,7 @@ impl FromRequestParts<App> for Person {
         if caller.role.is_person() {
             Ok(Person(caller))
         } else {
-            Err(Error::Forbidden(
-                "only a person's token may do this, not a client's or an agent's",
-            ))
+            Err(Error::Forbidden("only a person's token may do this, not a client's or an agent's"))
         }
     }
 }

@@ -67,18 +67,14 @@ pub(super) async fn sign_in(
 ))]
 pub(super) async fn refresh(State(app): State<App>, caller: Caller) -> Result<Reply<Token>> {
     if !caller.local {
-        return Err(Error::Forbidden(
-            "this token is your identity provider's to renew",
-        ));
+        return Err(Error::Forbidden("this token is your identity provider's to renew"));
     }
     issue(&app, caller.user, &caller.tenant, caller.role)
 }
 
 fn issue(app: &App, user: UserId, tenant: &atelier_core::Tenant, role: Role) -> Result<Reply<Token>> {
-    let (token, expires_at) = app
-        .auth
-        .issue(user, tenant, role)
-        .map_err(|error| Error::Unauthorized(error.to_string().into()))?;
+    let (token, expires_at) =
+        app.auth.issue(user, tenant, role).map_err(|error| Error::Unauthorized(error.to_string().into()))?;
     Ok(Reply(Token { token, expires_at }))
 }
 
@@ -92,11 +88,7 @@ pub(super) async fn revoke(
     caller: Caller,
     Json(revocation): Json<Revocation>,
 ) -> Result<StatusCode> {
-    let target = app
-        .auth
-        .verify(&revocation.token)
-        .await
-        .map_err(|_| Error::NotFound)?;
+    let target = app.auth.verify(&revocation.token).await.map_err(|_| Error::NotFound)?;
     if target.user != caller.user {
         return Err(Error::NotFound);
     }

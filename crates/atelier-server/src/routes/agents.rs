@@ -4,7 +4,7 @@ use super::DONE;
 use crate::{
     App,
     auth::Person,
-    body::{AgentInPath, Json, Paging},
+    body::{AgentInPath, Json, Paging, object},
     error::Result,
     guard::Space,
 };
@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 pub(super) struct AgentToMake {
     name: AgentName,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     config: AgentConfig,
 }
 
@@ -52,10 +52,7 @@ pub(super) async fn create(
     Json(new): Json<AgentToMake>,
 ) -> Result<(StatusCode, Reply<Agent>)> {
     new.config.validate()?;
-    let new = NewAgent {
-        name: new.name,
-        config: new.config,
-    };
+    let new = NewAgent { name: new.name, config: new.config };
     let agent = app.store.create_agent(space.owned(), new).await?;
     // A new name may hide a starter agent's short one.
     space.forget_agents();
@@ -66,10 +63,8 @@ pub(super) async fn create(
 #[utoipa::path(get, path = "/my/projects/{project}/agents", tag = "agents", params(("project" = uuid::Uuid, Path), Paging),
     responses((status = 200, body = AgentList)))]
 pub(super) async fn list(State(app): State<App>, space: Space, page: Paging) -> Result<Reply<AgentList>> {
-    let (agents, total) = app
-        .store
-        .agents(space.owned().project, page.limit.into(), page.offset.into())
-        .await?;
+    let (agents, total) =
+        app.store.agents(space.owned().project, page.limit.into(), page.offset.into()).await?;
     Ok(Reply(AgentList { agents, total }))
 }
 
@@ -96,10 +91,7 @@ pub(super) async fn update(
     Json(update): Json<AgentUpdate>,
 ) -> Result<Reply<Agent>> {
     let id = space.agent(&wanted).await?.id;
-    let changes = AgentChanges {
-        name: update.name,
-        config: update.config,
-    };
+    let changes = AgentChanges { name: update.name, config: update.config };
     let agent = app.store.update_agent(space.owned(), id, changes).await??;
     space.forget_agents();
     Ok(Reply(agent))

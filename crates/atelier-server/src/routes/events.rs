@@ -11,7 +11,7 @@ use crate::{
 use atelier_store::Scope;
 use axum::{extract::State, response::Response};
 use serde::Deserialize;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -22,10 +22,23 @@ pub(super) struct From {
     after: Option<String>,
 }
 
+/// What each event of a stream holds. Comments between them are heartbeats.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes what `stream` writes")]
+pub(super) struct ServerSentEvent {
+    /// Where to resume: as `Last-Event-ID`, or as `after`.
+    id: String,
+    /// The event's name, in upper case.
+    event: String,
+    /// An `Event`, as JSON.
+    #[schema(content_media_type = "application/json")]
+    data: String,
+}
+
 /// Follow what happens in a project (server-sent events)
 #[utoipa::path(get, path = "/my/projects/{project}/events", tag = "events",
     params(("project" = uuid::Uuid, Path), From, ("Last-Event-ID" = Option<String>, Header)),
-    responses((status = 200, content_type = "text/event-stream", body = String)))]
+    responses((status = 200, content_type = "text/event-stream", body = ServerSentEvent)))]
 pub(super) async fn project(
     State(app): State<App>,
     caller: Caller,
@@ -33,13 +46,7 @@ pub(super) async fn project(
     LastEventId(last): LastEventId,
     Params(from): Params<From>,
 ) -> Result<Response> {
-    stream::open(
-        app,
-        caller,
-        Scope::Project(space.owned().project),
-        last.or(from.after),
-    )
-    .await
+    stream::open(app, caller, Scope::Project(space.owned().project), last.or(from.after)).await
 }
 
 /// Follow what happens in all your projects (server-sent events)
@@ -47,7 +54,7 @@ pub(super) async fn project(
 /// Event ids are opaque here: hand back the last one to resume.
 #[utoipa::path(get, path = "/my/events", tag = "events",
     params(From, ("Last-Event-ID" = Option<String>, Header)),
-    responses((status = 200, content_type = "text/event-stream", body = String)))]
+    responses((status = 200, content_type = "text/event-stream", body = ServerSentEvent)))]
 pub(super) async fn mine(
     State(app): State<App>,
     caller: Caller,

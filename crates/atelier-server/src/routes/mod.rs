@@ -15,17 +15,17 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 /// Routes behind the door of a project's worker space.
 fn in_space() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(projects::show, projects::update, projects::delete))
+        .routes(routes!(projects::show, projects::update))
         .routes(routes!(agents::create, agents::list))
         .routes(routes!(agents::show, agents::update, agents::delete))
         .routes(routes!(events::project))
-        .routes(routes!(worker_space::show))
 }
 
 fn outside() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(openapi::preamble())
         .routes(routes!(projects::create, projects::list))
-        .routes(routes!(worker_space::end))
+        .routes(routes!(projects::delete))
+        .routes(routes!(worker_space::show, worker_space::end))
         .routes(routes!(worker_space::reset))
         .routes(routes!(events::mine))
         .routes(routes!(account::sign_in))
@@ -44,18 +44,14 @@ pub(crate) fn document() -> utoipa::openapi::OpenApi {
 /// Everything the main address answers.
 pub(crate) fn all(app: App) -> Router {
     let guarded = in_space().route_layer(middleware::from_fn_with_state(app.clone(), guard::in_space));
-    let mut router = Router::from(outside().merge(guarded))
-        .merge(console::routes())
-        .merge(docs::routes());
+    let mut router = Router::from(outside().merge(guarded)).merge(console::routes()).merge(docs::routes());
     if app.settings.metrics_listen.is_none() {
         router = router.merge(metrics());
     }
     router
         .fallback(|| async { Error::NotFound })
         .method_not_allowed_fallback(|| async { Error::MethodNotAllowed })
-        .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {
-            Error::Panicked.into_response()
-        }))
+        .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| Error::Panicked.into_response()))
         .layer(middleware::from_fn_with_state(app.clone(), guard::measured))
         .with_state(app)
 }

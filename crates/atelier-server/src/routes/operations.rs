@@ -22,11 +22,7 @@ pub(super) struct Alive {
 /// Whether the process is alive
 #[utoipa::path(get, path = "/health", tag = "operations", security(()), responses((status = 200, body = Alive)))]
 pub(super) async fn health() -> Reply<Alive> {
-    Reply(Alive {
-        status: "ok",
-        service: "atelier",
-        version: env!("CARGO_PKG_VERSION"),
-    })
+    Reply(Alive { status: "ok", service: "atelier", version: env!("CARGO_PKG_VERSION") })
 }
 
 /// Whether every backing part answers
@@ -40,32 +36,18 @@ pub(super) async fn ready(State(app): State<App>) -> impl IntoResponse {
         Ok(Ok(())) => Part::new("store", Status::Healthy, format!("{} answers", app.store.kind())),
         Ok(Err(error)) => {
             tracing::warn!(%error, "the store does not answer");
-            Part::new(
-                "store",
-                Status::Unhealthy,
-                format!("{} refuses", app.store.kind()),
-            )
+            Part::new("store", Status::Unhealthy, format!("{} refuses", app.store.kind()))
         }
-        Err(_) => Part::new(
-            "store",
-            Status::Unhealthy,
-            format!("{} does not answer", app.store.kind()),
-        ),
+        Err(_) => Part::new("store", Status::Unhealthy, format!("{} does not answer", app.store.kind())),
     };
     let health = Health::of(vec![store]);
-    let status = if health.status == Status::Healthy {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
+    let status =
+        if health.status == Status::Healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Reply(health))
 }
 
 /// Figures for Prometheus.
 pub(super) async fn metrics(State(app): State<App>) -> impl IntoResponse {
     app.spaces.measure().await;
-    (
-        [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
-        app.metrics.render(),
-    )
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], app.metrics.render())
 }

@@ -3,18 +3,16 @@
 use super::DONE;
 use crate::{
     App,
-    auth::Person,
+    auth::{Caller, Person},
     body::{Json, Paging},
     error::Result,
-    guard::Space,
+    guard::{OwnProject, Space},
 };
 use atelier_core::{Project, ProjectName, WorkspaceKind};
 use axum::{Json as Reply, extract::State, http::StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
-
-use crate::auth::Caller;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -57,14 +55,7 @@ pub(super) async fn create(
     let agents = app.starter_pack.clone();
     let created = app
         .store
-        .create_project(
-            caller.user,
-            caller.tenant,
-            new.name,
-            new.workspace,
-            new.settings,
-            agents,
-        )
+        .create_project(caller.user, caller.tenant, new.name, new.workspace, new.settings, agents)
         .await?;
     Ok((StatusCode::CREATED, Reply(created)))
 }
@@ -74,10 +65,7 @@ pub(super) async fn create(
     (status = 200, body = ProjectList),
 ))]
 pub(super) async fn list(State(app): State<App>, caller: Caller, page: Paging) -> Result<Reply<ProjectList>> {
-    let (projects, total) = app
-        .store
-        .projects(caller.user, page.limit.into(), page.offset.into())
-        .await?;
+    let (projects, total) = app.store.projects(caller.user, page.limit.into(), page.offset.into()).await?;
     Ok(Reply(ProjectList { projects, total }))
 }
 
@@ -101,16 +89,8 @@ pub(super) async fn update(
     space: Space,
     Json(changes): Json<ProjectChanges>,
 ) -> Result<Reply<Project>> {
-    let ProjectChanges {
-        name,
-        workspace,
-        settings,
-    } = changes;
-    Ok(Reply(
-        app.store
-            .update_project(space.owned(), name, workspace, settings)
-            .await?,
-    ))
+    let ProjectChanges { name, workspace, settings } = changes;
+    Ok(Reply(app.store.update_project(space.owned(), name, workspace, settings).await?))
 }
 
 /// Delete a project, its agents and all the server holds for it
@@ -119,8 +99,13 @@ pub(super) async fn update(
 #[utoipa::path(delete, path = "/my/projects/{project}", tag = "projects", params(("project" = uuid::Uuid, Path)), responses(
     (status = 204, description = "Deleted"),
 ))]
-pub(super) async fn delete(State(app): State<App>, _: Person, space: Space) -> Result<StatusCode> {
-    app.store.delete_project(space.owned()).await?;
-    app.spaces.drop_deleted(space.owned().project);
+pub(super) async fn delete(
+    State(app): State<App>,
+    _: Person,
+    OwnProject(owned): OwnProject,
+) -> Result<StatusCode> {
+    app.store.delete_project(&owned).await?;
+    // Ends what runs there; this request is not among it.
+    app.spaces.drop_deleted(owned.project);
     Ok(DONE)
 }

@@ -4,23 +4,25 @@ use super::DONE;
 use crate::{
     App,
     auth::{Caller, Person},
+    body::ProjectInPath,
     error::{Error, Result},
-    guard::Space,
+    guard::OwnProject,
 };
-use atelier_core::{ProjectId, Role, event::CloseReason};
+use atelier_core::{Role, event::CloseReason};
 use atelier_runtime::Report;
 use atelier_store::Owned;
-use axum::{
-    Json as Reply,
-    extract::{Path, State},
-    http::StatusCode,
-};
+use axum::{Json as Reply, extract::State, http::StatusCode};
 
 /// Show the worker space: health and figures
 #[utoipa::path(get, path = "/my/projects/{project}/worker-space", tag = "worker space", params(("project" = uuid::Uuid, Path)),
     responses((status = 200, body = Report)))]
-pub(super) async fn show(space: Space) -> Reply<Report> {
-    Reply(space.report().await)
+pub(super) async fn show(
+    State(app): State<App>,
+    caller: Caller,
+    ProjectInPath(project): ProjectInPath,
+) -> Result<Reply<Report>> {
+    // Not as a task of the space: it has to answer even when the space is full or hangs.
+    Ok(Reply(app.spaces.enter(caller.user, project).await?.report().await))
 }
 
 /// End the session: release what the server holds for the project
@@ -31,13 +33,9 @@ pub(super) async fn show(space: Space) -> Reply<Report> {
     responses((status = 204, description = "Released")))]
 pub(super) async fn end(
     State(app): State<App>,
-    Person(caller): Person,
-    Path(project): Path<String>,
+    _: Person,
+    OwnProject(owned): OwnProject,
 ) -> Result<StatusCode> {
-    let owned = find(&app, &project).await?;
-    if owned.owner != caller.user {
-        return Err(Error::NotFound);
-    }
     app.spaces.close(&owned, CloseReason::SessionEnded).await?;
     Ok(DONE)
 }
@@ -50,18 +48,13 @@ pub(super) async fn end(
 pub(super) async fn reset(
     State(app): State<App>,
     Person(caller): Person,
-    Path(project): Path<String>,
+    ProjectInPath(project): ProjectInPath,
 ) -> Result<Reply<Report>> {
-    let owned = find(&app, &project).await?;
+    let owned = app.store.owned(project).await?;
     if !may_reset(&caller, &owned) {
         return Err(Error::NotFound);
     }
     Ok(Reply(app.spaces.reset(owned).await?.report().await))
-}
-
-async fn find(app: &App, project: &str) -> Result<Owned> {
-    let project: ProjectId = project.parse().map_err(|_| Error::NotFound)?;
-    Ok(app.store.owned(project).await?)
 }
 
 fn may_reset(caller: &Caller, owned: &Owned) -> bool {

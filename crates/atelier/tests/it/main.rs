@@ -1,6 +1,15 @@
 //! The promises of `spec/scenarios.md`, shown by the real program. One binary: linking is what costs.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod access;
+mod events;
+mod limits;
+mod openapi;
+mod program;
 mod projects;
+mod provider;
+mod worker_space;
 
 use atelier_testkit::{Backend, Builder, Server};
 

@@ -1,0 +1,191 @@
+//! `make bench`: what the real server does, beside the floor it stands on, measured in the same run.
+//!
+//! A figure alone says as much about the machine as about the program. So every figure has its floor:
+//! the same generator against a bare server that answers the same bytes, or a bare loop that commits
+//! the same rows. What lies between the two is what Atelier costs.
+
+#![expect(clippy::disallowed_methods, reason = "starts the program under test, which is no tool call")]
+
+mod bare_loop;
+mod bare_server;
+mod clients;
+mod fanout;
+mod followers;
+mod load;
+mod process;
+mod reads;
+mod report;
+mod start;
+mod wire;
+mod writes;
+
+use anyhow::{Context, Result, ensure};
+use atelier_testkit::{Backend, Server, User};
+use clap::{Parser, ValueEnum};
+use report::Report;
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+/// Measure the server beside its floor
+#[derive(Parser)]
+struct Args {
+    /// Measure on PostgreSQL, too (`make services` starts one)
+    #[arg(long)]
+    postgres: bool,
+    /// Once and briefly, to see that everything works
+    #[arg(long)]
+    quick: bool,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Only these parts
+    #[arg(long, value_delimiter = ',', value_name = "PART,…")]
+    only: Vec<Part>,
+    /// How many requests are under way at the same time
+    #[arg(long, value_delimiter = ',', value_name = "N,…", default_value = "1,16,64")]
+    at: Vec<usize>,
+    /// How many idle event streams to hold open [default: 10000, quick: 1000]
+    #[arg(long)]
+    clients: Option<usize>,
+    /// How often each figure is measured; the median counts [default: 3, quick: 1]
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// The program to measure [default: a fresh release build]
+    #[arg(long, value_name = "PATH")]
+    binary: Option<PathBuf>,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Start,
+    Reads,
+    Writes,
+    Fanout,
+    Clients,
+}
+
+#[derive(clap::Subcommand)]
+enum Role {
+    /// The bare server, in a process of its own
+    #[command(hide = true)]
+    BareServer(bare_server::Answers),
+}
+
+/// What every part goes by.
+struct Plan {
+    binary: PathBuf,
+    backend: Backend,
+    rounds: usize,
+    /// How long one measurement takes, after it has warmed up.
+    window: Duration,
+    clients: usize,
+    /// How many requests are under way at the same time.
+    concurrencies: Vec<usize>,
+}
+
+impl Plan {
+    /// A server to measure, and a user who has a token for it.
+    async fn server(&self) -> Result<(Server, SocketAddr, User)> {
+        let server = Server::build(&self.binary, self.backend).start().await;
+        let address = process::address(&server.url)?;
+        let user = server.user("bench");
+        Ok((server, address, user))
+    }
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    if let Some(Role::BareServer(answers)) = args.role {
+        return bare_server::run(answers);
+    }
+    ensure!(!cfg!(debug_assertions), "a debug build measures nothing: make bench");
+    let binary = match &args.binary {
+        Some(path) => path.canonicalize()?,
+        None => build()?,
+    };
+    // Durability is a matter of the disk, and a temporary folder is often none.
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench");
+    std::fs::create_dir_all(&place)?;
+    let place = place.canonicalize()?;
+    tempfile::env::override_temp_dir(&place).ok();
+    let room = process::raise_open_files()?;
+    // One thread: the generator must leave the other core to what it measures.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let report = runtime.block_on(async {
+        // What was started is ended and removed as these futures are dropped.
+        tokio::select! {
+            report = measure(&args, &binary, room) => report,
+            () = told_to_stop() => anyhow::bail!("stopped"),
+        }
+    })?;
+    report.print(args.json)?;
+    Ok(())
+}
+
+async fn told_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut term) => tokio::select! {
+            _ = term.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        },
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// Builds what is measured. Where nothing has changed since the last time, this is a matter of a second.
+fn build() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--release", "--locked", "--quiet", "--bin", "atelier"])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .status()
+        .context("cannot run cargo")?;
+    ensure!(built.success(), "cannot build atelier");
+    let beside = std::env::current_exe()?.with_file_name("atelier");
+    ensure!(beside.exists(), "no atelier beside this program: give --binary");
+    Ok(beside)
+}
+
+async fn measure(args: &Args, binary: &Path, room: usize) -> Result<Report> {
+    let mut report = Report::new().await?;
+    let backends = if args.postgres { &[Backend::Sqlite, Backend::Postgres][..] } else { &[Backend::Sqlite] };
+    let wanted = |part| args.only.is_empty() || args.only.contains(&part);
+    for &backend in backends {
+        let plan = Plan {
+            concurrencies: args.at.clone(),
+            binary: binary.to_owned(),
+            backend,
+            rounds: args.rounds.unwrap_or(if args.quick { 1 } else { 3 }),
+            window: Duration::from_secs(if args.quick { 1 } else { 3 }),
+            // Each stream is an open file here and one there.
+            clients: args
+                .clients
+                .unwrap_or(if args.quick { 1000 } else { 10_000 })
+                .min(room.saturating_sub(200)),
+        };
+        report.section(backend);
+        if wanted(Part::Start) {
+            start::measure(&plan, &mut report).await?;
+        }
+        if wanted(Part::Reads) {
+            reads::measure(&plan, &mut report).await?;
+        }
+        if wanted(Part::Writes) {
+            writes::measure(&plan, &mut report).await?;
+        }
+        if wanted(Part::Fanout) {
+            fanout::measure(&plan, &mut report).await?;
+        }
+        if wanted(Part::Clients) {
+            clients::measure(&plan, &mut report).await?;
+        }
+    }
+    Ok(report)
+}

@@ -1,0 +1,75 @@
+//! Processes that are measured: how long they take to start and what they hold.
+
+use crate::wire::{Connection, request};
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use std::{
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// What a server says on standard output when it can be reached.
+pub(crate) const GREETING: &str = "Atelier is listening on ";
+
+/// A server that was started here; it ends with this value.
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    /// Held open: the bare server stops when its input ends, and nobody likes to print into the void.
+    _input: Option<ChildStdin>,
+    _output: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// Starts a server and waits until `/ready` answers; the time between the two.
+    pub(crate) async fn start(mut command: Command) -> Result<(Self, Duration)> {
+        let began = Instant::now();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut output = BufReader::new(child.stdout.take().context("no standard output")?);
+        let mut line = String::new();
+        output.read_line(&mut line)?;
+        let url = line.trim().strip_prefix(GREETING).context("it ended instead of listening")?;
+        let process = Self { address: address(url)?, _input: child.stdin.take(), _output: output, child };
+        let mut connection = Connection::open(process.address).await?;
+        let answer = connection.ask(&request("GET", "/ready", "", "")).await?;
+        ensure!(answer.status < 300, "it is not ready: {}", answer.status);
+        Ok((process, began.elapsed()))
+    }
+
+    pub(crate) fn memory(&self) -> Result<u64> {
+        memory(self.child.id())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Resident memory of a process, in bytes.
+pub(crate) fn memory(pid: u32) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let kilobytes: u64 = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"))
+        .context("no VmRSS")?
+        .parse()?;
+    Ok(kilobytes * 1024)
+}
+
+pub(crate) fn address(url: &str) -> Result<SocketAddr> {
+    Ok(url.trim_start_matches("http://").parse()?)
+}
+
+/// Lets this process and those it starts open as many files as the system allows; says how many.
+pub(crate) fn raise_open_files() -> Result<usize> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit)?;
+    Ok(limit.current.map_or(usize::MAX, |files| files as usize))
+}

@@ -1,0 +1,384 @@
+//! Who may do what: every route of the API against everybody who is not the owner. The routes come from
+//! the document of the running server, so that a new one cannot be forgotten.
+
+use crate::{
+    build,
+    openapi::{Operation, operations},
+    provider::{ProviderKey, assemble, claims, key_set, now, signed_with_the_public_key},
+    start,
+};
+use atelier_testkit::{
+    Answer,
+    Backend::{self, Postgres, Sqlite},
+    Server, SseEvent, User,
+};
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+/// What somebody has, as far as a path can name it.
+#[derive(Clone)]
+struct Things {
+    project: String,
+    agent: String,
+}
+
+impl Things {
+    /// Nobody's.
+    fn unknown() -> Self {
+        Self { project: Uuid::now_v7().to_string(), agent: Uuid::now_v7().to_string() }
+    }
+
+    fn in_path(&self, operation: &Operation) -> String {
+        operation.fill(|name| match name {
+            "project" => self.project.clone(),
+            "agent" => self.agent.clone(),
+            other => panic!(
+                "{}: teach `Things` what {{{other}}} is, so that this route is tested for strangers",
+                operation.label()
+            ),
+        })
+    }
+}
+
+/// A project as its events tell it: looking at it in any other way would make its worker space.
+struct Shop {
+    path: String,
+    things: Things,
+    events: Vec<SseEvent>,
+}
+
+impl Shop {
+    async fn make(owner: &User, name: &str) -> Self {
+        let mut news = owner.events("/my/events", None).await;
+        assert_eq!(news.comment().await, "hello");
+        let path = owner.project(name).await;
+        let events = news.take(5).await;
+        let things = Things {
+            project: path.rsplit('/').next().unwrap().to_owned(),
+            agent: events[1].data["agent"]["id"].as_str().unwrap().to_owned(),
+        };
+        Self { path, things, events }
+    }
+
+    /// Nothing has happened to it since it was made, not even a worker space.
+    async fn assert_untouched(&self, owner: &User) {
+        // Closes a worker space if there is one, and says so.
+        owner.post(&format!("{}/worker-space/reset", self.path), json!(null)).await.expect(200);
+        let mut log = owner.events(&format!("{}/events", self.path), Some("0")).await;
+        let log = log.take(self.events.len() + 1).await;
+        let names: Vec<&str> = log.iter().map(|event| event.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [&["PROJECT_CREATED"][..], &["AGENT_CREATED"; 4], &["WORKER_SPACE_READY"]].concat()
+        );
+        for (then, now) in self.events.iter().zip(&log) {
+            assert_eq!(then.data, now.data);
+        }
+        let project = owner.get(&self.path).await.expect(200);
+        assert_eq!(project, self.events[0].data["project"]);
+        let agents = owner.get(&format!("{}/agents", self.path)).await.expect(200);
+        let created: Vec<_> = self.events[1..].iter().map(|event| event.data["agent"].clone()).collect();
+        assert_eq!(agents, json!({"agents": created, "total": 4}));
+    }
+}
+
+fn request(user: &User, operation: &Operation, path: &str) -> reqwest::RequestBuilder {
+    let request = user.request(operation.method.clone(), path);
+    if operation.takes_body { request.json(&json!({})) } else { request }
+}
+
+/// The whole answer but its date.
+async fn ask(user: &User, operation: &Operation, path: &str) -> Answer {
+    receive(request(user, operation, path)).await
+}
+
+async fn receive(request: reqwest::RequestBuilder) -> Answer {
+    let response = request.send().await.unwrap();
+    let (status, mut headers) = (response.status(), response.headers().clone());
+    headers.remove("date");
+    // A stream that opens where it must not would never end.
+    let body = if headers.get("content-type").is_some_and(|kind| kind == "text/event-stream") {
+        Value::Null
+    } else {
+        serde_json::from_slice(&response.bytes().await.unwrap()).unwrap_or_default()
+    };
+    Answer { status, headers, body }
+}
+
+async fn with_ids(server: &Server) -> Vec<Operation> {
+    let operations: Vec<_> =
+        operations(server).await.into_iter().filter(|operation| !operation.parameters.is_empty()).collect();
+    assert!(operations.len() >= 12, "the document lists the routes of projects");
+    operations
+}
+
+/// WS-01.1 WS-09.1 WS-09.3
+#[rstest]
+#[tokio::test]
+async fn a_strangers_ids_and_unknown_ids_look_alike(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let shop = Shop::make(&ann, "shop").await;
+    let operations = with_ids(&server).await;
+
+    let strangers = [
+        server.user("bob"),
+        server.user_with("ann", &["--tenant", "other"]),
+        server.user_with("root", &["--tenant", "other", "--role", "admin"]),
+    ];
+    for stranger in &strangers {
+        let own = Shop::make(stranger, "shop").await.things;
+        for operation in &operations {
+            let unknown = ask(stranger, operation, &Things::unknown().in_path(operation)).await;
+            assert_eq!(unknown.problem(), (404, "not_found"), "{}", operation.label());
+            let mut tries = vec![shop.things.clone()];
+            if operation.parameters.len() > 1 {
+                // A project of their own does not help to get at somebody else's agents.
+                tries.push(Things { agent: shop.things.agent.clone(), ..own.clone() });
+            }
+            tries.push(Things { project: "no-id".into(), agent: "%00".into() });
+            for things in tries {
+                let path = things.in_path(operation);
+                for path in [format!("{path}/"), path] {
+                    assert_eq!(ask(stranger, operation, &path).await, unknown, "{}", operation.label());
+                }
+            }
+        }
+    }
+
+    // An admin looks after their tenant: may reset, and nothing else.
+    let admin = server.user_with("root", &["--role", "admin"]);
+    for operation in operations.iter().filter(|operation| !operation.path.ends_with("/reset")) {
+        let answer = ask(&admin, operation, &shop.things.in_path(operation)).await;
+        assert_eq!(answer.problem(), (404, "not_found"), "{}", operation.label());
+    }
+
+    shop.assert_untouched(&ann).await;
+
+    // The same requests do find something when the owner makes them; what deletes comes last, from the leaves.
+    let mut operations = operations;
+    operations.sort_by_key(|it| (it.method == Method::DELETE, std::cmp::Reverse(it.path.len())));
+    for operation in &operations {
+        let status = ask(&ann, operation, &shop.things.in_path(operation)).await.status;
+        assert!(status != 404 && !status.is_server_error(), "{}: {status}", operation.label());
+    }
+}
+
+/// WS-01.1 WS-09.2 WS-09.3
+#[rstest]
+#[tokio::test]
+async fn projects_of_one_user_share_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let (shop, blog) = (Shop::make(&ann, "shop").await, Shop::make(&ann, "blog").await);
+    let mixed = Things { agent: shop.things.agent.clone(), ..blog.things.clone() };
+    let mut tried = 0;
+    for operation in with_ids(&server).await.iter().filter(|it| it.parameters.len() > 1) {
+        let unknown = Things { agent: Uuid::now_v7().to_string(), ..blog.things.clone() };
+        let unknown = ask(&ann, operation, &unknown.in_path(operation)).await;
+        assert_eq!(unknown.problem(), (404, "not_found"), "{}", operation.label());
+        assert_eq!(ask(&ann, operation, &mixed.in_path(operation)).await, unknown, "{}", operation.label());
+        tried += 1;
+    }
+    assert!(tried >= 3);
+    shop.assert_untouched(&ann).await;
+
+    // What happens in one is told in its own stream only.
+    let mut shop_events = ann.events(&format!("{}/events", shop.path), None).await;
+    let mut blog_events = ann.events(&format!("{}/events", blog.path), None).await;
+    ann.put(&format!("{}/agents/coder", blog.path), json!({"name": "blogger"})).await.expect(200);
+    ann.put(&shop.path, json!({"name": "market"})).await.expect(200);
+    ann.put(&blog.path, json!({"name": "diary"})).await.expect(200);
+    let event = shop_events.next().await;
+    assert_eq!((event.name.as_str(), &event.data["project"]["name"]), ("PROJECT_UPDATED", &json!("market")));
+    let names = blog_events.take(2).await.into_iter().map(|event| event.name);
+    assert_eq!(names.collect::<Vec<_>>(), ["AGENT_UPDATED", "PROJECT_UPDATED"]);
+    // Each has its own place, and its own agents.
+    let space =
+        async |path: &str| ann.get(&format!("{path}/worker-space")).await.expect(200)["user_prefix"].clone();
+    assert_ne!(space(&shop.path).await, space(&blog.path).await);
+    assert_eq!(ann.get(&format!("{}/agents/blogger", shop.path)).await.problem(), (404, "not_found"));
+}
+
+/// WS-09.1 WS-09.3
+#[rstest]
+#[tokio::test]
+async fn lists_and_streams_hold_ones_own_only(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let others = [server.user("bob"), server.user_with("ann", &["--tenant", "other"])];
+    let before = Shop::make(&ann, "before").await;
+    for other in &others {
+        assert_eq!(other.get("/my/projects").await.expect(200), json!({"projects": [], "total": 0}));
+        let mut live = other.events("/my/events", None).await;
+        assert_eq!(live.comment().await, "hello");
+        ann.put(&before.path, json!({"settings": {"secret": 1}})).await.expect(200);
+        let own = other.project("mine").await;
+        let id = own.rsplit('/').next().unwrap();
+        // All that was ever told to them begins with their own project.
+        let mut all = other.events("/my/events", Some("0")).await;
+        for stream in [&mut live, &mut all] {
+            let first = stream.next().await;
+            assert_eq!((first.name.as_str(), &first.data["project"]["id"]), ("PROJECT_CREATED", &json!(id)));
+        }
+        // Nor does an id from somebody else's stream lead into it: they are told how their own things are.
+        let mut lost = other.events("/my/events", Some("u999999")).await;
+        let reset = lost.next().await;
+        assert_eq!(reset.name, "STREAM_RESET");
+        let projects = other.get("/my/projects").await.expect(200)["projects"].clone();
+        assert_eq!(reset.data["snapshot"]["projects"], projects);
+    }
+}
+
+/// WS-09.1
+#[rstest]
+#[tokio::test]
+async fn machines_change_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let shop = Shop::make(&ann, "shop").await;
+    let mut tried = 0;
+    for operation in operations(&server).await.iter().filter(|operation| operation.changes()) {
+        for role in ["client", "agent"] {
+            let machine = server.user_with("ann", &["--role", role]);
+            let answer = ask(&machine, operation, &shop.things.in_path(operation)).await;
+            assert_eq!(answer.problem(), (403, "forbidden"), "{} as {role}", operation.label());
+            tried += 1;
+        }
+    }
+    assert!(tried >= 16);
+    let project = ann.get(&shop.path).await.expect(200);
+    assert_eq!(project, shop.events[0].data["project"]);
+    assert_eq!(ann.get("/my/projects").await.expect(200), json!({"projects": [project], "total": 1}));
+    let agents = ann.get(&format!("{}/agents", shop.path)).await.expect(200);
+    let created: Vec<_> = shop.events[1..].iter().map(|event| event.data["agent"].clone()).collect();
+    assert_eq!(agents, json!({"agents": created, "total": 4}));
+    // They may look, though: that is what they are for.
+    let client = server.user_with("ann", &["--role", "client"]);
+    assert_eq!(client.get(&format!("{}/agents", shop.path)).await.expect(200), agents);
+}
+
+/// Headers that must open nothing, each with a name for the one who reads a failure.
+fn bad_headers(secret: &[u8], user: Uuid, revoked: &User) -> Vec<(&'static str, Option<String>)> {
+    let key = EncodingKey::from_secret(secret);
+    let sign = |claims: &Value| jsonwebtoken::encode(&Header::new(Algorithm::HS256), claims, &key).unwrap();
+    let fine = claims(user);
+    let with = |name: &str, value: Value| {
+        let mut claims = fine.clone();
+        claims[name] = value;
+        sign(&claims)
+    };
+    let without = |name: &str| {
+        let mut claims = fine.clone();
+        claims.as_object_mut().unwrap().remove(name);
+        sign(&claims)
+    };
+    let header = |header: Header| jsonwebtoken::encode(&header, &fine, &key).unwrap();
+    let hs256 = || Header::new(Algorithm::HS256);
+    let good = sign(&fine);
+    let [public_key_as_secret, the_same_without_kid] = signed_with_the_public_key(&fine);
+    let other_key = EncodingKey::from_secret(b"another secret of a decent length");
+    let (unsigned, _) = good.rsplit_once('.').unwrap();
+    let tampered = {
+        let parts: Vec<&str> = good.split('.').collect();
+        let admin = assemble(&json!({}), &json!({"role": "admin"}), b"");
+        format!("{}.{}.{}", parts[0], admin.split('.').nth(1).unwrap(), parts[2])
+    };
+    let tokens = [
+        ("garbage", "garbage".to_owned()),
+        ("three dots", "...".to_owned()),
+        ("empty", String::new()),
+        ("wrong key", jsonwebtoken::encode(&hs256(), &fine, &other_key).unwrap()),
+        ("empty key", jsonwebtoken::encode(&hs256(), &fine, &EncodingKey::from_secret(b"")).unwrap()),
+        ("wrong aud", with("aud", json!("other"))),
+        ("wrong iss", with("iss", json!("other"))),
+        ("expired", with("exp", json!(now() - 1))),
+        ("expires now", with("exp", json!(now()))),
+        ("exp is no number", with("exp", json!("never"))),
+        ("not yet", with("nbf", json!(now() + 60))),
+        ("no sub", without("sub")),
+        ("no exp", without("exp")),
+        ("no iss", without("iss")),
+        ("no aud", without("aud")),
+        ("no tenant", without("tenant")),
+        ("no role", without("role")),
+        ("no jti", without("jti")),
+        ("sub is no id", with("sub", json!("ann"))),
+        ("unknown role", with("role", json!("root"))),
+        ("another tenant than the user's", with("tenant", json!("other"))),
+        ("alg none", assemble(&json!({"alg": "none", "typ": "JWT"}), &fine, b"")),
+        ("alg None", assemble(&json!({"alg": "None", "typ": "JWT"}), &fine, b"")),
+        ("signature cut off", format!("{unsigned}.")),
+        ("other claims", tampered),
+        ("public key as secret", public_key_as_secret),
+        ("public key as secret, no kid", the_same_without_kid),
+        ("another HMAC", header(Header::new(Algorithm::HS512))),
+        ("unknown kid", header(Header { kid: Some("nobody".into()), ..hs256() })),
+        ("critical extension", header(Header { crit: Some(vec!["b64".into()]), ..hs256() })),
+        ("revoked", revoked.token.clone()),
+        ("too long", with("note", json!("x".repeat(9000)))),
+        ("twice", format!("{good} {good}")),
+    ];
+    let mut headers = vec![
+        ("no header", None),
+        ("another scheme", Some(format!("Basic {good}"))),
+        ("scheme alone", Some("Bearer".to_owned())),
+        ("token alone", Some(good)),
+    ];
+    headers.extend(tokens.map(|(name, token)| (name, Some(format!("Bearer {token}")))));
+    headers
+}
+
+/// WS-09.1
+#[rstest]
+#[tokio::test]
+async fn bad_tokens_open_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.json");
+    std::fs::write(&keys, key_set(&[ProviderKey::rsa()])).unwrap();
+    let server = build(backend).with("AUTH__JWKS", keys.display()).start().await;
+    let ann = server.user("ann");
+    let shop = Shop::make(&ann, "shop").await;
+    let revoked = server.user("ann");
+    assert_eq!(ann.post("/auth/revoke", json!({"token": revoked.token})).await.status, 204);
+
+    let secret = std::fs::read(server.data().join("secret.key")).unwrap();
+    let user: Uuid = ann.claims()["sub"].as_str().unwrap().parse().unwrap();
+    let headers = bad_headers(&secret, user, &revoked);
+    let nobody = server.bearer("");
+    let secured: Vec<_> = operations(&server).await.into_iter().filter(|it| it.secured).collect();
+    assert!(secured.len() >= 17 && secured.iter().filter(|it| it.streams).count() >= 2);
+    for operation in &secured {
+        let path = shop.things.in_path(operation);
+        let refused = async |what: &str, request: reqwest::RequestBuilder| {
+            let what = format!("{} with {what}", operation.label());
+            let answer = receive(request).await;
+            assert_eq!(answer.status, 401, "{what}");
+            assert!(["unauthorized", "other_tenant"].contains(&answer.problem().1), "{what}");
+            assert_eq!(answer.headers["www-authenticate"], "Bearer", "{what}");
+        };
+        for (name, value) in &headers {
+            let request = request(&nobody, operation, &path);
+            let request = value.iter().fold(request, |request, value| request.header("authorization", value));
+            refused(name, request).await;
+        }
+        // A token in the address would end up in logs and histories: it is not even looked at.
+        for query in ["token", "access_token", "authorization"] {
+            let path = format!("{path}?{query}={}", ann.token);
+            refused(query, request(&nobody, operation, &path)).await;
+        }
+        let cookie = format!("token={0}; access_token={0}", ann.token);
+        refused("cookie", request(&nobody, operation, &path).header("cookie", cookie)).await;
+    }
+    shop.assert_untouched(&ann).await;
+    // What was wrong with them is what they were changed in: the same made right opens.
+    let key = EncodingKey::from_secret(&secret);
+    let right = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims(user), &key).unwrap();
+    for scheme in ["Bearer", "bearer", "BEARER"] {
+        let me = nobody.request(Method::GET, "/auth/me").header("authorization", format!("{scheme} {right}"));
+        assert_eq!(receive(me).await.expect(200)["user_id"], json!(user));
+    }
+}

@@ -1,0 +1,184 @@
+//! The API's description of itself, and what other tests generate from it.
+
+use crate::start;
+use atelier_testkit::{
+    Backend::{self, Postgres, Sqlite},
+    Server,
+};
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::Value;
+use std::path::Path;
+
+/// One operation of the running server, as its document describes it.
+pub(crate) struct Operation {
+    pub(crate) method: Method,
+    /// With parameters in braces: `/my/projects/{project}`.
+    pub(crate) path: String,
+    pub(crate) parameters: Vec<String>,
+    /// Whether it asks for a token.
+    pub(crate) secured: bool,
+    pub(crate) takes_body: bool,
+    /// Whether a success has no end.
+    pub(crate) streams: bool,
+}
+
+impl Operation {
+    /// The path with each parameter replaced by what `value` says for its name.
+    pub(crate) fn fill(&self, value: impl Fn(&str) -> String) -> String {
+        self.parameters
+            .iter()
+            .fold(self.path.clone(), |path, name| path.replace(&format!("{{{name}}}"), &value(name)))
+    }
+
+    pub(crate) fn label(&self) -> String {
+        format!("{} {}", self.method, self.path)
+    }
+
+    /// Changes something of a project or what belongs to it.
+    pub(crate) fn changes(&self) -> bool {
+        self.method != Method::GET && self.path.starts_with("/my/")
+    }
+}
+
+async fn document(server: &Server) -> Value {
+    server.bearer("").get("/openapi.json").await.expect(200)
+}
+
+/// Everything the server says it answers.
+pub(crate) async fn operations(server: &Server) -> Vec<Operation> {
+    let document = document(server).await;
+    let mut operations = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let in_path = |parameter: &&Value| parameter["in"] == "path";
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            let open = |needs: &Value| {
+                needs.as_array().unwrap().iter().any(|need| need == &Value::Object(Default::default()))
+            };
+            operations.push(Operation {
+                method: method.to_uppercase().parse().unwrap(),
+                path: path.clone(),
+                parameters: parameters
+                    .filter(in_path)
+                    .map(|parameter| parameter["name"].as_str().unwrap().to_owned())
+                    .collect(),
+                secured: !open(operation.get("security").unwrap_or(&document["security"])),
+                takes_body: operation.get("requestBody").is_some(),
+                streams: !operation["responses"]["200"]["content"]["text/event-stream"].is_null(),
+            });
+        }
+    }
+    for operation in &operations {
+        assert_eq!(
+            operation.path.matches('{').count(),
+            operation.parameters.len(),
+            "{} declares its parameters",
+            operation.label()
+        );
+    }
+    operations
+}
+
+#[tokio::test]
+async fn the_committed_document_is_what_the_server_says() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../openapi.json");
+    let server = start(Sqlite).await;
+    let now = serde_json::to_string_pretty(&document(&server).await).unwrap() + "\n";
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        std::fs::write(&file, &now).unwrap();
+    }
+    let committed = std::fs::read_to_string(&file).unwrap_or_default();
+    let different = now.lines().zip(committed.lines()).position(|(now, then)| now != then);
+    assert!(
+        now == committed,
+        "openapi.json is not what the server says (first at line {}): look at the difference and, if it is \
+         meant, run UPDATE_SNAPSHOTS=1 cargo nextest run -p atelier --test it openapi",
+        different.map_or(committed.lines().count(), |line| line) + 1
+    );
+}
+
+/// Every link of the page is a file of this server, and none of those files links elsewhere.
+#[tokio::test]
+async fn the_docs_page_works_offline() {
+    let server = start(Sqlite).await;
+    for page in ["/docs", "/docs/"] {
+        let (kind, text) = fetch(&server, page).await;
+        assert!(kind.starts_with("text/html"), "{kind}");
+        let links = links(&text);
+        assert!(links.iter().any(|link| link.ends_with(".js")), "the page has scripts: {links:?}");
+        for link in links {
+            assert!(link.starts_with('/') && !link.starts_with("//"), "{link} leaves the server");
+            let (kind, file) = fetch(&server, &link).await;
+            assert!(!file.is_empty() && !kind.starts_with("text/html"), "{link}: {kind}");
+            // Styles and the page's own script; the bundle has comments with addresses.
+            if link.ends_with(".css") {
+                assert!(!file.contains("url(http") && !file.contains("@import"), "{link}");
+            }
+            if link.ends_with("initializer.js") {
+                assert!(file.contains("\"/openapi.json\""), "{file}");
+                assert!(!file.contains("http://") && !file.contains("https://"), "{file}");
+            }
+        }
+    }
+    // Whatever the bundle may want, the browser is told to ask nobody else.
+    let answer = server.http.get(format!("{}/docs", server.url)).send().await.unwrap();
+    let policy = answer.headers()["content-security-policy"].to_str().unwrap();
+    assert!(policy.starts_with("default-src 'self'") && !policy.contains("http"), "{policy}");
+}
+
+async fn fetch(server: &Server, path: &str) -> (String, String) {
+    let answer = server.http.get(format!("{}{path}", server.url)).send().await.unwrap();
+    assert_eq!(answer.status(), 200, "{path}");
+    let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
+    (kind, String::from_utf8_lossy(&answer.bytes().await.unwrap()).into_owned())
+}
+
+/// What a page links to with `src` or `href`.
+fn links(page: &str) -> Vec<String> {
+    let mut links: Vec<String> = ["src=\"", "href=\""]
+        .iter()
+        .flat_map(|attribute| page.split(attribute).skip(1))
+        .filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()))
+        .collect();
+    links.dedup();
+    links
+}
+
+/// Both forms find the same operation: without a token the answers are equal, and never "no such path".
+#[rstest]
+#[tokio::test]
+async fn every_route_answers_with_and_without_its_slash(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let project = ann.project("shop").await;
+    let project = project.rsplit('/').next().unwrap();
+    for operation in operations(&server).await {
+        let path = operation.fill(|name| match name {
+            "project" => project.to_owned(),
+            "agent" => "coder".to_owned(),
+            other => panic!("{}: what is {{{other}}}?", operation.label()),
+        });
+        for asker in [&ann, &server.bearer("")] {
+            if operation.method == Method::GET && !operation.streams {
+                let plain = asker.get(&path).await;
+                let slashed = asker.get(&format!("{path}/")).await;
+                assert_eq!(plain.status, slashed.status, "{}", operation.label());
+                assert_eq!(keys(&plain.body), keys(&slashed.body), "{}", operation.label());
+                assert!(plain.status != 404 && plain.status != 405, "{}", operation.label());
+            }
+        }
+        // A method that no operation has: told apart from a path that none has.
+        for form in [path.clone(), format!("{path}/")] {
+            let answer = ann.request(Method::PATCH, &form).send().await.unwrap();
+            let allowed = answer.headers()["allow"].to_str().unwrap().to_owned();
+            assert_eq!(answer.status(), 405, "{form}");
+            assert!(allowed.contains(operation.method.as_str()), "{form}: {allowed}");
+        }
+    }
+    assert_eq!(ann.get("/my/nothing").await.problem(), (404, "not_found"));
+}
+
+fn keys(value: &Value) -> Vec<&String> {
+    value.as_object().into_iter().flat_map(|object| object.keys()).collect()
+}

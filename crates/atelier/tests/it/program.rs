@@ -1,0 +1,306 @@
+//! The program as its operator meets it: starting, stopping, configuring, asking what is wrong.
+
+use crate::{BINARY, build, start};
+use atelier_testkit::{
+    Backend::{self, Postgres, Sqlite},
+    eventually,
+};
+use rstest::rstest;
+use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
+
+/// A fresh machine: one command, a link, a project with four agents.
+#[rstest]
+#[tokio::test]
+async fn the_first_start_shows_the_way_in(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let greeting = server.greeting();
+    let (_, code) = greeting.split_once("/#sign-in=").expect("a link");
+    let code = code.split_whitespace().next().unwrap();
+    assert!(!server.log().contains(code), "what signs in is not in the log");
+
+    let nobody = server.bearer("");
+    let token = nobody.post("/auth/sign-in", json!({"code": code})).await.expect(200);
+    let owner = server.bearer(token["token"].as_str().unwrap());
+    let me = owner.get("/auth/me").await.expect(200);
+    assert_eq!((&me["tenant"], &me["role"]), (&json!("default"), &json!("admin")));
+    assert_eq!(me["user_id"], server.user("owner").claims()["sub"], "the same person as by `atelier token`");
+    let projects = owner.get("/my/projects").await.expect(200);
+    assert_eq!(projects["total"], 1);
+    let id = projects["projects"][0]["id"].as_str().unwrap();
+    assert_eq!(owner.get(&format!("/my/projects/{id}/agents")).await.expect(200)["total"], 4);
+
+    let again = nobody.post("/auth/sign-in", json!({"code": code})).await;
+    assert_eq!(again.problem(), (401, "unauthorized"), "once means once");
+    let server = server.restart().await;
+    assert!(!server.greeting().contains("sign-in"), "and only on the first start");
+}
+
+#[rstest]
+#[tokio::test]
+async fn it_stops_politely_and_finishes_what_is_under_way(#[values(Sqlite, Postgres)] backend: Backend) {
+    let mut server = start(backend).await;
+    let ann = server.user("ann");
+    let project = ann.project("shop").await;
+    let mut stream = ann.events(&format!("{project}/events"), Some("0")).await;
+    stream.until("WORKER_SPACE_READY").await;
+    let work = (0..20).map(|n| {
+        let (ann, agents) = (ann.clone(), format!("{project}/agents"));
+        tokio::spawn(async move {
+            let request = ann.request("POST".parse().unwrap(), &agents);
+            request
+                .json(&json!({"name": format!("n{n}")}))
+                .send()
+                .await
+                .map(|answer| answer.status().as_u16())
+        })
+    });
+    let work: Vec<_> = work.collect();
+    stream.until("AGENT_CREATED").await;
+    let status = server.terminate().await;
+    assert!(status.success(), "{status}");
+    assert!(server.log().contains("SIGTERM"));
+    assert_eq!(stream_end(&mut stream).await, None, "streams end instead of hanging");
+    let mut acknowledged = 0;
+    for ask in work {
+        // Refused connections are fine; broken promises are not.
+        if let Ok(status) = ask.await.unwrap() {
+            assert_eq!(status, 201);
+            acknowledged += 1;
+        }
+    }
+    let server = server.restart_killed().await;
+    let total =
+        ann.at(&server).get(&format!("{project}/agents")).await.expect(200)["total"].as_u64().unwrap();
+    assert!(total >= 4 + acknowledged, "{total} of {acknowledged}");
+}
+
+async fn stream_end(stream: &mut atelier_testkit::Events) -> Option<()> {
+    while stream.try_next().await.is_some() {}
+    None
+}
+
+#[tokio::test]
+async fn the_secret_and_the_data_are_for_their_owner_only() {
+    let server = start(Sqlite).await;
+    let mode = |path: &str| std::fs::metadata(server.data().join(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode("secret.key"), 0o600);
+}
+
+#[tokio::test]
+async fn two_servers_do_not_share_an_embedded_database() {
+    let server = start(Sqlite).await;
+    let second = server.command(&["serve", "--listen", "127.0.0.1:0"]);
+    assert!(!second.status.success());
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(said.contains("another atelier is serving"), "{said}");
+}
+
+#[tokio::test]
+async fn a_token_needs_no_server_and_is_always_the_same_person() {
+    let mut server = start(Sqlite).await;
+    let (one, other) = (server.user("ann").claims(), server.user_with("ann", &["--tenant", "acme"]).claims());
+    server.kill();
+    let again = server.user_with("ann", &["--role", "client", "--ttl", "1h"]).claims();
+    assert_eq!(one["sub"], again["sub"]);
+    assert_ne!(one["sub"], other["sub"]);
+    assert_ne!(one["jti"], again["jti"]);
+    assert_eq!((&again["role"], &other["tenant"]), (&json!("client"), &json!("acme")));
+    assert_eq!(again["exp"].as_i64().unwrap() - again["iat"].as_i64().unwrap(), 3600);
+
+    let wrong = server.command(&["token", "--user", "ann", "--role", "king"]);
+    assert!(!wrong.status.success());
+    assert!(wrong.stdout.is_empty());
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("user, admin, client or agent"));
+}
+
+/// Flags over environment over file over defaults; secrets masked.
+#[tokio::test]
+async fn the_configuration_comes_in_layers() {
+    let server = start(Sqlite).await;
+    let file = server.data().join("atelier.toml");
+    let written = "listen = \"127.0.0.1:1\"\n[events]\nkeep_days = 7\nkeep_events = 70\n\
+                   [[starter_pack]]\nname = \"agent_solo\"\n";
+    std::fs::write(&file, written).unwrap();
+    let print = |environment: &[(&str, &str)], flags: &[&str]| {
+        #[expect(clippy::disallowed_methods, reason = "starts the program under test")]
+        let mut command = std::process::Command::new(BINARY);
+        command.args(["serve", "--print-config"]).args(flags).current_dir(server.data());
+        command.env_remove("ATELIER_DATA").envs(environment.iter().copied());
+        let output = command.output().unwrap();
+        (
+            output.status.success(),
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (_, shown, _) = print(
+        &[
+            ("ATELIER_EVENTS__KEEP_DAYS", "5"),
+            ("ATELIER_DATABASE_URL", "postgres://me:hunter2@db/x"),
+            ("ATELIER_TOKEN", "t"),
+        ],
+        &["--listen", "127.0.0.1:2"],
+    );
+    for line in [
+        "listen = \"127.0.0.1:2\"",
+        "keep_days = 5",
+        "keep_events = 70",
+        "name = \"agent_solo\"",
+        "inactivity = \"30m\"",
+    ] {
+        assert!(shown.contains(line), "{line} in\n{shown}");
+    }
+    assert!(!shown.contains("hunter2") && shown.contains("postgres://…@db/x"), "{shown}");
+
+    for (environment, word) in [
+        (("ATELIER_EVENTS__KEEP_DAYS", "many"), "keep_days"),
+        (("ATELIER_EVENTS__KEEP_WEEKS", "1"), "keep_weeks"),
+        (("ATELIER_DATABASE_URL", "mysql://x"), "postgres://"),
+    ] {
+        let (success, _, said) = print(&[environment], &[]);
+        assert!(!success && said.to_lowercase().contains(word), "{environment:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn the_starter_pack_is_configuration() {
+    let config = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(config.path(), "[[starter_pack]]\nname = \"solo\"\nconfig = { max_tokens = 7 }\n")
+        .unwrap();
+    let server = build(Sqlite).with("CONFIG", config.path().display()).start().await;
+    let ann = server.user("ann");
+    let agents = ann.get(&format!("{}/agents", ann.project("shop").await)).await.expect(200);
+    assert_eq!(agents["total"], 1);
+    assert_eq!(
+        (&agents["agents"][0]["name"], &agents["agents"][0]["config"]["max_tokens"]),
+        (&json!("solo"), &json!(7))
+    );
+}
+
+#[rstest]
+#[tokio::test]
+async fn doctor_says_that_all_is_well(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let output = server.command(&["doctor"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("✓ database: answers, schema"), "{said}");
+}
+
+#[tokio::test]
+async fn doctor_finds_what_is_wrong() {
+    let server = start(Sqlite).await;
+    let data = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(data.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let config = data.path().join("broken.toml");
+    let place = data.path().to_str().unwrap();
+    let doctor = |settings: &str| {
+        std::fs::write(&config, settings).unwrap();
+        let output = server.command(&["doctor", "--config", config.to_str().unwrap(), "--data", place]);
+        assert!(!output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said =
+        doctor("database_url = \"postgres://nobody@127.0.0.1:1/none\"\n[auth]\njwks = \"/nowhere.json\"\n");
+    for word in
+        ["✗ data folder: others may look", "chmod 700", "✗ database: cannot open", "✗ identity provider"]
+    {
+        assert!(said.contains(word), "{word} in\n{said}");
+    }
+    std::fs::write(data.path().join("atelier.db"), "not a database ".repeat(100)).unwrap();
+    let said = doctor("");
+    assert!(said.contains("✗ database:"), "{said}");
+}
+
+#[tokio::test]
+async fn login_checks_and_stores_a_token() {
+    let server = start(Sqlite).await;
+    let home = tempfile::tempdir().unwrap();
+    let login = |token: &str| {
+        #[expect(clippy::disallowed_methods, reason = "starts the program under test")]
+        let mut command = std::process::Command::new(BINARY);
+        command.args(["login", "--server", &server.url]).env("ATELIER_TOKEN", token);
+        command.env("HOME", home.path()).env_remove("XDG_CONFIG_HOME").output().unwrap()
+    };
+    let path = home.path().join(".config/atelier/credentials.json");
+    assert!(!login("a.b.c").status.success());
+    assert!(!path.exists(), "a bad token is not stored");
+
+    let ann = server.user("ann");
+    let output = login(&ann.token);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!String::from_utf8_lossy(&output.stderr).contains(&ann.token));
+    let stored: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(stored["servers"][&server.url], ann.token);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+
+    // A sign-in link does as well.
+    let greeting = server.greeting();
+    let link = greeting.split_whitespace().find(|word| word.contains("#sign-in=")).unwrap();
+    assert!(login(link).status.success());
+}
+
+#[rstest]
+#[tokio::test]
+async fn health_and_ready_need_no_token(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let nobody = server.bearer("");
+    let health = nobody.get("/health").await.expect(200);
+    assert_eq!((&health["status"], &health["service"]), (&json!("ok"), &json!("atelier")));
+    let kind = if backend == Sqlite { "sqlite" } else { "postgres" };
+    assert_eq!(
+        nobody.get("/ready").await.expect(200),
+        json!({"status": "healthy", "parts": [{"name": "store", "status": "healthy", "reason": format!("{kind} answers")}]})
+    );
+    let page = server.http.get(&server.url).send().await.unwrap();
+    assert_eq!(page.status(), 200);
+    let policy = page.headers()["content-security-policy"].to_str().unwrap();
+    assert!(!policy.contains("unsafe"), "{policy}");
+}
+
+#[tokio::test]
+async fn metrics_can_have_an_address_of_their_own() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let server = build(Sqlite).with("SERVER__METRICS_LISTEN", format!("127.0.0.1:{port}")).start().await;
+    assert_eq!(server.bearer("").get("/metrics").await.problem(), (404, "not_found"));
+    let there = server.http.get(format!("http://127.0.0.1:{port}/metrics")).send().await.unwrap();
+    assert!(there.text().await.unwrap().contains("atelier_worker_spaces"));
+}
+
+/// Traces go to whoever collects them.
+#[tokio::test]
+async fn traces_are_sent_over_otlp() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let collector = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", collector.local_addr().unwrap());
+    let mut server = build(Sqlite).with("TELEMETRY__OTLP_ENDPOINT", endpoint).start().await;
+    server.user("ann").get("/my/projects").await.expect(200);
+    let received = tokio::spawn(async move {
+        let (mut peer, _) = collector.accept().await.unwrap();
+        let mut bytes = Vec::new();
+        // Long enough to hold the span's attributes.
+        while !contains(&bytes, b"/my/projects") {
+            assert_ne!(peer.read_buf(&mut bytes).await.unwrap(), 0, "{}", String::from_utf8_lossy(&bytes));
+        }
+        peer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        bytes
+    });
+    // Stopping sends what is left.
+    let (bytes, _) = tokio::join!(received, server.terminate());
+    assert!(bytes.unwrap().starts_with(b"POST /v1/traces HTTP/1.1"));
+}
+
+fn contains(bytes: &[u8], word: &[u8]) -> bool {
+    bytes.windows(word.len()).any(|window| window == word)
+}
+
+#[tokio::test]
+async fn logs_are_json_and_as_loud_as_asked() {
+    let server = start(Sqlite).await;
+    eventually("a line of the log", async || server.log().lines().next().map(str::to_owned)).await;
+    for line in server.log().lines() {
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        assert!(line["level"].is_string() && line["message"].is_string(), "{line}");
+    }
+}

@@ -1,0 +1,466 @@
+//! Tokens of a real identity provider, and the life of tokens of our own.
+
+use crate::{build, start};
+use atelier_testkit::{
+    Backend::{self, Postgres, Sqlite},
+    Server, User, eventually,
+};
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use jsonwebtoken::{
+    Algorithm, EncodingKey, Header,
+    jwk::{Jwk, PublicKeyUse},
+};
+use rstest::rstest;
+use serde_json::{Value, json};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+use uuid::Uuid;
+
+// Made with `openssl genpkey` for these tests; nothing else trusts them.
+const RSA: &[u8] = include_bytes!("keys/rsa.pem");
+const RSA_PUBLIC: &[u8] = include_bytes!("keys/rsa.pub.pem");
+const P256: &[u8] = include_bytes!("keys/p256.pem");
+const ED25519: &[u8] = include_bytes!("keys/ed25519.pem");
+
+/// A key of the identity provider.
+pub(crate) struct ProviderKey {
+    kid: &'static str,
+    algorithm: Algorithm,
+    key: EncodingKey,
+}
+
+impl ProviderKey {
+    pub(crate) fn rsa() -> Self {
+        Self { kid: "rsa", algorithm: Algorithm::RS256, key: EncodingKey::from_rsa_pem(RSA).unwrap() }
+    }
+
+    fn p256() -> Self {
+        Self { kid: "p256", algorithm: Algorithm::ES256, key: EncodingKey::from_ec_pem(P256).unwrap() }
+    }
+
+    fn ed25519() -> Self {
+        Self { kid: "ed", algorithm: Algorithm::EdDSA, key: EncodingKey::from_ed_pem(ED25519).unwrap() }
+    }
+
+    fn all() -> [Self; 3] {
+        [Self::rsa(), Self::p256(), Self::ed25519()]
+    }
+
+    fn named(self, kid: &'static str) -> Self {
+        Self { kid, ..self }
+    }
+
+    fn jwk(&self) -> Jwk {
+        let mut jwk = Jwk::from_encoding_key(&self.key, self.algorithm).unwrap();
+        jwk.common.key_id = Some(self.kid.into());
+        jwk
+    }
+
+    fn sign(&self, claims: &Value) -> String {
+        let header = Header { kid: Some(self.kid.into()), ..Header::new(self.algorithm) };
+        jsonwebtoken::encode(&header, claims, &self.key).unwrap()
+    }
+}
+
+pub(crate) fn key_set(keys: &[ProviderKey]) -> String {
+    json!({"keys": keys.iter().map(ProviderKey::jwk).collect::<Vec<_>>()}).to_string()
+}
+
+/// Ways to pass off what everybody knows, the public key, as the secret of an HMAC: with the key's id and
+/// without.
+pub(crate) fn signed_with_the_public_key(claims: &Value) -> [String; 2] {
+    [Some("rsa".to_owned()), None].map(|kid| {
+        let header = Header { kid, ..Header::new(Algorithm::HS256) };
+        jsonwebtoken::encode(&header, claims, &EncodingKey::from_secret(RSA_PUBLIC)).unwrap()
+    })
+}
+
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// What a valid token has to say.
+pub(crate) fn claims(user: Uuid) -> Value {
+    json!({
+        "sub": user, "tenant": "default", "role": "user", "iss": "atelier", "aud": "atelier",
+        "iat": now(), "exp": now() + 600, "jti": Uuid::now_v7(),
+    })
+}
+
+/// A token from its parts, whatever they are.
+pub(crate) fn assemble(header: &Value, claims: &Value, signature: &[u8]) -> String {
+    let encode = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
+    format!("{}.{}.{}", encode(header), encode(claims), BASE64_URL_SAFE_NO_PAD.encode(signature))
+}
+
+async fn with_key_file(keys: &[ProviderKey]) -> (Server, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys.json");
+    std::fs::write(&file, key_set(keys)).unwrap();
+    (build(Sqlite).with("AUTH__JWKS", file.display()).start().await, folder)
+}
+
+async fn refused(user: &User) {
+    let answer = user.get("/auth/me").await;
+    assert_eq!(answer.problem(), (401, "unauthorized"));
+    assert_eq!(answer.headers["www-authenticate"], "Bearer");
+}
+
+#[tokio::test]
+async fn tokens_of_every_kind_of_provider_key_are_taken() {
+    let (server, _folder) = with_key_file(&ProviderKey::all()).await;
+    for key in ProviderKey::all() {
+        let user = Uuid::now_v7();
+        let mut claims = claims(user);
+        claims["tenant"] = json!("acme");
+        let ann = server.bearer(key.sign(&claims));
+        let me = ann.get("/auth/me").await.expect(200);
+        assert_eq!(
+            (&me["user_id"], &me["tenant"], &me["role"]),
+            (&json!(user), &json!("acme"), &json!("user")),
+            "{:?}",
+            key.algorithm
+        );
+        ann.project("shop").await;
+        // Nobody but the provider makes its tokens.
+        assert_eq!(ann.post("/auth/refresh", json!({})).await.problem(), (403, "forbidden"));
+    }
+    // Ours go on beside them.
+    server.user("bob").get("/auth/me").await.expect(200);
+}
+
+/// The least is assumed about what a provider does not say.
+#[tokio::test]
+async fn a_provider_may_leave_out_tenant_role_and_jti() {
+    let (server, _folder) = with_key_file(&ProviderKey::all()).await;
+    let (user, key) = (Uuid::now_v7(), ProviderKey::ed25519());
+    let sparse = json!({"sub": user, "iss": "atelier", "aud": ["other", "atelier"], "exp": now() + 600});
+    let ann = server.bearer(key.sign(&sparse));
+    let me = ann.get("/auth/me").await.expect(200);
+    assert_eq!((&me["tenant"], &me["role"]), (&json!("default"), &json!("user")));
+    // Revocable all the same.
+    assert_eq!(ann.post("/auth/revoke", json!({"token": ann.token})).await.status, 204);
+    refused(&ann).await;
+}
+
+#[tokio::test]
+async fn forged_provider_tokens_are_refused() {
+    let keys = [ProviderKey::rsa(), ProviderKey::ed25519()];
+    let (server, _folder) = with_key_file(&keys).await;
+    let fine = claims(Uuid::now_v7());
+    let changed = |name: &str, value: Value| {
+        let mut claims = fine.clone();
+        claims[name] = value;
+        claims
+    };
+    server.bearer(keys[0].sign(&fine)).get("/auth/me").await.expect(200);
+
+    let mut bad = vec![
+        keys[0].sign(&changed("iss", json!("elsewhere"))),
+        keys[0].sign(&changed("aud", json!("other"))),
+        keys[0].sign(&changed("aud", json!(["other"]))),
+        keys[0].sign(&changed("exp", json!(now() - 1))),
+        keys[0].sign(&changed("nbf", json!(now() + 60))),
+        keys[0].sign(&changed("sub", json!("ann"))),
+        keys[0].sign(&changed("role", json!("emperor"))),
+        keys[0].sign(&changed("tenant", json!("a/b"))),
+        // A key that is not in the set, under a name that is, and under one that is not.
+        ProviderKey::p256().named("rsa").sign(&fine),
+        ProviderKey::p256().sign(&fine),
+        // A key of the set under another one's name.
+        ProviderKey::ed25519().named("rsa").sign(&fine),
+        // Without a name it counts as ours.
+        jsonwebtoken::encode(&Header::new(Algorithm::RS256), &fine, &keys[0].key).unwrap(),
+        // The right key with an algorithm it is not pinned to.
+        jsonwebtoken::encode(
+            &Header { kid: Some("rsa".into()), ..Header::new(Algorithm::PS256) },
+            &fine,
+            &keys[0].key,
+        )
+        .unwrap(),
+        assemble(&json!({"alg": "none", "kid": "rsa"}), &fine, b""),
+        // A key that the token brings along.
+        {
+            let jwk = ProviderKey::p256().jwk();
+            let header = Header { jwk: Some(jwk), ..Header::new(Algorithm::ES256) };
+            jsonwebtoken::encode(&header, &fine, &ProviderKey::p256().key).unwrap()
+        },
+    ];
+    bad.extend(signed_with_the_public_key(&fine));
+    for token in bad {
+        refused(&server.bearer(token)).await;
+    }
+}
+
+/// A set may hold keys that are not for us; they do no harm and open nothing.
+#[tokio::test]
+async fn keys_for_other_things_are_passed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys.json");
+    let (rsa, p256) = (ProviderKey::rsa(), ProviderKey::p256());
+    let mut encryption = rsa.jwk();
+    encryption.common.public_key_use = Some(PublicKeyUse::Encryption);
+    let secret = json!({"kty": "oct", "kid": "oct", "k": BASE64_URL_SAFE_NO_PAD.encode("a secret")});
+    let future = json!({"kty": "AKP", "kid": "new", "alg": "ML-DSA-44", "pub": "AAAA"});
+    let set = json!({"keys": [encryption, secret, future, p256.jwk()]});
+    std::fs::write(&file, set.to_string()).unwrap();
+    let server = build(Sqlite).with("AUTH__JWKS", file.display()).start().await;
+
+    let claims = claims(Uuid::now_v7());
+    server.bearer(p256.sign(&claims)).get("/auth/me").await.expect(200);
+    refused(&server.bearer(rsa.sign(&claims))).await;
+    let header = Header { kid: Some("oct".into()), ..Header::new(Algorithm::HS256) };
+    let token = jsonwebtoken::encode(&header, &claims, &EncodingKey::from_secret(b"a secret")).unwrap();
+    refused(&server.bearer(token)).await;
+}
+
+/// The provider's address: answers every request with the keys it has at the moment.
+struct Provider {
+    url: String,
+    keys: Arc<Mutex<String>>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Provider {
+    async fn start(keys: &[ProviderKey]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/keys", listener.local_addr().unwrap());
+        let (keys, asked) = (Arc::new(Mutex::new(key_set(keys))), Arc::new(AtomicUsize::new(0)));
+        let provider = Self { url, keys: keys.clone(), asked: asked.clone() };
+        // Ends with the test's runtime.
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut head = Vec::new();
+                while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.unwrap());
+                }
+                asked.fetch_add(1, Ordering::SeqCst);
+                let body = keys.lock().unwrap().clone();
+                let length = body.len();
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
+                     connection: close\r\n\r\n{body}"
+                );
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        provider
+    }
+
+    fn rotate(&self, keys: &[ProviderKey]) {
+        *self.keys.lock().unwrap() = key_set(keys);
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+#[tokio::test]
+async fn a_rotated_key_is_fetched_once_it_is_used() {
+    let provider = Provider::start(&[ProviderKey::rsa()]).await;
+    let server = build(Sqlite)
+        .with("AUTH__JWKS", &provider.url)
+        .with("AUTH__JWKS_ISSUER", "https://login.example")
+        .start()
+        .await;
+    let mut claims = claims(Uuid::now_v7());
+    claims["iss"] = json!("https://login.example");
+    let old = server.bearer(ProviderKey::rsa().sign(&claims));
+    let new = server.bearer(ProviderKey::p256().sign(&claims));
+    old.get("/auth/me").await.expect(200);
+    assert_eq!(provider.asked(), 1, "known keys are not fetched for every request");
+
+    provider.rotate(&[ProviderKey::p256()]);
+    new.get("/auth/me").await.expect(200);
+    assert_eq!(provider.asked(), 2);
+    // What the provider has withdrawn is gone with the same fetch.
+    refused(&old).await;
+
+    // Somebody who makes up names does not make us hammer the provider.
+    for _ in 0..20 {
+        refused(&server.bearer(ProviderKey::ed25519().sign(&claims))).await;
+    }
+    assert_eq!(provider.asked(), 2);
+    new.get("/auth/me").await.expect(200);
+
+    // Each issuer has its own keys: ours does not stand for the provider's, nor the other way round.
+    claims["iss"] = json!("atelier");
+    refused(&server.bearer(ProviderKey::p256().sign(&claims))).await;
+    server.user("bob").get("/auth/me").await.expect(200);
+}
+
+#[tokio::test]
+async fn local_tokens_can_be_switched_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys.json");
+    std::fs::write(&file, key_set(&[ProviderKey::ed25519()])).unwrap();
+    let settings = build(Sqlite).with("AUTH__JWKS", file.display()).with("AUTH__LOCAL", "false");
+    let server = settings.start().await;
+    refused(&server.user("ann")).await;
+    refused(&server.user_with("root", &["--role", "admin"])).await;
+    let ann = ProviderKey::ed25519().sign(&claims(Uuid::now_v7()));
+    server.bearer(ann).get("/auth/me").await.expect(200);
+}
+
+/// A server that cannot read its provider's keys says so instead of starting without.
+#[tokio::test]
+async fn unusable_keys_stop_the_start() {
+    let other = start(Sqlite).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (config, keys, data) = (file("atelier.toml"), file("keys.json"), file("data"));
+    std::fs::write(&config, format!("[auth]\njwks = {keys:?}\n")).unwrap();
+    for content in [None, Some("<html>"), Some(r#"{"keys": []}"#)] {
+        content.iter().for_each(|content| std::fs::write(&keys, content).unwrap());
+        let serve = ["serve", "--config", &config, "--data", &data, "--listen", "127.0.0.1:0"];
+        let output = other.command(&serve);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && message.contains("keys.json"), "{content:?}: {message}");
+    }
+}
+
+/// The code in the link that a first start prints.
+fn sign_in_code(server: &Server) -> String {
+    let greeting = server.greeting();
+    let (_, rest) = greeting.split_once("#sign-in=").expect("a first start prints a link");
+    rest.split_whitespace().next().unwrap().to_owned()
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_sign_in_code_works_once_whoever_is_first(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let (nobody, code) = (server.bearer(""), sign_in_code(&server));
+    assert_eq!(nobody.post("/auth/sign-in", json!({"code": "guess"})).await.problem(), (401, "unauthorized"));
+    let race = (0..20).map(|_| nobody.post("/auth/sign-in", json!({"code": code})));
+    let (won, lost): (Vec<_>, Vec<_>) =
+        futures::future::join_all(race).await.into_iter().partition(|answer| answer.status == 200);
+    assert_eq!((won.len(), lost.len()), (1, 19));
+    for answer in lost {
+        assert_eq!(answer.problem(), (401, "unauthorized"));
+    }
+    let owner = server.bearer(won[0].body["token"].as_str().unwrap());
+    let me = owner.get("/auth/me").await.expect(200);
+    assert_eq!(me["expires_at"], expiry(&owner));
+    assert_eq!(owner.get("/my/projects").await.expect(200)["total"], 1, "a project is waiting");
+    assert!(!server.log().contains(&code), "the log does not tell how to sign in");
+}
+
+/// `exp` as `/auth/me` writes it.
+fn expiry(user: &User) -> Value {
+    let at = chrono::DateTime::from_timestamp(user.claims()["exp"].as_i64().unwrap(), 0).unwrap();
+    serde_json::to_value(at).unwrap()
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_token_is_renewed_before_it_ends(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    for (role, ttl) in [("user", "1m"), ("client", "5m"), ("agent", "5m"), ("admin", "1h")] {
+        let ann = server.user_with("ann", &["--role", role, "--tenant", "acme", "--ttl", ttl]);
+        let fresh = ann.post("/auth/refresh", json!({})).await.expect(200);
+        let fresh = server.bearer(fresh["token"].as_str().unwrap());
+        let (was, is) = (ann.claims(), fresh.claims());
+        for same in ["sub", "tenant", "role", "iss", "aud"] {
+            assert_eq!(is[same], was[same], "{same}");
+        }
+        assert_ne!(is["jti"], was["jti"]);
+        assert!(is["exp"].as_u64() > was["exp"].as_u64());
+        // The old one is not revoked by that: another window may still use it.
+        assert_eq!(ann.get("/auth/me").await.expect(200)["role"], role);
+        assert_eq!(fresh.get("/auth/me").await.expect(200)["expires_at"], expiry(&fresh));
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_revoked_token_is_dead_on_arrival(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let (ann, again, bob) = (server.user("ann"), server.user("ann"), server.user("bob"));
+    let revoke = |token: &str| json!({"token": token});
+    // Whose token it is matters, not who has seen it; and what is no token is nobody's.
+    for (who, token) in [(&bob, &ann.token), (&ann, &format!("{}x", ann.token))] {
+        assert_eq!(who.post("/auth/revoke", revoke(token)).await.problem(), (404, "not_found"));
+    }
+    ann.get("/auth/me").await.expect(200);
+
+    assert_eq!(again.post("/auth/revoke", revoke(&ann.token)).await.status, 204);
+    refused(&ann).await;
+    assert_eq!(ann.post("/auth/refresh", json!({})).await.problem(), (401, "unauthorized"));
+    again.get("/auth/me").await.expect(200);
+
+    // At the very first request after a restart, too.
+    let server = server.restart().await;
+    refused(&ann.at(&server)).await;
+    again.at(&server).get("/auth/me").await.expect(200);
+}
+
+#[rstest]
+#[tokio::test]
+async fn revoking_a_token_ends_its_streams(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let nodes = match backend {
+        Sqlite => vec![],
+        Postgres => vec![server.second_node().await],
+    };
+    let (ann, again) = (server.user("ann"), server.user("ann"));
+    let project = ann.project("shop").await;
+    let paths = ["/my/events".to_owned(), format!("{project}/events")];
+    let mut streams = Vec::new();
+    for node in nodes.iter().chain([&server]) {
+        for path in &paths {
+            let mut stream = ann.at(node).events(path, None).await;
+            assert_eq!(stream.comment().await, "hello");
+            streams.push(stream);
+        }
+    }
+    let mut other = again.events(&paths[0], None).await;
+    assert_eq!(other.comment().await, "hello");
+
+    assert_eq!(again.post("/auth/revoke", json!({"token": ann.token})).await.status, 204);
+    for mut stream in streams {
+        while stream.try_next().await.is_some() {}
+    }
+    for node in &nodes {
+        refused(&ann.at(node)).await;
+    }
+    // The same person's other token goes on.
+    again.put(&project, json!({"name": "market"})).await.expect(200);
+    other.until("PROJECT_UPDATED").await;
+}
+
+/// Long before a heartbeat would notice.
+#[rstest]
+#[tokio::test]
+async fn a_stream_ends_with_its_token(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = build(backend).with("SERVER__HEARTBEAT", "1h").start().await;
+    let project = server.user("ann").project("shop").await;
+    let ann = server.user_with("ann", &["--ttl", "2s"]);
+    let paths = ["/my/events".to_owned(), format!("{project}/events")];
+    let mut streams = Vec::new();
+    for path in &paths {
+        streams.push(ann.events(path, Some("0")).await);
+    }
+    for stream in &mut streams {
+        while stream.try_next().await.is_some() {}
+    }
+    let late = now();
+    let ends = ann.claims()["exp"].as_u64().unwrap();
+    assert!((ends..ends + 5).contains(&late), "ended at {late}, the token at {ends}");
+    refused(&ann).await;
+    eventually("the streams are gone", async || {
+        (server.metric("atelier_event_streams").await == 0.0).then_some(())
+    })
+    .await;
+}

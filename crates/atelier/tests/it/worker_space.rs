@@ -1,0 +1,446 @@
+//! Worker spaces: made once, kept while used, released without touching anybody's files.
+
+use crate::{build, start};
+use atelier_testkit::{
+    Backend::{self, Postgres, Sqlite},
+    User, eventually,
+};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+async fn space(user: &User, project: &str) -> Value {
+    user.get(&format!("{project}/worker-space")).await.expect(200)
+}
+
+/// WS-03.1 WS-13.1
+#[rstest]
+#[tokio::test]
+async fn the_first_request_makes_the_space(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let project = ann.project("shop").await;
+    assert_eq!(server.metric("atelier_worker_spaces").await, 0.0, "creating a project uses no space");
+
+    let mut events = ann.events(&format!("{project}/events"), Some("0")).await;
+    let ready = events.until("WORKER_SPACE_READY").await;
+    let id = project.rsplit('/').next().unwrap();
+    let prefix = format!("user{}_{id}", ann.claims()["sub"].as_str().unwrap());
+    assert_eq!(ready.data["user_prefix"], prefix);
+    let space = space(&ann, &project).await;
+    assert_eq!(space["user_prefix"], prefix);
+    assert_eq!(
+        space["agent_cache"],
+        json!({"size": 0, "capacity": 256, "ttl_seconds": 300, "hits": 0, "misses": 0})
+    );
+    assert_eq!(server.metric("atelier_worker_spaces").await, 1.0);
+}
+
+/// WS-03.2 WS-13.2
+#[rstest]
+#[tokio::test]
+async fn the_second_request_reuses_it(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let project = ann.project("shop").await;
+    let first = space(&ann, &project).await;
+    for _ in 0..5 {
+        ann.get(&project).await.expect(200);
+    }
+    assert_eq!(space(&ann, &project).await["created_at"], first["created_at"]);
+    assert_eq!(server.metric("atelier_worker_space_initializations_total").await, 1.0);
+}
+
+/// WS-03.3
+#[rstest]
+#[tokio::test]
+async fn parallel_first_requests_share_one_space(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let project = ann.project("shop").await;
+    let asks = (0..50).map(|_| {
+        let (ann, project) = (ann.clone(), project.clone());
+        async move { ann.get(&project).await.expect(200) }
+    });
+    futures::future::join_all(asks).await;
+    assert_eq!(server.metric("atelier_worker_space_initializations_total").await, 1.0);
+
+    // The marker comes after everything that happened before it.
+    ann.put(&project, json!({"name": "marker"})).await.expect(200);
+    let mut events = ann.events(&format!("{project}/events"), Some("0")).await;
+    let mut ready = 0;
+    loop {
+        match events.next().await.name.as_str() {
+            "WORKER_SPACE_READY" => ready += 1,
+            "PROJECT_UPDATED" => break,
+            _ => {}
+        }
+    }
+    assert_eq!(ready, 1);
+}
+
+/// WS-01.2
+#[rstest]
+#[tokio::test]
+async fn several_spaces_of_one_user_run_side_by_side(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let projects = [ann.project("a").await, ann.project("b").await, ann.project("c").await];
+    let work = projects.iter().map(async |project| {
+        for n in 0..10 {
+            let prompt = json!({"config": {"system_prompt": format!("{project} {n}")}});
+            ann.put(&format!("{project}/agents/coder"), prompt).await.expect(200);
+        }
+        let coder = ann.get(&format!("{project}/agents/coder")).await.expect(200);
+        assert_eq!(coder["config"]["system_prompt"], format!("{project} 9"));
+    });
+    futures::future::join_all(work).await;
+    let mut prefixes = Vec::new();
+    for project in &projects {
+        prefixes.push(space(&ann, project).await["user_prefix"].clone());
+    }
+    prefixes.dedup();
+    assert_eq!(prefixes.len(), 3);
+    assert_eq!(server.metric("atelier_worker_spaces").await, 3.0);
+}
+
+/// WS-04.1 WS-04.2: the row is changed behind the server's back; it still knows the old one.
+#[rstest]
+#[tokio::test]
+async fn an_agent_comes_from_the_cache_within_its_time(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = build(backend).with("WORKER_SPACE__AGENT_TTL", "1s").start().await;
+    let ann = server.user("ann");
+    let project = ann.project("shop").await;
+    let agent = format!("{project}/agents/coder");
+    ann.get(&agent).await.expect(200);
+    assert_eq!(space(&ann, &project).await["agent_cache"]["size"], 1);
+
+    server.sql().await.run("UPDATE agents SET name = 'behind_your_back' WHERE name = 'agent_coder'").await;
+    assert_eq!(ann.get(&agent).await.expect(200)["name"], "agent_coder", "no database read");
+    let cache = space(&ann, &project).await["agent_cache"].clone();
+    assert_eq!((&cache["hits"], &cache["misses"]), (&json!(1), &json!(1)));
+    // After its time it is read again, and the old name is gone.
+    eventually("the entry expires", async || (ann.get(&agent).await.status == 404).then_some(())).await;
+}
+
+/// WS-04.3
+#[rstest]
+#[tokio::test]
+async fn an_update_empties_the_cache_at_once(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let agent = format!("{}/agents/coder", ann.project("shop").await);
+    for n in 0..20 {
+        ann.get(&agent).await.expect(200);
+        ann.put(&agent, json!({"config": {"max_tokens": 100 + n}})).await.expect(200);
+        assert_eq!(ann.get(&agent).await.expect(200)["config"]["max_tokens"], 100 + n);
+    }
+}
+
+/// WS-04.3 on every node
+#[tokio::test]
+async fn an_update_empties_the_cache_of_other_nodes_on_postgres() {
+    let one = start(Postgres).await;
+    let two = one.second_node().await;
+    let ann = one.user("ann");
+    let agent = format!("{}/agents/coder", ann.project("shop").await);
+    let there = ann.at(&two);
+    for n in 0..5 {
+        there.get(&agent).await.expect(200);
+        ann.put(&agent, json!({"config": {"max_tokens": 100 + n}})).await.expect(200);
+        eventually("the other node sees it", async || {
+            let seen = there.get(&agent).await.expect(200);
+            (seen["config"]["max_tokens"] == 100 + n).then_some(())
+        })
+        .await;
+    }
+    ann.delete(&agent).await;
+    eventually("it is gone there too", async || (there.get(&agent).await.status == 404).then_some(())).await;
+}
+
+/// WS-04.4
+#[rstest]
+#[tokio::test]
+async fn a_deleted_agent_leaves_the_cache(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let project = ann.project("shop").await;
+    let agent = format!("{project}/agents/coder");
+    ann.get(&agent).await.expect(200);
+    assert_eq!(ann.delete(&agent).await.status, 204);
+    assert_eq!(ann.get(&agent).await.problem(), (404, "not_found"));
+    assert_eq!(space(&ann, &project).await["agent_cache"]["size"], 0);
+    assert_eq!(server.metric("atelier_active_agents").await, 0.0);
+}
+
+/// WS-08.1 WS-13.3
+#[rstest]
+#[tokio::test]
+async fn an_unused_space_is_released(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = build(backend).with("WORKER_SPACE__INACTIVITY", "300ms").start().await;
+    let ann = server.user("ann");
+    let project = ann.project("shop").await;
+    let before = ann.get(&format!("{project}/agents")).await.expect(200);
+    let mut events = ann.events(&format!("{project}/events"), Some("0")).await;
+    let closed = events.until("WORKER_SPACE_CLOSED").await;
+    assert_eq!(closed.data["reason"], "inactive");
+    assert_eq!(server.metric("atelier_worker_spaces").await, 0.0);
+    assert_eq!(server.metric("atelier_agent_cache_entries").await, 0.0);
+    // The next request makes a new one, and nothing stored was lost.
+    assert_eq!(ann.get(&format!("{project}/agents")).await.expect(200), before);
+    events.until("WORKER_SPACE_READY").await;
+}
+
+/// WS-08.1: what runs when the session ends may finish.
+#[rstest]
+#[tokio::test]
+async fn ending_a_session_lets_work_finish(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let project = ann.project("shop").await;
+    let mut events = ann.events(&format!("{project}/events"), None).await;
+    let mut sql = server.sql().await;
+    sql.hold_agents().await;
+    let work = tokio::spawn({
+        let (ann, agents) = (ann.clone(), format!("{project}/agents"));
+        async move { ann.post(&agents, json!({"name": "late"})).await }
+    });
+    eventually("the work is under way", async || {
+        (space(&ann, &project).await["active_tasks"] == 1).then_some(())
+    })
+    .await;
+    let end = tokio::spawn({
+        let (ann, path) = (ann.clone(), format!("{project}/worker-space"));
+        async move { ann.delete(&path).await }
+    });
+    eventually("the space is being released", async || {
+        (server.metric("atelier_worker_spaces").await == 0.0).then_some(())
+    })
+    .await;
+    sql.release().await;
+    work.await.unwrap().expect(201);
+    assert_eq!(end.await.unwrap().status, 204);
+    assert_eq!(events.until("WORKER_SPACE_CLOSED").await.data["reason"], "session_ended");
+    assert_eq!(ann.get(&format!("{project}/agents/late")).await.status, 200);
+}
+
+/// WS-08.1: but not for ever.
+#[rstest]
+#[tokio::test]
+async fn work_that_outlasts_the_grace_time_is_ended(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = build(backend).with("WORKER_SPACE__GRACE", "100ms").start().await;
+    let ann = server.user("ann");
+    let project = ann.project("shop").await;
+    ann.get(&project).await.expect(200);
+    let mut sql = server.sql().await;
+    sql.hold_agents().await;
+    let work = tokio::spawn({
+        let (ann, agents) = (ann.clone(), format!("{project}/agents"));
+        async move { ann.post(&agents, json!({"name": "late"})).await }
+    });
+    eventually("the work is under way", async || {
+        (space(&ann, &project).await["active_tasks"] == 1).then_some(())
+    })
+    .await;
+    let end = tokio::spawn({
+        let (ann, path) = (ann.clone(), format!("{project}/worker-space"));
+        async move { ann.delete(&path).await }
+    });
+    assert_eq!(work.await.unwrap().problem(), (409, "worker_space_closed"));
+    sql.release().await;
+    assert_eq!(end.await.unwrap().status, 204);
+}
+
+/// WS-08.2
+#[rstest]
+#[tokio::test]
+async fn a_reset_stops_everything_at_once(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let project = ann.project("shop").await;
+    let mut events = ann.events(&format!("{project}/events"), None).await;
+    let before = space(&ann, &project).await;
+    let mut sql = server.sql().await;
+    sql.hold_agents().await;
+    let work = tokio::spawn({
+        let (ann, agents) = (ann.clone(), format!("{project}/agents"));
+        async move { ann.post(&agents, json!({"name": "late"})).await }
+    });
+    eventually("the work is under way", async || {
+        (space(&ann, &project).await["active_tasks"] == 1).then_some(())
+    })
+    .await;
+    let reset = tokio::spawn({
+        let (ann, path) = (ann.clone(), format!("{project}/worker-space/reset"));
+        async move { ann.post(&path, Value::Null).await }
+    });
+    // At once: the lock that it waits for is still held.
+    assert_eq!(work.await.unwrap().problem(), (409, "worker_space_closed"));
+    sql.release().await;
+    let after = reset.await.unwrap().expect(200);
+    assert_ne!(after["created_at"], before["created_at"]);
+    assert_eq!(events.until("WORKER_SPACE_CLOSED").await.data["reason"], "reset");
+    events.until("WORKER_SPACE_READY").await;
+    assert_eq!(ann.get(&project).await.status, 200);
+}
+
+/// WS-08.2: for the owner and for an admin of the same tenant, for nobody else.
+#[rstest]
+#[tokio::test]
+async fn only_owner_and_admin_reset(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let reset = format!("{}/worker-space/reset", ann.project("shop").await);
+    for (arguments, status) in [
+        (&["--role", "admin"][..], 200),
+        (&["--role", "user"], 404),
+        (&["--role", "admin", "--tenant", "elsewhere"], 404),
+        (&["--role", "client"], 403),
+        (&["--role", "agent"], 403),
+    ] {
+        let other = server.user_with("other", arguments);
+        assert_eq!(other.post(&reset, Value::Null).await.status, status, "{arguments:?}");
+    }
+}
+
+/// WS-10.1
+#[rstest]
+#[tokio::test]
+async fn metrics_count_agents_cache_and_waiting_tasks(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = build(backend).with("WORKER_SPACE__MAX_ACTIVE", 1).start().await;
+    let ann = server.user("ann");
+    let project = ann.project("shop").await;
+    for name in ["coder", "writer", "coder"] {
+        ann.get(&format!("{project}/agents/{name}")).await.expect(200);
+    }
+    assert_eq!(server.metric("atelier_active_agents").await, 2.0);
+    assert_eq!(server.metric("atelier_agent_cache_entries").await, 2.0);
+    assert_eq!(server.metric("atelier_agent_cache_hits_total").await, 1.0);
+
+    let mut sql = server.sql().await;
+    sql.hold_agents().await;
+    let asks: Vec<_> = (0..3)
+        .map(|n| {
+            let (ann, agents) = (ann.clone(), format!("{project}/agents"));
+            tokio::spawn(async move { ann.post(&agents, json!({"name": format!("n{n}")})).await })
+        })
+        .collect();
+    eventually("one runs, two wait", async || {
+        let running = server.metric("atelier_active_tasks").await == 1.0;
+        (running && server.metric("atelier_queued_tasks").await == 2.0).then_some(())
+    })
+    .await;
+    let report = space(&ann, &project).await;
+    assert_eq!((&report["active_tasks"], &report["queued_tasks"]), (&json!(1), &json!(2)));
+    sql.release().await;
+    for ask in asks {
+        ask.await.unwrap().expect(201);
+    }
+    let text = server.http.get(format!("{}/metrics", server.url)).send().await.unwrap().text().await.unwrap();
+    for name in
+        ["atelier_http_requests_total", "atelier_http_request_seconds_bucket", "atelier_event_streams"]
+    {
+        // A gauge shows up with its first stream.
+        assert!(text.contains(name) || name == "atelier_event_streams", "{name}");
+    }
+}
+
+/// WS-10.2 WS-10.3: a hung task degrades the space and raises an alert.
+#[rstest]
+#[tokio::test]
+async fn a_hung_task_raises_an_alert(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = build(backend).with("WORKER_SPACE__HUNG_AFTER", "200ms").start().await;
+    let ann = server.user("ann");
+    let project = ann.project("shop").await;
+    let mut events = ann.events(&format!("{project}/events"), None).await;
+    assert_eq!(space(&ann, &project).await["health"]["status"], "healthy");
+
+    let mut sql = server.sql().await;
+    sql.hold_agents().await;
+    let work = tokio::spawn({
+        let (ann, agents) = (ann.clone(), format!("{project}/agents"));
+        async move { ann.post(&agents, json!({"name": "late"})).await }
+    });
+    const ALERTS: &str = "atelier_worker_space_alerts_total{alert=\"hung_task\"}";
+    eventually("the alert", async || (server.metric(ALERTS).await == 1.0).then_some(())).await;
+    assert!(server.log().contains("worker space alert"), "{}", server.log());
+    let health = space(&ann, &project).await["health"].clone();
+    assert_eq!(health["status"], "degraded");
+    let tasks = health["parts"].as_array().unwrap().iter().find(|part| part["name"] == "tasks").unwrap();
+    assert_eq!(tasks, &json!({"name": "tasks", "status": "degraded", "reason": "1 hang"}));
+
+    sql.release().await;
+    work.await.unwrap().expect(201);
+    let alert = events.until("WORKER_SPACE_ALERT").await;
+    assert_eq!(alert.data["alert"], "hung_task");
+    assert_eq!(space(&ann, &project).await["health"]["status"], "healthy");
+}
+
+/// WS-10.3
+#[rstest]
+#[tokio::test]
+async fn a_cache_too_small_raises_an_alert(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = build(backend)
+        .with("WORKER_SPACE__AGENT_CACHE", 2)
+        .with("WORKER_SPACE__HUNG_AFTER", "400ms")
+        .start()
+        .await;
+    let ann = server.user("ann");
+    let project = ann.project("shop").await;
+    let mut events = ann.events(&format!("{project}/events"), None).await;
+    for name in ["coder", "writer", "analyzer", "researcher"] {
+        ann.get(&format!("{project}/agents/{name}")).await.expect(200);
+    }
+    let alert = events.until("WORKER_SPACE_ALERT").await;
+    assert_eq!(alert.data["alert"], "cache_overflow");
+    let health = space(&ann, &project).await["health"].clone();
+    assert_eq!(health["status"], "degraded");
+    // Too small is slower, not wrong.
+    assert_eq!(ann.get(&format!("{project}/agents/coder")).await.expect(200)["name"], "agent_coder");
+}
+
+/// WS-10.2: without its database a space is unhealthy, says so, and recovers.
+#[tokio::test]
+async fn a_space_without_its_database_is_unhealthy_on_postgres() {
+    let server = start(Postgres).await;
+    let ann = server.user("ann");
+    let project = ann.project("shop").await;
+    space(&ann, &project).await;
+    let mut sql = server.sql().await;
+    sql.run("ALTER TABLE agents RENAME TO agents_away").await;
+    assert_eq!(ann.get(&format!("{project}/agents")).await.problem(), (503, "store_unavailable"));
+    sql.run("ALTER TABLE agents_away RENAME TO agents").await;
+    ann.get(&format!("{project}/agents")).await.expect(200);
+    sql.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE datname = current_database() AND application_name = 'atelier'",
+    )
+    .await;
+    eventually("it recovers", async || {
+        let fine = ann.put(&project, json!({"name": "again"})).await.status == 200;
+        (fine && space(&ann, &project).await["health"]["status"] == "healthy").then_some(())
+    })
+    .await;
+}
+
+/// WS-14.1: whatever the server does with its own resources, the user's files are none of them.
+#[rstest]
+#[tokio::test]
+async fn the_users_files_are_not_the_servers_business(#[values(Sqlite, Postgres)] backend: Backend) {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("notes.txt"), "mine").unwrap();
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    // Even a project that names the folder gives the server no way to it.
+    let settings = json!({"name": "shop", "settings": {"root": home.path()}});
+    let id = ann.post("/my/projects", settings).await.expect(201)["id"].as_str().unwrap().to_owned();
+    let project = format!("/my/projects/{id}");
+    ann.get(&format!("{project}/agents/coder")).await.expect(200);
+    ann.post(&format!("{project}/worker-space/reset"), Value::Null).await.expect(200);
+    assert_eq!(ann.delete(&format!("{project}/worker-space")).await.status, 204);
+    assert_eq!(ann.delete(&project).await.status, 204);
+    let server = server.restart().await;
+    assert_eq!(std::fs::read_to_string(home.path().join("notes.txt")).unwrap(), "mine");
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
+    drop(server);
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
+}

@@ -1,0 +1,34 @@
+"""For scripts/test-api: gives Schemathesis the token that each operation needs."""
+
+import os
+import subprocess
+
+import schemathesis
+
+
+def token(ttl):
+    command = [os.environ["ATELIER"], "token", "--user", "tester", "--ttl", ttl]
+    return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
+
+
+def is_stream(operation):
+    success = operation.definition.raw["responses"].get("200", {})
+    return "text/event-stream" in success.get("content", {})
+
+
+@schemathesis.auth(refresh_interval=None)
+class Tokens:
+    """A user's token; for an event stream one that ends soon, because the stream ends with it.
+
+    So streams, which would never finish, are tested like everything else.
+    """
+
+    def __init__(self):
+        self.lasting = token("1h")
+
+    def get(self, case, context):
+        return token("2s") if is_stream(context.operation) else self.lasting
+
+    def set(self, case, data, context):
+        case.headers = case.headers or {}
+        case.headers["Authorization"] = f"Bearer {data}"

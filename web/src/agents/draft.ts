@@ -1,0 +1,68 @@
+import type { Agent, AgentChanges, AgentConfig } from "../api/calls";
+import { parseObject, showObject } from "../ui/JsonField.svelte";
+import { readMetadata, writeMetadata } from "./metadata";
+
+/** An agent as the form holds it: lists as lines, free-form parts as text. */
+export interface Draft {
+  name: string;
+  system_prompt: string;
+  model: string;
+  temperature: number;
+  max_tokens: number;
+  concurrency_limit: number;
+  max_vectors: number;
+  tools: string;
+  role: string;
+  capabilities: string;
+  rest: string;
+}
+
+/** The server's defaults, for the form to begin with. */
+const DEFAULTS: AgentConfig = {
+  system_prompt: "You are a helpful assistant.",
+  model: "gpt-4",
+  temperature: 0.7,
+  max_tokens: 2048,
+  concurrency_limit: 3,
+  max_vectors: 1_000_000,
+};
+
+export function draftOf(agent?: Agent): Draft {
+  const { tools = [], metadata = {}, ...config } = agent?.config ?? DEFAULTS;
+  const known = readMetadata(metadata);
+  return {
+    ...config,
+    name: agent?.name ?? "",
+    tools: tools.join("\n"),
+    role: known.role,
+    capabilities: known.capabilities.join("\n"),
+    rest: showObject(known.rest),
+  };
+}
+
+export function lines(text: string): string[] {
+  return [...new Set(text.split("\n").map((line) => line.trim()))].filter(Boolean);
+}
+
+/** What the person changed, and nothing else: what others changed meanwhile stays. */
+export function changes(before: Draft, after: Draft): AgentChanges {
+  const differs = (field: keyof Draft) => before[field] !== after[field];
+  const config: Partial<AgentConfig> = {};
+  if (differs("system_prompt")) config.system_prompt = after.system_prompt;
+  if (differs("model")) config.model = after.model.trim();
+  for (const field of ["temperature", "max_tokens", "concurrency_limit", "max_vectors"] as const) {
+    if (differs(field)) config[field] = after[field];
+  }
+  if (differs("tools")) config.tools = lines(after.tools);
+  if (differs("role") || differs("capabilities") || differs("rest")) {
+    config.metadata = writeMetadata({
+      role: after.role.trim(),
+      capabilities: lines(after.capabilities),
+      rest: parseObject(after.rest),
+    });
+  }
+  return {
+    ...(differs("name") ? { name: after.name } : {}),
+    ...(Object.keys(config).length > 0 ? { config } : {}),
+  };
+}

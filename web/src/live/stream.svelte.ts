@@ -1,0 +1,134 @@
+import { authority, authorization } from "../api/client";
+import { Problem } from "../api/problem";
+import { parseEvent, type LiveEvent } from "./event";
+import { readMessages, type Message } from "./sse";
+
+/** Heartbeats come every 15 s; two missed and the line is dead. */
+const SILENCE = 40_000;
+const SHORTEST_WAIT = 400;
+const LONGEST_WAIT = 15_000;
+
+interface Reader {
+  events: (events: LiveEvent[]) => void;
+  /** The thread is lost: what is known has to be loaded again. */
+  reset: () => void;
+  /** Connected again after a break; no event was lost. */
+  resumed: () => void;
+}
+
+/** The one connection of this tab to what happens on the server. Resumes where it left off. */
+class Stream {
+  state = $state<"connecting" | "live" | "waiting">("connecting");
+  #last: string | null = null;
+  #stop: AbortController | null = null;
+  #hurry: (() => void) | null = null;
+
+  constructor() {
+    addEventListener("online", () => this.retryNow());
+    document.addEventListener("visibilitychange", () => {
+      if (!document.hidden) this.retryNow();
+    });
+  }
+
+  start(reader: Reader): void {
+    this.stop();
+    this.#stop = new AbortController();
+    this.#last = null;
+    this.state = "connecting";
+    void this.#run(reader, this.#stop.signal);
+  }
+
+  stop(): void {
+    this.#stop?.abort();
+    this.#stop = null;
+  }
+
+  /** Ends the wait before the next attempt. */
+  retryNow(): void {
+    this.#hurry?.();
+  }
+
+  async #run(reader: Reader, stop: AbortSignal): Promise<void> {
+    let failures = 0;
+    let before = false;
+    while (!stop.aborted) {
+      const began = Date.now();
+      try {
+        await this.#follow(reader, stop, () => {
+          this.state = "live";
+          if (before) reader.resumed();
+          before = true;
+        });
+      } catch (error) {
+        if (error instanceof Problem && error.status === 401) return;
+        if (!stop.aborted) console.info("The event stream broke off; trying again.", error);
+      }
+      if (stop.aborted) return;
+      // A stream that held for a while was fine: the server let go of it, or went away just now.
+      failures = Date.now() - began > 5_000 ? 0 : failures + 1;
+      this.state = "waiting";
+      await this.#wait(failures, stop);
+    }
+  }
+
+  async #follow(reader: Reader, stop: AbortSignal, connected: () => void): Promise<void> {
+    const { token } = authority;
+    const headers = { ...authorization(token), accept: "text/event-stream" };
+    if (this.#last !== null) Object.assign(headers, { "last-event-id": this.#last });
+    const silence = new AbortController();
+    let watchdog = setTimeout(() => silence.abort(), SILENCE);
+    try {
+      const response = await fetch(this.#last === null ? "/my/events?after=0" : "/my/events", {
+        headers,
+        cache: "no-store",
+        signal: AbortSignal.any([stop, silence.signal]),
+      });
+      if (!response.ok || !response.body) {
+        const problem = await Problem.from(response);
+        if (response.status === 401 && token) authority.refused(token, problem);
+        throw problem;
+      }
+      connected();
+      for await (const messages of readMessages(response.body)) {
+        if (stop.aborted) return;
+        clearTimeout(watchdog);
+        watchdog = setTimeout(() => silence.abort(), SILENCE);
+        this.#deliver(reader, messages);
+      }
+    } finally {
+      clearTimeout(watchdog);
+    }
+  }
+
+  #deliver(reader: Reader, messages: Message[]): void {
+    const events: LiveEvent[] = [];
+    for (const message of messages) {
+      if (message.name === "STREAM_RESET") {
+        events.length = 0;
+        reader.reset();
+      } else {
+        const event = parseEvent(message);
+        if (event) events.push(event);
+      }
+      if (message.id) this.#last = message.id;
+    }
+    if (events.length > 0) reader.events(events);
+  }
+
+  #wait(failures: number, stop: AbortSignal): Promise<void> {
+    const longest = Math.min(LONGEST_WAIT, SHORTEST_WAIT * 2 ** Math.min(failures, 10));
+    return new Promise((resolve) => {
+      const done = () => {
+        clearTimeout(timer);
+        this.#hurry = null;
+        resolve();
+      };
+      // Not all tabs at the same moment.
+      const timer = setTimeout(done, longest * (0.5 + Math.random() / 2));
+      this.#hurry = done;
+      stop.addEventListener("abort", done, { once: true });
+    });
+  }
+}
+
+export const stream = new Stream();

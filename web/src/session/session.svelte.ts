@@ -1,0 +1,107 @@
+import * as api from "../api/calls";
+import { authority } from "../api/client";
+import { Problem } from "../api/problem";
+import type { Credential } from "./credential";
+
+/** Where a token may rest: this tab, until it is closed. */
+const KEY = "atelier.token";
+const MINUTE = 60_000;
+/** The longest that `setTimeout` can count to. */
+const FOREVER = 2 ** 31 - 1;
+
+type Ended = { why: "signed_out" } | { why: "refused"; detail: string };
+
+/** Who is signed in at this tab, and for how long. */
+class Session {
+  state = $state<"starting" | "unreachable" | "out" | "in">("starting");
+  me = $state.raw<api.Me | null>(null);
+  ended = $state.raw<Ended | null>(null);
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor() {
+    authority.refused = (token, problem) => {
+      // An answer to an older token says nothing about the present one.
+      if (token === authority.token) this.#end({ why: "refused", detail: problem.message });
+    };
+    // Timers sleep with the machine; a look at the clock on waking makes up for it.
+    document.addEventListener("visibilitychange", () => {
+      if (!document.hidden && this.me) this.#schedule(this.me.expires_at);
+    });
+  }
+
+  /** Signs in with the code of a link, or goes on with what this tab had. */
+  async start(code: string | null): Promise<void> {
+    const kept = sessionStorage.getItem(KEY);
+    if (!code && !kept) {
+      this.state = "out";
+      return;
+    }
+    this.state = "starting";
+    try {
+      await this.signIn(code ? { code } : { token: kept ?? "" });
+    } catch (error) {
+      if (!(error instanceof Problem)) this.state = "unreachable";
+      else if (code && kept) await this.start(null);
+      else this.#end({ why: "refused", detail: error.message });
+    }
+  }
+
+  /** Throws when the server does not accept the credential. */
+  async signIn(credential: Credential): Promise<void> {
+    const token = "token" in credential ? credential.token : (await api.signIn(credential.code)).token;
+    this.me = await api.me(token);
+    this.#use(token);
+    this.#schedule(this.me.expires_at);
+    this.ended = null;
+    this.state = "in";
+  }
+
+  async signOut(): Promise<void> {
+    const { token } = authority;
+    try {
+      if (token) await api.revoke(token);
+    } catch {
+      // It runs out by itself; the person at this tab is signed out in any case.
+    }
+    this.#end({ why: "signed_out" });
+  }
+
+  #end(ended: Ended): void {
+    clearTimeout(this.#timer);
+    authority.token = null;
+    sessionStorage.removeItem(KEY);
+    this.me = null;
+    this.ended = ended;
+    this.state = "out";
+  }
+
+  #use(token: string): void {
+    authority.token = token;
+    sessionStorage.setItem(KEY, token);
+  }
+
+  /** Renews at four fifths of what is left, and not later than a minute before the end. */
+  #schedule(expiresAt: string): void {
+    clearTimeout(this.#timer);
+    const left = Date.parse(expiresAt) - Date.now();
+    const wait = Math.max(0, Math.min(left * 0.8, left - MINUTE));
+    this.#timer = setTimeout(() => void this.#renew(), Math.min(wait, FOREVER));
+  }
+
+  async #renew(): Promise<void> {
+    const { me } = this;
+    if (!me || Date.parse(me.expires_at) - Date.now() > FOREVER) return;
+    try {
+      const { token, expires_at } = await api.refresh();
+      this.#use(token);
+      this.me = { ...me, expires_at };
+      this.#schedule(expires_at);
+    } catch (error) {
+      // An identity provider's token is not ours to renew (403): it is used until it ends.
+      if (error instanceof Problem) return;
+      this.#timer = setTimeout(() => void this.#renew(), MINUTE / 4);
+    }
+  }
+}
+
+export const session = new Session();

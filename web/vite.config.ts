@@ -1,0 +1,20 @@
+import { svelte } from "@sveltejs/vite-plugin-svelte";
+import { defineConfig, loadEnv } from "vite";
+
+const API = ["/auth", "/my", "/health", "/docs", "/openapi.json"];
+
+export default defineConfig(({ mode }) => {
+  const { ATELIER_URL = "http://127.0.0.1:7420" } = loadEnv(mode, ".", "ATELIER_");
+  return {
+    plugins: [svelte()],
+    build: {
+      target: "es2022",
+      // The first with `light-dark()`, which the colours are written in.
+      cssTarget: ["chrome123", "firefox120", "safari17.5"],
+      // The page's policy allows nothing inline, and the server gives only `/` and `/assets/*`.
+      assetsInlineLimit: 0,
+      modulePreload: { polyfill: false },
+    },
+    server: { proxy: Object.fromEntries(API.map((path) => [path, ATELIER_URL])) },
+  };
+});
