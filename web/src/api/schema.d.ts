@@ -466,6 +466,15 @@ export interface components {
          * @enum {string}
          */
         Role: "user" | "admin" | "client" | "agent";
+        /** @description What each event of a stream holds. Comments between them are heartbeats. */
+        ServerSentEvent: {
+            /** @description An `Event`, as JSON. */
+            data: string;
+            /** @description The event's name, in upper case. */
+            event: string;
+            /** @description Where to resume: as `Last-Event-ID`, or as `after`. */
+            id: string;
+        };
         SignInRequest: {
             /** @description From the one-time link that the first start prints. */
             code: string;
@@ -911,7 +920,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": string;
+                    "text/event-stream": components["schemas"]["ServerSentEvent"];
                 };
             };
             /** @description The token is missing or not valid */
@@ -2067,7 +2076,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": string;
+                    "text/event-stream": components["schemas"]["ServerSentEvent"];
                 };
             };
             /** @description The token is missing or not valid */
