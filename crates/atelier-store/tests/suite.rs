@@ -1,0 +1,236 @@
+//! One suite of cases that both databases pass.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use Backend::{Postgres, Sqlite};
+use atelier_core::{AgentConfig, AgentName, Event, Project, ProjectName, Role, Tenant, TokenId, UserId};
+use atelier_store::{AgentRef, Cursor, Error, NewAgent, Owned, Retention, Scope, Settings, SignIn, Store};
+use atelier_testkit::{Backend, Database};
+use chrono::{TimeDelta, Utc};
+use futures::future::join_all;
+use rstest::rstest;
+use uuid::Uuid;
+
+/// A store with what it stands on, which goes with it.
+struct Fixture {
+    store: Store,
+    _data: tempfile::TempDir,
+    _database: Option<Database>,
+}
+
+async fn open(backend: Backend) -> Fixture {
+    let data = tempfile::tempdir().unwrap();
+    let database = match backend {
+        Sqlite => None,
+        Postgres => Some(Database::create().await),
+    };
+    let database_url = database.as_ref().map(Database::url);
+    let store = Store::open(&Settings { data: data.path().to_owned(), database_url }).await.unwrap();
+    Fixture { store, _data: data, _database: database }
+}
+
+fn tenant() -> Tenant {
+    "acme".parse().unwrap()
+}
+
+impl Fixture {
+    async fn user(&self) -> UserId {
+        let user = UserId(Uuid::now_v7());
+        self.store.ensure_user(user, &tenant()).await.unwrap();
+        user
+    }
+
+    async fn project(&self, owner: UserId, name: &str) -> Result<Project, Error> {
+        let name = ProjectName::try_from(name).unwrap();
+        let (kind, settings) = (Default::default(), Default::default());
+        self.store.create_project(owner, tenant(), name, kind, settings, vec![]).await
+    }
+
+    async fn owned(&self, project: &Project) -> Owned {
+        self.store.owned(project.id).await.unwrap()
+    }
+
+    /// All that a log holds, once it holds `count`.
+    async fn log(&self, scope: Scope, count: usize) -> Vec<(i64, String)> {
+        let (mut subscription, known) = self.store.subscribe(scope, Cursor::After(0)).await.unwrap();
+        assert!(known);
+        let mut log = Vec::new();
+        while log.len() < count {
+            let events = subscription.next().await.unwrap();
+            log.extend(events.iter().map(|event| (event.number(scope), event.name.clone())));
+        }
+        log
+    }
+}
+
+fn new_agent(name: &str) -> NewAgent {
+    NewAgent { name: AgentName::try_from(name).unwrap(), config: AgentConfig::default() }
+}
+
+/// Writes that share a commit do not share their fate.
+#[rstest]
+#[tokio::test]
+async fn a_refused_write_leaves_the_others_of_its_group_alone(#[values(Sqlite, Postgres)] backend: Backend) {
+    let fixture = open(backend).await;
+    let user = fixture.user().await;
+    let names: Vec<String> = (0..60).map(|n| format!("p{}", n % 20)).collect();
+    let outcomes = join_all(names.iter().map(|name| fixture.project(user, name))).await;
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 20);
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(_) | Err(Error::NameTaken))));
+    // The refused ones told nothing either.
+    assert_eq!(fixture.store.projects(user, 100, 0).await.unwrap().1, 20);
+    let log = fixture.log(Scope::User(user), 20).await;
+    assert_eq!(log, Vec::from_iter((1..=20).map(|n| (n, "PROJECT_CREATED".to_owned()))));
+}
+
+#[rstest]
+#[tokio::test]
+async fn numbers_have_no_gaps_however_many_write(#[values(Sqlite, Postgres)] backend: Backend) {
+    let fixture = open(backend).await;
+    let mut owners = Vec::new();
+    for _ in 0..5 {
+        let user = fixture.user().await;
+        let projects = [fixture.project(user, "a").await.unwrap(), fixture.project(user, "b").await.unwrap()];
+        owners.push((user, [fixture.owned(&projects[0]).await, fixture.owned(&projects[1]).await]));
+    }
+    let told = Event::WorkerSpaceReady { user_prefix: "x".into() };
+    let writes = owners
+        .iter()
+        .flat_map(|(_, projects)| projects)
+        .flat_map(|project| std::iter::repeat_with(|| fixture.store.tell(project, told.clone())).take(30));
+    for outcome in join_all(writes).await {
+        outcome.unwrap();
+    }
+    for (user, projects) in &owners {
+        let numbers: Vec<i64> = fixture.log(Scope::User(*user), 62).await.iter().map(|(n, _)| *n).collect();
+        assert_eq!(numbers, Vec::from_iter(1..=62));
+        for project in projects {
+            let log = fixture.log(Scope::Project(project.project), 31).await;
+            assert_eq!(log.iter().map(|(n, _)| *n).collect::<Vec<_>>(), Vec::from_iter(1..=31));
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_reader_hears_what_comes_and_where_it_lost_the_thread(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
+    let fixture = open(backend).await;
+    let user = fixture.user().await;
+    let project = fixture.project(user, "shop").await.unwrap();
+    let owned = fixture.owned(&project).await;
+    let scope = Scope::Project(project.id);
+    let (mut live, _) = fixture.store.subscribe(scope, Cursor::Now).await.unwrap();
+    let agent = fixture.store.create_agent(&owned, new_agent("x")).await.unwrap();
+    let heard = live.next().await.unwrap();
+    assert_eq!((heard.len(), heard[0].seq, heard[0].name.as_str()), (1, 2, "AGENT_CREATED"));
+    assert!(heard[0].data.contains(&agent.id.to_string()));
+
+    let (_, known) = fixture.store.subscribe(scope, Cursor::After(2)).await.unwrap();
+    assert!(known);
+    let (lost, known) = fixture.store.subscribe(scope, Cursor::After(3)).await.unwrap();
+    assert_eq!((known, lost.cursor()), (false, 2));
+    let missing = fixture.store.subscribe(Scope::User(UserId(Uuid::now_v7())), Cursor::Now).await;
+    assert!(matches!(missing, Err(Error::NotFound)));
+}
+
+#[rstest]
+#[tokio::test]
+async fn retention_never_shows_a_gap(#[values(Sqlite, Postgres)] backend: Backend) {
+    let fixture = open(backend).await;
+    let user = fixture.user().await;
+    let (a, b) = (fixture.project(user, "a").await.unwrap(), fixture.project(user, "b").await.unwrap());
+    let (owned, gone) = (fixture.owned(&a).await, fixture.owned(&b).await);
+    let (mut slow, _) = fixture.store.subscribe(Scope::Project(a.id), Cursor::After(0)).await.unwrap();
+    for n in 0..10 {
+        fixture.store.create_agent(&owned, new_agent(&format!("n{n}"))).await.unwrap();
+    }
+    fixture.store.delete_project(&gone).await.unwrap();
+
+    let keep = |days, events| Retention { days, events };
+    assert_eq!(fixture.store.sweep_events(keep(30, 100), Utc::now()).await.unwrap(), 0);
+    assert_eq!(fixture.store.sweep_events(keep(30, 4), Utc::now()).await.unwrap(), 7);
+    assert_eq!(fixture.log(Scope::Project(a.id), 4).await[0].0, 8);
+    let (_, known) = fixture.store.subscribe(Scope::Project(a.id), Cursor::After(6)).await.unwrap();
+    assert!(!known, "too old");
+    // A reader that was overtaken while it read is told, on SQL as from memory.
+    let next = slow.next().await;
+    assert!(matches!(&next, Err(Error::Overtaken)) || next.unwrap()[0].seq == 1);
+
+    // Later everything is too old, and the tombstone of the deleted project goes with its last event.
+    let later = Utc::now() + TimeDelta::days(31);
+    fixture.store.sweep_events(keep(30, 100), later).await.unwrap();
+    let (_, known) = fixture.store.subscribe(Scope::Project(a.id), Cursor::After(11)).await.unwrap();
+    assert!(known, "nothing was missed");
+    let tombstone = fixture.store.subscribe(Scope::Project(b.id), Cursor::Now).await;
+    assert!(matches!(tombstone, Err(Error::NotFound)));
+    let event = Event::WorkerSpaceReady { user_prefix: "x".into() };
+    fixture.store.tell(&owned, event).await.unwrap();
+    assert_eq!(fixture.log(Scope::Project(a.id), 1).await[0].0, 12, "numbers go on");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_deleted_project_takes_no_more_writes(#[values(Sqlite, Postgres)] backend: Backend) {
+    let fixture = open(backend).await;
+    let user = fixture.user().await;
+    let project = fixture.project(user, "shop").await.unwrap();
+    let owned = fixture.owned(&project).await;
+    let agent = fixture.store.create_agent(&owned, new_agent("x")).await.unwrap();
+    fixture.store.delete_project(&owned).await.unwrap();
+    let late = fixture.store.create_agent(&owned, new_agent("y")).await;
+    assert!(matches!(late, Err(Error::NotFound)));
+    assert!(matches!(fixture.store.agent(project.id, &AgentRef::Id(agent.id)).await, Err(Error::NotFound)));
+    assert!(matches!(fixture.store.tell(&owned, Event::ProjectDeleted {}).await, Err(Error::NotFound)));
+    let log = fixture.log(Scope::Project(project.id), 3).await;
+    assert_eq!(log.last().unwrap().1, "PROJECT_DELETED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn users_stay_in_their_tenant(#[values(Sqlite, Postgres)] backend: Backend) {
+    let fixture = open(backend).await;
+    let user = UserId(Uuid::now_v7());
+    assert!(!fixture.store.has_users().await.unwrap());
+    let (a, b): (Tenant, Tenant) = ("a".parse().unwrap(), "b".parse().unwrap());
+    for outcome in join_all(std::iter::repeat_with(|| fixture.store.ensure_user(user, &a)).take(10)).await {
+        outcome.unwrap();
+    }
+    assert!(matches!(fixture.store.ensure_user(user, &b).await, Err(Error::OtherTenant)));
+    assert!(fixture.store.has_users().await.unwrap());
+}
+
+#[rstest]
+#[tokio::test]
+async fn codes_and_revocations_end_with_their_time(#[values(Sqlite, Postgres)] backend: Backend) {
+    let fixture = open(backend).await;
+    let who = SignIn { user: UserId(Uuid::now_v7()), tenant: tenant(), role: Role::User };
+    let soon = Utc::now() + TimeDelta::hours(1);
+    fixture.store.offer_sign_in(b"code".to_vec(), who.clone(), soon).await.unwrap();
+    let taken =
+        join_all(std::iter::repeat_with(|| fixture.store.take_sign_in(b"code".to_vec())).take(10)).await;
+    let winners: Vec<SignIn> = taken.into_iter().filter_map(Result::ok).collect();
+    assert_eq!(winners, [who.clone()]);
+    fixture.store.offer_sign_in(b"old".to_vec(), who, Utc::now() - TimeDelta::hours(1)).await.unwrap();
+    assert!(matches!(fixture.store.take_sign_in(b"old".to_vec()).await, Err(Error::NotFound)));
+
+    let (old, new) = (TokenId(Uuid::now_v7()), TokenId(Uuid::now_v7()));
+    fixture.store.revoke(old, Utc::now() - TimeDelta::hours(1)).await.unwrap();
+    fixture.store.revoke(new, soon).await.unwrap();
+    fixture.store.revoke(new, soon).await.unwrap();
+    assert_eq!(fixture.store.revoked().await.unwrap(), [new]);
+}
+
+/// What was asked for before the end is done; what comes later is refused, not lost in silence.
+#[rstest]
+#[tokio::test]
+async fn closing_finishes_what_was_begun(#[values(Sqlite, Postgres)] backend: Backend) {
+    let fixture = open(backend).await;
+    let user = fixture.user().await;
+    let names: Vec<String> = (0..50).map(|n| format!("p{n}")).collect();
+    let writes = join_all(names.iter().map(|name| fixture.project(user, name)));
+    let (outcomes, ()) = tokio::join!(writes, fixture.store.close());
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(_) | Err(Error::Closed))));
+    assert!(matches!(fixture.project(user, "late").await, Err(Error::Closed)));
+}
