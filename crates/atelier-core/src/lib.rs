@@ -3,3 +3,4 @@
 //! Pure by rule: no async, no I/O, no clock. CI proves it with `cargo tree`.
 
 pub mod ids;
+pub mod path;
