@@ -4,3 +4,4 @@
 
 pub mod ids;
 pub mod path;
+pub mod policy;
