@@ -10,6 +10,7 @@ mod error;
 mod glob;
 mod ignored;
 mod links;
+mod process;
 mod read;
 mod search;
 mod walk;
@@ -21,6 +22,10 @@ pub use entries::Info;
 pub use error::{Error, Result};
 pub use glob::Glob;
 pub use ignored::IGNORE_FILE;
+pub use process::{
+    Access, CommandSpec, Ending, GitIdentity, Isolation, NetworkWall, Outcome, ProcessWall, Runner, RunnerOptions,
+    Toolchains,
+};
 pub use read::{Content, OpenFile, Part, checksum};
 pub use search::{Entry, Found, Listed, Listing};
 pub use walk::{Hit, Kind};
