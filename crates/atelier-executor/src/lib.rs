@@ -8,6 +8,7 @@ mod cancel;
 mod entries;
 mod error;
 mod glob;
+mod grep;
 mod ignored;
 mod links;
 mod process;
@@ -21,10 +22,11 @@ pub use cancel::Cancel;
 pub use entries::Info;
 pub use error::{Error, Result};
 pub use glob::Glob;
+pub use grep::{GrepSpec, Grepped, Line};
 pub use ignored::IGNORE_FILE;
 pub use process::{
-    Access, CommandSpec, Ending, GitIdentity, Isolation, NetworkWall, Outcome, ProcessWall, Runner, RunnerOptions,
-    Toolchains,
+    Access, CommandSpec, Ending, GitIdentity, Isolation, NetworkWall, Outcome, ProcessWall, Runner,
+    RunnerOptions, Toolchains,
 };
 pub use read::{Content, OpenFile, Part, checksum};
 pub use search::{Entry, Found, Listed, Listing};

@@ -354,3 +354,49 @@ fn info_tells_kind_mode_and_birth() {
     assert_eq!(code(s.ws.info(&p("d/f/"))), "not_a_directory");
     assert_eq!(code(s.ws.info(&p("nope"))), "not_found");
 }
+
+#[test]
+fn grep_searches_files_and_follows_no_link() {
+    use atelier_executor::{GrepSpec, Line};
+    let s = space();
+    s.put("a/one.rs", "fn main() {}\n// TODO: x\nend\n");
+    s.put("a/two.txt", "todo\nTODO\n");
+    s.put("a/bin", "TODO\0");
+    s.put(".hidden", "TODO");
+    s.put("skip.pem", "TODO");
+    symlink("../out", s.path("lnk")).unwrap();
+    symlink("../out/secret.txt", s.path("leak")).unwrap();
+    let spec = GrepSpec {
+        pattern: "TODO".into(),
+        literal: false,
+        ignore_case: false,
+        glob: None,
+        context: 0,
+        limit: 100,
+    };
+    let grep = |start: &str, spec: &GrepSpec| {
+        s.ws.grep(
+            &p(start),
+            spec,
+            |path| path.extension().is_some_and(|e| e == "pem"),
+            &Cancel::new().unwrap(),
+        )
+    };
+    let line =
+        |path: &str, line, text: &str, matched| Line { path: path.into(), line, text: text.into(), matched };
+    let found = grep(".", &spec).unwrap();
+    assert_eq!(found.lines, [line("a/one.rs", 2, "// TODO: x", true), line("a/two.txt", 2, "TODO", true)]);
+    let secret = grep(".", &GrepSpec { pattern: "SECRET".into(), ..spec.clone() }).unwrap();
+    assert_eq!((secret.matches, secret.cut), (0, false));
+    assert_eq!(code(grep("leak", &spec)), "path_outside_workspace");
+    assert_eq!(code(grep(".", &GrepSpec { pattern: "(".into(), ..spec.clone() })), "pattern_not_allowed");
+    let literal = GrepSpec { pattern: "main()".into(), literal: true, context: 1, ..spec.clone() };
+    assert_eq!(
+        grep("a/one.rs", &literal).unwrap().lines,
+        [line("a/one.rs", 1, "fn main() {}", true), line("a/one.rs", 2, "// TODO: x", false)]
+    );
+    let loose =
+        GrepSpec { ignore_case: true, glob: Some(Glob::parse("**/*.txt").unwrap()), limit: 1, ..spec };
+    let found = grep(".", &loose).unwrap();
+    assert_eq!((found.lines, found.cut), (vec![line("a/two.txt", 1, "todo", true)], true));
+}

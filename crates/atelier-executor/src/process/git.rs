@@ -46,7 +46,11 @@ const SETTINGS: &[(&str, &str)] = &[
 /// would run something and can be emptied.
 pub(super) fn environment(identity: &GitIdentity, neutralised: &[String]) -> Vec<(String, String)> {
     let mut settings: Vec<(&str, &str)> = SETTINGS.to_vec();
-    settings.extend(neutralised.iter().map(|name| (name.as_str(), if name.ends_with(".required") { "false" } else { "" })));
+    settings.extend(
+        neutralised
+            .iter()
+            .map(|name| (name.as_str(), if name.ends_with(".required") { "false" } else { "" })),
+    );
     let identity = [("user.name", &identity.name), ("user.email", &identity.email)];
     settings.extend(identity.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))));
     let mut environment = vec![("GIT_CONFIG_COUNT".to_owned(), settings.len().to_string())];
@@ -136,7 +140,8 @@ mod tests {
 
     #[test]
     fn filters_of_a_repository_are_found() {
-        let names = "core.bare\0filter.lfs.clean\0filter.a.b.Process\0filter.x.required\0diff.filter.command\0";
+        let names =
+            "core.bare\0filter.lfs.clean\0filter.a.b.Process\0filter.x.required\0diff.filter.command\0";
         assert_eq!(helpers(names), ["filter.lfs.clean", "filter.a.b.Process", "filter.x.required"]);
     }
 }

@@ -66,8 +66,18 @@ impl Spaces {
 
 /// What the children tell: a stage that failed and its errno, or stage 0 and the program's wait status.
 pub(super) const STAGES: [&str; 12] = [
-    "status", "user namespace", "mounts", "hide files", "process limit", "fork", "working directory", "limits",
-    "capabilities", "landlock", "seccomp", "start",
+    "status",
+    "user namespace",
+    "mounts",
+    "hide files",
+    "process limit",
+    "fork",
+    "working directory",
+    "limits",
+    "capabilities",
+    "landlock",
+    "seccomp",
+    "start",
 ];
 const STATUS: u8 = 0;
 const USER: u8 = 1;
@@ -178,7 +188,8 @@ fn supervise(plan: &Plan, argv: &[*const c_char], envp: &[*const c_char]) -> std
     let report = plan.report.as_raw_fd();
     let started = enter(&plan.spaces, &plan.writable, &plan.hidden).and_then(|()| {
         // SAFETY: a plain fork; the child goes on to become the program.
-        let pid = check(FORK, unsafe { libc::syscall(libc::SYS_clone, c_long::from(libc::SIGCHLD), 0, 0, 0, 0) })?;
+        let pid =
+            check(FORK, unsafe { libc::syscall(libc::SYS_clone, c_long::from(libc::SIGCHLD), 0, 0, 0, 0) })?;
         if pid == 0 {
             let Err((stage, errno)) = become_program(plan, argv, envp);
             tell(report, stage, errno);
@@ -245,9 +256,8 @@ fn arrange_mounts(spaces: &Spaces, writable: &[CString], hidden: &[(CString, CSt
     if spaces.fresh_proc {
         let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
         // SAFETY: constant strings.
-        let done = unsafe {
-            libc::mount(c"proc".as_ptr(), c"/proc".as_ptr(), c"proc".as_ptr(), flags, ptr::null())
-        };
+        let done =
+            unsafe { libc::mount(c"proc".as_ptr(), c"/proc".as_ptr(), c"proc".as_ptr(), flags, ptr::null()) };
         check(MOUNTS, c_long::from(done))?;
     }
     Ok(())
@@ -265,7 +275,14 @@ fn set_mount(path: &CStr, set: u64, clear: u64, flags: c_int) -> Stage<()> {
     let size = std::mem::size_of_val(&attributes);
     // SAFETY: the structure is four 64-bit words, and its size is passed along.
     let done = unsafe {
-        libc::syscall(libc::SYS_mount_setattr, libc::AT_FDCWD, path.as_ptr(), flags, attributes.as_ptr(), size)
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            flags,
+            attributes.as_ptr(),
+            size,
+        )
     };
     check(MOUNTS, done).map(drop)
 }
@@ -313,7 +330,8 @@ fn become_program(
             restrict(ruleset.as_raw_fd())?;
         }
         for filter in &plan.filters {
-            let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut().cast() };
+            let program =
+                libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut().cast() };
             let mode = c_long::from(libc::SECCOMP_SET_MODE_FILTER);
             check(SECCOMP, libc::syscall(libc::SYS_seccomp, mode, 0, &raw const program))?;
         }
@@ -334,7 +352,11 @@ fn enter_directory(plan: &Plan) -> Stage<()> {
         let (mut here, mut wanted): (libc::stat, libc::stat) = (std::mem::zeroed(), std::mem::zeroed());
         check(CWD, c_long::from(libc::stat(c".".as_ptr(), &raw mut here)))?;
         check(CWD, c_long::from(libc::fstat(plan.cwd.as_raw_fd(), &raw mut wanted)))?;
-        if (here.st_dev, here.st_ino) == (wanted.st_dev, wanted.st_ino) { Ok(()) } else { Err((CWD, libc::ESTALE)) }
+        if (here.st_dev, here.st_ino) == (wanted.st_dev, wanted.st_ino) {
+            Ok(())
+        } else {
+            Err((CWD, libc::ESTALE))
+        }
     }
 }
 
@@ -377,7 +399,10 @@ fn restrict(ruleset: RawFd) -> Stage<()> {
         let proc = libc::open(c"/proc".as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
         if proc >= 0 {
             let rule = PathBeneath { allowed: READ_FILE_AND_DIR, parent: proc };
-            check(LANDLOCK, libc::syscall(libc::SYS_landlock_add_rule, ruleset, RULE_PATH_BENEATH, &raw const rule, 0))?;
+            check(
+                LANDLOCK,
+                libc::syscall(libc::SYS_landlock_add_rule, ruleset, RULE_PATH_BENEATH, &raw const rule, 0),
+            )?;
         }
         check(LANDLOCK, libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0)).map(drop)
     }

@@ -118,7 +118,9 @@ mod tests {
 
     #[test]
     fn a_cut_never_splits_a_character_or_outgrows_the_limit() {
-        for (limit, unit) in [(1001, "я".as_bytes()), (1000, "я".as_bytes()), (999, "日".as_bytes()), (500, &[0xff])] {
+        for (limit, unit) in
+            [(1001, "я".as_bytes()), (1000, "я".as_bytes()), (999, "日".as_bytes()), (500, &[0xff])]
+        {
             let (text, truncated) = fed(limit, &vec![unit; 5000]).text(limit);
             assert!(truncated && text.len() <= limit, "{limit}: {}", text.len());
             assert_eq!(text.contains('\u{fffd}'), unit == [0xff]);

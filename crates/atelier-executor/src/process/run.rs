@@ -85,7 +85,10 @@ impl Runner {
         for arg in &spec.args {
             argv.push(text(arg)?);
         }
-        let envp = environment.iter().map(|(name, value)| text(&format!("{name}={value}"))).collect::<Result<_>>()?;
+        let envp = environment
+            .iter()
+            .map(|(name, value)| text(&format!("{name}={value}")))
+            .collect::<Result<_>>()?;
         let mut spaces = walls.spaces.clone();
         if spec.network {
             spaces.flags &= !libc::CLONE_NEWNET;
@@ -108,7 +111,8 @@ impl Runner {
             _ => fence::ruleset(&self.system, &folders, spec.access)
                 .map_err(|source| Error::Sandbox { stage: "landlock", source })?,
         };
-        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(setup)?;
+        let null =
+            rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(setup)?;
         Ok(Plan {
             program: c_path(&program)?,
             argv,

@@ -42,7 +42,10 @@ impl Runner {
         let state = private_dir(&options.state_dir)?;
         if state.starts_with(workspace.root()) {
             let path = state.display().to_string();
-            return Err(Error::Protected { path, why: "the state of commands must lie outside the workspace" });
+            return Err(Error::Protected {
+                path,
+                why: "the state of commands must lie outside the workspace",
+            });
         }
         let toolchains = options.toolchains.outside(workspace.root());
         let mut path: Vec<PathBuf> = toolchains.programs.clone();

@@ -73,11 +73,14 @@ impl Toolchains {
         let mut names: Vec<String> =
             listed.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
         names.sort_by_key(|name| {
-            name.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect::<Vec<u64>>()
+            name.split(|c: char| !c.is_ascii_digit())
+                .filter_map(|part| part.parse().ok())
+                .collect::<Vec<u64>>()
         });
         let chosen = std::fs::read_to_string(root.join(chosen)).unwrap_or_default();
         let chosen = chosen.split_whitespace().next().unwrap_or_default().trim_start_matches('v');
-        let is_chosen = |name: &&String| !chosen.is_empty() && name.trim_start_matches('v').starts_with(chosen);
+        let is_chosen =
+            |name: &&String| !chosen.is_empty() && name.trim_start_matches('v').starts_with(chosen);
         if let Some(version) = names.iter().rfind(is_chosen).or(names.last()) {
             self.add(&versions, Some(versions.join(version).join("bin")));
         }
