@@ -2,6 +2,7 @@
 //!
 //! Pure by rule: no async, no I/O, no clock. CI proves it with `cargo tree`.
 
+pub mod digest;
 pub mod ids;
 pub mod path;
 pub mod policy;
