@@ -14,6 +14,7 @@ mod links;
 mod process;
 mod read;
 mod search;
+mod tools;
 mod walk;
 mod workspace;
 mod write;
@@ -30,6 +31,7 @@ pub use process::{
 };
 pub use read::{Content, OpenFile, Part, checksum};
 pub use search::{Entry, Found, Listed, Listing};
+pub use tools::{Approval, Failure, Preview, ToolResult, Tools};
 pub use walk::{Hit, Kind};
 pub use workspace::{Options, Workspace};
 pub use write::{Edit, Expect, Mending, Written};

@@ -96,7 +96,7 @@ impl Workspace {
         self.write(path, &whole, &expect, parents)
     }
 
-    /// Replaces `old` by `new` exactly `count` times, or changes nothing.
+    /// Makes every replacement, or changes nothing.
     pub fn edit(&self, path: &WorkspacePath, edits: &[Edit], expect: &Expect) -> Result<Written> {
         let content = self.read(path, Part::Whole)?;
         if let Expect::Checksum(expected) = expect
@@ -104,22 +104,7 @@ impl Workspace {
         {
             return Err(stale(path, expected, &content.checksum));
         }
-        let mut text = String::from_utf8(content.bytes)
-            .map_err(|_| Error::InvalidUtf8 { path: path.as_str().to_owned() })?;
-        for edit in edits {
-            if edit.old.is_empty() || edit.old == edit.new {
-                return Err(Error::EditEmpty);
-            }
-            let found = text.matches(&edit.old).count();
-            if found != edit.count {
-                return Err(Error::EditMismatch {
-                    path: path.as_str().to_owned(),
-                    found,
-                    expected: edit.count,
-                });
-            }
-            text = text.replace(&edit.old, &edit.new);
-        }
+        let text = apply(path, content.bytes, edits)?;
         self.write(path, text.as_bytes(), &Expect::Checksum(content.checksum), Mending::Never)
     }
 
@@ -198,8 +183,27 @@ impl Workspace {
 pub struct Edit {
     pub old: String,
     pub new: String,
-    /// How often `old` must occur; all of them are replaced.
-    pub count: usize,
+    /// How often `old` must occur; all of them are replaced. `None`: at least once.
+    pub count: Option<usize>,
+}
+
+/// The text after all edits, in order; nothing when one of them does not fit.
+pub(crate) fn apply(path: &WorkspacePath, bytes: Vec<u8>, edits: &[Edit]) -> Result<String> {
+    let mut text =
+        String::from_utf8(bytes).map_err(|_| Error::InvalidUtf8 { path: path.as_str().to_owned() })?;
+    for edit in edits {
+        if edit.old.is_empty() || edit.old == edit.new {
+            return Err(Error::EditEmpty);
+        }
+        let found = text.matches(&edit.old).count();
+        let fits = edit.count.map_or(found > 0, |count| found == count);
+        if !fits {
+            let expected = edit.count.unwrap_or(1);
+            return Err(Error::EditMismatch { path: path.as_str().to_owned(), found, expected });
+        }
+        text = text.replace(&edit.old, &edit.new);
+    }
+    Ok(text)
 }
 
 struct Target {

@@ -196,7 +196,7 @@ fn what_changed_since_it_was_approved_is_stale() {
 fn edits_happen_all_or_not_at_all() {
     let s = space();
     s.put("f", "a b a c");
-    let edit = |old: &str, new: &str, count| Edit { old: old.into(), new: new.into(), count };
+    let edit = |old: &str, new: &str, count| Edit { old: old.into(), new: new.into(), count: Some(count) };
     assert_eq!(code(s.ws.edit(&p("f"), &[edit("a", "x", 1)], &Expect::Anything)), "edit_mismatch");
     assert_eq!(
         code(s.ws.edit(&p("f"), &[edit("b", "x", 1), edit("q", "x", 1)], &Expect::Anything)),
