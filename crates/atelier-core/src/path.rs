@@ -333,6 +333,10 @@ fn walk<'a>(raw: &'a str, base: &str, roots: &Roots) -> Result<Normal<'a>, PathE
     if relative.len() > MAX_PATH_BYTES {
         return Err(PathError::TooLong);
     }
+    // `./~/x` is shown, stored and sent as `~/x`, so it must be good in that form as well.
+    if !relative.is_empty() {
+        lookalike::refuse(&relative, roots)?;
+    }
     Ok(Normal { relative: Cow::Owned(relative), directory })
 }
 

@@ -3,7 +3,11 @@
 use atelier_core::{
     digest::CallDigest,
     path::{MAX_DEPTH, MAX_NAME_BYTES, Roots, WorkspacePath},
-    policy::{Policy, call::{Command, ToolCall}, verdict::Verdict},
+    policy::{
+        Policy,
+        call::{Command, ToolCall},
+        verdict::Verdict,
+    },
 };
 use proptest::prelude::*;
 use std::path::{Component, Path};
@@ -32,9 +36,10 @@ fn path_text() -> impl Strategy<Value = String> {
 }
 
 const COMMANDS: [&str; 40] = [
-    "grep", "find", "ls", "cat", "head", "tail", "wc", "echo", "date", "pwd", "whoami", "file", "stat", "sort", "uniq",
-    "cut", "diff", "uname", "git", "npm", "pnpm", "yarn", "pip", "cargo", "go", "python", "node", "sed", "awk", "patch",
-    "mkdir", "cp", "mv", "touch", "gcc", "make", "cmake", "tar", "zip", "unzip",
+    "grep", "find", "ls", "cat", "head", "tail", "wc", "echo", "date", "pwd", "whoami", "file", "stat",
+    "sort", "uniq", "cut", "diff", "uname", "git", "npm", "pnpm", "yarn", "pip", "cargo", "go", "python",
+    "node", "sed", "awk", "patch", "mkdir", "cp", "mv", "touch", "gcc", "make", "cmake", "tar", "zip",
+    "unzip",
 ];
 
 fn argument() -> impl Strategy<Value = String> {
@@ -52,9 +57,14 @@ fn argument() -> impl Strategy<Value = String> {
 }
 
 fn command() -> impl Strategy<Value = Command> {
-    (prop::sample::select(COMMANDS.to_vec()), prop::collection::vec(argument(), 0..7)).prop_map(|(command, args)| {
-        Command { command: command.to_owned(), args, timeout: None, cwd: WorkspacePath::root() }
-    })
+    (prop::sample::select(COMMANDS.to_vec()), prop::collection::vec(argument(), 0..7)).prop_map(
+        |(command, args)| Command {
+            command: command.to_owned(),
+            args,
+            timeout: None,
+            cwd: WorkspacePath::root(),
+        },
+    )
 }
 
 fn verdict(command: &Command) -> Verdict {
@@ -62,7 +72,7 @@ fn verdict(command: &Command) -> Verdict {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_parsed_path_is_inside_and_in_its_shortest_form(raw in path_text()) {

@@ -49,6 +49,8 @@ fn leaving_is_refused_also_when_it_comes_back() {
         "/base/out/../ws/notes.txt",
         "/base",
         "~",
+        "./~/x",
+        "src/../~",
         "~/x",
         "~root/.bashrc",
         "$HOME/x",
