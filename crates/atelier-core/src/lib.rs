@@ -1,12 +1,15 @@
-//! What every other crate agrees on: ids, domain values and, with the gate, the policy.
+//! What every other crate agrees on: ids, domain values and the policy.
 //!
 //! Pure by rule: no async, no I/O, no clock. CI proves it with `cargo tree`.
 
 pub mod agent;
+pub mod digest;
 pub mod event;
 pub mod identity;
 pub mod ids;
 pub mod name;
+pub mod path;
+pub mod policy;
 pub mod project;
 
 pub use agent::{Agent, AgentConfig, AgentStatus};

@@ -11,7 +11,7 @@ use axum::{
 use rust_embed::RustEmbed;
 
 #[derive(RustEmbed)]
-#[folder = "$CARGO_MANIFEST_DIR/../../web/dist"]
+#[folder = "$ATELIER_CONSOLE_DIST"]
 #[allow_missing = true]
 struct Files;
 

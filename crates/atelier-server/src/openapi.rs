@@ -51,6 +51,7 @@ pub(crate) fn complete(document: &mut Document) {
     for (path, item) in &mut document.paths.paths {
         let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
         for operation in operations.into_iter().flatten() {
+            name(operation);
             let added = problems(path, operation);
             let responses = &mut operation.responses.responses;
             for (status, description) in added {
@@ -67,6 +68,12 @@ pub(crate) fn complete(document: &mut Document) {
             }
         }
     }
+}
+
+/// Handlers are called `list` and `show`; programs that are generated need names of their own.
+fn name(operation: &mut Operation) {
+    let tag = operation.tags.iter().flatten().next().map_or(String::new(), |tag| tag.replace(' ', "_"));
+    operation.operation_id = operation.operation_id.take().map(|id| format!("{tag}_{id}"));
 }
 
 fn problems(path: &str, operation: &Operation) -> Vec<(&'static str, &'static str)> {

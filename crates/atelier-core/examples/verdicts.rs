@@ -1,0 +1,77 @@
+//! Verdicts a second on one core: `cargo run --release -p atelier-core --example verdicts`.
+
+use atelier_core::{
+    path::Roots,
+    policy::{Policy, call::ToolCall},
+};
+use serde_json::{Value, json};
+use std::{
+    hint::black_box,
+    io::{self, Write},
+    time::{Duration, Instant},
+};
+
+fn main() -> io::Result<()> {
+    let policy = Policy::builtin();
+    let roots = Roots::announced("/home/someone/code/shop");
+    let requests = requests();
+    let calls: Vec<ToolCall> = requests
+        .iter()
+        .filter_map(|(name, params)| ToolCall::parse(name, params.clone(), &roots, policy.limits()).ok())
+        .collect();
+    let mut out = io::stdout().lock();
+    let judged = rate(calls.len(), || {
+        for call in &calls {
+            black_box(policy.judge(black_box(call), &roots));
+        }
+    });
+    writeln!(out, "judged, from parsed calls:      {judged:>12.0} verdicts/s")?;
+    let parsed = rate(requests.len(), || {
+        for (name, params) in &requests {
+            black_box(policy.judge_request(name, black_box(params.clone()), &roots).1);
+        }
+    });
+    writeln!(out, "parsed and judged, from JSON:   {parsed:>12.0} verdicts/s")
+}
+
+/// Runs whole rounds for two seconds, after one to warm up.
+fn rate(calls: usize, mut round: impl FnMut()) -> f64 {
+    round();
+    let (start, mut rounds) = (Instant::now(), 0u32);
+    while start.elapsed() < Duration::from_secs(2) {
+        round();
+        rounds += 1;
+    }
+    f64::from(rounds) * calls as f64 / start.elapsed().as_secs_f64()
+}
+
+/// A day's mix: mostly looking, some changes, a few attacks.
+fn requests() -> Vec<(&'static str, Value)> {
+    let run = |command: &str, args: &[&str]| ("execute_command", json!({"command": command, "args": args}));
+    vec![
+        ("read_file", json!({"path": "src/main.rs"})),
+        ("read_file", json!({"path": "/home/someone/code/shop/src/lib.rs"})),
+        ("read_file", json!({"path": "../../etc/passwd"})),
+        ("list_directory", json!({"path": "src", "recursive": true})),
+        ("search_files", json!({"pattern": "**/*.rs"})),
+        ("write_file", json!({"path": "src/a.py", "content": "print(1)\n"})),
+        ("write_file", json!({"path": ".env", "content": "x"})),
+        run("grep", &["-rn", "TODO", "src"]),
+        run("grep", &["-E", "foo|bar", "--include=*.rs", "-r", "."]),
+        run("find", &[".", "-name", "*.rs", "-type", "f", "-not", "-path", "*/target/*"]),
+        run("ls", &["-la", "src"]),
+        run("cat", &["src/../notes.txt"]),
+        run("git", &["status", "--porcelain"]),
+        run("git", &["log", "--oneline", "-20", "main..HEAD", "--", "src"]),
+        run("git", &["diff", "--stat", "HEAD~1"]),
+        run("git", &["commit", "-am", "Say what changed"]),
+        run("git", &["push", "--force", "origin", "main"]),
+        run("npm", &["install", "express"]),
+        run("cargo", &["test", "-p", "shop", "--", "--nocapture"]),
+        run("python", &["scripts/build.py", "--out", "dist"]),
+        run("sed", &["-i", "s/a/b/g", "src/a.py"]),
+        run("tar", &["-czf", "src.tgz", "src"]),
+        run("tar", &["-cf", "x.tar", "src", "--checkpoint-act=exec=id"]),
+        run("rm", &["-rf", "/"]),
+    ]
+}

@@ -1,0 +1,184 @@
+//! What exactly was approved: a digest over every byte that a call would act with.
+
+use crate::policy::call::ToolCall;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::{fmt, str::FromStr};
+
+/// SHA-256 of a call in its canonical form. Two calls that differ in anything have different digests.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CallDigest([u8; 32]);
+
+impl CallDigest {
+    pub fn of(call: &ToolCall) -> Self {
+        let mut form = Form(Sha256::new());
+        // Names the form itself, so that another kind of digest is never taken for this one.
+        form.text("atelier call 1").text(call.name());
+        match call {
+            ToolCall::ReadFile { path, head, tail } => {
+                form.text(path.as_str()).number(*head).number(*tail);
+            }
+            ToolCall::WriteFile { path, content, mode, create_dirs } => {
+                form.text(path.as_str()).text(content).number(Some(*mode as u64)).flag(*create_dirs);
+            }
+            ToolCall::EditFile { path, edits } => {
+                form.text(path.as_str()).number(Some(edits.len() as u64));
+                for edit in edits {
+                    form.text(&edit.old_text).text(&edit.new_text).flag(edit.replace_all);
+                }
+            }
+            ToolCall::ListDirectory { path, recursive, pattern } => {
+                form.text(path.as_str()).flag(*recursive).maybe(pattern.as_ref().map(|p| p.as_str()));
+            }
+            ToolCall::SearchFiles { path, pattern, max_results } => {
+                form.text(path.as_str()).text(pattern.as_str()).number(max_results.map(|n| n as u64));
+            }
+            ToolCall::Grep(grep) => {
+                form.text(&grep.pattern)
+                    .text(grep.path.as_str())
+                    .maybe(grep.glob.as_ref().map(|g| g.as_str()));
+                form.flag(grep.ignore_case).flag(grep.literal).number(Some(u64::from(grep.context)));
+                form.number(grep.max_results.map(|n| n as u64));
+            }
+            ToolCall::CreateDirectory { path }
+            | ToolCall::GetFileInfo { path }
+            | ToolCall::DeleteFile { path } => {
+                form.text(path.as_str()).flag(path.demands_directory());
+            }
+            ToolCall::MoveFile { source, destination } => {
+                form.text(source.as_str()).text(destination.as_str()).flag(destination.demands_directory());
+            }
+            ToolCall::ExecuteCommand(command) => {
+                form.text(command.cwd.as_str())
+                    .text(&command.command)
+                    .number(Some(command.args.len() as u64));
+                for arg in &command.args {
+                    form.text(arg);
+                }
+                form.number(command.timeout.map(u64::from));
+            }
+        }
+        Self(form.0.finalize().into())
+    }
+}
+
+/// Length before content, so that no two sequences run together into the same bytes.
+struct Form(Sha256);
+
+impl Form {
+    fn text(&mut self, text: &str) -> &mut Self {
+        self.0.update((text.len() as u64).to_be_bytes());
+        self.0.update(text.as_bytes());
+        self
+    }
+
+    fn maybe(&mut self, text: Option<&str>) -> &mut Self {
+        self.flag(text.is_some());
+        match text {
+            Some(text) => self.text(text),
+            None => self,
+        }
+    }
+
+    fn number(&mut self, number: Option<u64>) -> &mut Self {
+        self.flag(number.is_some());
+        self.0.update(number.unwrap_or(0).to_be_bytes());
+        self
+    }
+
+    fn flag(&mut self, flag: bool) -> &mut Self {
+        self.0.update([u8::from(flag)]);
+        self
+    }
+}
+
+impl fmt::Display for CallDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for CallDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CallDigest({self})")
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a digest is 64 hexadecimal digits")]
+pub struct NoDigest;
+
+impl FromStr for CallDigest {
+    type Err = NoDigest;
+    fn from_str(text: &str) -> Result<Self, NoDigest> {
+        let mut digest = [0; 32];
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(NoDigest);
+        }
+        for (at, byte) in digest.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| NoDigest)?;
+        }
+        Ok(Self(digest))
+    }
+}
+
+impl TryFrom<String> for CallDigest {
+    type Error = NoDigest;
+    fn try_from(text: String) -> Result<Self, NoDigest> {
+        text.parse()
+    }
+}
+
+impl From<CallDigest> for String {
+    fn from(digest: CallDigest) -> String {
+        digest.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{path::Roots, policy::limits::Limits};
+    use serde_json::{Value, json};
+    use std::collections::HashSet;
+
+    fn digest(name: &str, params: Value) -> CallDigest {
+        CallDigest::of(&ToolCall::parse(name, params, &Roots::relative_only(), &Limits::default()).unwrap())
+    }
+
+    #[test]
+    fn the_same_call_however_written_has_one_digest() {
+        let plain = digest("write_file", json!({"path": "a/b", "content": "x"}));
+        assert_eq!(
+            plain,
+            digest("tool_write_file", json!({"content": "x", "path": "./a//b", "mode": "write"}))
+        );
+        assert_eq!(plain.to_string().parse(), Ok(plain));
+        assert_eq!("xyz".parse::<CallDigest>(), Err(NoDigest));
+    }
+
+    #[test]
+    fn whatever_differs_shows() {
+        let calls = [
+            ("execute_command", json!({"command": "git", "args": ["add", "a b"]})),
+            ("execute_command", json!({"command": "git", "args": ["add", "a", "b"]})),
+            ("execute_command", json!({"command": "git", "args": ["adda", "b"]})),
+            ("execute_command", json!({"command": "git", "args": ["add", "a b"], "cwd": "src"})),
+            ("execute_command", json!({"command": "git", "args": ["add", "a b"], "timeout": 9})),
+            ("execute_command", json!({"command": "gitadd", "args": ["a b"]})),
+            ("write_file", json!({"path": "a", "content": "bc"})),
+            ("write_file", json!({"path": "ab", "content": "c"})),
+            ("write_file", json!({"path": "a", "content": "bc", "mode": "append"})),
+            ("write_file", json!({"path": "a", "content": "bc", "create_dirs": true})),
+            ("read_file", json!({"path": "a"})),
+            ("read_file", json!({"path": "a", "head": 0})),
+            ("delete_file", json!({"path": "a"})),
+            ("get_file_info", json!({"path": "a"})),
+            ("move_file", json!({"source": "a", "destination": "b"})),
+            ("move_file", json!({"source": "b", "destination": "a"})),
+        ];
+        let digests: HashSet<_> = calls.iter().map(|(name, params)| digest(name, params.clone())).collect();
+        assert_eq!(digests.len(), calls.len());
+    }
+}

@@ -1,0 +1,266 @@
+//! How dangerous a tool call is, decided from its text alone.
+//!
+//! Every rule gives a verdict and the strictest stands. The rules are data (`policy/rules/*.toml`), each with
+//! examples that a test checks. The verdict decides whether to ask; what a process can reach is decided by the
+//! operating system's sandbox, and where a path leads by the executor, which judges again with links resolved.
+
+pub mod call;
+mod command;
+mod config;
+mod examples;
+mod files;
+pub mod limits;
+pub mod pattern;
+pub mod verdict;
+
+pub use command::{
+    PathUse,
+    table::{CommandData, RuleError, RuleFile},
+};
+pub use config::{Extension, Narrowing};
+pub use files::{Access, FileClass};
+
+use crate::path::{Roots, WorkspacePath};
+use call::{CallError, Command, ToolCall};
+use command::{
+    Judge, TOP_LEVEL,
+    table::{Rule, compile},
+};
+use files::FileRules;
+use limits::Limits;
+use serde::Deserialize;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::LazyLock,
+};
+use verdict::{Judgement, Verdict};
+
+const BUILTIN: [&str; 7] = [
+    include_str!("policy/rules/look.toml"),
+    include_str!("policy/rules/change.toml"),
+    include_str!("policy/rules/git.toml"),
+    include_str!("policy/rules/packages.toml"),
+    include_str!("policy/rules/languages.toml"),
+    include_str!("policy/rules/build.toml"),
+    include_str!("policy/rules/refused.toml"),
+];
+
+/// The rules in force.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    files: FileRules,
+    commands: HashMap<Box<str>, Rule>,
+    refused: BTreeMap<String, String>,
+    limits: Limits,
+    narrowings: Vec<Narrowing>,
+    /// What `commands` was compiled from, so that a server can add to it.
+    sources: Vec<RuleFile>,
+}
+
+#[derive(Deserialize)]
+struct ClassFile {
+    class: Vec<FileClass>,
+}
+
+impl Policy {
+    /// The rules that come with Atelier.
+    pub fn builtin() -> &'static Policy {
+        static POLICY: LazyLock<Policy> = LazyLock::new(|| match Policy::load() {
+            Ok(policy) => policy,
+            // Data of this crate, the same on every machine, and read by every test.
+            Err(error) => panic!("the built-in rules: {error}"),
+        });
+        &POLICY
+    }
+
+    fn load() -> Result<Policy, RuleError> {
+        let fault = |error: toml::de::Error| RuleError::Toml(error.to_string());
+        let classes: ClassFile = toml::from_str(include_str!("policy/rules/files.toml")).map_err(fault)?;
+        let sources =
+            BUILTIN.iter().map(|text| toml::from_str(text).map_err(fault)).collect::<Result<_, _>>()?;
+        Policy::of(classes.class, sources, Limits::default())
+    }
+
+    fn of(classes: Vec<FileClass>, sources: Vec<RuleFile>, limits: Limits) -> Result<Policy, RuleError> {
+        let refused: BTreeMap<String, String> =
+            sources.iter().flat_map(|file| file.refused.clone()).collect();
+        let commands = compile(&sources)?;
+        Ok(Policy {
+            files: FileRules::new(classes),
+            commands,
+            refused,
+            limits,
+            narrowings: Vec::new(),
+            sources,
+        })
+    }
+
+    /// A server's own rules beside these, their examples checked. A command of the same name is replaced.
+    pub fn extended(&self, extension: Extension) -> Result<Policy, RuleError> {
+        let mut sources = self.sources.clone();
+        sources.push(extension.rules.clone());
+        let classes = self.files.classes().iter().chain(&extension.files).cloned().collect();
+        let policy = Policy::of(classes, sources, extension.limits.unwrap_or_else(|| self.limits.clone()))?;
+        policy.check_examples(&extension.rules, &extension.files)?;
+        Ok(Policy { narrowings: self.narrowings.clone(), ..policy })
+    }
+
+    /// A project's or a person's stricter wishes on top. They enter as one more verdict into the maximum, so
+    /// there is nothing in them that could allow what was refused.
+    pub fn narrowed(&self, narrowing: Narrowing) -> Policy {
+        let mut policy = self.clone();
+        policy.narrowings.push(narrowing);
+        policy
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Parses and judges in one go; what does not parse is denied with its error's code.
+    pub fn judge_request(
+        &self,
+        tool_name: &str,
+        params: serde_json::Value,
+        roots: &Roots,
+    ) -> (Result<ToolCall, CallError>, Judgement) {
+        let call = ToolCall::parse(tool_name, params, roots, &self.limits);
+        let judgement = match &call {
+            Ok(call) => self.judge(call, roots),
+            Err(error) => Judgement::denied(error.code(), error.code(), error.to_string()),
+        };
+        (call, judgement)
+    }
+
+    pub fn judge(&self, call: &ToolCall, roots: &Roots) -> Judgement {
+        if let ToolCall::ExecuteCommand(command) = call {
+            return self.judge_command(command, roots);
+        }
+        let tool = call.name();
+        let plain = |verdict, reason: &str| Judgement::new(verdict, tool, reason);
+        let judgement = match call {
+            ToolCall::ReadFile { path, .. } | ToolCall::GetFileInfo { path } => self.with_file(
+                plain(Verdict::Low, "It only reads a file of the workspace."),
+                path,
+                Access::Read,
+            ),
+            ToolCall::ListDirectory { path, .. } | ToolCall::SearchFiles { path, .. } => self.with_file(
+                plain(Verdict::Low, "It only lists names in the workspace."),
+                path,
+                Access::Read,
+            ),
+            ToolCall::Grep(grep) => {
+                let plain = plain(Verdict::Low, "It only searches files of the workspace.");
+                self.with_file(plain, &grep.path, Access::Read)
+            }
+            ToolCall::WriteFile { path, .. } | ToolCall::EditFile { path, .. } => self.with_file(
+                plain(Verdict::Medium, "It changes a file of the project."),
+                path,
+                Access::Write,
+            ),
+            ToolCall::CreateDirectory { path } => {
+                self.with_file(plain(Verdict::Medium, "It makes a directory."), path, Access::Output)
+            }
+            ToolCall::MoveFile { source, destination } => {
+                let judgement = plain(Verdict::Medium, "It moves a file of the project.");
+                let judgement = self.with_file(judgement, source, Access::Remove);
+                let judgement = self.with_file(judgement, destination, Access::Write);
+                removal(judgement, source, false)
+            }
+            ToolCall::DeleteFile { path } => {
+                let judgement = plain(Verdict::High, "It deletes a file of the project.");
+                removal(self.with_file(judgement, path, Access::Remove), path, false)
+            }
+            ToolCall::ExecuteCommand(_) => plain(Verdict::Deny, "unreachable: commands are judged above"),
+        };
+        self.narrow(judgement, &[tool])
+    }
+
+    fn with_file(&self, judgement: Judgement, path: &WorkspacePath, access: Access) -> Judgement {
+        match self.files.class(path.relative(), access) {
+            Some(class) => {
+                let found = class.judgement(path.as_str());
+                let rule = format!("{} {}", judgement.rule, found.rule);
+                judgement.stricter(Judgement { rule, ..found })
+            }
+            None => judgement,
+        }
+    }
+
+    fn judge_command(&self, call: &Command, roots: &Roots) -> Judgement {
+        let Some(rule) = self.commands.get(call.command.as_str()) else {
+            return self.unknown(&call.command);
+        };
+        let (judgement, leaf) = Judge::new(&self.files, roots, &call.cwd).judge(rule, call);
+        let default = if leaf.slow { self.limits.timeout_slow } else { self.limits.timeout_default };
+        let timeout = Some(call.timeout.unwrap_or(default));
+        self.narrow(Judgement { timeout, ..judgement }, &["execute_command", &rule.id, &leaf.id])
+    }
+
+    fn unknown(&self, command: &str) -> Judgement {
+        let reason = match self.refused.get(command) {
+            Some(why) => format!("Command not allowed: {why}"),
+            None if command.contains(['/', '\\']) => {
+                "Command not allowed: programs are called by their bare name, never by a path.".to_owned()
+            }
+            None => "Command not allowed: it is not on the list of commands.".to_owned(),
+        };
+        let rule = if self.refused.contains_key(command) { "command.refused" } else { "command.unknown" };
+        Judgement::denied("command_not_allowed", rule, reason)
+    }
+
+    fn narrow(&self, judgement: Judgement, rules: &[&str]) -> Judgement {
+        self.narrowings.iter().fold(judgement, |judgement, narrowing| narrowing.apply(judgement, rules))
+    }
+
+    /// The paths that a call names, for the executor to resolve. Costs allocations, so only asked for when run.
+    pub fn paths(&self, call: &ToolCall, roots: &Roots) -> Vec<PathUse> {
+        let used = |path: &WorkspacePath, access| PathUse {
+            raw: path.as_str().to_owned(),
+            path: path.clone(),
+            access,
+        };
+        match call {
+            ToolCall::ReadFile { path, .. }
+            | ToolCall::GetFileInfo { path }
+            | ToolCall::ListDirectory { path, .. }
+            | ToolCall::SearchFiles { path, .. }
+            | ToolCall::Grep(call::Grep { path, .. }) => vec![used(path, Access::Read)],
+            ToolCall::WriteFile { path, .. } | ToolCall::EditFile { path, .. } => {
+                vec![used(path, Access::Write)]
+            }
+            ToolCall::CreateDirectory { path } => vec![used(path, Access::Output)],
+            ToolCall::MoveFile { source, destination } => {
+                vec![used(source, Access::Remove), used(destination, Access::Write)]
+            }
+            ToolCall::DeleteFile { path } => vec![used(path, Access::Remove)],
+            ToolCall::ExecuteCommand(command) => {
+                let Some(rule) = self.commands.get(command.command.as_str()) else { return Vec::new() };
+                let mut judge = Judge::new(&self.files, roots, &command.cwd);
+                judge.paths = Some(Vec::new());
+                judge.judge(rule, command);
+                judge.paths.take().unwrap_or_default()
+            }
+        }
+    }
+
+    /// The second judgement of one path, now that its links are resolved and it is known what lies there.
+    pub fn judge_resolved(&self, resolved: &WorkspacePath, access: Access, is_directory: bool) -> Judgement {
+        let judgement = self.files.judge(resolved, access);
+        if access == Access::Remove { removal(judgement, resolved, is_directory) } else { judgement }
+    }
+}
+
+/// The root and the directories directly beneath it stay where they are.
+fn removal(judgement: Judgement, path: &WorkspacePath, is_directory: bool) -> Judgement {
+    let directory = is_directory || path.demands_directory();
+    if path.is_root() || (path.depth() == 1 && directory) {
+        let denied =
+            Judgement::denied("write_not_allowed", format!("{} top-level", judgement.rule), TOP_LEVEL);
+        return judgement.stricter(denied);
+    }
+    judgement
+}
+
+#[cfg(test)]
+mod tests;

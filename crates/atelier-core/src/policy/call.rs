@@ -1,0 +1,206 @@
+//! Tool calls, parsed once. What comes out is complete, within limits and names only paths of the workspace.
+
+use super::{
+    limits::Limits,
+    pattern::{GlobPattern, PatternError},
+};
+use crate::path::{PathError, Roots, WorkspacePath};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+/// One call of a tool.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "tool_name", content = "tool_params", rename_all = "snake_case")]
+pub enum ToolCall {
+    ReadFile { path: WorkspacePath, head: Option<u64>, tail: Option<u64> },
+    WriteFile { path: WorkspacePath, content: String, mode: WriteMode, create_dirs: bool },
+    EditFile { path: WorkspacePath, edits: Vec<Edit> },
+    ListDirectory { path: WorkspacePath, recursive: bool, pattern: Option<GlobPattern> },
+    SearchFiles { path: WorkspacePath, pattern: GlobPattern, max_results: Option<usize> },
+    Grep(Grep),
+    CreateDirectory { path: WorkspacePath },
+    GetFileInfo { path: WorkspacePath },
+    MoveFile { source: WorkspacePath, destination: WorkspacePath },
+    DeleteFile { path: WorkspacePath },
+    ExecuteCommand(Command),
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WriteMode {
+    #[default]
+    #[serde(alias = "overwrite")]
+    Write,
+    Append,
+}
+
+/// One exact replacement; the text must occur once, or `replace_all` says that every place is meant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Edit {
+    #[serde(alias = "old_string")]
+    pub old_text: String,
+    #[serde(alias = "new_string")]
+    pub new_text: String,
+    #[serde(default)]
+    pub replace_all: bool,
+}
+
+/// A search for a regular expression in files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Grep {
+    pub pattern: String,
+    pub path: WorkspacePath,
+    pub glob: Option<GlobPattern>,
+    pub ignore_case: bool,
+    /// The pattern is plain text.
+    pub literal: bool,
+    pub context: u32,
+    pub max_results: Option<usize>,
+}
+
+/// A program by its bare name, with arguments that no shell sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Command {
+    pub command: String,
+    pub args: Vec<String>,
+    pub timeout: Option<u32>,
+    pub cwd: WorkspacePath,
+}
+
+/// Why a call is no call. Nothing of it was done, and nobody was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    #[error("Unknown tool: {0}")]
+    UnknownTool(String),
+    #[error("Invalid parameters: {0}")]
+    Params(String),
+    #[error(transparent)]
+    Path(#[from] PathError),
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
+    #[error("File size exceeds limit: {size} bytes, at most {limit}")]
+    Size { size: u64, limit: u64 },
+    #[error("The timeout is {asked} s; it can be 1 to {limit} s")]
+    Timeout { asked: u64, limit: u32 },
+    #[error("The arguments are too long: at most {count} of {each} bytes each and {total} bytes together")]
+    Arguments { count: usize, each: usize, total: usize },
+    #[error("Not a file: {0} names a directory")]
+    NotAFile(WorkspacePath),
+}
+
+impl CallError {
+    /// The stable code of the error, as it goes over the wire.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::UnknownTool(_) => "unknown_tool",
+            Self::Params(_) => "invalid_params",
+            Self::Path(error) => error.code(),
+            Self::Pattern(error) => error.code(),
+            Self::Size { .. } => "file_size_exceeded",
+            Self::Timeout { .. } => "timeout_exceeded",
+            Self::Arguments { .. } => "arguments_too_long",
+            Self::NotAFile(_) => "not_a_file",
+        }
+    }
+}
+
+/// Every tool's name, as agents are told.
+pub const TOOL_NAMES: [&str; 11] = [
+    "read_file",
+    "write_file",
+    "edit_file",
+    "list_directory",
+    "search_files",
+    "grep",
+    "create_directory",
+    "get_file_info",
+    "move_file",
+    "delete_file",
+    "execute_command",
+];
+
+impl ToolCall {
+    /// Takes `{tool_name, tool_params}` apart. The seed's names (`tool_read_file`) are good as well.
+    pub fn parse(tool_name: &str, params: Value, roots: &Roots, limits: &Limits) -> Result<Self, CallError> {
+        let name = tool_name.strip_prefix("tool_").unwrap_or(tool_name);
+        let path = |raw: &str| WorkspacePath::parse(raw, roots);
+        Ok(match name {
+            "read_file" => {
+                let p: wire::ReadFile = typed(params)?;
+                Self::ReadFile { path: file(&p.path, roots)?, head: p.head, tail: p.tail }
+            }
+            "write_file" => {
+                let p: wire::WriteFile = typed(params)?;
+                let path = file(&p.path, roots)?;
+                within(p.content.len(), limits.write_bytes)?;
+                Self::WriteFile { path, content: p.content, mode: p.mode, create_dirs: p.create_dirs }
+            }
+            "edit_file" => {
+                let p: wire::EditFile = typed(params)?;
+                Self::EditFile { path: file(&p.path, roots)?, edits: p.into_edits(limits)? }
+            }
+            "list_directory" => {
+                let p: wire::ListDirectory = typed(params)?;
+                let pattern = p.pattern.as_deref().map(GlobPattern::parse).transpose()?;
+                Self::ListDirectory { path: path(&p.path)?, recursive: p.recursive, pattern }
+            }
+            "search_files" => {
+                let p: wire::SearchFiles = typed(params)?;
+                let pattern = GlobPattern::parse(&p.pattern)?;
+                Self::SearchFiles { path: path(&p.path)?, pattern, max_results: p.max_results }
+            }
+            "grep" => Self::Grep(typed::<wire::Grep>(params)?.checked(roots, limits)?),
+            "create_directory" => {
+                Self::CreateDirectory { path: path(&typed::<wire::OnlyPath>(params)?.path)? }
+            }
+            "get_file_info" => Self::GetFileInfo { path: path(&typed::<wire::OnlyPath>(params)?.path)? },
+            "move_file" => {
+                let p: wire::MoveFile = typed(params)?;
+                Self::MoveFile { source: path(&p.source)?, destination: path(&p.destination)? }
+            }
+            "delete_file" => Self::DeleteFile { path: path(&typed::<wire::OnlyPath>(params)?.path)? },
+            "execute_command" => {
+                Self::ExecuteCommand(typed::<wire::Command>(params)?.checked(roots, limits)?)
+            }
+            _ => return Err(CallError::UnknownTool(tool_name.to_owned())),
+        })
+    }
+
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::ReadFile { .. } => "read_file",
+            Self::WriteFile { .. } => "write_file",
+            Self::EditFile { .. } => "edit_file",
+            Self::ListDirectory { .. } => "list_directory",
+            Self::SearchFiles { .. } => "search_files",
+            Self::Grep(_) => "grep",
+            Self::CreateDirectory { .. } => "create_directory",
+            Self::GetFileInfo { .. } => "get_file_info",
+            Self::MoveFile { .. } => "move_file",
+            Self::DeleteFile { .. } => "delete_file",
+            Self::ExecuteCommand(_) => "execute_command",
+        }
+    }
+}
+
+fn typed<T: DeserializeOwned>(params: Value) -> Result<T, CallError> {
+    // Unknown fields are refused: one that is silently dropped (`env`, `shell`) is one a person believes in.
+    serde_json::from_value(params).map_err(|error| CallError::Params(error.to_string()))
+}
+
+/// A path where a regular file is meant: neither the root nor anything with a slash behind it.
+fn file(raw: &str, roots: &Roots) -> Result<WorkspacePath, CallError> {
+    let path = WorkspacePath::parse(raw, roots)?;
+    if path.demands_directory() { Err(CallError::NotAFile(path)) } else { Ok(path) }
+}
+
+fn within(size: usize, limit: u64) -> Result<(), CallError> {
+    let size = size as u64;
+    if size > limit { Err(CallError::Size { size, limit }) } else { Ok(()) }
+}
+
+mod wire;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+use super::*;
+use serde_json::json;
+
+fn parse(name: &str, params: Value) -> Result<ToolCall, &'static str> {
+    ToolCall::parse(name, params, &Roots::relative_only(), &Limits::default()).map_err(|e| e.code())
+}
+
+fn path(raw: &str) -> WorkspacePath {
+    WorkspacePath::parse(raw, &Roots::relative_only()).unwrap()
+}
+
+#[test]
+fn seeds_names_and_defaults() {
+    let read = ToolCall::ReadFile { path: path("a/b"), head: None, tail: None };
+    assert_eq!(parse("tool_read_file", json!({"path": "a//b"})), Ok(read.clone()));
+    assert_eq!(parse("read_file", json!({"path": "./a/b"})), Ok(read));
+    let list = ToolCall::ListDirectory { path: WorkspacePath::root(), recursive: false, pattern: None };
+    assert_eq!(parse("list_directory", json!({})), Ok(list));
+    let edit = Edit { old_text: "a".into(), new_text: "b".into(), replace_all: false };
+    let edited = ToolCall::EditFile { path: path("x"), edits: vec![edit] };
+    assert_eq!(
+        parse("edit_file", json!({"path": "x", "old_string": "a", "new_string": "b"})),
+        Ok(edited.clone())
+    );
+    let spelled = json!({"path": "x", "edits": [{"old_text": "a", "new_text": "b"}]});
+    assert_eq!(parse("edit_file", spelled), Ok(edited));
+}
+
+#[test]
+fn what_is_no_call_says_why() {
+    let long = "a".repeat(70_000);
+    for (name, params, code) in [
+        ("rm_rf", json!({}), "unknown_tool"),
+        ("tool_tool_read_file", json!({"path": "x"}), "unknown_tool"),
+        ("read_file", json!({}), "invalid_params"),
+        ("read_file", json!({"path": "x", "user_id": "someone else"}), "invalid_params"),
+        ("read_file", json!({"path": "../x"}), "path_outside_workspace"),
+        ("read_file", json!({"path": "x/"}), "not_a_file"),
+        ("write_file", json!({"path": ".", "content": ""}), "not_a_file"),
+        ("write_file", json!({"path": "x", "content": "", "mode": "truncate"}), "invalid_params"),
+        ("edit_file", json!({"path": "x"}), "invalid_params"),
+        ("edit_file", json!({"path": "x", "old_text": "", "new_text": "b"}), "invalid_params"),
+        ("search_files", json!({"pattern": "../*"}), "path_outside_workspace"),
+        ("search_files", json!({"pattern": "{a"}), "pattern_invalid"),
+        ("execute_command", json!({"command": "ls", "env": {"LD_PRELOAD": "x"}}), "invalid_params"),
+        ("execute_command", json!({"command": "ls", "timeout": 301}), "timeout_exceeded"),
+        ("execute_command", json!({"command": "ls", "timeout": 0}), "timeout_exceeded"),
+        ("execute_command", json!({"command": "ls", "args": ["a\0b"]}), "invalid_params"),
+        ("execute_command", json!({"command": "echo", "args": [long]}), "arguments_too_long"),
+        ("execute_command", json!({"command": "ls", "cwd": "/etc"}), "path_outside_workspace"),
+        ("execute_command", json!({"command": "ls", "args": "x"}), "invalid_params"),
+    ] {
+        assert_eq!(parse(name, params.clone()), Err(code), "{name} {params}");
+    }
+    let small = Limits { write_bytes: 3, ..Limits::default() };
+    let params = json!({"path": "x", "content": "яя"});
+    let error = ToolCall::parse("write_file", params, &Roots::relative_only(), &small).unwrap_err();
+    assert_eq!(error, CallError::Size { size: 4, limit: 3 }, "bytes, not characters");
+}

@@ -1,0 +1,95 @@
+//! What an argument is, and what its value makes of the call.
+
+/// The meaning of an operand or of an option's value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Text that the program only compares, prints or counts with.
+    Data,
+    /// A file or directory that is looked at.
+    Read,
+    /// As Read, for a compiler, which takes `@file` for more arguments.
+    Source,
+    /// A file or directory that is made or changed.
+    Write,
+    /// As Write, by a compiler or packer.
+    Output,
+    /// Where files are copied or moved to: a file, or a directory that gets their names.
+    Dest,
+    /// A file or directory that is moved away or deleted.
+    Moved,
+    /// An argument of a program of the project: whatever looks like a path must stay inside.
+    Arg,
+    /// Program text.
+    Code,
+    Sed,
+    Awk,
+    /// A suffix for backups, which must not smuggle a directory in.
+    Suffix,
+    /// `+%Y` for date; anything else would set the clock.
+    Plus,
+    /// An archive. `host:file` would start a remote shell.
+    Archive,
+    /// A git repository, by name, path or address.
+    Remote,
+    /// As Remote, where data is sent to.
+    PushRemote,
+    /// A git revision, or a path where git takes either.
+    Rev,
+    /// `src:dst`, `+src:dst` (forced), `:dst` (deletes).
+    Refspec,
+    /// A format of git log. `%G` asks for signatures, and that starts a program.
+    Format,
+    /// A key of git's configuration.
+    GitKey,
+    /// A package by name, path or address.
+    Spec,
+    /// `NAME=value` for make, or a target.
+    Assign,
+    /// `NAME[:type]=value` for cmake.
+    Define,
+    /// Options that gcc hands on, between commas.
+    Passed,
+    /// Flags for the go linker and compiler.
+    GoFlags,
+    /// An address where packages come from.
+    Registry,
+    /// One of these; for anything else the option's own verdict counts.
+    In(Vec<Box<str>>),
+}
+
+impl Kind {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if let Some(list) = text.strip_prefix("in(").and_then(|rest| rest.strip_suffix(')')) {
+            return Ok(Self::In(list.split('|').map(Into::into).collect()));
+        }
+        Ok(match text {
+            "data" => Self::Data,
+            "read" => Self::Read,
+            "source" => Self::Source,
+            "write" => Self::Write,
+            "output" => Self::Output,
+            "dest" => Self::Dest,
+            "moved" => Self::Moved,
+            "arg" => Self::Arg,
+            "code" => Self::Code,
+            "sed" => Self::Sed,
+            "awk" => Self::Awk,
+            "suffix" => Self::Suffix,
+            "plus" => Self::Plus,
+            "archive" => Self::Archive,
+            "remote" => Self::Remote,
+            "push-remote" => Self::PushRemote,
+            "rev" => Self::Rev,
+            "refspec" => Self::Refspec,
+            "format" => Self::Format,
+            "git-key" => Self::GitKey,
+            "spec" => Self::Spec,
+            "assign" => Self::Assign,
+            "define" => Self::Define,
+            "passed" => Self::Passed,
+            "go-flags" => Self::GoFlags,
+            "registry" => Self::Registry,
+            other => return Err(format!("{other:?} is no kind of argument")),
+        })
+    }
+}

@@ -1,0 +1,103 @@
+//! Addresses: git repositories and packages, wherever they come from.
+
+use super::Judge;
+use crate::policy::files::Access;
+
+impl Judge<'_, '_> {
+    /// A repository by name, by path or by address.
+    pub(super) fn remote(&mut self, text: &str, sends: bool) {
+        let head = text.split('/').next().unwrap_or(text);
+        if head.contains("::") {
+            return self.deny("transport", "The address names a helper program for git to run.");
+        }
+        if let Some((scheme, rest)) = text.split_once("://") {
+            return self.address(scheme, rest, sends);
+        }
+        if let Some((host, _)) = head.split_once(':') {
+            return self.host(host, sends);
+        }
+        if text.contains('/') || text.starts_with('.') || text.starts_with('~') {
+            self.path(text, if sends { Access::Write } else { Access::Read });
+        }
+    }
+
+    fn address(&mut self, scheme: &str, rest: &str, sends: bool) {
+        match scheme.to_ascii_lowercase().as_str() {
+            "https" | "http" | "git" | "ssh" | "git+ssh" | "ssh+git" => {}
+            "file" => return self.deny("transport", "The address reaches files outside the workspace."),
+            _ => return self.deny("transport", "The address names a helper program for git to run."),
+        }
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+        let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let http = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
+        if user.contains(':') || (http && !user.is_empty()) {
+            self.high("credentials", "The address carries credentials.");
+        }
+        self.host(host, sends);
+    }
+
+    fn host(&mut self, host: &str, sends: bool) {
+        let name = host.rsplit_once('@').map_or(host, |(_, name)| name);
+        if host.starts_with('-') || name.starts_with('-') {
+            return self.deny("transport", "The host's name would be read as an option of ssh.");
+        }
+        if sends {
+            self.high("sends", "It sends the project's content to an address given in the call.");
+        }
+        if is_internal(name) {
+            self.high("internal", "The address is inside the user's own network.");
+        }
+    }
+
+    /// A package by name and version, by path, or by address.
+    pub(super) fn package(&mut self, text: &str) {
+        let spec = text.trim();
+        // `name@source` and `name @ source`; a scope's own `@` stands in front.
+        let source =
+            spec.get(1..).and_then(|tail| tail.split_once('@')).map_or(spec, |(_, source)| source.trim());
+        for place in [spec, source] {
+            if let Some(path) = ["file:", "link:", "portal:", "workspace:", "patch:"]
+                .iter()
+                .find_map(|prefix| place.strip_prefix(prefix))
+            {
+                let path = path.strip_prefix("//").unwrap_or(path);
+                self.argument(path);
+                continue;
+            }
+            let fetched = place.contains("://")
+                || ["git+", "github:", "gitlab:", "bitbucket:", "gist:", "git@", "hg+", "svn+", "bzr+"]
+                    .iter()
+                    .any(|prefix| place.starts_with(prefix))
+                // `owner/repository` is short for GitHub.
+                || (place.contains('/') && !place.starts_with(['@', '.', '/', '~']) && place == spec
+                    && place.matches('/').count() == 1 && !place.contains('='));
+            if fetched {
+                self.high("package", "The package does not come from the registry.");
+                if place.contains("ext::") || place.contains("file://") {
+                    self.deny("transport", "The address reaches files or programs outside the workspace.");
+                }
+            } else if place.starts_with(['.', '/', '~']) {
+                self.path(place, Access::Read);
+            } else {
+                self.argument(place);
+            }
+        }
+        if spec.starts_with('@') && !spec.contains('/') {
+            self.deny("response-file", "It takes its arguments from a file.");
+        }
+    }
+}
+
+fn is_internal(host: &str) -> bool {
+    let host = host.trim_start_matches('[').to_ascii_lowercase();
+    let name = host.split([':', ']']).next().unwrap_or(&host);
+    let private_172 = name.strip_prefix("172.").and_then(|rest| rest.split('.').next()?.parse::<u8>().ok());
+    let numeric = !name.is_empty() && name.bytes().all(|b| b.is_ascii_hexdigit() || b == b'.' || b == b'x');
+    host.starts_with("::") || host.starts_with("fe80:") || host.starts_with("fd") && host.contains(':')
+        || name == "localhost"
+        || [".localhost", ".local", ".internal", ".lan", ".home", ".corp"].iter().any(|end| name.ends_with(end))
+        || ["127.", "10.", "192.168.", "169.254.", "0."].iter().any(|start| name.starts_with(start))
+        || private_172.is_some_and(|second| (16..32).contains(&second))
+        // 2130706433 and 0x7f000001 are 127.0.0.1 to some.
+        || (numeric && !name.contains('.'))
+}

@@ -1,0 +1,230 @@
+//! What a sed script does beside editing: `w`, `r` and `e`, and the flags of `s` that do the same.
+
+use super::value::Effect;
+
+/// Reports each effect. A script that does not parse is Unclear: sed will refuse it, or knows more than this.
+pub(super) fn effects<'a>(script: &'a str, report: &mut dyn FnMut(Effect<'a>)) {
+    let mut reader = Reader { rest: script };
+    if reader.script(report).is_none() {
+        report(Effect::Unclear);
+    }
+}
+
+struct Reader<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Reader<'a> {
+    fn script(&mut self, report: &mut dyn FnMut(Effect<'a>)) -> Option<()> {
+        loop {
+            self.skip(|c| c.is_whitespace() || c == ';' || c == '}');
+            if self.rest.is_empty() {
+                return Some(());
+            }
+            self.addresses()?;
+            let command = self.next()?;
+            match command {
+                '{' => {}
+                '#' => {
+                    self.line();
+                }
+                '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z' | 'F' => {}
+                'q' | 'Q' | 'l' | 'L' => self.skip(|c| c == ' ' || c.is_ascii_digit()),
+                ':' | 'b' | 't' | 'T' | 'v' => {
+                    self.until(|c| c == ';' || c == '\n' || c == '}');
+                }
+                'a' | 'i' | 'c' => self.text(),
+                'r' | 'R' => report(Effect::Reads(self.line().trim())),
+                'w' | 'W' => report(Effect::Writes(self.line().trim())),
+                'e' => {
+                    report(Effect::Runs);
+                    self.line();
+                }
+                's' => {
+                    let delimiter = self.next().filter(|c| *c != '\\' && *c != '\n')?;
+                    self.pattern(delimiter)?;
+                    self.replacement(delimiter)?;
+                    self.flags(report)?;
+                }
+                'y' => {
+                    let delimiter = self.next().filter(|c| *c != '\\' && *c != '\n')?;
+                    self.replacement(delimiter)?;
+                    self.replacement(delimiter)?;
+                }
+                _ => return None,
+            }
+            self.skip(|c| c == ' ' || c == '\t');
+            if !(self.rest.is_empty() || self.rest.starts_with([';', '\n', '}', '#', '{']) || command == '{')
+            {
+                // Only a new command may follow, and only behind one of these.
+                return None;
+            }
+        }
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let c = self.rest.chars().next()?;
+        self.rest = &self.rest[c.len_utf8()..];
+        Some(c)
+    }
+
+    fn skip(&mut self, which: impl FnMut(char) -> bool) {
+        self.rest = self.rest.trim_start_matches(which);
+    }
+
+    fn until(&mut self, which: impl FnMut(char) -> bool) -> &'a str {
+        let (taken, rest) = self.rest.split_at(self.rest.find(which).unwrap_or(self.rest.len()));
+        self.rest = rest;
+        taken
+    }
+
+    fn line(&mut self) -> &'a str {
+        self.until(|c| c == '\n')
+    }
+
+    /// `1`, `$`, `/re/I`, `\cREc`, `1~2`, `1,+3`, and `!`.
+    fn addresses(&mut self) -> Option<()> {
+        loop {
+            self.skip(|c| c.is_whitespace());
+            match self.rest.chars().next()? {
+                '0'..='9' | '$' | '~' | '+' | ',' | '!' => {
+                    self.next();
+                }
+                '/' => {
+                    self.next();
+                    self.pattern('/')?;
+                    self.skip(|c| c == 'I' || c == 'M');
+                }
+                '\\' => {
+                    self.next();
+                    let delimiter = self.next()?;
+                    self.pattern(delimiter)?;
+                    self.skip(|c| c == 'I' || c == 'M');
+                }
+                _ => return Some(()),
+            }
+        }
+    }
+
+    /// Up to the delimiter. Whether one inside brackets closes the pattern differs between seds, so a pattern
+    /// where it matters is not understood.
+    fn pattern(&mut self, delimiter: char) -> Option<()> {
+        let mut bracket = false;
+        loop {
+            match self.next()? {
+                '\\' => {
+                    self.next()?;
+                }
+                c if c == delimiter && bracket => return None,
+                c if c == delimiter => return Some(()),
+                '[' if !bracket => {
+                    bracket = true;
+                    self.skip(|c| c == '^');
+                    self.rest = self.rest.strip_prefix(']').unwrap_or(self.rest);
+                }
+                ']' => bracket = false,
+                '\n' => return None,
+                _ => {}
+            }
+        }
+    }
+
+    fn replacement(&mut self, delimiter: char) -> Option<()> {
+        loop {
+            match self.next()? {
+                '\\' => {
+                    self.next()?;
+                }
+                c if c == delimiter => return Some(()),
+                _ => {}
+            }
+        }
+    }
+
+    fn flags(&mut self, report: &mut dyn FnMut(Effect<'a>)) -> Option<()> {
+        loop {
+            match self.rest.chars().next() {
+                Some('g' | 'p' | 'i' | 'I' | 'm' | 'M' | '0'..='9') => {
+                    self.next();
+                }
+                Some('e') => {
+                    self.next();
+                    report(Effect::Runs);
+                }
+                Some('w') => {
+                    self.next();
+                    report(Effect::Writes(self.line().trim()));
+                    return Some(());
+                }
+                _ => return Some(()),
+            }
+        }
+    }
+
+    /// The text of `a`, `i` and `c`: to the end of the line, and on while lines end in a backslash.
+    fn text(&mut self) {
+        loop {
+            let line = self.line();
+            let goes_on = line.ends_with('\\') && !line.ends_with("\\\\");
+            if !goes_on || self.next().is_none() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(script: &str) -> Vec<Effect<'_>> {
+        let mut found = Vec::new();
+        effects(script, &mut |effect| found.push(effect));
+        found
+    }
+
+    #[test]
+    fn plain_editing_has_no_effects() {
+        for script in [
+            "s/a/b/",
+            "s/w/e/g",
+            "1,5p",
+            "$d",
+            "/x/,/y/d",
+            "s|/usr|/opt|;s#a#b#",
+            "/w/!s/e/r/2",
+            "y/abc/wre/",
+            "a\\\nwrite e",
+            "2i hello w x",
+            "1~2d",
+            "/start/{s/a/b/;p}",
+            "\\,x,d",
+            ":a;N;$!ba;s/\\n/ /g",
+            "s/[a-z]*/x/I",
+            "s/\\/w/x/",
+            "5q",
+            "",
+            "# w x",
+            "s/a/\\/w b/",
+        ] {
+            assert_eq!(of(script), [], "{script:?}");
+        }
+    }
+
+    #[test]
+    fn files_and_programs_are_found() {
+        assert_eq!(of("w /tmp/x"), [Effect::Writes("/tmp/x")]);
+        assert_eq!(of("1!{w ../x\n}"), [Effect::Writes("../x")]);
+        assert_eq!(of("s/a/b/w out.txt"), [Effect::Writes("out.txt")]);
+        assert_eq!(of("s/a/b/gpw out.txt"), [Effect::Writes("out.txt")]);
+        assert_eq!(of("$r /etc/passwd"), [Effect::Reads("/etc/passwd")]);
+        assert_eq!(of("1e touch x"), [Effect::Runs]);
+        assert_eq!(of("e"), [Effect::Runs]);
+        assert_eq!(of("s/.*/id/e"), [Effect::Runs]);
+        assert_eq!(of("p;1,3e id"), [Effect::Runs]);
+        assert_eq!(of("a x\ne id"), [Effect::Runs]);
+        assert_eq!(of("s/[/]w x/y/;e id"), [Effect::Unclear], "what seds disagree about");
+        assert_eq!(of("k"), [Effect::Unclear]);
+        assert_eq!(of("s/a"), [Effect::Unclear]);
+    }
+}

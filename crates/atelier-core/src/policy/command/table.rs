@@ -1,0 +1,394 @@
+//! Command rules as data: what is written in `rules/*.toml`, and the tables it is compiled into.
+
+use super::kind::Kind;
+use crate::policy::verdict::Verdict;
+use serde::Deserialize;
+use std::collections::{BTreeMap, HashMap};
+
+/// A fault in rule data. The built-in data is tested; a server's own can have any of these.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    #[error("the rules are no valid TOML: {0}")]
+    Toml(String),
+    #[error("rule {rule}: {line:?} is no option: {why}")]
+    Option { rule: String, line: String, why: String },
+    #[error("rule {rule}: there is no group {group:?}")]
+    Group { rule: String, group: String },
+    #[error("rule {0}: its command is not there")]
+    Orphan(String),
+    #[error("rule {rule}: the example {example:?} is {found}")]
+    Example { rule: String, example: String, found: String },
+}
+
+/// One file of rules.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleFile {
+    /// Options that several commands share.
+    #[serde(default)]
+    pub(crate) group: BTreeMap<String, Group>,
+    #[serde(default)]
+    pub(crate) command: Vec<CommandData>,
+    /// Commands that are refused with a reason of their own; all others are unknown.
+    #[serde(default)]
+    pub(crate) refused: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Group {
+    #[serde(default)]
+    pub(crate) flags: String,
+    #[serde(default)]
+    pub(crate) options: String,
+}
+
+/// A command or one of its sub-commands (`name = "git push"`), as written down.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CommandData {
+    pub(crate) name: String,
+    #[serde(default)]
+    aliases: Vec<String>,
+    pub(crate) verdict: Verdict,
+    says: String,
+    #[serde(default)]
+    grammar: Grammar,
+    /// Kinds of the operands in order; one with `*` stands for any number.
+    #[serde(default)]
+    operands: String,
+    /// What follows `--`, when that differs.
+    after: Option<String>,
+    /// What follows the first operand, none of it options of this command any more.
+    rest: Option<String>,
+    #[serde(default)]
+    include: Vec<String>,
+    /// Options without a value, names joined by commas: `-i,--ignore-case`.
+    #[serde(default)]
+    flags: String,
+    /// One option a line: `-f,--file =read !high ^ # reason`.
+    #[serde(default)]
+    options: String,
+    /// What an unknown sub-command is: a verdict, or `operand`.
+    #[serde(default)]
+    otherwise: Otherwise,
+    /// The command's own options are good behind a sub-command, too.
+    #[serde(default)]
+    anywhere: bool,
+    #[serde(default)]
+    digits: bool,
+    #[serde(default)]
+    network: bool,
+    #[serde(default)]
+    slow: bool,
+    /// `verdict: command line`, one a line.
+    #[serde(default)]
+    pub(crate) examples: String,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Grammar {
+    /// getopt_long: bundles, glued values, abbreviations, options behind operands.
+    #[default]
+    Gnu,
+    /// As Gnu, and `--no-x` takes back `--x`.
+    Git,
+    /// As Gnu, and `_` in a long name is `-`.
+    Node,
+    /// As Gnu, but a first argument without dash is a bundle as well.
+    Tar,
+    /// Long names behind one dash, value in the next argument: find.
+    Single,
+    /// As Single, and the value may follow `=`: go.
+    Equals,
+    /// As Single, and a value may be glued: gcc.
+    Glued,
+    /// Nothing is an option: echo.
+    Plain,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Otherwise {
+    #[default]
+    Deny,
+    High,
+    Medium,
+    Operand,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arity {
+    Flag,
+    Required,
+    /// Only glued: `--color=auto`, `-i.bak`.
+    Optional,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Opt {
+    pub(crate) name: Box<str>,
+    pub(crate) arity: Arity,
+    pub(crate) kind: Kind,
+    pub(crate) verdict: Option<Verdict>,
+    pub(crate) reason: Box<str>,
+    /// Takes the place of the command's fixed operand: `grep -e x` has no pattern among its operands.
+    pub(crate) fills: bool,
+    /// The operands are written as well: `sed -i`.
+    pub(crate) writes: bool,
+    /// What follows are arguments of the program that is run: `python -m x …`.
+    pub(crate) ends: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Operands {
+    pub(crate) first: Vec<Kind>,
+    pub(crate) many: Option<Kind>,
+    pub(crate) last: Vec<Kind>,
+}
+
+/// A compiled command or sub-command.
+#[derive(Debug, Clone)]
+pub(crate) struct Rule {
+    pub(crate) id: Box<str>,
+    pub(crate) verdict: Verdict,
+    pub(crate) says: Box<str>,
+    pub(crate) grammar: Grammar,
+    pub(crate) operands: Operands,
+    pub(crate) after: Option<Kind>,
+    pub(crate) rest: Option<Kind>,
+    pub(crate) otherwise: Otherwise,
+    pub(crate) anywhere: bool,
+    pub(crate) digits: bool,
+    pub(crate) network: bool,
+    pub(crate) slow: bool,
+    pub(crate) table: Table,
+    pub(crate) children: HashMap<Box<str>, Rule>,
+}
+
+/// Options, found by letter, by whole name or by the start of a name.
+#[derive(Debug, Clone)]
+pub(crate) struct Table {
+    pub(crate) opts: Vec<Opt>,
+    /// By letter: one more than the option's place, or 0.
+    letter: [u16; 128],
+    /// Two letters behind one dash, which only zip has.
+    pair: HashMap<Box<str>, usize>,
+    /// Sorted, so that abbreviations are neighbours.
+    long: Vec<(Box<str>, usize)>,
+    /// Names that end in `*`, longest first.
+    starts: Vec<(Box<str>, usize)>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self {
+            opts: Vec::new(),
+            letter: [0; 128],
+            pair: HashMap::new(),
+            long: Vec::new(),
+            starts: Vec::new(),
+        }
+    }
+}
+
+impl Table {
+    /// The option at the start of a bundle, and how many letters it takes.
+    pub(crate) fn short(&self, bundle: &str) -> Option<(&Opt, usize)> {
+        if !self.pair.is_empty()
+            && let Some(at) = bundle.get(..2).and_then(|pair| self.pair.get(pair))
+        {
+            return Some((&self.opts[*at], 2));
+        }
+        let letter = *bundle.as_bytes().first()?;
+        let at = usize::from(*self.letter.get(usize::from(letter))?).checked_sub(1)?;
+        Some((&self.opts[at], 1))
+    }
+
+    pub(crate) fn long(&self, name: &str) -> Option<&Opt> {
+        let found = self.long.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
+        Some(&self.opts[self.long[found].1])
+    }
+
+    /// Every option that the name could be short for.
+    pub(crate) fn abbreviated<'t, 'n>(
+        &'t self,
+        name: &'n str,
+    ) -> impl Iterator<Item = &'t Opt> + use<'t, 'n> {
+        let from = self.long.partition_point(|(known, _)| **known < *name);
+        self.long[from..]
+            .iter()
+            .take_while(move |(known, _)| known.starts_with(name))
+            .map(|(_, at)| &self.opts[*at])
+    }
+
+    /// The option whose name is the longest start of the argument, and what is glued to it.
+    pub(crate) fn glued<'t, 'a>(&'t self, arg: &'a str) -> Option<(&'t Opt, &'a str)> {
+        self.starts.iter().find_map(|(start, at)| Some((&self.opts[*at], arg.strip_prefix(&**start)?)))
+    }
+
+    fn add(&mut self, names: &str, opt: Opt, grammar: Grammar) {
+        let at = self.opts.len();
+        for name in names.split(',') {
+            if let Some(start) = name.strip_suffix('*') {
+                self.starts.push((start.into(), at));
+                continue;
+            }
+            let glued = grammar == Grammar::Glued && opt.arity == Arity::Required;
+            if glued {
+                self.starts.push((name.into(), at));
+            }
+            match (grammar, name.strip_prefix("--")) {
+                (Grammar::Single | Grammar::Equals | Grammar::Glued, _) => self.set_long(name, at),
+                (_, Some(long)) => self.set_long(long, at),
+                (_, None) => {
+                    let letters = &name[1..];
+                    match letters.as_bytes() {
+                        [letter] if letter.is_ascii() => self.letter[usize::from(*letter)] = at as u16 + 1,
+                        _ => {
+                            self.pair.insert(letters.into(), at);
+                        }
+                    }
+                }
+            }
+        }
+        self.opts.push(opt);
+        self.starts.sort_by_key(|(start, _)| std::cmp::Reverse(start.len()));
+    }
+
+    fn set_long(&mut self, name: &str, at: usize) {
+        // The later line wins, so that a server's own lines can restate a built-in option.
+        match self.long.binary_search_by(|(known, _)| (**known).cmp(name)) {
+            Ok(found) => self.long[found].1 = at,
+            Err(place) => self.long.insert(place, (name.into(), at)),
+        }
+    }
+}
+
+pub(crate) fn compile(files: &[RuleFile]) -> Result<HashMap<Box<str>, Rule>, RuleError> {
+    let groups: HashMap<&str, &Group> =
+        files.iter().flat_map(|file| &file.group).map(|(name, group)| (name.as_str(), group)).collect();
+    let mut commands: Vec<&CommandData> = files.iter().flat_map(|file| &file.command).collect();
+    // Parents before their children; of two with one name the later stands.
+    commands.sort_by_key(|data| data.name.matches(' ').count());
+    let mut top: HashMap<Box<str>, Rule> = HashMap::new();
+    for data in commands {
+        let rule = data.compile(&groups)?;
+        let (parents, name) = data.name.rsplit_once(' ').unwrap_or(("", &data.name));
+        let mut place = &mut top;
+        for parent in parents.split(' ').filter(|parent| !parent.is_empty()) {
+            let parent = place.get_mut(parent).ok_or_else(|| RuleError::Orphan(data.name.clone()))?;
+            place = &mut parent.children;
+        }
+        for alias in &data.aliases {
+            place.insert(alias.as_str().into(), rule.clone());
+        }
+        place.insert(name.into(), rule);
+    }
+    // An alias of a command with sub-commands was copied before it had them.
+    for data in files.iter().flat_map(|file| &file.command).filter(|data| !data.name.contains(' ')) {
+        for alias in &data.aliases {
+            if let Some(rule) = top.get(data.name.as_str()).cloned() {
+                top.insert(alias.as_str().into(), rule);
+            }
+        }
+    }
+    Ok(top)
+}
+
+impl CommandData {
+    fn compile(&self, groups: &HashMap<&str, &Group>) -> Result<Rule, RuleError> {
+        let mut table = Table::default();
+        for name in &self.include {
+            let group = groups
+                .get(name.as_str())
+                .ok_or_else(|| RuleError::Group { rule: self.name.clone(), group: name.clone() })?;
+            self.fill(&mut table, &group.flags, &group.options)?;
+        }
+        self.fill(&mut table, &self.flags, &self.options)?;
+        let kind = |text: &String| Kind::parse(text).map_err(|why| self.fault(text, why));
+        Ok(Rule {
+            id: self.name.replace(' ', ".").into(),
+            verdict: self.verdict,
+            says: self.says.as_str().into(),
+            grammar: self.grammar,
+            operands: self.operand_kinds()?,
+            after: self.after.as_ref().map(kind).transpose()?,
+            rest: self.rest.as_ref().map(kind).transpose()?,
+            otherwise: self.otherwise,
+            anywhere: self.anywhere,
+            digits: self.digits,
+            network: self.network,
+            slow: self.slow,
+            table,
+            children: HashMap::new(),
+        })
+    }
+
+    fn fault(&self, line: &str, why: impl Into<String>) -> RuleError {
+        RuleError::Option { rule: self.name.clone(), line: line.to_owned(), why: why.into() }
+    }
+
+    fn operand_kinds(&self) -> Result<Operands, RuleError> {
+        let mut operands = Operands::default();
+        for word in self.operands.split_whitespace() {
+            let (name, many) = word.strip_suffix('*').map_or((word, false), |name| (name, true));
+            let kind = Kind::parse(name).map_err(|why| self.fault(word, why))?;
+            match (many, operands.many.is_some()) {
+                (true, _) => operands.many = Some(kind),
+                (false, false) => operands.first.push(kind),
+                (false, true) => operands.last.push(kind),
+            }
+        }
+        Ok(operands)
+    }
+
+    fn fill(&self, table: &mut Table, flags: &str, options: &str) -> Result<(), RuleError> {
+        for names in flags.split_whitespace() {
+            let opt = self.option(names, names)?;
+            table.add(names, opt, self.grammar);
+        }
+        for line in options.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("# "))
+        {
+            let names = line.split_whitespace().next().unwrap_or_default();
+            let opt = self.option(names, line)?;
+            table.add(names, opt, self.grammar);
+        }
+        Ok(())
+    }
+
+    /// `NAMES [=kind|?kind] [!verdict] [^] [+write] [$] [# reason]`
+    fn option(&self, names: &str, line: &str) -> Result<Opt, RuleError> {
+        let (spec, reason) = line.split_once(" # ").unwrap_or((line, ""));
+        let mut opt = Opt {
+            name: names.split(',').next_back().unwrap_or(names).trim_end_matches('*').into(),
+            arity: Arity::Flag,
+            kind: Kind::Data,
+            verdict: None,
+            reason: reason.trim().into(),
+            fills: false,
+            writes: false,
+            ends: false,
+        };
+        if !names.split(',').all(|name| name.len() > 1 && name.starts_with('-')) {
+            return Err(self.fault(line, "an option's name begins with a dash"));
+        }
+        for word in spec.split_whitespace().skip(1) {
+            let fault = |why: String| self.fault(line, why);
+            match word.split_at(1) {
+                ("=", kind) => (opt.arity, opt.kind) = (Arity::Required, Kind::parse(kind).map_err(fault)?),
+                ("?", kind) => (opt.arity, opt.kind) = (Arity::Optional, Kind::parse(kind).map_err(fault)?),
+                ("!", verdict) => opt.verdict = Some(verdict.parse().map_err(|_| fault(verdict.to_owned()))?),
+                ("^", "") => opt.fills = true,
+                ("+", "write") => opt.writes = true,
+                ("$", "") => opt.ends = true,
+                _ => return Err(self.fault(line, format!("{word:?} means nothing"))),
+            }
+        }
+        if opt.verdict.is_some() && opt.reason.is_empty() {
+            return Err(self.fault(line, "a verdict needs its reason"));
+        }
+        Ok(opt)
+    }
+}

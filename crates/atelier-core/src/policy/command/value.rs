@@ -1,0 +1,256 @@
+//! What the value of an argument makes of the call, by the argument's kind.
+
+use super::{Judge, awk, kind::Kind, sed};
+use crate::{
+    path::{PathError, normalise},
+    policy::{files::Access, verdict::Verdict},
+};
+
+/// What a script written in an argument does beside computing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Effect<'a> {
+    Runs,
+    Reads(&'a str),
+    Writes(&'a str),
+    /// A file whose name is only known when the script runs, or text that does not parse.
+    Unclear,
+}
+
+/// Keys of git's configuration that change how git talks, not what it starts.
+const HARMLESS_KEYS: [&str; 16] = [
+    "user.name",
+    "user.email",
+    "push.default",
+    "push.autosetupremote",
+    "pull.rebase",
+    "pull.ff",
+    "init.defaultbranch",
+    "merge.ff",
+    "merge.conflictstyle",
+    "fetch.prune",
+    "rebase.autostash",
+    "core.autocrlf",
+    "core.eol",
+    "core.filemode",
+    "core.ignorecase",
+    "core.quotepath",
+];
+
+impl<'c> Judge<'_, 'c> {
+    pub(super) fn value(&mut self, kind: &Kind, text: &'c str) {
+        match kind {
+            Kind::Data | Kind::Code | Kind::In(_) => {}
+            Kind::Read => self.path(text, Access::Read),
+            Kind::Source if text.starts_with('@') => {
+                self.deny("response-file", "It takes its arguments from a file.");
+            }
+            Kind::Source => self.path(text, Access::Read),
+            Kind::Write => self.path(text, Access::Write),
+            Kind::Output => self.path(text, Access::Output),
+            Kind::Moved => {
+                self.path(text, Access::Read);
+                self.path(text, Access::Remove);
+            }
+            Kind::Dest => {
+                self.path(text, Access::Write);
+                self.dest = Some(text);
+            }
+            Kind::Arg => self.argument(text),
+            Kind::Sed => sed::effects(text, &mut |effect| self.effect(&effect)),
+            Kind::Awk => awk::effects(text, &mut |effect| self.effect(&effect)),
+            Kind::Suffix if text.contains('/') => {
+                self.deny("suffix", "The suffix of its backups names a directory.");
+            }
+            Kind::Suffix => {}
+            Kind::Plus if text.starts_with('+') => {}
+            Kind::Plus => self.deny("clock", "It would set the system's clock."),
+            Kind::Archive => self.archive(text),
+            Kind::Remote => self.remote(text, false),
+            Kind::PushRemote => self.remote(text, true),
+            Kind::Rev => self.revision(text),
+            Kind::Refspec if text.starts_with('+') || text.starts_with(':') => {
+                self.high("refspec", "It overwrites or deletes a branch that others may use.");
+            }
+            Kind::Refspec => {}
+            Kind::Format if text.contains("%G") => {
+                self.high("signature", "Showing signatures starts a program that the repository can choose.");
+            }
+            Kind::Format => {}
+            Kind::GitKey => self.git_key(text),
+            Kind::Spec => self.package(text),
+            Kind::Registry => {
+                self.high("registry", "It chooses where packages come from, and where credentials go.");
+            }
+            Kind::Assign => self.assignment(text),
+            Kind::Define => self.definition(text),
+            Kind::Passed => self.passed_on(text),
+            Kind::GoFlags if text.contains("extld") || text.contains("toolexec") => {
+                self.deny("flags", "The flags name a program to run.");
+            }
+            Kind::GoFlags => text.split_whitespace().for_each(|flag| self.argument(flag)),
+        }
+    }
+
+    pub(super) fn deny(&mut self, about: &'static str, reason: &'static str) {
+        self.raise(Verdict::Deny, || (about.into(), reason.into()));
+    }
+
+    pub(super) fn high(&mut self, about: &'static str, reason: &'static str) {
+        self.raise(Verdict::High, || (about.into(), reason.into()));
+    }
+
+    /// An argument whose meaning only the program knows. Whatever looks like a path must stay inside.
+    pub(super) fn argument(&mut self, text: &str) {
+        let value = match text.split_once('=') {
+            Some((name, value)) if !name.contains('/') => Some(value),
+            _ => None,
+        };
+        let glued = if text.starts_with('-') && !text.starts_with("--") { text.get(2..) } else { None };
+        for candidate in [Some(text), value, glued].into_iter().flatten() {
+            // `-Wl,-T,/etc/x` and `a:/etc/x` hide paths behind more signs than `=`.
+            self.maybe_path(candidate);
+            if candidate.contains([',', ':']) {
+                candidate.split([',', ':']).for_each(|part| self.maybe_path(part));
+            }
+        }
+    }
+
+    fn maybe_path(&mut self, text: &str) {
+        let text = text.strip_prefix('@').unwrap_or(text);
+        if text.is_empty() || text.starts_with('-') || text == "/dev/null" {
+            return;
+        }
+        // `//` begins what follows a scheme: an address, not a place on this machine.
+        let address = text.starts_with("//");
+        match normalise(text, self.cwd.relative(), self.roots) {
+            Err(error @ PathError::Outside { .. }) if !address && !text.contains("://") => {
+                self.outside(&error);
+            }
+            Err(_) => {}
+            Ok(normal) => {
+                if let Some(class) = self.files.class(&normal.relative, Access::Read) {
+                    self.raise_coded(class.verdict, class.code(), || {
+                        (format!("file.{}", class.id).into(), format!("{text}: {}", class.reason).into())
+                    });
+                }
+                if let Some(paths) = &mut self.paths {
+                    let path = normal.into_path();
+                    paths.push(super::PathUse { raw: text.to_owned(), path, access: Access::Read });
+                }
+            }
+        }
+    }
+
+    fn effect(&mut self, effect: &Effect<'_>) {
+        match effect {
+            Effect::Runs => self.deny("script.runs", "The script starts a program."),
+            Effect::Unclear => {
+                self.high("script.unclear", "The script reads or writes files that it names itself.");
+            }
+            Effect::Reads(path) if STANDARD.contains(path) => {}
+            Effect::Writes(path) if STANDARD.contains(path) => {}
+            Effect::Reads(path) => self.path(path, Access::Read),
+            Effect::Writes(path) => self.path(path, Access::Write),
+        }
+    }
+
+    /// What lands in a directory keeps its name, and that name is judged, too.
+    pub(super) fn land_in<'a>(&mut self, dest: &str, sources: impl Iterator<Item = &'a str>) {
+        for source in sources {
+            let Some(name) = source.trim_end_matches('/').rsplit('/').next() else { continue };
+            if !matches!(name, "" | "." | "..") && source != dest {
+                self.path(&format!("{dest}/{name}"), Access::Write);
+            }
+        }
+    }
+
+    fn archive(&mut self, text: &str) {
+        let host = text.split('/').next().unwrap_or(text);
+        if host.contains(':') {
+            return self.deny("archive", "An archive on another machine is reached through a remote shell.");
+        }
+        self.path(text, Access::Output);
+    }
+
+    fn revision(&mut self, text: &str) {
+        // `HEAD:.env` shows a file as it was.
+        for part in text.split(':').filter(|part| !part.is_empty()) {
+            let part = part.trim_start_matches(['!', '^']);
+            match normalise(part, self.cwd.relative(), self.roots) {
+                Err(error @ PathError::Outside { .. }) => self.outside(&error),
+                Err(_) => {}
+                Ok(normal) => {
+                    if let Some(class) = self.files.class(&normal.relative, Access::Read) {
+                        self.raise_coded(class.verdict, class.code(), || {
+                            (format!("file.{}", class.id).into(), format!("{text}: {}", class.reason).into())
+                        });
+                    }
+                    if let Some(paths) = &mut self.paths {
+                        let path = normal.into_path();
+                        paths.push(super::PathUse { raw: part.to_owned(), path, access: Access::Read });
+                    }
+                }
+            }
+        }
+    }
+
+    fn git_key(&mut self, text: &str) {
+        let key = text.to_ascii_lowercase();
+        let harmless = HARMLESS_KEYS.contains(&key.as_str())
+            || key.starts_with("color.")
+            || (key.starts_with("branch.") && (key.ends_with(".merge") || key.ends_with(".remote")));
+        if !harmless {
+            self.deny(
+                "key",
+                "Many keys of git's configuration name programs to run; only harmless ones are set.",
+            );
+        }
+    }
+
+    fn assignment(&mut self, text: &str) {
+        if text.contains("$(") || text.contains("${") || text.contains('`') || text.contains("!=") {
+            return self.deny("assignment", "make would expand this, and that can start a program.");
+        }
+        match text.split_once('=') {
+            Some((name, value)) => {
+                let name = name.trim_end_matches([':', '+', '?', '!', ' ']);
+                if matches!(
+                    name,
+                    "SHELL" | ".SHELLFLAGS" | "MAKEFLAGS" | "GNUMAKEFLAGS" | "MAKEFILES" | "MAKE"
+                ) {
+                    self.deny("assignment", "The variable decides which program runs the recipes.");
+                }
+                value.split_whitespace().for_each(|word| self.argument(word));
+            }
+            None => self.argument(text),
+        }
+    }
+
+    fn definition(&mut self, text: &str) {
+        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+        let name = name.split(':').next().unwrap_or(name);
+        let tells = [
+            "COMPILER", "LAUNCHER", "LINKER", "_COMMAND", "PROGRAM", "EMULATOR", "_AR", "_RANLIB", "INCLUDE",
+        ];
+        // `gcc` by name is found outside the workspace; a path could be anything.
+        if tells.iter().any(|word| name.contains(word)) && value.contains('/') {
+            self.deny("definition", "The variable names a program to run.");
+        }
+        value.split(';').for_each(|part| self.argument(part));
+    }
+
+    /// `-Wl,-rpath,x`: each part goes to another program as an option of its own.
+    fn passed_on(&mut self, text: &str) {
+        for part in text.split(',') {
+            if part.starts_with('@') {
+                self.deny("response-file", "It takes its arguments from a file.");
+            }
+            if ["plugin", "-load", "-wrapper", "-specs", "-fuse-ld"].iter().any(|word| part.contains(word)) {
+                self.deny("handed-on", "It hands on an option that loads or runs a program.");
+            }
+            self.argument(part);
+        }
+    }
+}
+
+const STANDARD: [&str; 4] = ["/dev/stdout", "/dev/stderr", "/dev/stdin", "-"];

@@ -1,0 +1,237 @@
+//! What the name of a file says about reading or changing it.
+
+use super::{
+    RuleError,
+    verdict::{Judgement, Verdict},
+};
+use crate::path::WorkspacePath;
+use serde::Deserialize;
+use std::{borrow::Cow, collections::HashMap};
+
+/// What is done with a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Content or metadata is looked at.
+    Read,
+    /// Made, or changed.
+    Write,
+    /// Made by a compiler or packer, whose products may well be executables.
+    Output,
+    /// Taken away: deleted, or moved elsewhere.
+    Remove,
+}
+
+/// One kind of file, as the data has it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileClass {
+    pub id: String,
+    pub verdict: Verdict,
+    pub reason: String,
+    on: Vec<On>,
+    #[serde(default)]
+    names: Vec<String>,
+    #[serde(default)]
+    under: Vec<String>,
+    #[serde(default)]
+    paths: Vec<String>,
+    /// `.*` counts for directories on the way as well.
+    #[serde(default)]
+    dot_anywhere: bool,
+    #[serde(default)]
+    examples: Examples,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum On {
+    Read,
+    Write,
+    Remove,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Examples {
+    #[serde(rename = "match")]
+    matching: Vec<String>,
+    other: Vec<String>,
+}
+
+/// All kinds, indexed so that judging a path costs a few hash look-ups.
+#[derive(Debug, Clone, Default)]
+pub(super) struct FileRules {
+    classes: Vec<FileClass>,
+    exact: HashMap<Box<str>, Vec<usize>>,
+    extension: HashMap<Box<str>, Vec<usize>>,
+    /// A `*` anywhere else: what must be before it, and what behind.
+    around: Vec<(Box<str>, Box<str>, usize)>,
+    versioned: Vec<(Box<str>, usize)>,
+    under: HashMap<Box<str>, Vec<usize>>,
+    paths: Vec<(Box<str>, usize)>,
+    dots: Vec<usize>,
+}
+
+impl FileRules {
+    pub(super) fn new(classes: Vec<FileClass>) -> Self {
+        let mut rules = Self { classes, ..Self::default() };
+        for (at, class) in rules.classes.iter().enumerate() {
+            for name in &class.names {
+                match name.split_once('*') {
+                    None => rules.exact.entry(name.as_str().into()).or_default().push(at),
+                    Some((".", "")) if class.dot_anywhere => rules.dots.push(at),
+                    Some(("", end)) if end.rfind('.') == Some(0) => {
+                        rules.extension.entry(end[1..].into()).or_default().push(at);
+                    }
+                    // `*.so.#*`: the part between the stars, with a digit behind it.
+                    Some(("", end)) if end.ends_with("#*") => {
+                        rules.versioned.push((end.trim_end_matches("#*").into(), at));
+                    }
+                    Some((start, end)) => rules.around.push((start.into(), end.into(), at)),
+                }
+            }
+            for name in &class.under {
+                rules.under.entry(name.as_str().into()).or_default().push(at);
+            }
+            rules.paths.extend(class.paths.iter().map(|path| (path.as_str().into(), at)));
+        }
+        rules
+    }
+
+    pub(super) fn classes(&self) -> &[FileClass] {
+        &self.classes
+    }
+
+    /// The strictest kind that the path is of, for what is done with it.
+    pub(super) fn class(&self, relative: &str, access: Access) -> Option<&FileClass> {
+        let mut strictest: Option<usize> = None;
+        let mut found = |at: usize| {
+            let class = &self.classes[at];
+            if class.counts(access)
+                && strictest.is_none_or(|so_far| class.verdict > self.classes[so_far].verdict)
+            {
+                strictest = Some(at);
+            }
+        };
+        let lower = lowered(relative);
+        let mut names = lower.split('/').peekable();
+        while let Some(name) = names.next() {
+            if name.starts_with('.') {
+                self.dots.iter().for_each(|at| found(*at));
+            }
+            for name in spellings(name) {
+                self.under.get(name).into_iter().flatten().for_each(|at| found(*at));
+                if names.peek().is_some() {
+                    continue;
+                }
+                self.exact.get(name).into_iter().flatten().for_each(|at| found(*at));
+                if let Some((_, extension)) = name.rsplit_once('.') {
+                    self.extension.get(extension).into_iter().flatten().for_each(|at| found(*at));
+                }
+                for (start, end, at) in &self.around {
+                    let long_enough = name.len() >= start.len() + end.len();
+                    if long_enough && name.starts_with(&**start) && name.ends_with(&**end) {
+                        found(*at);
+                    }
+                }
+            }
+        }
+        for (part, at) in &self.versioned {
+            let digit = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+            if lower.split_once(&**part).is_some_and(|(_, rest)| digit(rest) && !rest.contains('/')) {
+                found(*at);
+            }
+        }
+        if lower.contains('/') {
+            for (path, at) in &self.paths {
+                let whole = lower.find(&**path).is_some_and(|start| {
+                    let end = start + path.len();
+                    (start == 0 || lower.as_bytes()[start - 1] == b'/')
+                        && lower.as_bytes().get(end).is_none_or(|byte| *byte == b'/')
+                });
+                if whole {
+                    found(*at);
+                }
+            }
+        }
+        strictest.map(|at| &self.classes[at])
+    }
+
+    /// The judgement of one path, on its own.
+    pub(super) fn judge(&self, path: &WorkspacePath, access: Access) -> Judgement {
+        let plain = match access {
+            Access::Read => Judgement::new(Verdict::Low, "file.read", "The file is only looked at."),
+            Access::Write | Access::Output => {
+                Judgement::new(Verdict::Medium, "file.write", "A file of the project is written.")
+            }
+            Access::Remove => {
+                Judgement::new(Verdict::High, "file.remove", "A file of the project is taken away.")
+            }
+        };
+        match self.class(path.relative(), access) {
+            Some(class) => plain.stricter(class.judgement(path.as_str())),
+            None => plain,
+        }
+    }
+}
+
+impl FileClass {
+    fn counts(&self, access: Access) -> bool {
+        match access {
+            Access::Read => self.on.contains(&On::Read),
+            Access::Write => self.on.contains(&On::Write),
+            // A linker may write an executable; nobody may write into .git.
+            Access::Output => self.on.contains(&On::Write) && self.id != "executable",
+            Access::Remove => self.on.contains(&On::Remove),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_both_examples(&self) -> bool {
+        !self.examples.matching.is_empty() && !self.examples.other.is_empty()
+    }
+
+    /// Judged alone, so that another class cannot hide a fault of this one.
+    pub(super) fn check_examples(&self) -> Result<usize, RuleError> {
+        let access = if self.on.contains(&On::Write) { Access::Write } else { Access::Read };
+        let alone = FileRules::new(vec![self.clone()]);
+        let matching = self.examples.matching.iter().map(|path| (path, true));
+        let other = self.examples.other.iter().map(|path| (path, false));
+        for (path, expected) in matching.chain(other) {
+            if alone.class(path, access).is_some() != expected {
+                let found = if expected { "not matched" } else { "matched" }.to_owned();
+                return Err(RuleError::Example { rule: self.id.clone(), example: path.clone(), found });
+            }
+        }
+        Ok(self.examples.matching.len() + self.examples.other.len())
+    }
+
+    /// The stable code of a refusal: for the whole file, or for changing it.
+    pub(super) fn code(&self) -> &'static str {
+        if self.on.contains(&On::Read) { "path_not_allowed" } else { "write_not_allowed" }
+    }
+
+    pub(super) fn judgement(&self, shown: &str) -> Judgement {
+        let code = (self.verdict == Verdict::Deny).then(|| self.code());
+        let reason = format!("{shown}: {}", self.reason);
+        Judgement { code, ..Judgement::new(self.verdict, format!("file.{}", self.id), reason) }
+    }
+}
+
+/// Lower case, and without the characters that some file systems drop from names (`.g\u{200c}it`).
+fn lowered(path: &str) -> Cow<'_, str> {
+    if path.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
+        return Cow::Borrowed(path);
+    }
+    let ignored = |c: &char| !matches!(c, '\u{ad}' | '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}');
+    Cow::Owned(path.chars().filter(ignored).flat_map(char::to_lowercase).collect())
+}
+
+/// A name as written, and as Windows would shorten it.
+fn spellings(name: &str) -> impl Iterator<Item = &str> {
+    let trimmed = name.trim_end_matches(['.', ' ']);
+    let stream = name.split(':').next().unwrap_or(name).trim_end_matches(['.', ' ']);
+    let others = [(trimmed, trimmed != name), (stream, stream != trimmed)];
+    std::iter::once(name)
+        .chain(others.into_iter().filter(|(n, differs)| *differs && !n.is_empty()).map(|(n, _)| n))
+}

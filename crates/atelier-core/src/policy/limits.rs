@@ -1,0 +1,45 @@
+//! Sizes and times. All are configuration, with the defaults of the specification.
+
+use serde::{Deserialize, Serialize};
+
+const MIB: u64 = 1024 * 1024;
+
+/// Bytes, seconds and counts that no call may exceed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    pub read_bytes: u64,
+    pub write_bytes: u64,
+    /// Of a command's output, kept as head and tail.
+    pub output_bytes: u64,
+    pub list_entries: usize,
+    pub search_results: usize,
+    pub timeout_default: u32,
+    /// For commands that load packages or repositories.
+    pub timeout_slow: u32,
+    pub timeout_max: u32,
+    pub arguments: usize,
+    /// Of one argument. Linux itself stops at 128 KiB.
+    pub argument_bytes: usize,
+    pub arguments_bytes: usize,
+    pub edits: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            read_bytes: 100 * MIB,
+            write_bytes: 100 * MIB,
+            output_bytes: MIB,
+            list_entries: 1000,
+            search_results: 1000,
+            timeout_default: 30,
+            timeout_slow: 300,
+            timeout_max: 300,
+            arguments: 4096,
+            argument_bytes: 64 * 1024,
+            arguments_bytes: 128 * 1024,
+            edits: 1000,
+        }
+    }
+}

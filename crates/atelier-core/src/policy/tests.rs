@@ -1,0 +1,175 @@
+use super::*;
+use serde_json::{Value, json};
+
+fn judged(name: &str, params: Value) -> (Verdict, String) {
+    let (_, judgement) = Policy::builtin().judge_request(name, params, &Roots::relative_only());
+    (judgement.verdict, judgement.rule)
+}
+
+#[test]
+fn the_table_of_the_specification() {
+    use Verdict::{Deny, High, Low, Medium};
+    for (name, params, verdict, rule) in [
+        ("read_file", json!({"path": "notes.txt"}), Low, "read_file"),
+        ("read_file", json!({"path": "a/.env.local"}), High, "read_file file.secret"),
+        ("get_file_info", json!({"path": "id_rsa"}), High, "get_file_info file.secret"),
+        ("grep", json!({"pattern": "x", "path": ".npmrc"}), High, "grep file.secret"),
+        ("list_directory", json!({"path": "src"}), Low, "list_directory"),
+        ("list_directory", json!({"path": ".ssh"}), High, "list_directory file.secret"),
+        ("search_files", json!({"pattern": "**/*.rs"}), Low, "search_files"),
+        ("write_file", json!({"path": "src/main.rs", "content": ""}), Medium, "write_file"),
+        ("write_file", json!({"path": "deploy.sh", "content": ""}), High, "write_file file.script"),
+        ("write_file", json!({"path": "Makefile", "content": ""}), High, "write_file file.build"),
+        (
+            "write_file",
+            json!({"path": ".github/workflows/x.yml", "content": ""}),
+            High,
+            "write_file file.dotfile",
+        ),
+        ("write_file", json!({"path": ".git/config", "content": ""}), Deny, "write_file file.git"),
+        ("write_file", json!({"path": "x.EXE ", "content": ""}), Deny, "write_file file.executable"),
+        (
+            "edit_file",
+            json!({"path": "a.dll", "old_text": "a", "new_text": ""}),
+            Deny,
+            "edit_file file.executable",
+        ),
+        ("create_directory", json!({"path": "src/x"}), Medium, "create_directory"),
+        ("create_directory", json!({"path": ".git/hooks"}), Deny, "create_directory file.git"),
+        ("move_file", json!({"source": "a/b", "destination": "a/c"}), Medium, "move_file"),
+        ("move_file", json!({"source": "a/b", "destination": "a/c.so"}), Deny, "move_file file.executable"),
+        ("move_file", json!({"source": "src/", "destination": "lib"}), Deny, "move_file top-level"),
+        ("move_file", json!({"source": ".", "destination": "lib"}), Deny, "move_file top-level"),
+        ("move_file", json!({"source": ".git/x", "destination": "x"}), Deny, "move_file file.git"),
+        ("delete_file", json!({"path": "a/b"}), High, "delete_file"),
+        ("delete_file", json!({"path": "src/."}), Deny, "delete_file top-level"),
+        ("delete_file", json!({"path": "a/.."}), Deny, "delete_file top-level"),
+        ("execute_command", json!({"command": "ls"}), Low, "ls"),
+        ("execute_command", json!({"command": "git", "args": ["push", "-f"]}), High, "git.push --force"),
+        ("execute_command", json!({"command": "rm", "args": ["-rf", "/"]}), Deny, "command.refused"),
+    ] {
+        assert_eq!(judged(name, params.clone()), (verdict, rule.to_owned()), "{name} {params}");
+    }
+}
+
+#[test]
+fn relative_arguments_start_where_the_command_does() {
+    let up = |cwd: &str| {
+        judged("execute_command", json!({"command": "cat", "args": ["../notes.txt"], "cwd": cwd})).0
+    };
+    assert_eq!((up("src"), up("."), up("src/..")), (Verdict::Low, Verdict::Deny, Verdict::Deny));
+}
+
+#[test]
+fn commands_say_what_they_need() {
+    let judge = |args: &[&str], timeout: Option<u32>| {
+        let params = json!({"command": args[0], "args": args[1..], "timeout": timeout});
+        Policy::builtin().judge_request("execute_command", params, &Roots::relative_only()).1
+    };
+    let install = judge(&["npm", "install", "express"], None);
+    assert_eq!((install.verdict, install.network, install.timeout), (Verdict::Medium, true, Some(300)));
+    let list = judge(&["ls"], None);
+    assert_eq!((list.network, list.timeout), (false, Some(30)));
+    assert_eq!(judge(&["ls"], Some(5)).timeout, Some(5));
+    let denied = judge(&["cat", "../x"], None);
+    assert_eq!(denied.code, Some("path_outside_workspace"));
+    assert_eq!(denied.reason, "Access denied. Path must be within /workspace");
+}
+
+#[test]
+fn paths_are_listed_for_the_second_judgement() {
+    let policy = Policy::builtin();
+    let roots = Roots::announced("/ws");
+    let paths = |command: &str, args: &[&str]| -> Vec<(String, String, Access)> {
+        let params = json!({"command": command, "args": args, "cwd": "src"});
+        let call = ToolCall::parse("execute_command", params, &roots, policy.limits()).unwrap();
+        policy.paths(&call, &roots).into_iter().map(|p| (p.raw, p.path.to_string(), p.access)).collect()
+    };
+    let own = |raw: &str, path: &str, access| (raw.to_owned(), path.to_owned(), access);
+    assert_eq!(
+        paths("grep", &["-f", "../p.txt", "lnk/", "/ws/x"]),
+        [
+            own("../p.txt", "p.txt", Access::Read),
+            own("lnk/", "src/lnk", Access::Read),
+            own("/ws/x", "x", Access::Read)
+        ]
+    );
+    assert_eq!(
+        paths("mv", &["a", "b"]),
+        [
+            own("a", "src/a", Access::Read),
+            own("a", "src/a", Access::Remove),
+            own("b", "src/b", Access::Write),
+            own("b/a", "src/b/a", Access::Write),
+        ]
+    );
+    let root_dir = WorkspacePath::parse("src", &roots).unwrap();
+    assert_eq!(policy.judge_resolved(&root_dir, Access::Remove, true).verdict, Verdict::Deny);
+    assert_eq!(policy.judge_resolved(&root_dir, Access::Remove, false).verdict, Verdict::High);
+}
+
+#[test]
+fn a_server_adds_and_a_project_only_tightens() {
+    let extension: Extension = toml::from_str(
+        r#"
+        [[rules.command]]
+        name = "curl"
+        verdict = "high"
+        says = "curl loads from an address."
+        operands = "data*"
+        network = true
+        flags = "-s,--silent"
+        examples = "high: curl -s https://example.invalid"
+        [[files]]
+        id = "ledger"
+        verdict = "deny"
+        on = ["read", "write"]
+        reason = "The ledger is the accountant's."
+        names = ["ledger.*"]
+        "#,
+    )
+    .unwrap();
+    let server = Policy::builtin().extended(extension).unwrap();
+    let roots = Roots::relative_only();
+    let run = |policy: &Policy, line: &[&str]| {
+        policy
+            .judge_request("execute_command", json!({"command": line[0], "args": line[1..]}), &roots)
+            .1
+            .verdict
+    };
+    assert_eq!(run(Policy::builtin(), &["curl", "-s", "x"]), Verdict::Deny);
+    assert_eq!(run(&server, &["curl", "-s", "x"]), Verdict::High);
+    assert_eq!(run(&server, &["cat", "ledger.csv"]), Verdict::Deny);
+    assert_eq!(run(&server, &["ls"]), Verdict::Low);
+
+    let narrowing: Narrowing = toml::from_str(
+        r#"
+        deny = ["git push", "delete_file"]
+        no_network = true
+        at_least = { "ls" = "medium", "make" = "low", "curl" = "low", "git" = "medium" }
+        "#,
+    )
+    .unwrap();
+    let project = server.narrowed(narrowing);
+    assert_eq!(run(&project, &["ls"]), Verdict::Medium);
+    assert_eq!(run(&project, &["make"]), Verdict::High, "lowering has no effect");
+    assert_eq!(run(&project, &["curl", "x"]), Verdict::Deny, "it needs the network");
+    assert_eq!(run(&project, &["git", "push"]), Verdict::Deny);
+    assert_eq!(run(&project, &["git", "status"]), Verdict::Medium);
+    assert_eq!(run(&project, &["rm"]), Verdict::Deny);
+    let delete = project.judge_request("delete_file", json!({"path": "a/b"}), &roots).1;
+    assert_eq!((delete.verdict, delete.code), (Verdict::Deny, Some("command_not_allowed")));
+}
+
+#[test]
+fn faulty_rules_say_where() {
+    let extended =
+        |text: &str| Policy::builtin().extended(toml::from_str(text).unwrap()).unwrap_err().to_string();
+    let rule = |rest: &str| format!("[[rules.command]]\nname = 'x'\nverdict = 'low'\nsays = 'x'\n{rest}");
+    assert!(extended(&rule("options = '-o =frob'")).contains("no kind of argument"));
+    assert!(extended(&rule("options = '-o !deny'")).contains("needs its reason"));
+    assert!(extended(&rule("options = 'o'")).contains("begins with a dash"));
+    assert!(extended(&rule("examples = 'deny: x'")).contains("is LOW by x"));
+    assert!(extended(&rule("include = ['nowhere']")).contains("no group"));
+    assert!(extended(&rule("").replace("'x'\nverdict", "'x y'\nverdict")).contains("not there"));
+}

@@ -1,0 +1,42 @@
+//! Stopping work that somebody no longer wants: a flag to look at and a handle to wait on.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::pipe::{PipeFlags, pipe_with};
+
+/// Clones cancel together.
+#[derive(Debug, Clone)]
+pub struct Cancel(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    cancelled: AtomicBool,
+    reader: OwnedFd,
+    writer: OwnedFd,
+}
+
+impl Cancel {
+    pub fn new() -> std::io::Result<Self> {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok(Self(Arc::new(Inner { cancelled: AtomicBool::new(false), reader, writer })))
+    }
+
+    pub fn cancel(&self) {
+        self.0.cancelled.store(true, Ordering::Release);
+        // The byte is never read, so the handle stays readable; a full pipe is as good as one byte.
+        if let Err(error) = rustix::io::write(&self.0.writer, b"!") {
+            tracing::debug!(%error, "cancel signal not written");
+        }
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Readable once cancelled.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.reader.as_fd()
+    }
+}

@@ -1,0 +1,265 @@
+//! Making, describing, moving and deleting what a directory holds.
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use atelier_core::path::WorkspacePath;
+use chrono::{DateTime, Utc};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use crate::beneath;
+use crate::error::{Error, Result};
+use crate::walk::{Kind, Names};
+use crate::workspace::{Workspace, look, relative};
+use crate::write::{rename_if_absent, sync_directory};
+
+const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Info {
+    pub kind: Kind,
+    pub size: u64,
+    /// Permission bits, e.g. `0o644`.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Birth time, where the file system knows it.
+    pub created: Option<DateTime<Utc>>,
+    pub modified: DateTime<Utc>,
+    pub accessed: DateTime<Utc>,
+    /// For directories: how many entries agents can see.
+    pub entries: Option<u64>,
+}
+
+impl Workspace {
+    /// Like `mkdir -p`. Answers whether anything was made.
+    pub fn create_directory(&self, path: &WorkspacePath) -> Result<bool> {
+        let shown = path.as_str();
+        if self.ignored()?.hides(relative(path), true) {
+            return Err(Error::Permission { path: shown.to_owned() });
+        }
+        let mut here = beneath::open(self.handle(), Path::new(""), beneath::DIRECTORY)
+            .map_err(|errno| Error::from_os(errno, "open", shown))?;
+        let mut made = false;
+        for name in path.components() {
+            let fail = |errno| Error::from_os(errno, "create directory", shown);
+            let created = match rustix::fs::mkdirat(here.as_fd(), name, DIRECTORY_MODE) {
+                Ok(()) => true,
+                Err(Errno::EXIST) => false,
+                Err(errno) => return Err(fail(errno)),
+            };
+            let next =
+                beneath::open(here.as_fd(), Path::new(name), beneath::LISTING).map_err(
+                    |errno| match errno {
+                        Errno::LOOP => Error::Link { path: shown.to_owned() },
+                        Errno::NOTDIR => Error::NotADirectory { path: shown.to_owned() },
+                        other => fail(other),
+                    },
+                )?;
+            if created {
+                // The umask may have taken bits away.
+                rustix::fs::fchmod(&next, DIRECTORY_MODE).map_err(fail)?;
+                if self.options().durable {
+                    sync_directory(here.as_fd()).map_err(fail)?;
+                }
+            }
+            made |= created;
+            here = next;
+        }
+        Ok(made)
+    }
+
+    pub fn info(&self, path: &WorkspacePath) -> Result<Info> {
+        let shown = path.as_str();
+        let (real, fd, stat) = self.open_for_reading(path, PROBE)?;
+        let kind = Kind::from(FileType::from_raw_mode(stat.st_mode));
+        if path.demands_directory() && kind != Kind::Directory {
+            return Err(Error::NotADirectory { path: shown.to_owned() });
+        }
+        let entries = match kind {
+            Kind::Directory => Some(self.count_entries(&real, shown)?),
+            _ => None,
+        };
+        Ok(Info {
+            kind,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            created: birth_time(&fd),
+            modified: time(stat.st_mtime, stat.st_mtime_nsec),
+            accessed: time(stat.st_atime, stat.st_atime_nsec),
+            entries,
+        })
+    }
+
+    fn count_entries(&self, real: &Path, shown: &str) -> Result<u64> {
+        let ignored = self.ignored()?;
+        let mut names =
+            Names::open(self.handle(), real).map_err(|errno| Error::from_os(errno, "list", shown))?;
+        let mut count = 0;
+        names
+            .each(|name, kind| {
+                count += u64::from(!ignored.hides_entry(&real.join(name), kind == Kind::Directory));
+                Ok(())
+            })
+            .map_err(|errno| Error::from_os(errno, "list", shown))?;
+        Ok(count)
+    }
+
+    /// Moves a file or directory; what is at the target stays unless `overwrite`.
+    pub fn move_entry(&self, from: &WorkspacePath, to: &WorkspacePath, overwrite: bool) -> Result<()> {
+        let (old_dir, old_name) = self.parent_for_writing(from, false)?;
+        let stat = look(old_dir.as_fd(), &old_name, from.as_str())?
+            .ok_or_else(|| Error::NotFound { path: from.as_str().to_owned() })?;
+        let is_dir = FileType::from_raw_mode(stat.st_mode).is_dir();
+        self.may_remove(from, is_dir)?;
+        if is_dir {
+            self.refuse_hidden_content(from)?;
+        } else if from.demands_directory() || to.demands_directory() {
+            return Err(Error::NotADirectory { path: to.as_str().to_owned() });
+        }
+        let (new_dir, new_name) = self.parent_for_writing(to, is_dir)?;
+        if let Some(there) = look(new_dir.as_fd(), &new_name, to.as_str())? {
+            let same_kind = FileType::from_raw_mode(there.st_mode).is_file() && !is_dir;
+            if !overwrite || !same_kind {
+                return Err(Error::Exists { path: to.as_str().to_owned() });
+            }
+        }
+        let moved = if overwrite {
+            rustix::fs::renameat(&old_dir, &old_name, &new_dir, &new_name)
+        } else {
+            rename_if_absent(old_dir.as_fd(), &old_name, new_dir.as_fd(), &new_name)
+        };
+        moved.map_err(|errno| Error::from_os(errno, "move", to.as_str()))?;
+        if self.options().durable {
+            for dir in [&old_dir, &new_dir] {
+                sync_directory(dir.as_fd()).map_err(|errno| Error::from_os(errno, "sync", to.as_str()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes a file, a link (not what it points to) or an empty directory; a whole tree when told so.
+    /// Answers how many entries are gone.
+    pub fn delete(&self, path: &WorkspacePath, recursive: bool) -> Result<u64> {
+        let shown = path.as_str();
+        let (dir, name) = self.parent_for_writing(path, false)?;
+        let stat =
+            look(dir.as_fd(), &name, shown)?.ok_or_else(|| Error::NotFound { path: shown.to_owned() })?;
+        let is_dir = FileType::from_raw_mode(stat.st_mode).is_dir();
+        let fail = |errno| Error::from_os(errno, "delete", shown);
+        self.may_remove(path, is_dir)?;
+        if !is_dir {
+            if path.demands_directory() {
+                return Err(Error::NotADirectory { path: shown.to_owned() });
+            }
+            rustix::fs::unlinkat(&dir, &name, AtFlags::empty()).map_err(fail)?;
+            return Ok(1);
+        }
+        if !recursive {
+            rustix::fs::unlinkat(&dir, &name, AtFlags::REMOVEDIR).map_err(fail)?;
+            return Ok(1);
+        }
+        self.refuse_hidden_content(path)?;
+        self.delete_tree(relative(path)).map_err(fail)
+    }
+
+    /// WS-11.4: the root and the directories directly beneath it are nobody's to move or delete.
+    fn may_remove(&self, path: &WorkspacePath, is_dir: bool) -> Result<()> {
+        if self.ignored()?.hides(relative(path), is_dir) {
+            return Err(Error::NotFound { path: path.as_str().to_owned() });
+        }
+        if path.depth() <= usize::from(is_dir) {
+            let why = "directories directly beneath the root stay";
+            return Err(Error::Protected { path: path.as_str().to_owned(), why });
+        }
+        Ok(())
+    }
+
+    /// What agents cannot see or may not touch must not go away with its directory.
+    fn refuse_hidden_content(&self, path: &WorkspacePath) -> Result<()> {
+        let ignored = self.ignored()?;
+        let mut todo = vec![relative(path).to_owned()];
+        while let Some(dir) = todo.pop() {
+            let mut blocked = false;
+            let mut names = Names::open(self.handle(), &dir)
+                .map_err(|errno| Error::from_os(errno, "list", path.as_str()))?;
+            names
+                .each(|name, kind| {
+                    let full = dir.join(name);
+                    blocked |= name == ".git" || ignored.hides_entry(&full, kind == Kind::Directory);
+                    if kind == Kind::Directory {
+                        todo.push(full);
+                    }
+                    Ok(())
+                })
+                .map_err(|errno| Error::from_os(errno, "list", path.as_str()))?;
+            if blocked {
+                let why = "it holds a repository or files that are kept from agents";
+                return Err(Error::Protected { path: path.as_str().to_owned(), why });
+            }
+        }
+        Ok(())
+    }
+
+    /// One open directory at a time, however deep the tree is.
+    fn delete_tree(&self, top: &Path) -> Result<u64, Errno> {
+        let mut gone = 0;
+        // A directory is met twice: to empty it, then, its own directories being gone, to remove it.
+        let mut todo: Vec<(PathBuf, bool)> = vec![(top.to_owned(), false)];
+        while let Some((dir, emptied)) = todo.pop() {
+            if emptied {
+                let parent =
+                    beneath::open(self.handle(), dir.parent().unwrap_or(Path::new("")), beneath::DIRECTORY)?;
+                rustix::fs::unlinkat(&parent, dir.file_name().unwrap_or_default(), AtFlags::REMOVEDIR)?;
+                gone += 1;
+                continue;
+            }
+            todo.push((dir.clone(), true));
+            let mut names = Names::open(self.handle(), &dir)?;
+            let mut files = Vec::new();
+            names.each(|name, kind| {
+                match kind {
+                    Kind::Directory => todo.push((dir.join(name), false)),
+                    _ => files.push(name.to_owned()),
+                }
+                Ok(())
+            })?;
+            for name in files {
+                rustix::fs::unlinkat(names.handle(), &name, AtFlags::empty())?;
+                gone += 1;
+            }
+        }
+        Ok(gone)
+    }
+}
+
+/// Enough to ask about a file without opening it for real: a FIFO or a device does not notice.
+#[cfg(target_os = "linux")]
+const PROBE: OFlags = OFlags::PATH;
+#[cfg(not(target_os = "linux"))]
+const PROBE: OFlags = OFlags::RDONLY;
+
+#[allow(clippy::unnecessary_cast, clippy::useless_conversion, reason = "the types differ between systems")]
+pub(crate) fn modified(stat: &Stat) -> DateTime<Utc> {
+    time(stat.st_mtime as i64, stat.st_mtime_nsec as u64)
+}
+
+fn time(seconds: i64, nanoseconds: u64) -> DateTime<Utc> {
+    DateTime::from_timestamp(seconds, u32::try_from(nanoseconds).unwrap_or(0)).unwrap_or_default()
+}
+
+#[cfg(target_os = "linux")]
+fn birth_time(fd: &std::os::fd::OwnedFd) -> Option<DateTime<Utc>> {
+    use rustix::fs::StatxFlags;
+    let stat = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
+    let known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    known.then(|| time(stat.stx_btime.tv_sec, u64::from(stat.stx_btime.tv_nsec)))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn birth_time(_: &std::os::fd::OwnedFd) -> Option<DateTime<Utc>> {
+    None
+}

@@ -1,0 +1,114 @@
+//! Everything that can go wrong in a workspace, as one enum with stable codes.
+//!
+//! Paths in errors are the caller's own words or workspace-relative: no message tells where the root
+//! lies or what is outside it.
+
+use std::io;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("Not found: {path}")]
+    NotFound { path: String },
+    #[error("Not a file: {path}")]
+    NotAFile { path: String },
+    #[error("Not a directory: {path}")]
+    NotADirectory { path: String },
+    #[error("Already exists: {path}")]
+    Exists { path: String },
+    #[error("Directory is not empty: {path}")]
+    NotEmpty { path: String },
+    #[error("Permission denied: {path}")]
+    Permission { path: String },
+    /// A link, or a race with one, that would have left the root.
+    #[error("Access denied. {path} leads outside the workspace")]
+    Outside { path: String },
+    #[error("Refusing to write through a link: {path}")]
+    Link { path: String },
+    #[error("Too many links: {path}")]
+    LinkLoop { path: String },
+    /// Kept from agents by rule: the root itself, directories directly beneath it, `.git`.
+    #[error("Protected: {path} ({why})")]
+    Protected { path: String, why: &'static str },
+    #[error("File size exceeded: {path} has {size} bytes, the limit is {limit}")]
+    TooLarge { path: String, size: u64, limit: u64 },
+    #[error("Binary file: {path}")]
+    Binary { path: String },
+    #[error("File contains invalid UTF-8 encoding")]
+    InvalidUtf8 { path: String },
+    #[error("{path} changed: expected {expected}, found {found}")]
+    Stale { path: String, expected: String, found: String },
+    #[error("Text to replace was found {found} times in {path}, expected {expected}")]
+    EditMismatch { path: String, found: usize, expected: usize },
+    #[error("Text to replace is empty or equal to its replacement")]
+    EditEmpty,
+    #[error("Pattern not allowed: {why}")]
+    Pattern { why: String },
+    #[error("Name too long: {path}")]
+    NameTooLong { path: String },
+    #[error("Command not found: {program}")]
+    CommandNotFound { program: String },
+    /// The program resolves into the workspace, where the agent could have put it.
+    #[error("Command not allowed: {program} resolves into the workspace")]
+    ProgramInWorkspace { program: String },
+    #[error("Argument contains a NUL byte")]
+    NulArgument,
+    #[error("Sandbox could not be set up ({stage})")]
+    Sandbox { stage: &'static str, source: io::Error },
+    #[error("Cancelled")]
+    Cancelled,
+    #[error("Could not {action} {path}: {source}")]
+    Io { action: &'static str, path: String, source: io::Error },
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// The stable code of RFC 9457 problems and tool results.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => "not_found",
+            Self::NotAFile { .. } => "not_a_file",
+            Self::NotADirectory { .. } => "not_a_directory",
+            Self::Exists { .. } => "already_exists",
+            Self::NotEmpty { .. } => "directory_not_empty",
+            Self::Permission { .. } => "permission_denied",
+            Self::Outside { .. } => "path_outside_workspace",
+            Self::Link { .. } => "link_refused",
+            Self::LinkLoop { .. } => "too_many_links",
+            Self::Protected { .. } => "path_protected",
+            Self::TooLarge { .. } => "file_size_exceeded",
+            Self::Binary { .. } => "binary_file",
+            Self::InvalidUtf8 { .. } => "invalid_utf8",
+            Self::Stale { .. } => "stale",
+            Self::EditMismatch { .. } => "edit_mismatch",
+            Self::EditEmpty => "edit_empty",
+            Self::Pattern { .. } => "pattern_not_allowed",
+            Self::NameTooLong { .. } => "name_too_long",
+            Self::CommandNotFound { .. } => "command_not_found",
+            Self::ProgramInWorkspace { .. } | Self::NulArgument => "command_not_allowed",
+            Self::Sandbox { .. } => "sandbox_failed",
+            Self::Cancelled => "cancelled",
+            Self::Io { .. } => "io_error",
+        }
+    }
+
+    /// What the kernel's answer to `action` on `path` means to a caller.
+    pub(crate) fn from_os(errno: rustix::io::Errno, action: &'static str, path: &str) -> Self {
+        use rustix::io::Errno;
+        let path = if path.is_empty() { "." } else { path }.to_owned();
+        match errno {
+            Errno::NOENT => Self::NotFound { path },
+            Errno::NOTDIR => Self::NotADirectory { path },
+            Errno::EXIST => Self::Exists { path },
+            Errno::NOTEMPTY => Self::NotEmpty { path },
+            Errno::ACCESS | Errno::PERM => Self::Permission { path },
+            Errno::XDEV if action != "move" => Self::Outside { path },
+            Errno::LOOP => Self::LinkLoop { path },
+            Errno::ISDIR => Self::NotAFile { path },
+            // Opening a socket, or a FIFO without its other end: not a regular file, whatever else it is.
+            Errno::NXIO => Self::NotAFile { path },
+            Errno::NAMETOOLONG => Self::NameTooLong { path },
+            other => Self::Io { action, path, source: other.into() },
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Searching in files: ripgrep's engine on handles of our own, so that no link leads it astray.
+
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use atelier_core::path::WorkspacePath;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
+use rustix::fs::{FileType, OFlags};
+use serde::Serialize;
+
+use crate::beneath;
+use crate::cancel::Cancel;
+use crate::error::{Error, Result};
+use crate::glob::Glob;
+use crate::walk::{Ended, Kind, Order};
+use crate::workspace::{Workspace, relative};
+
+/// A longer line is shown cut: minified files have megabytes on one.
+const MAX_LINE: usize = 2000;
+/// A pattern that compiles to more is a mistake or an attack.
+const MAX_PROGRAM: usize = 10 << 20;
+/// What one line may take in memory.
+const MAX_HEAP: usize = 32 << 20;
+
+#[derive(Debug, Clone)]
+pub struct GrepSpec {
+    pub pattern: String,
+    /// The pattern is plain text.
+    pub literal: bool,
+    pub ignore_case: bool,
+    /// Which files of a directory; all that are not hidden when none is given.
+    pub glob: Option<Glob>,
+    /// Lines shown before and after a match.
+    pub context: u32,
+    /// How many matching lines are enough.
+    pub limit: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// Relative to the workspace root.
+    pub path: String,
+    pub line: u64,
+    pub text: String,
+    /// False for a line of context.
+    pub matched: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grepped {
+    pub lines: Vec<Line>,
+    pub matches: usize,
+    pub files_searched: u64,
+    /// There is more than this.
+    pub cut: bool,
+}
+
+impl Workspace {
+    /// Searches a file, or every file below a directory except those that `skip` names.
+    pub fn grep(
+        &self,
+        start: &WorkspacePath,
+        spec: &GrepSpec,
+        skip: impl Fn(&Path) -> bool,
+        cancel: &Cancel,
+    ) -> Result<Grepped> {
+        let mut search = Search::new(spec)?;
+        let (real, fd, stat) = self.open_for_reading(start, OFlags::RDONLY)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {}
+            FileType::RegularFile if !start.demands_directory() => {
+                search.file(&real, &File::from(fd));
+                return Ok(search.found);
+            }
+            _ => return Err(Error::NotAFile { path: start.as_str().to_owned() }),
+        }
+        drop(fd);
+        let all = || Glob::parse("**/*");
+        let glob = spec.glob.clone().map_or_else(all, Ok)?;
+        let order = Order::ByName { keep: usize::MAX };
+        let ended = self.walk(start, &glob, order, cancel, |hit| {
+            if hit.kind != Kind::File || skip(&hit.path) || cancel.is_cancelled() {
+                return ControlFlow::Continue(());
+            }
+            if let Some(file) = self.open_regular(&hit.path) {
+                search.file(&hit.path, &file);
+            }
+            if search.found.cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        if cancel.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        search.found.cut |= ended == Ended::Cut;
+        Ok(search.found)
+    }
+
+    /// `None` for what is not there any more, cannot be read, is no regular file or is too large.
+    fn open_regular(&self, path: &Path) -> Option<File> {
+        let fd = beneath::open(self.handle(), path, OFlags::RDONLY).ok()?;
+        let stat = rustix::fs::fstat(&fd).ok()?;
+        let size = u64::try_from(stat.st_size).ok()?;
+        (FileType::from_raw_mode(stat.st_mode).is_file() && size <= self.options().max_read)
+            .then(|| fd.into())
+    }
+
+    /// Whether a path is a directory, links inside followed. For callers that treat the two apart.
+    pub fn is_directory(&self, path: &WorkspacePath) -> bool {
+        if relative(path).as_os_str().is_empty() {
+            return true;
+        }
+        self.open_for_reading(path, beneath::DIRECTORY).is_ok()
+    }
+}
+
+struct Search {
+    matcher: RegexMatcher,
+    searcher: Searcher,
+    limit: usize,
+    found: Grepped,
+}
+
+impl Search {
+    fn new(spec: &GrepSpec) -> Result<Self> {
+        let matcher = RegexMatcherBuilder::new()
+            .case_insensitive(spec.ignore_case)
+            .fixed_strings(spec.literal)
+            .line_terminator(Some(b'\n'))
+            .size_limit(MAX_PROGRAM)
+            .build(&spec.pattern)
+            .map_err(|error| Error::Pattern { why: error.to_string() })?;
+        let context = usize::try_from(spec.context).unwrap_or(0).min(100);
+        let searcher = SearcherBuilder::new()
+            .binary_detection(BinaryDetection::quit(0))
+            .line_number(true)
+            .before_context(context)
+            .after_context(context)
+            .heap_limit(Some(MAX_HEAP))
+            .build();
+        let found = Grepped { lines: Vec::new(), matches: 0, files_searched: 0, cut: false };
+        Ok(Self { matcher, searcher, limit: spec.limit, found })
+    }
+
+    fn file(&mut self, path: &Path, file: &File) {
+        self.found.files_searched += 1;
+        let mut collect =
+            Collect { path: path.to_string_lossy().into_owned(), found: &mut self.found, limit: self.limit };
+        if let Err(error) = self.searcher.search_file(&self.matcher, file, &mut collect) {
+            // One file that cannot be searched (a line beyond memory, an I/O error) spoils no search of many.
+            tracing::debug!(%error, path = %path.display(), "file not searched");
+        }
+    }
+}
+
+struct Collect<'a> {
+    path: String,
+    found: &'a mut Grepped,
+    limit: usize,
+}
+
+impl Collect<'_> {
+    fn push(&mut self, line: Option<u64>, bytes: &[u8], matched: bool) {
+        let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+        let mut text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_LINE)]).into_owned();
+        if bytes.len() > MAX_LINE {
+            text.push('…');
+        }
+        self.found.lines.push(Line { path: self.path.clone(), line: line.unwrap_or(0), text, matched });
+    }
+}
+
+impl Sink for Collect<'_> {
+    type Error = std::io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, Self::Error> {
+        if self.found.matches == self.limit {
+            self.found.cut = true;
+            return Ok(false);
+        }
+        self.found.matches += 1;
+        self.push(found.line_number(), found.bytes(), true);
+        Ok(true)
+    }
+
+    fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> Result<bool, Self::Error> {
+        self.push(context.line_number(), context.bytes(), false);
+        Ok(true)
+    }
+}

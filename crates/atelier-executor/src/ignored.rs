@@ -1,0 +1,107 @@
+//! `.atelierignore`: what it names does not exist for agents.
+
+use std::io::Read;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use rustix::fs::{FileType, OFlags, Stat};
+use rustix::io::Errno;
+
+use crate::beneath;
+use crate::error::{Error, Result};
+
+pub const IGNORE_FILE: &str = ".atelierignore";
+
+/// More than this is not a list somebody wrote.
+const MAX_BYTES: u64 = 1 << 20;
+
+#[derive(Debug, Default)]
+pub(crate) struct Ignored(Option<Gitignore>);
+
+impl Ignored {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// For a whole path: any named parent hides what is in it.
+    pub(crate) fn hides(&self, path: &Path, is_dir: bool) -> bool {
+        match &self.0 {
+            Some(rules) if !path.as_os_str().is_empty() => {
+                rules.matched_path_or_any_parents(path, is_dir).is_ignore()
+            }
+            _ => false,
+        }
+    }
+
+    /// For one entry of a directory that is known to be visible.
+    pub(crate) fn hides_entry(&self, path: &Path, is_dir: bool) -> bool {
+        self.0.as_ref().is_some_and(|rules| rules.matched(path, is_dir).is_ignore())
+    }
+}
+
+/// The rules as of the file's present version; read again only when it changed.
+#[derive(Debug, Default)]
+pub(crate) struct Cache(Mutex<Option<(Stamp, Arc<Ignored>)>>);
+
+type Stamp = (u64, u64, i64, u64, u64);
+
+fn stamp(stat: &Stat) -> Stamp {
+    #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
+    (
+        stat.st_dev as u64,
+        stat.st_ino as u64,
+        stat.st_mtime as i64,
+        stat.st_mtime_nsec as u64,
+        stat.st_size as u64,
+    )
+}
+
+impl Cache {
+    pub(crate) fn current(&self, root: BorrowedFd<'_>, root_path: &Path) -> Result<Arc<Ignored>> {
+        let fail = |errno| Error::from_os(errno, "read", IGNORE_FILE);
+        let fd = match beneath::open(root, Path::new(IGNORE_FILE), OFlags::RDONLY) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(Arc::default()),
+            // Closed rather than open: rules that cannot be read must not mean "no rules".
+            Err(errno) => return Err(fail(errno)),
+        };
+        let stat = rustix::fs::fstat(&fd).map_err(fail)?;
+        if !FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Err(Error::NotAFile { path: IGNORE_FILE.to_owned() });
+        }
+        let stamp = stamp(&stat);
+        if let Some((seen, rules)) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner)
+            && *seen == stamp
+        {
+            return Ok(rules.clone());
+        }
+        let mut text = Vec::new();
+        std::fs::File::from(fd).take(MAX_BYTES).read_to_end(&mut text).map_err(|source| Error::Io {
+            action: "read",
+            path: IGNORE_FILE.to_owned(),
+            source,
+        })?;
+        let rules = Arc::new(parse(root_path, &text));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((stamp, rules.clone()));
+        Ok(rules)
+    }
+}
+
+fn parse(root: &Path, text: &[u8]) -> Ignored {
+    let mut builder = GitignoreBuilder::new(root);
+    for line in String::from_utf8_lossy(text).lines() {
+        if let Err(error) = builder.add_line(None, line) {
+            tracing::warn!(%error, "a line of {IGNORE_FILE} is not understood");
+        }
+    }
+    match builder.build() {
+        Ok(rules) if !rules.is_empty() => Ignored(Some(rules)),
+        Ok(_) => Ignored(None),
+        Err(error) => {
+            tracing::warn!(%error, "{IGNORE_FILE} could not be compiled");
+            Ignored(None)
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The only code that touches a workspace directory or starts a process.
+//!
+//! Everything starts at [`Workspace`], an open directory handle. The API blocks: async callers use
+//! `spawn_blocking`.
+
+mod beneath;
+mod cancel;
+mod entries;
+mod error;
+mod glob;
+mod grep;
+mod ignored;
+mod links;
+mod process;
+mod read;
+mod search;
+mod tools;
+mod walk;
+mod workspace;
+mod write;
+
+pub use cancel::Cancel;
+pub use entries::Info;
+pub use error::{Error, Result};
+pub use glob::Glob;
+pub use grep::{GrepSpec, Grepped, Line};
+pub use ignored::IGNORE_FILE;
+pub use process::{
+    Access, CommandSpec, Ending, GitIdentity, Isolation, NetworkWall, Outcome, ProcessWall, Runner,
+    RunnerOptions, Toolchains,
+};
+pub use read::{Content, OpenFile, Part, checksum};
+pub use search::{Entry, Found, Listed, Listing};
+pub use tools::{Approval, Failure, Preview, ToolResult, Tools};
+pub use walk::{Hit, Kind};
+pub use workspace::{Options, Workspace};
+pub use write::{Edit, Expect, Mending, Written};

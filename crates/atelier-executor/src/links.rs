@@ -1,0 +1,71 @@
+//! Links that stay inside the root may be followed for reading. We follow them ourselves, in text,
+//! so that every path that is opened is link-free and its real name is known to the policy.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::io::Errno;
+
+use crate::beneath;
+
+/// The kernel's own limit.
+const MAX_LINKS: usize = 40;
+
+/// The link-free name of `path`, or XDEV when a link leads out of the root.
+/// Components that do not exist are kept as they are: opening the result says so.
+pub(crate) fn resolve(root: BorrowedFd<'_>, root_path: &Path, path: &Path) -> Result<PathBuf, Errno> {
+    let mut todo: VecDeque<OsString> = VecDeque::new();
+    push_front(&mut todo, path)?;
+    let mut done = PathBuf::new();
+    let mut links = 0;
+    while let Some(name) = todo.pop_front() {
+        if name == ".." {
+            if !done.pop() {
+                return Err(Errno::XDEV);
+            }
+            continue;
+        }
+        let Some(target) = read_link(root, &done, &name)? else {
+            done.push(name);
+            continue;
+        };
+        links += 1;
+        if links > MAX_LINKS {
+            return Err(Errno::LOOP);
+        }
+        if target.is_absolute() {
+            // An absolute link is inside when it names the root itself; everything else is outside.
+            let inside = target.strip_prefix(root_path).map_err(|_| Errno::XDEV)?.to_owned();
+            done = PathBuf::new();
+            push_front(&mut todo, &inside)?;
+        } else {
+            push_front(&mut todo, &target)?;
+        }
+    }
+    Ok(done)
+}
+
+fn push_front(todo: &mut VecDeque<OsString>, path: &Path) -> Result<(), Errno> {
+    for part in path.components().rev() {
+        match part {
+            Component::Normal(name) => todo.push_front(name.to_owned()),
+            Component::ParentDir => todo.push_front(OsString::from("..")),
+            Component::CurDir => {}
+            Component::RootDir | Component::Prefix(_) => return Err(Errno::XDEV),
+        }
+    }
+    Ok(())
+}
+
+fn read_link(root: BorrowedFd<'_>, parent: &Path, name: &OsStr) -> Result<Option<PathBuf>, Errno> {
+    let parent = beneath::open(root, parent, beneath::DIRECTORY)?;
+    match rustix::fs::readlinkat(parent.as_fd(), name, Vec::new()) {
+        Ok(target) => Ok(Some(PathBuf::from(OsString::from_vec(target.into_bytes())))),
+        // Not a link, or not there.
+        Err(Errno::INVAL | Errno::NOENT) => Ok(None),
+        Err(other) => Err(other),
+    }
+}

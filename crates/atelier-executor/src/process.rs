@@ -1,0 +1,96 @@
+//! Running a program for an agent: no shell, a clean environment, walls around it, and an end to it.
+
+#[cfg(target_os = "linux")]
+mod fence;
+#[cfg(target_os = "linux")]
+mod filter;
+mod git;
+mod isolation;
+#[cfg(target_os = "linux")]
+mod launch;
+mod output;
+#[cfg(not(target_os = "linux"))]
+mod plain;
+#[cfg(target_os = "linux")]
+mod run;
+mod surroundings;
+mod toolchain;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use atelier_core::path::WorkspacePath;
+use serde::Serialize;
+
+pub use git::GitIdentity;
+pub use isolation::{Isolation, NetworkWall, ProcessWall};
+pub use surroundings::{Runner, RunnerOptions};
+pub use toolchain::Toolchains;
+
+/// What a command may do to the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Looks only: every LOW command.
+    ReadOnly,
+    /// Writes to the workspace; runs programs in it.
+    Workspace,
+}
+
+/// One command, as it was approved.
+#[derive(Debug, Clone)]
+pub struct CommandSpec {
+    /// A bare name, looked up in the fixed PATH.
+    pub program: String,
+    pub args: Vec<String>,
+    pub cwd: WorkspacePath,
+    pub timeout: Duration,
+    pub access: Access,
+    pub network: bool,
+    /// Of standard output and standard error together, in bytes.
+    pub output_limit: usize,
+    /// Paths below the root that the command must not see.
+    pub hidden: Vec<PathBuf>,
+}
+
+impl CommandSpec {
+    /// With the specification's limits, looking only.
+    pub fn new(program: impl Into<String>, args: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self {
+            program: program.into(),
+            args: args.into_iter().map(Into::into).collect(),
+            cwd: WorkspacePath::root(),
+            timeout: Duration::from_secs(30),
+            access: Access::ReadOnly,
+            network: false,
+            output_limit: 1 << 20,
+            hidden: Vec::new(),
+        }
+    }
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    Exited(i32),
+    /// By a signal that was not ours.
+    Killed(i32),
+    TimedOut,
+    Cancelled,
+}
+
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    pub ending: Ending,
+    pub stdout: String,
+    pub stderr: String,
+    /// Something was left out of either.
+    pub truncated: bool,
+    /// How much it really printed.
+    pub stdout_bytes: u64,
+    pub stderr_bytes: u64,
+    pub elapsed: Duration,
+    pub isolation: Isolation,
+    pub access: Access,
+    pub network: bool,
+}

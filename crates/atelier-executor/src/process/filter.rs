@@ -1,0 +1,180 @@
+//! System calls a command does not get, compiled by the parent to a seccomp program.
+//!
+//! A short list of refusals, not a list of what is allowed: compilers and package managers need nearly
+//! everything. What is refused either opens a way around the other walls (namespaces, mounts, handles by
+//! number, io_uring), reaches the kernel's own tools, or is the network.
+
+use std::collections::BTreeMap;
+
+use libc::c_long;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// New namespaces would give back the capabilities that were dropped.
+const NAMESPACES: [i32; 8] = [
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWCGROUP,
+    0x80, // CLONE_NEWTIME
+];
+
+const REFUSED: &[c_long] = &[
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_setns,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_kexec_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_quotactl,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_acct,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_kexec_file_load,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+];
+
+/// Changes that Landlock does not know; needed where no read-only mount stands behind it.
+const ATTRIBUTES: &[c_long] = &[
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    452, // fchmodat2
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    463, // setxattrat
+    466, // removexattrat
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utimes,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_futimesat,
+];
+
+/// Answered as if the kernel were older, so that programs take their other way: flags of clone3 and
+/// requests of io_uring lie in memory that a filter cannot see.
+const UNKNOWN: &[c_long] =
+    &[libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+
+/// What the filter is for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) network: bool,
+    pub(super) attributes: bool,
+}
+
+pub(super) fn compile(wanted: Wanted) -> Result<Vec<BpfProgram>, seccompiler::BackendError> {
+    let mut refused = Rules::new();
+    for call in REFUSED {
+        refuse(&mut refused, *call, Vec::new());
+    }
+    if !wanted.attributes {
+        for call in ATTRIBUTES {
+            refuse(&mut refused, *call, Vec::new());
+        }
+    }
+    for flag in NAMESPACES {
+        let bit = flag as u64;
+        let with_flag = || -> Result<_, seccompiler::BackendError> {
+            SeccompRule::new(vec![argument(0, SeccompCmpOp::MaskedEq(bit), bit)?])
+        };
+        refuse(&mut refused, libc::SYS_unshare, vec![with_flag()?]);
+        // In clone the lowest byte is a signal number, and time namespaces are not asked for there.
+        if flag != 0x80 {
+            refuse(&mut refused, libc::SYS_clone, vec![with_flag()?]);
+        }
+    }
+    sockets(&mut refused, wanted.network)?;
+    let mut unknown = Rules::new();
+    for call in UNKNOWN {
+        refuse(&mut unknown, *call, Vec::new());
+    }
+    Ok(vec![program(refused, libc::EPERM)?, program(unknown, libc::ENOSYS)?])
+}
+
+/// Without network no socket at all: UDP, raw, netlink, Bluetooth and the sockets of local services
+/// included. With it, the internet and what name look-up needs; local services (Docker, D-Bus, the SSH
+/// agent) stay out of reach either way.
+fn sockets(rules: &mut Rules, network: bool) -> Result<(), seccompiler::BackendError> {
+    if network {
+        let family = |family: i32| argument(0, SeccompCmpOp::Ne, family as u64);
+        let other = vec![family(libc::AF_INET)?, family(libc::AF_INET6)?, family(libc::AF_NETLINK)?];
+        let netlink = vec![
+            argument(0, SeccompCmpOp::Eq, libc::AF_NETLINK as u64)?,
+            argument(2, SeccompCmpOp::Ne, libc::NETLINK_ROUTE as u64)?,
+        ];
+        refuse(rules, libc::SYS_socket, vec![SeccompRule::new(other)?, SeccompRule::new(netlink)?]);
+    } else {
+        refuse(rules, libc::SYS_socket, Vec::new());
+    }
+    // Pairs are plain pipes between relatives, unless they are datagrams, which can be sent to any name.
+    let datagram = argument(1, SeccompCmpOp::MaskedEq(0xf), libc::SOCK_DGRAM as u64)?;
+    refuse(rules, libc::SYS_socketpair, vec![SeccompRule::new(vec![datagram])?]);
+    Ok(())
+}
+
+fn argument(index: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompCondition, seccompiler::BackendError> {
+    SeccompCondition::new(index, SeccompCmpArgLen::Dword, op, value)
+}
+
+fn refuse(rules: &mut Rules, call: c_long, conditions: Vec<SeccompRule>) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // The same call under its x32 number, which some kernels still answer.
+        const X32: i64 = 0x4000_0000;
+        rules.entry(call | X32).or_default().extend(conditions.iter().cloned());
+    }
+    rules.entry(call).or_default().extend(conditions);
+}
+
+fn program(rules: Rules, errno: i32) -> Result<BpfProgram, seccompiler::BackendError> {
+    let refuse = SeccompAction::Errno(errno as u32);
+    let arch = std::env::consts::ARCH.try_into()?;
+    SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)?.try_into()
+}

@@ -1,0 +1,147 @@
+//! git, with configuration that starts no helpers.
+//!
+//! A repository's own configuration can name programs for nearly everything git does. Settings given by the
+//! environment come last and win; those that can only be switched off by an option get the option.
+
+/// Who commits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GitIdentity {
+    pub name: Option<String>,
+    pub email: Option<String>,
+}
+
+const SETTINGS: &[(&str, &str)] = &[
+    ("core.fsmonitor", "false"),
+    ("core.hooksPath", "/dev/null"),
+    ("core.pager", "cat"),
+    ("core.editor", ":"),
+    ("sequence.editor", ":"),
+    ("core.askPass", ""),
+    ("core.sshCommand", "ssh -F /dev/null -oBatchMode=yes -oStrictHostKeyChecking=yes"),
+    ("core.gitProxy", ""),
+    ("core.alternateRefsCommand", "true"),
+    ("core.attributesFile", "/dev/null"),
+    ("credential.helper", ""),
+    ("protocol.ext.allow", "never"),
+    ("commit.gpgSign", "false"),
+    ("tag.gpgSign", "false"),
+    ("push.gpgSign", "false"),
+    ("log.showSignature", "false"),
+    ("merge.verifySignatures", "false"),
+    ("gpg.program", "false"),
+    ("gpg.ssh.program", "false"),
+    ("gpg.x509.program", "false"),
+    ("interactive.diffFilter", ""),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("init.templateDir", ""),
+    ("submodule.recurse", "false"),
+    ("fetch.recurseSubmodules", "false"),
+    ("safe.bareRepository", "explicit"),
+    // The walls around the process decide what it may read; git's guess about owners does not.
+    ("safe.directory", "*"),
+];
+
+/// The environment of a git command. `neutralised` are names from the repository's configuration that
+/// would run something and can be emptied.
+pub(super) fn environment(identity: &GitIdentity, neutralised: &[String]) -> Vec<(String, String)> {
+    let mut settings: Vec<(&str, &str)> = SETTINGS.to_vec();
+    settings.extend(
+        neutralised
+            .iter()
+            .map(|name| (name.as_str(), if name.ends_with(".required") { "false" } else { "" })),
+    );
+    let identity = [("user.name", &identity.name), ("user.email", &identity.email)];
+    settings.extend(identity.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))));
+    let mut environment = vec![("GIT_CONFIG_COUNT".to_owned(), settings.len().to_string())];
+    for (at, (name, value)) in settings.iter().enumerate() {
+        environment.push((format!("GIT_CONFIG_KEY_{at}"), (*name).to_owned()));
+        environment.push((format!("GIT_CONFIG_VALUE_{at}"), (*value).to_owned()));
+    }
+    for (name, value) in [
+        ("GIT_CONFIG_NOSYSTEM", "1"),
+        ("GIT_ATTR_NOSYSTEM", "1"),
+        ("GIT_TERMINAL_PROMPT", "0"),
+        ("GIT_ASKPASS", ""),
+        ("SSH_ASKPASS", ""),
+        ("GIT_EDITOR", ":"),
+        ("GIT_SEQUENCE_EDITOR", ":"),
+        ("GIT_PAGER", "cat"),
+        ("GIT_OPTIONAL_LOCKS", "0"),
+        ("GIT_MERGE_AUTOEDIT", "no"),
+        ("GIT_DISCOVERY_ACROSS_FILESYSTEM", "0"),
+        ("GIT_ALLOW_PROTOCOL", "file:git:http:https:ssh"),
+    ] {
+        environment.push((name.to_owned(), value.to_owned()));
+    }
+    environment
+}
+
+/// Names of settings in a repository's configuration that make git run a program for certain files.
+/// An empty filter passes content through unchanged.
+pub(super) fn helpers(names: &str) -> Vec<String> {
+    let runs = |name: &&str| {
+        let (section, key) = (name.split('.').next().unwrap_or(""), name.rsplit('.').next().unwrap_or(""));
+        section.eq_ignore_ascii_case("filter")
+            && ["clean", "smudge", "process", "required"].iter().any(|known| key.eq_ignore_ascii_case(known))
+    };
+    names.split('\0').filter(|name| !name.is_empty()).filter(runs).map(str::to_owned).collect()
+}
+
+/// `--no-ext-diff --no-textconv` behind the sub-commands that know them: an empty `diff.external` would be
+/// run as an empty command, so it cannot be switched off by a setting.
+pub(super) fn arguments(args: &[String]) -> Vec<String> {
+    let mut args = args.to_vec();
+    let mut at = 0;
+    while let Some(arg) = args.get(at) {
+        match arg.as_str() {
+            "-C" => at += 2,
+            option if option.starts_with('-') => at += 1,
+            "diff" | "log" | "show" | "whatchanged" | "format-patch" | "stash" => {
+                // `stash` takes them only behind `show`.
+                if arg == "stash" {
+                    at += 1;
+                    if args.get(at).is_none_or(|sub| sub != "show") {
+                        break;
+                    }
+                }
+                args.insert(at + 1, "--no-textconv".to_owned());
+                args.insert(at + 1, "--no-ext-diff".to_owned());
+                break;
+            }
+            // git-blame has the option under this name only; git-grep textconvs only when asked to.
+            "blame" => {
+                args.insert(at + 1, "--no-textconv".to_owned());
+                break;
+            }
+            _ => break,
+        }
+    }
+    args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(args: &[&str]) -> Vec<String> {
+        arguments(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_go_behind_the_sub_command() {
+        assert_eq!(with(&["diff", "--", "a"]), ["diff", "--no-ext-diff", "--no-textconv", "--", "a"]);
+        assert_eq!(with(&["-C", "src", "--no-pager", "log"])[3..], ["log", "--no-ext-diff", "--no-textconv"]);
+        assert_eq!(with(&["stash", "show"]), ["stash", "show", "--no-ext-diff", "--no-textconv"]);
+        assert_eq!(with(&["stash", "pop"]), ["stash", "pop"]);
+        assert_eq!(with(&["status"]), ["status"]);
+        assert_eq!(with(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn filters_of_a_repository_are_found() {
+        let names =
+            "core.bare\0filter.lfs.clean\0filter.a.b.Process\0filter.x.required\0diff.filter.command\0";
+        assert_eq!(helpers(names), ["filter.lfs.clean", "filter.a.b.Process", "filter.x.required"]);
+    }
+}

@@ -1,0 +1,503 @@
+//! From a finished plan to a running process. The one file with `unsafe` in this crate.
+//!
+//! ```text
+//! atelier ── supervisor (pid 1 of its own namespace, where there are namespaces) ── program
+//! ```
+//!
+//! Everything is prepared by the parent (strings, filters, rules, handles); the two children between
+//! `clone` and `execve` make system calls and nothing else, because a process forked from one with many
+//! threads may touch neither the allocator nor any lock. The supervisor waits for the program and for its
+//! lifeline: a pipe whose other end only atelier holds. When that closes, because time is up or because
+//! atelier died, the whole tree ends.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use libc::{c_char, c_int, c_long, c_uint, c_ulong};
+
+#[cfg(target_env = "gnu")]
+pub(super) type Resource = c_uint;
+#[cfg(not(target_env = "gnu"))]
+pub(super) type Resource = c_int;
+
+/// How a program is started, complete.
+pub(super) struct Plan {
+    pub(super) program: CString,
+    pub(super) argv: Vec<CString>,
+    pub(super) envp: Vec<CString>,
+    /// The working directory, by handle and by the name it must still have.
+    pub(super) cwd: OwnedFd,
+    pub(super) cwd_path: CString,
+    pub(super) stdin: OwnedFd,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+    pub(super) lifeline: OwnedFd,
+    pub(super) report: OwnedFd,
+    pub(super) spaces: Spaces,
+    pub(super) writable: Vec<CString>,
+    /// Hidden by an empty file or directory mounted over them.
+    pub(super) hidden: Vec<(CString, CString)>,
+    pub(super) ruleset: Option<OwnedFd>,
+    pub(super) filters: Vec<Vec<seccompiler::sock_filter>>,
+    pub(super) limits: Vec<(Resource, libc::rlimit)>,
+    /// As root: the only capabilities left.
+    pub(super) keep_capabilities: u64,
+}
+
+/// Which namespaces a process gets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Spaces {
+    pub(super) flags: c_int,
+    /// For a user namespace: the one line of its maps.
+    pub(super) maps: Option<(CString, CString)>,
+    pub(super) fresh_proc: bool,
+    /// Highest process number in the namespace, where the kernel counts per namespace.
+    pub(super) pid_max: Option<CString>,
+}
+
+impl Spaces {
+    fn has(&self, flag: c_int) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// What the children tell: a stage that failed and its errno, or stage 0 and the program's wait status.
+pub(super) const STAGES: [&str; 12] = [
+    "status",
+    "user namespace",
+    "mounts",
+    "hide files",
+    "process limit",
+    "fork",
+    "working directory",
+    "limits",
+    "capabilities",
+    "landlock",
+    "seccomp",
+    "start",
+];
+const STATUS: u8 = 0;
+const USER: u8 = 1;
+const MOUNTS: u8 = 2;
+const HIDE: u8 = 3;
+const PID_MAX: u8 = 4;
+const FORK: u8 = 5;
+const CWD: u8 = 6;
+const LIMITS: u8 = 7;
+const CAPABILITIES: u8 = 8;
+const LANDLOCK: u8 = 9;
+const SECCOMP: u8 = 10;
+const START: u8 = 11;
+pub(super) const START_STAGE: &str = STAGES[START as usize];
+
+/// How long the program has between SIGTERM and SIGKILL.
+const GRACE_MS: i64 = 500;
+/// How long the supervisor hunts for what is left where there is no pid namespace.
+const HUNT_MS: i64 = 1500;
+
+/// Starts the supervisor and through it the program. Answers a handle to the supervisor.
+pub(super) fn launch(plan: &Plan) -> io::Result<OwnedFd> {
+    let argv = pointers(&plan.argv);
+    let envp = pointers(&plan.envp);
+    start(plan.spaces.flags, || supervise(plan, &argv, &envp))
+}
+
+/// Tries namespaces out, the way a launch would use them.
+pub(super) fn probe(spaces: &Spaces) -> bool {
+    let attempt = start(spaces.flags, || {
+        let entered = enter(spaces, &[], &[]);
+        // SAFETY: ends the child without running anything of the parent's.
+        unsafe { libc::_exit(c_int::from(entered.is_err())) }
+    });
+    attempt.is_ok_and(|pidfd| {
+        let options = rustix::process::WaitIdOptions::EXITED;
+        rustix::process::waitid(rustix::process::WaitId::PidFd(pidfd.as_fd()), options)
+            .is_ok_and(|status| status.is_some_and(|status| status.exit_status() == Some(0)))
+    })
+}
+
+/// The kernel's Landlock ABI; 0 where there is none.
+pub(super) fn landlock_abi() -> u8 {
+    const VERSION: c_ulong = 1;
+    // SAFETY: with this flag the call takes no attributes and only answers a number.
+    let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0usize, VERSION) };
+    u8::try_from(abi).unwrap_or(0)
+}
+
+pub(super) fn seccomp_available() -> bool {
+    // SAFETY: asks only; answers -1 where the kernel has no seccomp.
+    unsafe { libc::prctl(libc::PR_GET_SECCOMP, 0, 0, 0, 0) >= 0 }
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
+}
+
+/// Clones; the child runs `child`, which never returns.
+fn start(flags: c_int, child: impl FnOnce() -> std::convert::Infallible) -> io::Result<OwnedFd> {
+    let mut pidfd: c_int = -1;
+    // SAFETY: the sets are plain memory, filled before use.
+    let mut old: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // Blocked across the clone: the parent's handlers must not run in the child.
+    // SAFETY: both sets live on this stack.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old);
+    }
+    let flags = c_long::from(flags | libc::CLONE_PIDFD | libc::SIGCHLD);
+    // SAFETY: without CLONE_VM this is fork; the child only makes system calls and ends by execve or _exit.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0usize, &raw mut pidfd, 0usize, 0usize) };
+    let failed = io::Error::last_os_error();
+    if pid == 0 {
+        child();
+    }
+    // SAFETY: puts back what was read above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const old, ptr::null_mut()) };
+    if pid < 0 {
+        return Err(failed);
+    }
+    // SAFETY: the kernel just made this handle for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(pidfd) })
+}
+
+type Stage<T> = Result<T, (u8, c_int)>;
+
+fn check(stage: u8, result: c_long) -> Stage<c_long> {
+    if result < 0 { Err((stage, errno())) } else { Ok(result) }
+}
+
+fn errno() -> c_int {
+    // SAFETY: errno is this thread's own.
+    unsafe { *libc::__errno_location() }
+}
+
+fn tell(report: RawFd, stage: u8, value: c_int) {
+    let mut message = [0u8; 5];
+    message[0] = stage;
+    message[1..].copy_from_slice(&value.to_ne_bytes());
+    // SAFETY: five bytes from this stack; a lost message reads as "killed" on the other side.
+    unsafe { libc::write(report, message.as_ptr().cast(), message.len()) };
+}
+
+/// First child: makes the surroundings, starts the program, outlives it.
+fn supervise(plan: &Plan, argv: &[*const c_char], envp: &[*const c_char]) -> std::convert::Infallible {
+    let report = plan.report.as_raw_fd();
+    let started = enter(&plan.spaces, &plan.writable, &plan.hidden).and_then(|()| {
+        // SAFETY: a plain fork; the child goes on to become the program.
+        let pid =
+            check(FORK, unsafe { libc::syscall(libc::SYS_clone, c_long::from(libc::SIGCHLD), 0, 0, 0, 0) })?;
+        if pid == 0 {
+            let Err((stage, errno)) = become_program(plan, argv, envp);
+            tell(report, stage, errno);
+            // SAFETY: ends this child.
+            unsafe { libc::_exit(127) };
+        }
+        Ok(pid as libc::pid_t)
+    });
+    match started {
+        Ok(program) => watch(plan, program),
+        Err((stage, errno)) => {
+            tell(report, stage, errno);
+            // SAFETY: ends this child.
+            unsafe { libc::_exit(127) }
+        }
+    }
+}
+
+/// Enters the namespaces that `clone` made.
+fn enter(spaces: &Spaces, writable: &[CString], hidden: &[(CString, CString)]) -> Stage<()> {
+    // SAFETY: own session, so that neither terminal nor job control reaches us; not readable by what we start;
+    // and, where there is no pid namespace, every orphan below becomes ours.
+    unsafe {
+        libc::setsid();
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    }
+    if let Some((uid_map, gid_map)) = &spaces.maps {
+        write_file(c"/proc/self/setgroups", b"deny", USER)?;
+        write_file(c"/proc/self/uid_map", uid_map.as_bytes(), USER)?;
+        write_file(c"/proc/self/gid_map", gid_map.as_bytes(), USER)?;
+    }
+    if let Some(pid_max) = &spaces.pid_max {
+        write_file(c"/proc/sys/kernel/pid_max", pid_max.as_bytes(), PID_MAX)?;
+    }
+    // If memory runs out, this goes before anything of the user's. Not worth failing for.
+    write_file(c"/proc/self/oom_score_adj", b"1000", USER).ok();
+    if spaces.has(libc::CLONE_NEWNS) {
+        arrange_mounts(spaces, writable, hidden)?;
+    }
+    // SAFETY: after the maps, which an undumpable process may not write.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+    Ok(())
+}
+
+/// Everything read-only but the folders named; Landlock does not cover modes, owners and times, mounts do.
+fn arrange_mounts(spaces: &Spaces, writable: &[CString], hidden: &[(CString, CString)]) -> Stage<()> {
+    const READ_ONLY: u64 = 1;
+    mount(None, c"/", libc::MS_REC | libc::MS_PRIVATE, MOUNTS)?;
+    for dir in writable {
+        mount(Some(dir), dir, libc::MS_BIND | libc::MS_REC, MOUNTS)?;
+    }
+    set_mount(c"/", READ_ONLY, 0, libc::AT_RECURSIVE)?;
+    for dir in writable {
+        // A mount below that was read-only before stays so, and may be locked: then only the top is opened.
+        set_mount(dir, 0, READ_ONLY, libc::AT_RECURSIVE).or_else(|_| set_mount(dir, 0, READ_ONLY, 0))?;
+    }
+    for (cover, path) in hidden {
+        match mount(Some(cover), path, libc::MS_BIND, HIDE) {
+            // Gone since it was seen: nothing to hide.
+            Ok(()) | Err((_, libc::ENOENT)) => {}
+            Err(failed) => return Err(failed),
+        }
+    }
+    if spaces.fresh_proc {
+        let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+        // SAFETY: constant strings.
+        let done =
+            unsafe { libc::mount(c"proc".as_ptr(), c"/proc".as_ptr(), c"proc".as_ptr(), flags, ptr::null()) };
+        check(MOUNTS, c_long::from(done))?;
+    }
+    Ok(())
+}
+
+fn mount(source: Option<&CStr>, target: &CStr, flags: c_ulong, stage: u8) -> Stage<()> {
+    let source = source.map_or(ptr::null(), CStr::as_ptr);
+    // SAFETY: NUL-terminated strings that outlive the call.
+    let done = unsafe { libc::mount(source, target.as_ptr(), ptr::null(), flags, ptr::null()) };
+    check(stage, c_long::from(done)).map(drop)
+}
+
+fn set_mount(path: &CStr, set: u64, clear: u64, flags: c_int) -> Stage<()> {
+    let attributes: [u64; 4] = [set, clear, 0, 0];
+    let size = std::mem::size_of_val(&attributes);
+    // SAFETY: the structure is four 64-bit words, and its size is passed along.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            flags,
+            attributes.as_ptr(),
+            size,
+        )
+    };
+    check(MOUNTS, done).map(drop)
+}
+
+fn write_file(path: &CStr, bytes: &[u8], stage: u8) -> Stage<()> {
+    // SAFETY: NUL-terminated path; the buffer outlives the call; the handle is closed here.
+    unsafe {
+        let fd = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        check(stage, c_long::from(fd))?;
+        let written = check(stage, libc::write(fd, bytes.as_ptr().cast(), bytes.len()) as c_long);
+        libc::close(fd);
+        written.map(drop)
+    }
+}
+
+/// Second child: takes everything away from itself, then becomes the program.
+fn become_program(
+    plan: &Plan,
+    argv: &[*const c_char],
+    envp: &[*const c_char],
+) -> Result<std::convert::Infallible, (u8, c_int)> {
+    // SAFETY: every call below takes plain numbers or memory prepared by the parent that outlives it.
+    unsafe {
+        libc::setpgid(0, 0);
+        libc::umask(0o022);
+        // The parent is a Rust program, which ignores SIGPIPE; programs expect the defaults.
+        for signal in 1..=64 {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+        enter_directory(plan)?;
+        for (fd, number) in [(&plan.stdin, 0), (&plan.stdout, 1), (&plan.stderr, 2)] {
+            check(START, c_long::from(libc::dup2(fd.as_raw_fd(), number)))?;
+        }
+        // Whatever a library opened without the flag. Older kernels lack the call; our own handles have the flag.
+        libc::syscall(libc::SYS_close_range, 3, c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
+        for (resource, limit) in &plan.limits {
+            check(LIMITS, c_long::from(libc::setrlimit(*resource, limit)))?;
+        }
+        check(CAPABILITIES, c_long::from(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)))?;
+        drop_capabilities(plan.keep_capabilities)?;
+        if let Some(ruleset) = &plan.ruleset {
+            restrict(ruleset.as_raw_fd())?;
+        }
+        for filter in &plan.filters {
+            let program =
+                libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut().cast() };
+            let mode = c_long::from(libc::SECCOMP_SET_MODE_FILTER);
+            check(SECCOMP, libc::syscall(libc::SYS_seccomp, mode, 0, &raw const program))?;
+        }
+        libc::execve(plan.program.as_ptr(), argv.as_ptr(), envp.as_ptr());
+    }
+    Err((START, errno()))
+}
+
+/// By name where there are mounts of our own, because a handle would lead around them; the handle then
+/// says whether the name still means the same directory.
+fn enter_directory(plan: &Plan) -> Stage<()> {
+    // SAFETY: valid handles and paths; stat buffers on this stack.
+    unsafe {
+        if !plan.spaces.has(libc::CLONE_NEWNS) {
+            return check(CWD, c_long::from(libc::fchdir(plan.cwd.as_raw_fd()))).map(drop);
+        }
+        check(CWD, c_long::from(libc::chdir(plan.cwd_path.as_ptr())))?;
+        let (mut here, mut wanted): (libc::stat, libc::stat) = (std::mem::zeroed(), std::mem::zeroed());
+        check(CWD, c_long::from(libc::stat(c".".as_ptr(), &raw mut here)))?;
+        check(CWD, c_long::from(libc::fstat(plan.cwd.as_raw_fd(), &raw mut wanted)))?;
+        if (here.st_dev, here.st_ino) == (wanted.st_dev, wanted.st_ino) {
+            Ok(())
+        } else {
+            Err((CWD, libc::ESTALE))
+        }
+    }
+}
+
+fn drop_capabilities(keep: u64) -> Stage<()> {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: c_int,
+    }
+    const VERSION_3: u32 = 0x2008_0522;
+    let (low, high) = (keep as u32, (keep >> 32) as u32);
+    let sets: [u32; 6] = [low, low, 0, high, high, 0];
+    let header = Header { version: VERSION_3, pid: 0 };
+    // SAFETY: numbers; the structures have the layout of capset(2).
+    unsafe {
+        for capability in (0..64).filter(|capability| keep & (1 << capability) == 0) {
+            // Fails for numbers the kernel has not, and for those who never had any: both have nothing to drop.
+            libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);
+        }
+        // An ordinary user may not raise what it does not have; it has nothing to lose either.
+        if libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) < 0 {
+            let nothing = [0u32; 6];
+            check(CAPABILITIES, libc::syscall(libc::SYS_capset, &raw const header, nothing.as_ptr()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds `/proc` as it is here, which the parent cannot see, and puts the rules in force.
+fn restrict(ruleset: RawFd) -> Stage<()> {
+    #[repr(C, packed)]
+    struct PathBeneath {
+        allowed: u64,
+        parent: c_int,
+    }
+    const READ_FILE_AND_DIR: u64 = 0b1100;
+    const RULE_PATH_BENEATH: c_int = 1;
+    // SAFETY: the structure has the kernel's layout; handles are open.
+    unsafe {
+        let proc = libc::open(c"/proc".as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
+        if proc >= 0 {
+            let rule = PathBeneath { allowed: READ_FILE_AND_DIR, parent: proc };
+            check(
+                LANDLOCK,
+                libc::syscall(libc::SYS_landlock_add_rule, ruleset, RULE_PATH_BENEATH, &raw const rule, 0),
+            )?;
+        }
+        check(LANDLOCK, libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0)).map(drop)
+    }
+}
+
+/// Waits for the program or for the lifeline, then ends everything that is left.
+fn watch(plan: &Plan, program: libc::pid_t) -> std::convert::Infallible {
+    // SAFETY: from here on only numbers and this stack.
+    unsafe {
+        // Keep two handles, as 0 and 1: the pipes must close when the program's own copies do.
+        libc::dup2(plan.lifeline.as_raw_fd(), 0);
+        libc::dup2(plan.report.as_raw_fd(), 1);
+        libc::syscall(libc::SYS_close_range, 2, c_uint::MAX, 0);
+        let mut children: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut children);
+        libc::sigaddset(&raw mut children, libc::SIGCHLD);
+        let signals = libc::signalfd(-1, &raw const children, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        let mut wait = -1;
+        let mut asked_to_end = false;
+        loop {
+            if reap(program) {
+                break;
+            }
+            let mut handles = [
+                libc::pollfd { fd: if asked_to_end { -1 } else { 0 }, events: libc::POLLIN, revents: 0 },
+                libc::pollfd { fd: signals, events: libc::POLLIN, revents: 0 },
+            ];
+            let ready = libc::poll(handles.as_mut_ptr(), 2, wait);
+            if asked_to_end && ready == 0 {
+                break;
+            }
+            if handles[0].revents != 0 {
+                asked_to_end = true;
+                wait = GRACE_MS as c_int;
+                libc::kill(-program, libc::SIGTERM);
+            }
+            let mut sink = [0u8; 128];
+            libc::read(signals, sink.as_mut_ptr().cast(), sink.len());
+        }
+        if !plan.spaces.has(libc::CLONE_NEWPID) {
+            hunt(program);
+        }
+        // In a pid namespace this is the end of everything in it.
+        libc::_exit(0)
+    }
+}
+
+/// Collects whatever has ended; true once the program has, whose status is told.
+fn reap(program: libc::pid_t) -> bool {
+    loop {
+        let mut status = 0;
+        // SAFETY: status is on this stack.
+        match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } {
+            pid if pid == program => {
+                tell(1, STATUS, status);
+                return true;
+            }
+            pid if pid > 0 => {}
+            _ => return false,
+        }
+    }
+}
+
+/// Kills children until there are none. What they leave behind becomes ours, as subreaper, and comes next.
+fn hunt(program: libc::pid_t) {
+    let mut left = HUNT_MS;
+    // SAFETY: numbers and this stack only.
+    unsafe {
+        libc::kill(-program, libc::SIGKILL);
+        loop {
+            let mut text = [0u8; 4096];
+            let fd = libc::open(c"/proc/thread-self/children".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+            let length = if fd >= 0 { libc::read(fd, text.as_mut_ptr().cast(), text.len()) } else { 0 };
+            libc::close(fd);
+            let mut pid: libc::pid_t = 0;
+            for byte in text.iter().take(usize::try_from(length).unwrap_or(0)) {
+                if byte.is_ascii_digit() {
+                    pid = pid.wrapping_mul(10).wrapping_add(libc::pid_t::from(byte - b'0'));
+                } else if pid > 0 {
+                    libc::kill(pid, libc::SIGKILL);
+                    pid = 0;
+                }
+            }
+            let ended = loop {
+                match libc::waitpid(-1, ptr::null_mut(), libc::WNOHANG) {
+                    pid if pid > 0 => {}
+                    0 => break false,
+                    _ => break true,
+                }
+            };
+            if ended || left <= 0 {
+                return;
+            }
+            left -= 2;
+            libc::poll(ptr::null_mut(), 0, 2);
+        }
+    }
+}

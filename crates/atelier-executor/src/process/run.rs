@@ -1,0 +1,359 @@
+//! One run on Linux: plan, launch, drain until it is over.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::isolation::{MAX_PROCESSES, walls};
+use super::launch::{self, Plan, Resource, STAGES, START_STAGE};
+use super::output::{Kept, texts};
+use super::surroundings::Runner;
+use super::{Access, CommandSpec, Ending, Outcome, fence, filter};
+use crate::beneath;
+use crate::cancel::Cancel;
+use crate::error::{Error, Result};
+use crate::workspace::{Workspace, relative};
+
+/// After this the supervisor itself is killed, and with it its namespace.
+const END_BY: Duration = Duration::from_millis(1200);
+
+/// CHOWN, DAC_OVERRIDE, FOWNER, FSETID: root may go on working on other users' files, within the walls.
+const ROOT_KEEPS: u64 = 0b1_1011;
+
+impl Runner {
+    pub(super) fn start(
+        &self,
+        workspace: &Workspace,
+        spec: &CommandSpec,
+        mut environment: Vec<(String, String)>,
+        cancel: &Cancel,
+    ) -> Result<Outcome> {
+        let (isolation, _) = walls();
+        let started = Instant::now();
+        let tmp = self.temporary()?;
+        environment.push(("TMPDIR".to_owned(), tmp.path().display().to_string()));
+        let pipes = Pipes::new().map_err(setup)?;
+        let plan = self.plan(workspace, spec, &environment, tmp.path(), &pipes)?;
+        let supervisor = launch::launch(&plan).map_err(|source| Error::Sandbox { stage: "fork", source })?;
+        // The children have their copies; ours would keep the pipes open for ever.
+        drop(plan);
+        let mut running = pipes.into_running(supervisor, spec.output_limit);
+        let stopped = running.drain(started + spec.timeout, cancel).map_err(setup)?;
+        let ending = match (running.report()?, stopped) {
+            (_, Some(stopped)) => stopped,
+            (Some(status), None) => ending(status),
+            (None, None) => Ending::Killed(libc::SIGKILL),
+        };
+        let (stdout_bytes, stderr_bytes) = (running.stdout.kept.seen(), running.stderr.kept.seen());
+        let (stdout, stderr, truncated) = texts(running.stdout.kept, running.stderr.kept, spec.output_limit);
+        Ok(Outcome {
+            ending,
+            stdout,
+            stderr,
+            truncated,
+            stdout_bytes,
+            stderr_bytes,
+            elapsed: started.elapsed(),
+            isolation: isolation.clone(),
+            access: spec.access,
+            network: spec.network,
+        })
+    }
+
+    fn plan(
+        &self,
+        workspace: &Workspace,
+        spec: &CommandSpec,
+        environment: &[(String, String)],
+        tmp: &Path,
+        pipes: &Pipes,
+    ) -> Result<Plan> {
+        let (isolation, walls) = walls();
+        let program = self.find(workspace, &spec.program)?;
+        let shown = spec.cwd.as_str();
+        let cwd = beneath::open(workspace.handle(), relative(&spec.cwd), beneath::DIRECTORY)
+            .map_err(|errno| Error::from_os(errno, "enter", shown))?;
+        let mut argv = vec![text(&spec.program)?];
+        for arg in &spec.args {
+            argv.push(text(arg)?);
+        }
+        let envp = environment
+            .iter()
+            .map(|(name, value)| text(&format!("{name}={value}")))
+            .collect::<Result<_>>()?;
+        let mut spaces = walls.spaces.clone();
+        if spec.network {
+            spaces.flags &= !libc::CLONE_NEWNET;
+        }
+        let mut writable = vec![c_path(tmp)?];
+        if spec.access == Access::Workspace {
+            writable.push(c_path(&self.home)?);
+            writable.push(c_path(workspace.root())?);
+        }
+        let filters = if walls.seccomp {
+            let attributes = isolation.mounts || spec.access == Access::Workspace;
+            filter::compile(filter::Wanted { network: spec.network, attributes })
+                .map_err(|error| Error::Sandbox { stage: "seccomp", source: io::Error::other(error) })?
+        } else {
+            Vec::new()
+        };
+        let folders = fence::Folders { workspace: workspace.handle(), home: &self.home, tmp };
+        let ruleset = match isolation.landlock {
+            0 => None,
+            _ => fence::ruleset(&self.system, &folders, spec.access)
+                .map_err(|source| Error::Sandbox { stage: "landlock", source })?,
+        };
+        let null =
+            rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(setup)?;
+        Ok(Plan {
+            program: c_path(&program)?,
+            argv,
+            envp,
+            cwd,
+            cwd_path: c_path(&workspace.root().join(relative(&spec.cwd)))?,
+            stdin: high(&null)?,
+            stdout: high(&pipes.stdout.1)?,
+            stderr: high(&pipes.stderr.1)?,
+            lifeline: high(&pipes.lifeline.0)?,
+            report: high(&pipes.report.1)?,
+            spaces,
+            writable,
+            hidden: self.covers(workspace, spec)?,
+            ruleset: ruleset.as_ref().map(high).transpose()?,
+            filters,
+            limits: limits(),
+            keep_capabilities: ROOT_KEEPS,
+        })
+    }
+
+    /// What is mounted over each hidden path: an empty folder over folders, nothing over files.
+    fn covers(&self, workspace: &Workspace, spec: &CommandSpec) -> Result<Vec<(CString, CString)>> {
+        if !walls().0.mounts {
+            return Ok(Vec::new());
+        }
+        let mut covers = Vec::new();
+        for path in &spec.hidden {
+            let Ok(fd) = beneath::open(workspace.handle(), path, OFlags::PATH) else { continue };
+            let is_dir = rustix::fs::fstat(&fd)
+                .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir());
+            let cover = if is_dir { c_path(&self.empty_dir)? } else { CString::from(c"/dev/null") };
+            covers.push((cover, c_path(&workspace.root().join(path))?));
+        }
+        Ok(covers)
+    }
+}
+
+fn setup(error: impl Into<io::Error>) -> Error {
+    Error::Sandbox { stage: "pipes", source: error.into() }
+}
+
+fn text(text: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| Error::NulArgument)
+}
+
+fn c_path(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::NulArgument)
+}
+
+/// Above the numbers that the children rearrange.
+fn high(fd: &OwnedFd) -> Result<OwnedFd> {
+    rustix::io::fcntl_dupfd_cloexec(fd, 10).map_err(setup)
+}
+
+fn limits() -> Vec<(Resource, libc::rlimit)> {
+    const GIB: u64 = 1 << 30;
+    let at_most = |resource: Resource, value: u64| {
+        let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
+        (resource, limit)
+    };
+    vec![
+        at_most(libc::RLIMIT_CORE, 0),
+        at_most(libc::RLIMIT_FSIZE, 4 * GIB),
+        at_most(libc::RLIMIT_NOFILE, 4096),
+        // Not RLIMIT_AS: node and Go reserve far more than they use. Data counts what can be written to.
+        at_most(libc::RLIMIT_DATA, 8 * GIB),
+        at_most(libc::RLIMIT_NPROC, u64::from(MAX_PROCESSES) + others()),
+    ]
+}
+
+/// Outside a user namespace of our own the limit counts everything this user runs.
+fn others() -> u64 {
+    if walls().0.user_namespace {
+        return 0;
+    }
+    let own = rustix::process::getuid().as_raw();
+    let mine = |entry: io::Result<std::fs::DirEntry>| -> Option<u64> {
+        use std::os::unix::fs::MetadataExt;
+        let entry = entry.ok()?;
+        entry.file_name().to_str()?.parse::<u32>().ok()?;
+        if entry.metadata().ok()?.uid() != own {
+            return None;
+        }
+        // Threads count too.
+        Some(std::fs::read_dir(entry.path().join("task")).map_or(1, |tasks| tasks.count() as u64))
+    };
+    std::fs::read_dir("/proc").map_or(0, |entries| entries.filter_map(mine).sum())
+}
+
+fn ending(status: i32) -> Ending {
+    if libc::WIFEXITED(status) {
+        Ending::Exited(libc::WEXITSTATUS(status))
+    } else {
+        Ending::Killed(libc::WTERMSIG(status))
+    }
+}
+
+/// Read end, write end.
+type Pipe = (OwnedFd, OwnedFd);
+
+struct Pipes {
+    stdout: Pipe,
+    stderr: Pipe,
+    lifeline: Pipe,
+    report: Pipe,
+}
+
+impl Pipes {
+    fn new() -> Result<Self, Errno> {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC);
+        Ok(Self { stdout: pipe()?, stderr: pipe()?, lifeline: pipe()?, report: pipe()? })
+    }
+
+    fn into_running(self, supervisor: OwnedFd, limit: usize) -> Running {
+        let stream = |(reader, _): Pipe| Stream { reader: Some(reader), kept: Kept::new(limit) };
+        Running {
+            supervisor,
+            lifeline: Some(self.lifeline.1),
+            report: self.report.0,
+            stdout: stream(self.stdout),
+            stderr: stream(self.stderr),
+        }
+    }
+}
+
+struct Stream {
+    /// Gone once it is closed on the other side.
+    reader: Option<OwnedFd>,
+    kept: Kept,
+}
+
+struct Running {
+    supervisor: OwnedFd,
+    lifeline: Option<OwnedFd>,
+    report: OwnedFd,
+    stdout: Stream,
+    stderr: Stream,
+}
+
+impl Running {
+    /// Until the supervisor is gone. Tells why, when it was told to go.
+    fn drain(&mut self, deadline: Instant, cancel: &Cancel) -> io::Result<Option<Ending>> {
+        let mut stopped = None;
+        let mut deadline = deadline;
+        let mut chunk = vec![0; 64 << 10];
+        loop {
+            let ready = self.wait(deadline, if stopped.is_none() { Some(cancel.as_fd()) } else { None })?;
+            for (stream, ready) in [(&mut self.stdout, ready.stdout), (&mut self.stderr, ready.stderr)] {
+                if ready {
+                    stream.read(&mut chunk)?;
+                }
+            }
+            if ready.ended {
+                break;
+            }
+            if stopped.is_none() && cancel.is_cancelled() {
+                stopped = Some(Ending::Cancelled);
+                self.lifeline = None;
+                deadline = Instant::now() + END_BY;
+            } else if Instant::now() >= deadline {
+                if stopped.is_some() {
+                    // The supervisor had its time. In a pid namespace this ends everything at once.
+                    rustix::process::pidfd_send_signal(&self.supervisor, rustix::process::Signal::KILL)?;
+                }
+                stopped = stopped.or(Some(Ending::TimedOut));
+                self.lifeline = None;
+                deadline = Instant::now() + END_BY;
+            }
+        }
+        let exited = rustix::process::WaitIdOptions::EXITED;
+        rustix::process::waitid(rustix::process::WaitId::PidFd(self.supervisor.as_fd()), exited)?;
+        // What is still in the pipes. A process that got away may hold them open: take what is there, wait for nothing.
+        for stream in [&mut self.stdout, &mut self.stderr] {
+            if let Some(reader) = &stream.reader {
+                rustix::fs::fcntl_setfl(reader, OFlags::NONBLOCK)?;
+            }
+            while stream.reader.is_some() && stream.read(&mut chunk)? {}
+        }
+        Ok(stopped)
+    }
+
+    fn wait(&self, deadline: Instant, cancel: Option<BorrowedFd<'_>>) -> io::Result<Ready> {
+        let mut handles = vec![PollFd::new(&self.supervisor, PollFlags::IN)];
+        let stdout = self.stdout.reader.is_some().then_some(handles.len());
+        handles.extend(self.stdout.reader.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        let stderr = self.stderr.reader.is_some().then_some(handles.len());
+        handles.extend(self.stderr.reader.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        handles.extend(cancel.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut handles, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let is_ready = |at: Option<usize>| at.is_some_and(|at| !handles[at].revents().is_empty());
+        Ok(Ready { ended: is_ready(Some(0)), stdout: is_ready(stdout), stderr: is_ready(stderr) })
+    }
+
+    /// The program's wait status, or the stage that failed before there was a program.
+    fn report(&self) -> Result<Option<i32>> {
+        rustix::fs::fcntl_setfl(&self.report, OFlags::NONBLOCK).map_err(setup)?;
+        let mut status = None;
+        let mut message = [0u8; 5];
+        while let Ok(5) = rustix::io::read(&self.report, &mut message) {
+            let [stage, value @ ..] = message;
+            let value = i32::from_ne_bytes(value);
+            match STAGES.get(usize::from(stage)) {
+                Some(&"status") => status = Some(value),
+                stage => {
+                    let stage = stage.copied().unwrap_or(START_STAGE);
+                    return Err(Error::Sandbox { stage, source: io::Error::from_raw_os_error(value) });
+                }
+            }
+        }
+        Ok(status)
+    }
+}
+
+struct Ready {
+    ended: bool,
+    stdout: bool,
+    stderr: bool,
+}
+
+impl Stream {
+    /// One read; false when there is nothing more for now or ever.
+    fn read(&mut self, chunk: &mut [u8]) -> io::Result<bool> {
+        let Some(reader) = &self.reader else { return Ok(false) };
+        match rustix::io::read(reader, &mut *chunk) {
+            Ok(0) => {
+                self.reader = None;
+                Ok(false)
+            }
+            Ok(n) => {
+                self.kept.push(&chunk[..n]);
+                Ok(true)
+            }
+            Err(Errno::INTR) => Ok(true),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}

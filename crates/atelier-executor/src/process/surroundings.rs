@@ -1,0 +1,183 @@
+//! What a command finds around it: PATH, HOME, environment, temporary folder. None of it is the caller's own.
+
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use super::git::{self, GitIdentity};
+use super::{Access, CommandSpec, Isolation, Outcome, Toolchains};
+use crate::cancel::Cancel;
+use crate::error::{Error, Result};
+use crate::workspace::Workspace;
+
+/// In front of these come the toolchains' folders. Never the caller's PATH, which may hold anything.
+const SYSTEM_PATH: &[&str] = &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+#[derive(Debug, Clone, Default)]
+pub struct RunnerOptions {
+    /// Where HOME, caches and temporary files of this workspace's commands live; outside the workspace.
+    pub state_dir: PathBuf,
+    pub toolchains: Toolchains,
+    pub git: GitIdentity,
+    /// From the machine's owner (proxy settings, registries), never from an agent.
+    pub environment: Vec<(String, String)>,
+}
+
+/// Runs commands in one workspace.
+#[derive(Debug)]
+pub struct Runner {
+    pub(super) home: PathBuf,
+    tmp: PathBuf,
+    path: Vec<PathBuf>,
+    toolchains: Toolchains,
+    git: GitIdentity,
+    environment: Vec<(String, String)>,
+    #[cfg(target_os = "linux")]
+    pub(super) system: super::fence::System,
+    /// An empty file's and an empty folder's place, to hide others behind.
+    pub(super) empty_dir: PathBuf,
+}
+
+impl Runner {
+    pub fn new(workspace: &Workspace, options: RunnerOptions) -> Result<Self> {
+        let state = private_dir(&options.state_dir)?;
+        if state.starts_with(workspace.root()) {
+            let path = state.display().to_string();
+            return Err(Error::Protected {
+                path,
+                why: "the state of commands must lie outside the workspace",
+            });
+        }
+        let toolchains = options.toolchains.outside(workspace.root());
+        let mut path: Vec<PathBuf> = toolchains.programs.clone();
+        path.extend(SYSTEM_PATH.iter().map(PathBuf::from));
+        path.retain(|dir| !dir.starts_with(workspace.root()));
+        Ok(Self {
+            home: private_dir(&state.join("home"))?,
+            tmp: private_dir(&state.join("tmp"))?,
+            empty_dir: private_dir(&state.join("empty"))?,
+            path,
+            #[cfg(target_os = "linux")]
+            system: super::fence::System::open(&toolchains),
+            toolchains,
+            git: options.git,
+            environment: options.environment,
+        })
+    }
+
+    pub fn toolchains(&self) -> &Toolchains {
+        &self.toolchains
+    }
+
+    pub fn isolation(&self) -> Isolation {
+        Isolation::detect()
+    }
+
+    /// Runs to its end, to the timeout or to `cancel`. Blocks.
+    pub fn run(&self, workspace: &Workspace, spec: &CommandSpec, cancel: &Cancel) -> Result<Outcome> {
+        if spec.program != "git" {
+            return self.start(workspace, spec, self.base_environment(spec), cancel);
+        }
+        // git itself says which helpers the repository names; reading its configuration runs none of them.
+        let ask = CommandSpec {
+            program: "git".to_owned(),
+            args: ["config", "--list", "--name-only", "-z"].map(str::to_owned).to_vec(),
+            access: Access::ReadOnly,
+            network: false,
+            ..spec.clone()
+        };
+        let names = self.start(workspace, &ask, self.git_environment(spec, &[]), cancel)?.stdout;
+        let spec = CommandSpec { args: git::arguments(&spec.args), ..spec.clone() };
+        self.start(workspace, &spec, self.git_environment(&spec, &git::helpers(&names)), cancel)
+    }
+
+    fn git_environment(&self, spec: &CommandSpec, neutralised: &[String]) -> Vec<(String, String)> {
+        let mut environment = self.base_environment(spec);
+        environment.extend(git::environment(&self.git, neutralised));
+        environment
+    }
+
+    fn base_environment(&self, spec: &CommandSpec) -> Vec<(String, String)> {
+        let path = self.path.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(":");
+        let home = |below: &str| self.home.join(below).display().to_string();
+        let mut environment: Vec<(String, String)> = vec![
+            ("PATH".to_owned(), path),
+            ("HOME".to_owned(), self.home.display().to_string()),
+            ("CARGO_HOME".to_owned(), home(".cargo")),
+            ("GOPATH".to_owned(), home("go")),
+            ("XDG_CACHE_HOME".to_owned(), home(".cache")),
+            ("XDG_CONFIG_HOME".to_owned(), home(".config")),
+            ("XDG_DATA_HOME".to_owned(), home(".local/share")),
+        ];
+        for (name, value) in [
+            ("LANG", "C.UTF-8"),
+            ("TERM", "dumb"),
+            ("NO_COLOR", "1"),
+            ("PAGER", "cat"),
+            ("SHELL", "/bin/sh"),
+            ("USER", "atelier"),
+            ("LOGNAME", "atelier"),
+            ("npm_config_update_notifier", "false"),
+            ("npm_config_fund", "false"),
+            ("npm_config_audit", "false"),
+            ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
+            ("PIP_NO_INPUT", "1"),
+            ("PYTHONUNBUFFERED", "1"),
+        ] {
+            environment.push((name.to_owned(), value.to_owned()));
+        }
+        environment.extend(self.toolchains.variables.iter().cloned());
+        if spec.network {
+            environment.extend(self.environment.iter().cloned());
+        }
+        environment
+    }
+
+    /// The program's file. What resolves into the workspace is refused: an agent may have put it there.
+    pub(super) fn find(&self, workspace: &Workspace, program: &str) -> Result<PathBuf> {
+        let unknown = || Error::CommandNotFound { program: program.to_owned() };
+        if program.is_empty() || program.contains(['/', '\0']) || program.starts_with('.') {
+            return Err(unknown());
+        }
+        for dir in &self.path {
+            let candidate = dir.join(program);
+            let Ok(meta) = candidate.metadata() else { continue };
+            if !meta.is_file() || meta.mode() & 0o111 == 0 {
+                continue;
+            }
+            let real = candidate.canonicalize().map_err(|_| unknown())?;
+            if real.starts_with(workspace.root()) {
+                return Err(Error::ProgramInWorkspace { program: program.to_owned() });
+            }
+            return Ok(candidate);
+        }
+        Err(unknown())
+    }
+
+    /// A folder for one run, gone with the value.
+    pub(super) fn temporary(&self) -> Result<Temporary> {
+        private_dir(&self.tmp.join(format!("{:016x}", rand::random::<u64>()))).map(Temporary)
+    }
+}
+
+pub(super) struct Temporary(PathBuf);
+
+impl Temporary {
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            tracing::warn!(%error, path = %self.0.display(), "a command's temporary folder stays behind");
+        }
+    }
+}
+
+/// For this user only, links resolved.
+fn private_dir(path: &Path) -> Result<PathBuf> {
+    let fail = |source| Error::Io { action: "make", path: path.display().to_string(), source };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(fail)?;
+    path.canonicalize().map_err(fail)
+}

@@ -1,0 +1,131 @@
+//! Finding entries: by glob, and as a listing with sizes and times.
+
+use std::collections::BinaryHeap;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use atelier_core::path::WorkspacePath;
+use chrono::{DateTime, Utc};
+use rustix::fs::AtFlags;
+
+use crate::beneath;
+use crate::cancel::Cancel;
+use crate::entries::modified;
+use crate::error::Result;
+use crate::glob::Glob;
+use crate::walk::{Ended, Hit, Kind, Order};
+use crate::workspace::Workspace;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// In order of path.
+    pub hits: Vec<Hit>,
+    /// There is more than this.
+    pub cut: bool,
+}
+
+/// What to list.
+#[derive(Debug, Clone)]
+pub struct Listing {
+    pub glob: Glob,
+    pub limit: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub name: String,
+    /// Relative to the workspace root.
+    pub path: String,
+    pub kind: Kind,
+    pub size: u64,
+    pub modified: DateTime<Utc>,
+    /// The name is not valid UTF-8 and is shown with replacement characters.
+    pub lossy: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    pub entries: Vec<Entry>,
+    /// How many there are, listed or not.
+    pub total: u64,
+    /// The total itself is a lower bound: the walk was cut.
+    pub cut: bool,
+}
+
+impl Workspace {
+    /// The first `limit` entries below `start` that match, in order of path.
+    pub fn search(&self, start: &WorkspacePath, glob: &Glob, limit: usize, cancel: &Cancel) -> Result<Found> {
+        let mut hits = Vec::new();
+        // One more than wanted is how a cut is noticed.
+        let order = Order::ByName { keep: limit.saturating_add(1) };
+        let ended = self.walk(start, glob, order, cancel, |hit| {
+            if hits.len() == limit {
+                return ControlFlow::Break(());
+            }
+            hits.push(hit);
+            ControlFlow::Continue(())
+        })?;
+        Ok(Found { hits, cut: ended == Ended::Cut })
+    }
+
+    /// Everything that matches is counted, the first `limit` are described.
+    pub fn list(&self, start: &WorkspacePath, listing: &Listing, cancel: &Cancel) -> Result<Listed> {
+        let mut first: BinaryHeap<Ordered> = BinaryHeap::new();
+        let mut total = 0;
+        let ended = self.walk(start, &listing.glob, Order::AsFound, cancel, |hit| {
+            total += 1;
+            first.push(Ordered(hit));
+            if first.len() > listing.limit {
+                first.pop();
+            }
+            ControlFlow::Continue(())
+        })?;
+        let mut entries = Vec::with_capacity(first.len());
+        let mut parent: Option<(PathBuf, OwnedFd)> = None;
+        for Ordered(hit) in first.into_sorted_vec() {
+            entries.extend(self.describe(&hit, &mut parent));
+        }
+        Ok(Listed { entries, total, cut: ended == Ended::Cut })
+    }
+
+    /// `None` when it vanished since it was seen.
+    fn describe(&self, hit: &Hit, parent: &mut Option<(PathBuf, OwnedFd)>) -> Option<Entry> {
+        let dir = hit.path.parent().unwrap_or(Path::new(""));
+        let name = hit.path.file_name()?;
+        if parent.as_ref().is_none_or(|(path, _)| path != dir) {
+            *parent = Some((dir.to_owned(), beneath::open(self.handle(), dir, beneath::DIRECTORY).ok()?));
+        }
+        let (_, fd) = parent.as_ref()?;
+        let stat = rustix::fs::statat(fd.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some(Entry {
+            name: name.to_string_lossy().into_owned(),
+            path: hit.path.to_string_lossy().into_owned(),
+            kind: hit.kind,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            modified: modified(&stat),
+            lossy: hit.path.to_str().is_none(),
+        })
+    }
+}
+
+/// By path as bytes with `/` first, so that a directory's content follows it.
+#[derive(PartialEq, Eq)]
+struct Ordered(Hit);
+
+impl Ord for Ordered {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        slash_first(&self.0.path).cmp(slash_first(&other.0.path))
+    }
+}
+
+impl PartialOrd for Ordered {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+fn slash_first(path: &Path) -> impl Iterator<Item = u8> {
+    path.as_os_str().as_bytes().iter().map(|byte| if *byte == b'/' { 0 } else { *byte })
+}

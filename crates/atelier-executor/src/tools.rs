@@ -1,0 +1,229 @@
+//! The agent's tools: a call that was judged and approved goes in, JSON in the seed's shape comes out.
+//!
+//! The server judged the call's text; here it is judged again with links resolved, the stricter verdict
+//! stands, and a call that turns out to need more than was approved is not run.
+
+mod answer;
+mod judge;
+mod kind;
+mod veil;
+
+use std::time::Duration;
+
+use atelier_core::path::Roots;
+use atelier_core::policy::Policy;
+use atelier_core::policy::call::{self, ToolCall, WriteMode};
+use atelier_core::policy::verdict::{Judgement, Verdict};
+use serde_json::json;
+
+pub use answer::{Failure, ToolResult};
+pub use judge::Preview;
+
+use crate::cancel::Cancel;
+use crate::error::Result;
+use crate::glob::Glob;
+use crate::grep::GrepSpec;
+use crate::process::{Access, CommandSpec, Ending, Outcome, Runner};
+use crate::read::{Content, Part};
+use crate::search::Listing;
+use crate::workspace::Workspace;
+use crate::write::{Edit, Expect, Mending, Written};
+use answer::{Answer, fields};
+
+/// What a call needs to be carried out.
+#[derive(Debug, Clone, Copy)]
+pub struct Tools<'a> {
+    pub workspace: &'a Workspace,
+    pub runner: &'a Runner,
+    pub policy: &'a Policy,
+    /// Under which absolute names the workspace may be addressed.
+    pub roots: &'a Roots,
+}
+
+/// What somebody allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Approval {
+    /// The strictest verdict that may run. LOW where nobody was asked.
+    pub up_to: Verdict,
+    /// For a write: the file it was shown against.
+    pub expect: Expect,
+}
+
+impl Approval {
+    /// Nobody was asked.
+    pub fn none() -> Self {
+        Self { up_to: Verdict::Low, expect: Expect::Anything }
+    }
+
+    /// The person at the keyboard acts themselves.
+    pub fn full() -> Self {
+        Self { up_to: Verdict::High, expect: Expect::Anything }
+    }
+}
+
+impl Tools<'_> {
+    /// Judges again and, within the approval, runs. Never panics, never hangs: every call has an answer.
+    pub fn execute(&self, call: &ToolCall, approval: &Approval, cancel: &Cancel) -> ToolResult {
+        let judgement = self.judge(call);
+        if judgement.verdict == Verdict::Deny || judgement.verdict > approval.up_to {
+            return ToolResult::refused(&judgement);
+        }
+        match self.run(call, &judgement, &approval.expect, cancel) {
+            Ok(answer) => answer.into(),
+            Err(error) => ToolResult::failed(&error),
+        }
+    }
+
+    fn run(
+        &self,
+        call: &ToolCall,
+        judgement: &Judgement,
+        expect: &Expect,
+        cancel: &Cancel,
+    ) -> Result<Answer> {
+        let ws = self.workspace;
+        let limits = self.policy.limits();
+        Ok(match call {
+            ToolCall::ReadFile { path, head, tail } => {
+                let part = match (head.filter(|n| *n > 0), tail.filter(|n| *n > 0)) {
+                    (Some(_), Some(_)) => {
+                        return Ok(Answer::Failed(
+                            "invalid_params",
+                            "Cannot specify both 'head' and 'tail' parameters".into(),
+                        ));
+                    }
+                    (Some(lines), None) => Part::Head(lines),
+                    (None, Some(lines)) => Part::Tail(lines),
+                    (None, None) => Part::Whole,
+                };
+                let content = ws.read(path, part)?;
+                read(path.as_str(), content)?
+            }
+            ToolCall::WriteFile { path, content, mode, create_dirs } => {
+                let parents = if *create_dirs { Mending::CreateParents } else { Mending::Never };
+                let written = match mode {
+                    WriteMode::Write => ws.write(path, content.as_bytes(), expect, parents)?,
+                    WriteMode::Append => ws.append(path, content.as_bytes(), expect, parents)?,
+                };
+                wrote(path.as_str(), written)
+            }
+            ToolCall::EditFile { path, edits } => wrote(path.as_str(), ws.edit(path, &exact(edits), expect)?),
+            ToolCall::ListDirectory { path, recursive, pattern } => {
+                let pattern = pattern.as_ref().map_or("*", |pattern| pattern.as_str());
+                let glob = Glob::parse_for_names(pattern, *recursive)?;
+                let listed = ws.list(path, &Listing { glob, limit: limits.list_entries }, cancel)?;
+                answer::listing(path.as_str(), &listed)
+            }
+            ToolCall::SearchFiles { path, pattern, max_results } => {
+                let limit = max_results.unwrap_or(limits.search_results).min(limits.search_results);
+                let found = ws.search(path, &Glob::parse(pattern.as_str())?, limit, cancel)?;
+                answer::found(path.as_str(), &found)
+            }
+            ToolCall::Grep(grep) => self.grep(grep, cancel)?,
+            ToolCall::CreateDirectory { path } => {
+                let created = ws.create_directory(path)?;
+                fields(json!({ "path": path.as_str(), "created": created }))
+            }
+            ToolCall::GetFileInfo { path } => answer::info(path.as_str(), &ws.info(path)?),
+            ToolCall::MoveFile { source, destination } => {
+                ws.move_entry(source, destination, false)?;
+                fields(json!({ "source": source.as_str(), "destination": destination.as_str() }))
+            }
+            ToolCall::DeleteFile { path } => {
+                let deleted = ws.delete(path, false)?;
+                fields(json!({ "path": path.as_str(), "deleted": deleted }))
+            }
+            ToolCall::ExecuteCommand(command) => self.command(command, judgement, cancel)?,
+        })
+    }
+
+    fn grep(&self, grep: &call::Grep, cancel: &Cancel) -> Result<Answer> {
+        let limit = self.policy.limits().search_results;
+        let spec = GrepSpec {
+            pattern: grep.pattern.clone(),
+            literal: grep.literal,
+            ignore_case: grep.ignore_case,
+            glob: grep.glob.as_ref().map(|glob| Glob::parse_for_names(glob.as_str(), true)).transpose()?,
+            context: grep.context,
+            limit: grep.max_results.unwrap_or(limit).min(limit),
+        };
+        // Named, it was judged and approved; met on the way, a file of secrets is passed by.
+        let found = self.workspace.grep(&grep.path, &spec, |path| self.is_secret(path), cancel)?;
+        Ok(answer::grepped(&found))
+    }
+
+    fn command(&self, command: &call::Command, judgement: &Judgement, cancel: &Cancel) -> Result<Answer> {
+        let limits = self.policy.limits();
+        let low = judgement.verdict == Verdict::Low;
+        let timeout = judgement.timeout.unwrap_or(limits.timeout_default).min(limits.timeout_max);
+        let spec = CommandSpec {
+            program: command.command.clone(),
+            args: command.args.clone(),
+            cwd: command.cwd.clone(),
+            timeout: Duration::from_secs(u64::from(timeout)),
+            access: if low { Access::ReadOnly } else { Access::Workspace },
+            network: judgement.network && !low,
+            output_limit: usize::try_from(limits.output_bytes).unwrap_or(usize::MAX),
+            hidden: self.veiled(low)?,
+        };
+        Ok(ran(&self.runner.run(self.workspace, &spec, cancel)?, timeout))
+    }
+}
+
+/// The executor's form of a call's edits.
+fn exact(edits: &[call::Edit]) -> Vec<Edit> {
+    edits
+        .iter()
+        .map(|edit| Edit {
+            old: edit.old_text.clone(),
+            new: edit.new_text.clone(),
+            count: (!edit.replace_all).then_some(1),
+        })
+        .collect()
+}
+
+fn read(path: &str, content: Content) -> Result<Answer> {
+    let Content { bytes, checksum, size } = content;
+    let (content, encoding) = kind::present(path, bytes)?;
+    Ok(fields(json!({
+        "path": path, "content": content, "encoding": encoding, "size": size, "checksum": checksum,
+    })))
+}
+
+fn wrote(path: &str, written: Written) -> Answer {
+    fields(json!({
+        "path": path,
+        "size": written.size,
+        "checksum": written.checksum,
+        "created": written.created,
+        "replaced_checksum": written.replaced,
+    }))
+}
+
+fn ran(outcome: &Outcome, timeout: u32) -> Answer {
+    let exit_code = match outcome.ending {
+        Ending::Exited(code) => Some(code),
+        Ending::Killed(signal) => Some(128 + signal),
+        Ending::TimedOut | Ending::Cancelled => None,
+    };
+    let body = json!({
+        "stdout": outcome.stdout,
+        "stderr": outcome.stderr,
+        "exit_code": exit_code,
+        "execution_time": outcome.elapsed.as_secs_f64(),
+        "truncated": outcome.truncated,
+        "stdout_bytes": outcome.stdout_bytes,
+        "stderr_bytes": outcome.stderr_bytes,
+        "access": outcome.access,
+        "network": outcome.network,
+        "isolation": outcome.isolation,
+    });
+    let failure = match outcome.ending {
+        Ending::Exited(0) => return fields(body),
+        Ending::Exited(code) => ("command_failed", format!("Command exited with status {code}")),
+        Ending::Killed(signal) => ("command_failed", format!("Command was ended by signal {signal}")),
+        Ending::TimedOut => ("command_timeout", format!("Command timed out after {timeout} s")),
+        Ending::Cancelled => ("cancelled", "Cancelled".to_owned()),
+    };
+    answer::fields_and_failure(body, failure.0, failure.1)
+}

@@ -1,0 +1,170 @@
+//! The second judgement: the same policy, now that it is known where paths lead and what lies there.
+
+use std::path::{Path, PathBuf};
+
+use atelier_core::path::WorkspacePath;
+use atelier_core::policy::call::{ToolCall, WriteMode};
+use atelier_core::policy::verdict::{Judgement, Verdict};
+use atelier_core::policy::{Access, PathUse};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+
+use super::{Tools, exact};
+use crate::error::{Error, Result};
+use crate::process::Isolation;
+use crate::read::Part;
+use crate::workspace::{relative, to_workspace_path};
+use crate::write::apply;
+use crate::{beneath, links};
+
+/// What a write would change, for the person who decides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preview {
+    /// Checksum of the file as it is; none when there is none yet.
+    pub base_checksum: Option<String>,
+    /// Its text; none when there is no file or it is not text.
+    pub before: Option<String>,
+    pub after: String,
+}
+
+impl Tools<'_> {
+    /// The text's verdict and those of everything it names, resolved; the strictest stands.
+    pub fn judge(&self, call: &ToolCall) -> Judgement {
+        let mut judgement = self.policy.judge(call, self.roots);
+        if judgement.verdict == Verdict::Deny {
+            return judgement;
+        }
+        for used in self.policy.paths(call, self.roots) {
+            judgement = judgement.stricter(self.judge_path(call, &used));
+        }
+        if let ToolCall::ExecuteCommand(_) = call {
+            judgement = self.judge_isolation(judgement);
+        }
+        judgement
+    }
+
+    /// What a call that writes a file would make of it. Changes nothing.
+    pub fn preview(&self, call: &ToolCall) -> Result<Option<Preview>> {
+        let (path, after): (_, &dyn Fn(Vec<u8>) -> Result<String>) = match call {
+            ToolCall::WriteFile { path, content, mode: WriteMode::Write, .. } => {
+                (path, &|_| Ok(content.clone()))
+            }
+            ToolCall::WriteFile { path, content, mode: WriteMode::Append, .. } => {
+                (path, &|old| Ok(String::from_utf8_lossy(&old).into_owned() + content))
+            }
+            ToolCall::EditFile { path, edits } => (path, &|old| apply(path, old, &exact(edits))),
+            _ => return Ok(None),
+        };
+        let old = match self.workspace.read(path, Part::Whole) {
+            Ok(content) => Some(content),
+            Err(Error::NotFound { .. }) if !matches!(call, ToolCall::EditFile { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let bytes = old.as_ref().map(|old| old.bytes.clone()).unwrap_or_default();
+        Ok(Some(Preview {
+            after: after(bytes)?,
+            base_checksum: old.as_ref().map(|old| old.checksum.clone()),
+            before: old.and_then(|old| String::from_utf8(old.bytes).ok()),
+        }))
+    }
+
+    fn judge_path(&self, call: &ToolCall, used: &PathUse) -> Judgement {
+        let shown = used.path.as_str();
+        let ws = self.workspace;
+        let walked = self.as_the_kernel_walks(call, used);
+        let real = match self.resolve(&walked, used.access) {
+            Ok(real) => real,
+            Err(Errno::XDEV) => {
+                let reason = format!("Access denied. {shown} leads outside the workspace.");
+                return Judgement::denied("path_outside_workspace", "path.link", reason);
+            }
+            Err(Errno::LOOP) => {
+                return Judgement::denied(
+                    "too_many_links",
+                    "path.link",
+                    format!("{shown} goes through too many links."),
+                );
+            }
+            // What is not there cannot lead anywhere; the tool or the program will say so.
+            Err(_) => return Judgement::new(Verdict::Low, "path", "Nothing is there."),
+        };
+        let kind = beneath::open(ws.handle(), &real, OFlags::PATH)
+            .ok()
+            .and_then(|fd| rustix::fs::fstat(&fd).ok())
+            .map(|stat| FileType::from_raw_mode(stat.st_mode));
+        let is_dir = kind == Some(FileType::Directory);
+        if ws.ignored().is_ok_and(|ignored| ignored.hides(&real, is_dir)) {
+            return Judgement::denied("not_found", "path.ignored", format!("Not found: {shown}"));
+        }
+        let is_command = matches!(call, ToolCall::ExecuteCommand(_));
+        // A pipe or a device would hang or flood a command that reads it.
+        if is_command
+            && !matches!(kind, None | Some(FileType::Directory | FileType::RegularFile | FileType::Symlink))
+        {
+            return Judgement::denied(
+                "not_a_file",
+                "path.special",
+                format!("{shown} is neither a file nor a directory."),
+            );
+        }
+        if !is_command && used.access != Access::Read && real != relative(&used.path) {
+            return Judgement::denied(
+                "link_refused",
+                "path.link",
+                format!("Refusing to write through a link: {shown}"),
+            );
+        }
+        match to_workspace_path(&real, shown) {
+            Ok(resolved) => self.policy.judge_resolved(&resolved, used.access, is_dir),
+            Err(error) => Judgement::denied("path_outside_workspace", "path.link", error.to_string()),
+        }
+    }
+
+    /// What is taken away is the name itself, so a link at its end is not followed.
+    fn resolve(&self, walked: &Path, access: Access) -> Result<PathBuf, Errno> {
+        let (handle, root) = (self.workspace.handle(), self.workspace.root());
+        match (access, walked.file_name()) {
+            (Access::Remove, Some(name)) => {
+                Ok(links::resolve(handle, root, walked.parent().unwrap_or(Path::new("")))?.join(name))
+            }
+            _ => links::resolve(handle, root, walked),
+        }
+    }
+
+    /// `lnk/../x` is `x` as text and something else on disk, so a command's own words are walked.
+    fn as_the_kernel_walks(&self, call: &ToolCall, used: &PathUse) -> PathBuf {
+        let ToolCall::ExecuteCommand(command) = call else { return relative(&used.path).to_owned() };
+        let raw = Path::new(&used.raw);
+        if raw.is_absolute() {
+            return raw
+                .strip_prefix(self.workspace.root())
+                .map_or_else(|_| relative(&used.path).to_owned(), Path::to_owned);
+        }
+        relative(&command.cwd).join(raw)
+    }
+
+    /// Where "no write, no network" is only hoped for, a person decides; where files cannot be hidden, as well.
+    fn judge_isolation(&self, judgement: Judgement) -> Judgement {
+        let isolation = Isolation::detect();
+        let mut judgement = judgement;
+        if !isolation.enforces_read_only() {
+            let reason = "This machine cannot keep commands from writing or from the network.";
+            judgement = judgement.stricter(Judgement::new(Verdict::Medium, "isolation", reason));
+        }
+        let low = judgement.verdict == Verdict::Low;
+        if !isolation.mounts && self.veiled(low).is_ok_and(|veiled| !veiled.is_empty()) {
+            let reason = "This machine cannot hide files from commands, and there are some to hide.";
+            judgement = judgement.stricter(Judgement::new(Verdict::High, "isolation", reason));
+        }
+        judgement
+    }
+
+    pub(super) fn is_secret(&self, path: &Path) -> bool {
+        let Ok(path) = to_workspace_path(path, "") else { return false };
+        self.reads_as_secret(&path)
+    }
+
+    pub(super) fn reads_as_secret(&self, path: &WorkspacePath) -> bool {
+        self.policy.judge_resolved(path, Access::Read, false).verdict > Verdict::Low
+    }
+}

@@ -1,0 +1,61 @@
+//! What a file's bytes are: text for everybody, a picture or a PDF as base64, anything else refused.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::error::{Error, Result};
+
+/// The content as a string, and the encoding it is in.
+pub(super) fn present(path: &str, bytes: Vec<u8>) -> Result<(String, &'static str)> {
+    if is_picture_or_pdf(&bytes) {
+        return Ok((STANDARD.encode(&bytes), "base64"));
+    }
+    match String::from_utf8(bytes) {
+        // A NUL is valid UTF-8, and in no text.
+        Ok(text) if !text.contains('\0') => Ok((text, "utf-8")),
+        _ => Err(Error::Binary { path: path.to_owned() }),
+    }
+}
+
+/// By content: a name can say anything.
+fn is_picture_or_pdf(bytes: &[u8]) -> bool {
+    const MAGIC: &[&[u8]] = &[
+        b"%PDF-",
+        b"\x89PNG\r\n\x1a\n",
+        b"\xff\xd8\xff",
+        b"GIF87a",
+        b"GIF89a",
+        b"II*\0",
+        b"MM\0*",
+        b"\0\0\x01\0",
+    ];
+    let riff = |kind: &[u8]| bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(kind);
+    let boxed = |kinds: &[&[u8]]| {
+        bytes.get(4..8) == Some(b"ftyp") && bytes.get(8..12).is_some_and(|brand| kinds.contains(&brand))
+    };
+    let bitmap = bytes.starts_with(b"BM") && bytes.get(6..10) == Some(&[0; 4]);
+    MAGIC.iter().any(|magic| bytes.starts_with(magic))
+        || bitmap
+        || riff(b"WEBP")
+        || boxed(&[b"avif", b"heic", b"heix", b"mif1"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_pictures_and_the_rest() {
+        let shown =
+            |bytes: &[u8]| present("f", bytes.to_vec()).map(|(_, encoding)| encoding).map_err(|e| e.code());
+        assert_eq!(shown("привет\n".as_bytes()), Ok("utf-8"));
+        assert_eq!(shown(b""), Ok("utf-8"));
+        assert_eq!(shown(b"BM looks like text"), Ok("utf-8"));
+        assert_eq!(shown(b"%PDF-1.7\n\0"), Ok("base64"));
+        assert_eq!(shown(b"\x89PNG\r\n\x1a\n\0"), Ok("base64"));
+        assert_eq!(shown(b"RIFF\x01\x02\x03\x04WEBP"), Ok("base64"));
+        for binary in [&b"\x7fELF\x02\x01"[..], b"a\0b", b"\xff\xfea\0", b"RIFF\x01\x02\x03\x04WAVE\0"] {
+            assert_eq!(shown(binary), Err("binary_file"));
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Walking a tree: by directory entries and their types, opening nothing but directories, one at a
+//! time, in a loop. Depth costs memory for names, never handles or stack.
+
+use std::cmp::Ordering;
+use std::ffi::OsStr;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use atelier_core::path::WorkspacePath;
+use rustix::fs::{AtFlags, FileType};
+use rustix::io::Errno;
+use serde::Serialize;
+
+use crate::beneath;
+use crate::cancel::Cancel;
+use crate::error::{Error, Result};
+use crate::glob::{Glob, States};
+use crate::workspace::Workspace;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    File,
+    Directory,
+    Symlink,
+    /// FIFO, socket, device.
+    Other,
+}
+
+impl From<FileType> for Kind {
+    fn from(kind: FileType) -> Self {
+        match kind {
+            FileType::RegularFile => Self::File,
+            FileType::Directory => Self::Directory,
+            FileType::Symlink => Self::Symlink,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The names one directory holds, without `.` and `..`, in no order.
+pub(crate) struct Names {
+    fd: OwnedFd,
+}
+
+impl Names {
+    pub(crate) fn open(root: BorrowedFd<'_>, path: &Path) -> Result<Self, Errno> {
+        Ok(Self { fd: beneath::open(root, path, beneath::LISTING)? })
+    }
+
+    pub(crate) fn from_fd(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
+    pub(crate) fn handle(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn each(
+        &mut self,
+        mut seen: impl FnMut(&OsStr, Kind) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut buffer = Vec::with_capacity(32 << 10);
+        let mut entries = rustix::fs::RawDir::new(self.fd.as_fd(), buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                let kind = known_kind(self.fd.as_fd(), OsStr::from_bytes(name), entry.file_type());
+                seen(OsStr::from_bytes(name), kind)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn each(
+        &mut self,
+        mut seen: impl FnMut(&OsStr, Kind) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        for entry in rustix::fs::Dir::read_from(&self.fd)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                let kind = known_kind(self.fd.as_fd(), OsStr::from_bytes(name), entry.file_type());
+                seen(OsStr::from_bytes(name), kind)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Some file systems leave the type out.
+fn known_kind(dir: BorrowedFd<'_>, name: &OsStr, kind: FileType) -> Kind {
+    if kind != FileType::Unknown {
+        return kind.into();
+    }
+    rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+        .map_or(Kind::Other, |stat| FileType::from_raw_mode(stat.st_mode).into())
+}
+
+/// An entry that the pattern matches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hit {
+    /// Relative to the workspace root.
+    pub path: PathBuf,
+    pub kind: Kind,
+}
+
+/// How a walk ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Whole,
+    /// Stopped by the caller, at the limit of entries, or below a path too long to open.
+    Cut,
+}
+
+/// In which order a walk reports.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Order {
+    /// As the directory has them: nothing is remembered.
+    AsFound,
+    /// By name. Of each directory at most `keep` matches are remembered, the first ones.
+    ByName { keep: usize },
+}
+
+enum Step {
+    Report(Hit),
+    Descend(PathBuf, States),
+}
+
+impl Workspace {
+    /// Reports everything below `start` that matches, until told to stop.
+    pub(crate) fn walk(
+        &self,
+        start: &WorkspacePath,
+        glob: &Glob,
+        order: Order,
+        cancel: &Cancel,
+        mut report: impl FnMut(Hit) -> ControlFlow<()>,
+    ) -> Result<Ended> {
+        let (real, fd) = self.open_directory(start)?;
+        let ignored = self.ignored()?;
+        let mut left = self.options().max_entries;
+        let mut ended = Ended::Whole;
+        let mut todo = vec![Step::Descend(real, glob.start())];
+        let mut first = Some(fd);
+        while let Some(step) = todo.pop() {
+            let (dir, states) = match step {
+                Step::Report(hit) => {
+                    if report(hit).is_break() {
+                        return Ok(Ended::Cut);
+                    }
+                    continue;
+                }
+                Step::Descend(dir, states) => (dir, states),
+            };
+            if cancel.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            let opened = match first.take() {
+                Some(fd) => Ok(Names::from_fd(fd)),
+                None => Names::open(self.handle(), &dir),
+            };
+            let mut names = match opened {
+                Ok(names) => names,
+                // Gone, closed to us or swapped for a link since its parent was read: not ours to report.
+                Err(Errno::NOENT | Errno::ACCESS | Errno::LOOP | Errno::NOTDIR) => continue,
+                Err(Errno::NAMETOOLONG) => {
+                    ended = Ended::Cut;
+                    continue;
+                }
+                Err(errno) => return Err(Error::from_os(errno, "list", start.as_str())),
+            };
+            let from = todo.len();
+            let mut hits = 0;
+            let read = names.each(|name, kind| {
+                left = left.checked_sub(1).ok_or(Errno::OVERFLOW)?;
+                let (matched, next) = glob.step(&states, name.as_bytes());
+                let below = kind == Kind::Directory && glob.goes_on(&next);
+                if !matched && !below {
+                    return Ok(());
+                }
+                let path = dir.join(name);
+                if ignored.hides_entry(&path, kind == Kind::Directory) {
+                    return Ok(());
+                }
+                if below {
+                    todo.push(Step::Descend(path.clone(), next));
+                }
+                if !matched {
+                    return Ok(());
+                }
+                match order {
+                    Order::AsFound => match report(Hit { path, kind }) {
+                        ControlFlow::Continue(()) => {}
+                        ControlFlow::Break(()) => return Err(Errno::CANCELED),
+                    },
+                    Order::ByName { keep } => {
+                        hits += 1;
+                        todo.push(Step::Report(Hit { path, kind }));
+                        if hits > keep.saturating_mul(2) {
+                            forget_last(&mut todo, from, keep);
+                            hits = keep;
+                        }
+                    }
+                }
+                Ok(())
+            });
+            match read {
+                Ok(()) => {}
+                Err(Errno::OVERFLOW) => ended = Ended::Cut,
+                Err(Errno::CANCELED) => return Ok(Ended::Cut),
+                Err(errno) => return Err(Error::from_os(errno, "list", start.as_str())),
+            }
+            todo[from..].sort_unstable_by(|a, b| by_path(b, a));
+        }
+        Ok(ended)
+    }
+
+    pub(crate) fn open_directory(&self, path: &WorkspacePath) -> Result<(PathBuf, OwnedFd)> {
+        let (real, fd, _) = self.open_for_reading(path, beneath::LISTING)?;
+        Ok((real, fd))
+    }
+}
+
+/// Keeps the first `keep` reports of a huge directory. One more than the caller's limit is enough to know it was cut.
+fn forget_last(todo: &mut Vec<Step>, from: usize, keep: usize) {
+    let mut reports: Vec<Step> = Vec::new();
+    let mut at = from;
+    while at < todo.len() {
+        if matches!(todo[at], Step::Report(_)) {
+            reports.push(todo.swap_remove(at));
+        } else {
+            at += 1;
+        }
+    }
+    reports.sort_unstable_by(by_path);
+    reports.truncate(keep);
+    todo.append(&mut reports);
+}
+
+/// By path; a directory that matches comes before what is in it.
+fn by_path(a: &Step, b: &Step) -> Ordering {
+    let (a_path, a_rank) = borrow(a);
+    let (b_path, b_rank) = borrow(b);
+    a_path.as_bytes().cmp(b_path.as_bytes()).then(a_rank.cmp(&b_rank))
+}
+
+fn borrow(step: &Step) -> (&OsStr, u8) {
+    match step {
+        Step::Report(hit) => (hit.path.as_os_str(), 0),
+        Step::Descend(path, _) => (path.as_os_str(), 1),
+    }
+}

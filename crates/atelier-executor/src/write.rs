@@ -1,0 +1,298 @@
+//! Writing: a temporary file beside the target, then one rename. A reader sees the old bytes or the
+//! new ones; a hard link or a link at the target is replaced or refused, never written through.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use atelier_core::path::WorkspacePath;
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::read::{Part, checksum};
+use crate::workspace::{Workspace, look};
+
+const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
+
+/// What the caller knows about the file it is about to replace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Expect {
+    #[default]
+    Anything,
+    /// Nothing is there yet.
+    Absent,
+    /// It still has this checksum; otherwise the answer is [`Error::Stale`].
+    Checksum(String),
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mending {
+    /// A missing parent directory is an error.
+    #[default]
+    Never,
+    CreateParents,
+}
+
+/// What is on disk now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    pub size: u64,
+    pub checksum: String,
+    /// Checksum of what was there before, where it was read.
+    pub replaced: Option<String>,
+    pub created: bool,
+}
+
+impl Workspace {
+    /// Replaces the whole file, or makes it.
+    pub fn write(
+        &self,
+        path: &WorkspacePath,
+        bytes: &[u8],
+        expect: &Expect,
+        parents: Mending,
+    ) -> Result<Written> {
+        self.check_size(path, bytes.len() as u64)?;
+        if parents == Mending::CreateParents
+            && let Some(parent) = path.parent()
+        {
+            self.create_directory(&parent)?;
+        }
+        let target = self.target(path)?;
+        let replaced = self.check(path, &target, expect)?;
+        self.replace(path, &target, bytes, expect)?;
+        Ok(Written {
+            size: bytes.len() as u64,
+            checksum: checksum(bytes),
+            replaced,
+            created: target.old.is_none(),
+        })
+    }
+
+    /// Adds to the end, by the same rename: what a hard link shares stays as it was.
+    pub fn append(
+        &self,
+        path: &WorkspacePath,
+        bytes: &[u8],
+        expect: &Expect,
+        parents: Mending,
+    ) -> Result<Written> {
+        let old = match self.read(path, Part::Whole) {
+            Ok(content) => content,
+            Err(Error::NotFound { .. }) => return self.write(path, bytes, expect, parents),
+            Err(error) => return Err(error),
+        };
+        if let Expect::Checksum(expected) = expect
+            && *expected != old.checksum
+        {
+            return Err(stale(path, expected, &old.checksum));
+        }
+        let mut whole = old.bytes;
+        whole.extend_from_slice(bytes);
+        // What was read must still be there when it is replaced: two appends must not lose one.
+        let expect = if *expect == Expect::Absent { Expect::Absent } else { Expect::Checksum(old.checksum) };
+        self.write(path, &whole, &expect, parents)
+    }
+
+    /// Makes every replacement, or changes nothing.
+    pub fn edit(&self, path: &WorkspacePath, edits: &[Edit], expect: &Expect) -> Result<Written> {
+        let content = self.read(path, Part::Whole)?;
+        if let Expect::Checksum(expected) = expect
+            && *expected != content.checksum
+        {
+            return Err(stale(path, expected, &content.checksum));
+        }
+        let text = apply(path, content.bytes, edits)?;
+        self.write(path, text.as_bytes(), &Expect::Checksum(content.checksum), Mending::Never)
+    }
+
+    fn check_size(&self, path: &WorkspacePath, size: u64) -> Result<()> {
+        let limit = self.options().max_write;
+        if size > limit {
+            Err(Error::TooLarge { path: path.as_str().to_owned(), size, limit })
+        } else {
+            Ok(())
+        }
+    }
+
+    fn target(&self, path: &WorkspacePath) -> Result<Target> {
+        let shown = path.as_str();
+        let (dir, name) = self.parent_for_writing(path, false)?;
+        let old = look(dir.as_fd(), &name, shown)?;
+        match old.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            Some(FileType::Symlink) => Err(Error::Link { path: shown.to_owned() }),
+            Some(kind) if kind != FileType::RegularFile => Err(Error::NotAFile { path: shown.to_owned() }),
+            _ if path.demands_directory() => Err(Error::NotAFile { path: shown.to_owned() }),
+            _ => Ok(Target { dir, name, old }),
+        }
+    }
+
+    fn check(&self, path: &WorkspacePath, target: &Target, expect: &Expect) -> Result<Option<String>> {
+        match (expect, &target.old) {
+            (Expect::Anything, _) | (Expect::Absent, None) => Ok(None),
+            (Expect::Absent, Some(_)) => Err(stale(path, "no file", "a file")),
+            (Expect::Checksum(expected), None) => Err(stale(path, expected, "no file")),
+            (Expect::Checksum(expected), Some(_)) => {
+                let found = self.read(path, Part::Whole)?.checksum;
+                if found == *expected { Ok(Some(found)) } else { Err(stale(path, expected, &found)) }
+            }
+        }
+    }
+
+    fn replace(&self, path: &WorkspacePath, target: &Target, bytes: &[u8], expect: &Expect) -> Result<()> {
+        let shown = path.as_str();
+        let dir = target.dir.as_fd();
+        let fail = |errno| Error::from_os(errno, "write", shown);
+        let (temporary, fd) = Temporary::create(dir).map_err(fail)?;
+        let mut file = File::from(fd);
+        file.write_all(bytes).map_err(|source| Error::Io {
+            action: "write",
+            path: shown.to_owned(),
+            source,
+        })?;
+        if let Some(old) = &target.old {
+            keep_owner_and_mode(&file, old).map_err(fail)?;
+        } else {
+            rustix::fs::fchmod(&file, FILE_MODE).map_err(fail)?;
+        }
+        if self.options().durable {
+            rustix::fs::fsync(&file).map_err(fail)?;
+        }
+        if matches!(expect, Expect::Checksum(_)) {
+            // Between the check and now somebody else may have written; the check must hold at the rename.
+            let now = look(dir, &target.name, shown)?;
+            if now.as_ref().map(identity) != target.old.as_ref().map(identity) {
+                return Err(stale(path, "the file that was checked", "a newer one"));
+            }
+        }
+        temporary.publish(&target.name, *expect == Expect::Absent).map_err(|errno| match errno {
+            Errno::EXIST => stale(path, "no file", "a file"),
+            other => fail(other),
+        })?;
+        if self.options().durable {
+            sync_directory(dir).map_err(fail)?;
+        }
+        Ok(())
+    }
+}
+
+/// One exact replacement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edit {
+    pub old: String,
+    pub new: String,
+    /// How often `old` must occur; all of them are replaced. `None`: at least once.
+    pub count: Option<usize>,
+}
+
+/// The text after all edits, in order; nothing when one of them does not fit.
+pub(crate) fn apply(path: &WorkspacePath, bytes: Vec<u8>, edits: &[Edit]) -> Result<String> {
+    let mut text =
+        String::from_utf8(bytes).map_err(|_| Error::InvalidUtf8 { path: path.as_str().to_owned() })?;
+    for edit in edits {
+        if edit.old.is_empty() || edit.old == edit.new {
+            return Err(Error::EditEmpty);
+        }
+        let found = text.matches(&edit.old).count();
+        let fits = edit.count.map_or(found > 0, |count| found == count);
+        if !fits {
+            let expected = edit.count.unwrap_or(1);
+            return Err(Error::EditMismatch { path: path.as_str().to_owned(), found, expected });
+        }
+        text = text.replace(&edit.old, &edit.new);
+    }
+    Ok(text)
+}
+
+struct Target {
+    dir: OwnedFd,
+    name: std::ffi::OsString,
+    old: Option<Stat>,
+}
+
+fn stale(path: &WorkspacePath, expected: &str, found: &str) -> Error {
+    Error::Stale { path: path.as_str().to_owned(), expected: expected.to_owned(), found: found.to_owned() }
+}
+
+fn identity(stat: &Stat) -> (u64, u64, i64, i64) {
+    #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
+    (stat.st_dev as u64, stat.st_ino as u64, stat.st_mtime as i64, stat.st_mtime_nsec as i64)
+}
+
+fn keep_owner_and_mode(file: &File, old: &Stat) -> Result<(), Errno> {
+    // Only root may give files away; for everyone else the file was theirs or becomes theirs.
+    if rustix::process::geteuid().is_root() {
+        rustix::fs::fchown(file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)))?;
+    }
+    // Without set-user-ID and its like: new content does not inherit special powers.
+    rustix::fs::fchmod(file, Mode::from_raw_mode(old.st_mode & 0o777))
+}
+
+pub(crate) fn sync_directory(dir: BorrowedFd<'_>) -> Result<(), Errno> {
+    let listing =
+        rustix::fs::openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::fs::fsync(&listing)
+}
+
+/// A file under a name nobody knows, gone again unless it is published.
+struct Temporary<'dir> {
+    dir: BorrowedFd<'dir>,
+    name: String,
+    published: bool,
+}
+
+impl<'dir> Temporary<'dir> {
+    fn create(dir: BorrowedFd<'dir>) -> Result<(Self, OwnedFd), Errno> {
+        loop {
+            let name = format!(".atelier-{:016x}.tmp", rand::random::<u64>());
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            match rustix::fs::openat(dir, &name, flags, Mode::from_raw_mode(0o600)) {
+                Ok(fd) => return Ok((Self { dir, name, published: false }, fd)),
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    fn publish(mut self, name: &OsStr, only_if_absent: bool) -> Result<(), Errno> {
+        if only_if_absent {
+            rename_if_absent(self.dir, OsStr::new(&self.name), self.dir, name)?;
+        } else {
+            rustix::fs::renameat(self.dir, &self.name, self.dir, name)?;
+        }
+        self.published = true;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        if !self.published
+            && let Err(error) = rustix::fs::unlinkat(self.dir, &self.name, AtFlags::empty())
+        {
+            tracing::warn!(%error, "a temporary file stays behind");
+        }
+    }
+}
+
+/// Renames and never replaces; one step where the system has one.
+pub(crate) fn rename_if_absent(
+    from: BorrowedFd<'_>,
+    old: &OsStr,
+    to: BorrowedFd<'_>,
+    new: &OsStr,
+) -> Result<(), Errno> {
+    #[cfg(any(target_os = "linux", target_vendor = "apple"))]
+    match rustix::fs::renameat_with(from, old, to, new, rustix::fs::RenameFlags::NOREPLACE) {
+        // Some file systems (NFS, FUSE) know no flags.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
+        other => return other,
+    }
+    match rustix::fs::statat(to, new, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => rustix::fs::renameat(from, old, to, new),
+        Ok(_) => Err(Errno::EXIST),
+        Err(errno) => Err(errno),
+    }
+}

@@ -1,0 +1,453 @@
+//! Commands in their walls: what they may do, what they may not, and that they end.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use atelier_executor::{
+    Access, Cancel, CommandSpec, Ending, Error, GitIdentity, Isolation, Options, Outcome, Runner,
+    RunnerOptions, Toolchains, Workspace,
+};
+use tempfile::TempDir;
+
+struct Space {
+    dir: TempDir,
+    ws: Workspace,
+    runner: Runner,
+}
+
+fn space() -> Space {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["ws", "out", "state"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    fs::write(dir.path().join("out/secret.txt"), "SECRET-42").unwrap();
+    let ws = Workspace::open(dir.path().join("ws"), Options::default()).unwrap();
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let options = RunnerOptions {
+        state_dir: dir.path().join("state"),
+        toolchains: Toolchains::detect(&home, |name| std::env::var(name).ok()),
+        git: GitIdentity { name: Some("Ada".into()), email: Some("ada@example.org".into()) },
+        environment: Vec::new(),
+    };
+    let runner = Runner::new(&ws, options).unwrap();
+    Space { dir, ws, runner }
+}
+
+impl Space {
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("ws").join(name)
+    }
+    fn put(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    fn pwned(&self) -> bool {
+        self.dir.path().join("out/PWNED").exists()
+    }
+    fn run(&self, spec: &CommandSpec) -> Outcome {
+        self.runner.run(&self.ws, spec, &Cancel::new().unwrap()).unwrap()
+    }
+    fn low(&self, program: &str, args: &[&str]) -> Outcome {
+        self.run(&CommandSpec::new(program, args.iter().copied()))
+    }
+    fn work(&self, program: &str, args: &[&str]) -> Outcome {
+        self.run(&working(program, args))
+    }
+    fn python(&self, code: &str) -> Outcome {
+        self.put("t.py", code);
+        self.work("python3", &["t.py"])
+    }
+}
+
+fn working(program: &str, args: &[&str]) -> CommandSpec {
+    CommandSpec { access: Access::Workspace, ..CommandSpec::new(program, args.iter().copied()) }
+}
+
+fn ok(outcome: &Outcome) -> &str {
+    assert_eq!(outcome.ending, Ending::Exited(0), "{} {}", outcome.stdout, outcome.stderr);
+    &outcome.stdout
+}
+
+#[test]
+fn a_command_runs_in_the_workspace_and_answers() {
+    let s = space();
+    s.put("src/a", "hello\n");
+    assert_eq!(ok(&s.low("pwd", &[])).trim_end(), s.ws.root().to_str().unwrap());
+    assert_eq!(ok(&s.low("cat", &["src/a"])), "hello\n");
+    let there = CommandSpec {
+        cwd: atelier_core::path::WorkspacePath::root().join("src").unwrap(),
+        ..CommandSpec::new("cat", ["a"])
+    };
+    assert_eq!(ok(&s.run(&there)), "hello\n");
+    let failed = s.low("ls", &["nope"]);
+    assert_eq!(failed.ending, Ending::Exited(2));
+    assert!(failed.stderr.contains("nope"));
+    println!("{}", failed.isolation);
+}
+
+#[test]
+fn the_environment_is_clean() {
+    // SAFETY-free: the variable was put there by cargo, and must not be seen.
+    let s = space();
+    let text = ok(&s.low("env", &[])).to_owned();
+    assert!(
+        std::env::var_os("CARGO_MANIFEST_DIR").is_some() && !text.contains("CARGO_MANIFEST_DIR"),
+        "{text}"
+    );
+    assert!(text.contains("TERM=dumb") && text.contains("LANG=C.UTF-8"));
+    let home = text.lines().find_map(|line| line.strip_prefix("HOME=")).unwrap();
+    assert!(home.starts_with(s.dir.path().canonicalize().unwrap().join("state").to_str().unwrap()), "{home}");
+}
+
+#[test]
+fn looking_commands_can_write_nowhere_and_run_nothing_of_the_workspace() {
+    let s = space();
+    if !Isolation::detect().enforces_read_only() {
+        return;
+    }
+    s.put("f", "x");
+    s.put("evil.sh", "#!/bin/sh\ntouch ../out/PWNED");
+    fs::set_permissions(s.path("evil.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    let (base, _) = (s.dir.path(), ());
+    for (program, args) in [
+        ("touch", vec!["new".to_owned()]),
+        ("touch", vec![base.join("out/PWNED").display().to_string()]),
+        ("rm", vec!["f".to_owned()]),
+        ("truncate", vec!["-s0".to_owned(), "f".to_owned()]),
+        ("chmod", vec!["777".to_owned(), "f".to_owned()]),
+        ("touch", vec!["-d2000-01-01".to_owned(), "f".to_owned()]),
+        ("ln", vec!["f".to_owned(), "g".to_owned()]),
+        ("mkdir", vec!["d".to_owned()]),
+        ("sh", vec!["./evil.sh".to_owned(), "-c".to_owned()]),
+        ("env", vec!["./evil.sh".to_owned()]),
+        ("cat", vec![base.join("out/secret.txt").display().to_string()]),
+        ("ls", vec![base.join("out").display().to_string()]),
+        ("cat", vec!["/etc/shadow".to_owned()]),
+        ("cat", vec!["/proc/1/root/etc/shadow".to_owned()]),
+        ("mount", vec!["-t".to_owned(), "tmpfs".to_owned(), "x".to_owned(), "/tmp".to_owned()]),
+        ("unshare", vec!["-U".to_owned(), "true".to_owned()]),
+    ] {
+        let outcome = s.run(&CommandSpec::new(program, args.clone()));
+        assert_ne!(outcome.ending, Ending::Exited(0), "{program} {args:?}: {}", outcome.stdout);
+        assert!(!outcome.stdout.contains("SECRET"), "{program} {args:?}");
+    }
+    assert!(!s.pwned());
+    assert_eq!(fs::read_to_string(s.path("f")).unwrap(), "x");
+    assert_eq!(fs::metadata(s.path("f")).unwrap().permissions().mode() & 0o777, 0o644);
+    assert_eq!(fs::read_dir(s.path("")).unwrap().count(), 2);
+}
+
+#[test]
+fn working_commands_write_the_workspace_and_nothing_else() {
+    let s = space();
+    ok(&s.work("touch", &["new"]));
+    ok(&s.work("chmod", &["700", "new"]));
+    ok(&s.python("import tempfile; tempfile.NamedTemporaryFile().write(b'x')"));
+    if Isolation::detect().landlock == 0 {
+        return;
+    }
+    let out = s.dir.path().join("out");
+    fs::set_permissions(out.join("secret.txt"), fs::Permissions::from_mode(0o600)).unwrap();
+    for code in [
+        format!("open('{}/PWNED','w')", out.display()),
+        format!("open('{}/secret.txt').read()", out.display()),
+        format!("import os; os.chmod('{}/secret.txt', 0o777)", out.display()),
+        format!("import os; os.utime('{}/secret.txt', (0,0))", out.display()),
+        format!("import os; os.rename('t.py', '{}/PWNED')", out.display()),
+        format!("import os; os.symlink('{}', 'l'); open('l/PWNED','w')", out.display()),
+        "open('/etc/shadow').read()".to_owned(),
+        "open('/tmp/atelier-test-PWNED','w')".to_owned(),
+    ] {
+        let outcome = s.python(&code);
+        let limited = code.contains("chmod") || code.contains("utime");
+        if !limited || outcome.isolation.mounts {
+            assert_eq!(outcome.ending, Ending::Exited(1), "{code}: {}{}", outcome.stdout, outcome.stderr);
+        }
+    }
+    assert!(!s.pwned());
+    if Isolation::detect().mounts {
+        assert_eq!(fs::metadata(out.join("secret.txt")).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}
+
+#[test]
+fn without_network_no_socket_of_any_family_opens() {
+    let s = space();
+    let outcome = s.python(
+        "import socket, ctypes, os\n\
+         got = []\n\
+         for family in range(0, 46):\n\
+         \x20 for kind in (1, 2, 3, 5):\n\
+         \x20   try:\n\
+         \x20     socket.socket(family, kind); got.append((family, kind))\n\
+         \x20   except OSError as e: pass\n\
+         print(got)\n\
+         try:\n\
+         \x20 a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); print('datagram pair')\n\
+         except OSError: pass\n\
+         a, b = socket.socketpair()\n\
+         a.send(b'x'); print(b.recv(1))\n\
+         print('io_uring', ctypes.CDLL(None, use_errno=True).syscall(425, 1, 0))\n",
+    );
+    assert_eq!(ok(&outcome), "[]\nb'x'\nio_uring -1\n");
+}
+
+#[test]
+fn with_network_the_internet_families_open_and_local_services_do_not() {
+    let s = space();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let local = s.dir.path().join("ws/service.sock");
+    let _service = std::os::unix::net::UnixListener::bind(&local).unwrap();
+    s.put(
+        "t.py",
+        &format!(
+            "import socket\n\
+             socket.create_connection(('127.0.0.1', {})).close(); print('tcp')\n\
+             socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); print('udp')\n\
+             try:\n\
+             \x20 socket.socket(socket.AF_UNIX).connect('service.sock'); print('unix')\n\
+             except OSError: pass\n",
+            listener.local_addr().unwrap().port()
+        ),
+    );
+    let outcome = s.run(&CommandSpec { network: true, ..working("python3", &["t.py"]) });
+    assert_eq!(ok(&outcome), "tcp\nudp\n");
+}
+
+/// Whether any process on the machine still carries the mark.
+fn alive(mark: &str) -> bool {
+    fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+        fs::read(entry.path().join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(mark))
+    })
+}
+
+fn timed(s: &Space, code: &str, seconds: u64) -> (Outcome, Duration) {
+    s.put("t.py", code);
+    let started = Instant::now();
+    let spec = CommandSpec { timeout: Duration::from_secs(seconds), ..working("python3", &["t.py"]) };
+    let outcome = s.run(&spec);
+    (outcome, started.elapsed())
+}
+
+#[test]
+fn a_timeout_ends_grandchildren_that_hide_and_ignore() {
+    let s = space();
+    let mark = format!("atelier-mark-{}", std::process::id());
+    let (outcome, took) = timed(
+        &s,
+        &format!(
+            "import os, signal, time, subprocess\n\
+             signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
+             for _ in range(3):\n\
+             \x20 if os.fork() == 0:\n\
+             \x20   os.setsid()\n\
+             \x20   if os.fork() == 0:\n\
+             \x20     signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
+             \x20     signal.signal(signal.SIGHUP, signal.SIG_IGN)\n\
+             \x20     os.execlp('python3', 'python3', '-c', 'import time; time.sleep(600)', '{mark}')\n\
+             \x20   os._exit(0)\n\
+             print('up', flush=True)\n\
+             time.sleep(600)\n"
+        ),
+        1,
+    );
+    assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::TimedOut, "up\n"));
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(!alive(&mark));
+}
+
+#[test]
+fn what_a_command_leaves_behind_ends_with_it() {
+    let s = space();
+    let mark = format!("atelier-left-{}", std::process::id());
+    let (outcome, took) = timed(
+        &s,
+        &format!(
+            "import subprocess\nsubprocess.Popen(['python3', '-c', 'import time; time.sleep(600)', '{mark}'], start_new_session=True)\nprint('done')"
+        ),
+        20,
+    );
+    assert_eq!(ok(&outcome), "done\n");
+    assert!(took < Duration::from_secs(10) && !alive(&mark), "{took:?}");
+}
+
+#[test]
+fn cancelling_ends_it_at_once() {
+    let s = space();
+    let cancel = Cancel::new().unwrap();
+    let fifo = s.path("ready");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o644),
+        0,
+    )
+    .unwrap();
+    s.put("t.py", "import time\nopen('ready','w').write('x')\ntime.sleep(600)");
+    let spec = CommandSpec { timeout: Duration::from_secs(60), ..working("python3", &["t.py"]) };
+    let outcome = std::thread::scope(|scope| {
+        let run = scope.spawn(|| s.runner.run(&s.ws, &spec, &cancel).unwrap());
+        // Blocks until the program is really running.
+        fs::read(&fifo).unwrap();
+        cancel.cancel();
+        run.join().unwrap()
+    });
+    assert_eq!(outcome.ending, Ending::Cancelled);
+    assert!(outcome.elapsed < Duration::from_secs(10), "{:?}", outcome.elapsed);
+}
+
+#[test]
+fn standard_input_is_empty() {
+    let s = space();
+    let outcome = s.low("grep", &["pattern"]);
+    assert_eq!(outcome.ending, Ending::Exited(1));
+    assert!(outcome.elapsed < Duration::from_secs(5));
+}
+
+fn resident_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn a_flood_of_output_is_drained_and_cut() {
+    let s = space();
+    fs::File::create(s.path("huge.bin")).unwrap().set_len(1 << 30).unwrap();
+    s.low("true", &[]);
+    let before = resident_kib();
+    let outcome = s.low("cat", &["huge.bin"]);
+    assert_eq!((outcome.ending, outcome.stdout_bytes, outcome.truncated), (Ending::Exited(0), 1 << 30, true));
+    assert!(outcome.stdout.len() <= 1 << 20);
+    let (flood, _) = timed(&s, "import sys\nwhile True: sys.stderr.write('x' * 65536)", 1);
+    assert_eq!((flood.ending, flood.truncated), (Ending::TimedOut, true));
+    assert!(flood.stderr.len() + flood.stdout.len() <= 1 << 20);
+    let (split, _) = timed(&s, "print('я' * 2_000_000)", 20);
+    assert!(split.truncated && !split.stdout.contains('\u{fffd}'));
+    assert!(resident_kib() - before < 64 << 10, "{} KiB more", resident_kib() - before);
+}
+
+#[test]
+fn a_fork_bomb_stays_in_its_pot() {
+    let s = space();
+    let Some(limit) = Isolation::detect().process_limit else { return };
+    let mark = format!("atelier-bomb-{}", std::process::id());
+    let (outcome, took) = timed(
+        &s,
+        &format!(
+            "import os, sys\nsys.argv.append('{mark}')\nn = 0\nwhile True:\n  try: os.fork()\n  except OSError as e:\n    os.write(1, b'full ' + str(e.errno).encode() + b'\\n'); break\nimport time; time.sleep(600)"
+        ),
+        2,
+    );
+    assert_eq!(outcome.ending, Ending::TimedOut);
+    assert!(
+        outcome.stdout.contains("full 11") || outcome.stdout.contains("full 12"),
+        "limit {limit}: {}",
+        outcome.stdout
+    );
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[test]
+fn programs_come_from_the_fixed_path_only() {
+    let s = space();
+    s.put("ls", "#!/bin/sh\ntouch ../out/PWNED");
+    fs::set_permissions(s.path("ls"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(ok(&s.low("ls", &[])), "ls\n");
+    for program in ["./ls", "/bin/ls", "bin/cat", "", "..", "no-such-program", "ls\0rm"] {
+        let error =
+            s.runner.run(&s.ws, &CommandSpec::new(program, [""; 0]), &Cancel::new().unwrap()).unwrap_err();
+        assert_eq!(error.code(), "command_not_found", "{program:?}");
+    }
+    let nul = s.runner.run(&s.ws, &CommandSpec::new("echo", ["a\0b"]), &Cancel::new().unwrap());
+    assert!(matches!(nul, Err(Error::NulArgument)));
+    assert!(!s.pwned());
+}
+
+#[test]
+fn hidden_files_are_empty_for_commands() {
+    let s = space();
+    if !Isolation::detect().mounts {
+        return;
+    }
+    s.put(".env", "KEY=SECRET");
+    s.put("private/key", "SECRET");
+    s.put("open", "no secret");
+    let hidden = vec![".env".into(), "private".into(), "gone".into()];
+    for access in [Access::ReadOnly, Access::Workspace] {
+        let spec =
+            CommandSpec { hidden: hidden.clone(), access, ..CommandSpec::new("grep", ["-r", "SECRET", "."]) };
+        let outcome = s.run(&spec);
+        assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::Exited(1), ""), "{}", outcome.stderr);
+    }
+    assert_eq!(fs::read_to_string(s.path(".env")).unwrap(), "KEY=SECRET");
+}
+
+fn repository(s: &Space) {
+    ok(&s.work("git", &["init", "-q"]));
+    s.put("f", "one\n");
+    ok(&s.work("git", &["add", "f"]));
+    ok(&s.work("git", &["commit", "-q", "-m", "first"]));
+}
+
+#[test]
+fn git_works_and_knows_who_commits() {
+    let s = space();
+    repository(&s);
+    s.put("f", "two\n");
+    assert!(ok(&s.low("git", &["status", "--short"])).contains(" M f"));
+    assert!(ok(&s.low("git", &["diff"])).contains("+two"));
+    assert!(ok(&s.low("git", &["log"])).contains("Ada <ada@example.org>"));
+}
+
+#[test]
+fn git_starts_none_of_the_helpers_a_repository_names() {
+    let s = space();
+    repository(&s);
+    // Where a helper could write, if it were started: a working command may write the workspace.
+    let touch = format!("touch {}", s.path("HELPED").display());
+    let config = fs::read_to_string(s.path(".git/config")).unwrap();
+    s.put(
+        ".git/config",
+        &format!(
+            "{config}\n[core]\n fsmonitor = {touch};true\n pager = {touch}\n sshCommand = {touch}\n editor = {touch}\n\
+             [diff]\n external = {touch};true\n[diff \"x\"]\n textconv = {touch};cat\n command = {touch};true\n\
+             [filter \"y\"]\n clean = {touch};cat\n smudge = {touch};cat\n process = {touch}\n required = true\n\
+             [gpg]\n program = {touch}\n[commit]\n gpgSign = true\n[credential]\n helper = !{touch}\n\
+             [alias]\n st = !{touch}\n"
+        ),
+    );
+    s.put(".gitattributes", "* diff=x filter=y\n");
+    for hook in ["pre-commit", "post-commit", "post-checkout", "prepare-commit-msg", "post-index-change"] {
+        s.put(&format!(".git/hooks/{hook}"), &format!("#!/bin/sh\n{touch}\n"));
+        fs::set_permissions(s.path(&format!(".git/hooks/{hook}")), fs::Permissions::from_mode(0o755))
+            .unwrap();
+    }
+    s.put("f", "two\n");
+    for args in [
+        &["status"][..],
+        &["diff"],
+        &["log", "-p"],
+        &["show"],
+        &["add", "f"],
+        &["commit", "-q", "-m", "second"],
+        &["checkout", "-q", "HEAD~1"],
+        &["stash", "list"],
+        &["blame", "f"],
+    ] {
+        let outcome = s.work("git", args);
+        assert_eq!(outcome.ending, Ending::Exited(0), "{args:?}: {}", outcome.stderr);
+        assert!(!s.path("HELPED").exists(), "{args:?} started a helper");
+    }
+}
+
+#[test]
+fn state_inside_the_workspace_is_refused() {
+    let s = space();
+    let options = RunnerOptions { state_dir: s.path("state"), ..RunnerOptions::default() };
+    assert_eq!(Runner::new(&s.ws, options).unwrap_err().code(), "path_protected");
+}
