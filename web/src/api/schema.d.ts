@@ -12,7 +12,7 @@ export interface paths {
             cookie?: never;
         };
         /** Who you are, as your token says */
-        get: operations["me"];
+        get: operations["account_me"];
         put?: never;
         post?: never;
         delete?: never;
@@ -31,7 +31,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Get a new token before the present one expires */
-        post: operations["refresh"];
+        post: operations["account_refresh"];
         delete?: never;
         options?: never;
         head?: never;
@@ -48,7 +48,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Revoke one of your tokens, on every node and for open streams too */
-        post: operations["revoke"];
+        post: operations["account_revoke"];
         delete?: never;
         options?: never;
         head?: never;
@@ -65,7 +65,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Sign in with a one-time code */
-        post: operations["sign_in"];
+        post: operations["account_sign_in"];
         delete?: never;
         options?: never;
         head?: never;
@@ -80,7 +80,7 @@ export interface paths {
             cookie?: never;
         };
         /** Whether the process is alive */
-        get: operations["health"];
+        get: operations["operations_health"];
         put?: never;
         post?: never;
         delete?: never;
@@ -100,7 +100,7 @@ export interface paths {
          * Follow what happens in all your projects (server-sent events)
          * @description Event ids are opaque here: hand back the last one to resume.
          */
-        get: operations["mine"];
+        get: operations["events_mine"];
         put?: never;
         post?: never;
         delete?: never;
@@ -117,10 +117,10 @@ export interface paths {
             cookie?: never;
         };
         /** List your projects, oldest first */
-        get: operations["list"];
+        get: operations["projects_list"];
         put?: never;
         /** Create a project with its starter agents */
-        post: operations["create"];
+        post: operations["projects_create"];
         delete?: never;
         options?: never;
         head?: never;
@@ -135,15 +135,15 @@ export interface paths {
             cookie?: never;
         };
         /** Show a project */
-        get: operations["show"];
+        get: operations["projects_show"];
         /** Change a project */
-        put: operations["update"];
+        put: operations["projects_update"];
         post?: never;
         /**
          * Delete a project, its agents and all the server holds for it
          * @description Files on your own machine are not touched.
          */
-        delete: operations["delete"];
+        delete: operations["projects_delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -157,10 +157,10 @@ export interface paths {
             cookie?: never;
         };
         /** List the project's agents, oldest first */
-        get: operations["list"];
+        get: operations["agents_list"];
         put?: never;
         /** Add an agent to the project */
-        post: operations["create"];
+        post: operations["agents_create"];
         delete?: never;
         options?: never;
         head?: never;
@@ -175,12 +175,12 @@ export interface paths {
             cookie?: never;
         };
         /** Show an agent, by id or by name */
-        get: operations["show"];
+        get: operations["agents_show"];
         /** Change an agent */
-        put: operations["update"];
+        put: operations["agents_update"];
         post?: never;
         /** Delete an agent */
-        delete: operations["delete"];
+        delete: operations["agents_delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -194,7 +194,7 @@ export interface paths {
             cookie?: never;
         };
         /** Follow what happens in a project (server-sent events) */
-        get: operations["project"];
+        get: operations["events_project"];
         put?: never;
         post?: never;
         delete?: never;
@@ -211,7 +211,7 @@ export interface paths {
             cookie?: never;
         };
         /** Show the worker space: health and figures */
-        get: operations["show"];
+        get: operations["worker_space_show"];
         put?: never;
         post?: never;
         /**
@@ -219,7 +219,7 @@ export interface paths {
          * @description What is running may finish first. The next request makes a new worker space; your files and
          *     everything stored stay.
          */
-        delete: operations["end"];
+        delete: operations["worker_space_end"];
         options?: never;
         head?: never;
         patch?: never;
@@ -238,7 +238,7 @@ export interface paths {
          * Reset the worker space: end everything at once and begin anew
          * @description For the owner, and for an admin of the owner's tenant.
          */
-        post: operations["reset"];
+        post: operations["worker_space_reset"];
         delete?: never;
         options?: never;
         head?: never;
@@ -253,7 +253,7 @@ export interface paths {
             cookie?: never;
         };
         /** Whether every backing part answers */
-        get: operations["ready"];
+        get: operations["operations_ready"];
         put?: never;
         post?: never;
         delete?: never;
@@ -517,7 +517,7 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
-    me: {
+    account_me: {
         parameters: {
             query?: never;
             header?: never;
@@ -581,7 +581,7 @@ export interface operations {
             };
         };
     };
-    refresh: {
+    account_refresh: {
         parameters: {
             query?: never;
             header?: never;
@@ -645,7 +645,7 @@ export interface operations {
             };
         };
     };
-    revoke: {
+    account_revoke: {
         parameters: {
             query?: never;
             header?: never;
@@ -757,7 +757,7 @@ export interface operations {
             };
         };
     };
-    sign_in: {
+    account_sign_in: {
         parameters: {
             query?: never;
             header?: never;
@@ -852,7 +852,7 @@ export interface operations {
             };
         };
     };
-    health: {
+    operations_health: {
         parameters: {
             query?: never;
             header?: never;
@@ -898,7 +898,7 @@ export interface operations {
             };
         };
     };
-    mine: {
+    events_mine: {
         parameters: {
             query?: {
                 /**
@@ -979,7 +979,7 @@ export interface operations {
             };
         };
     };
-    list: {
+    projects_list: {
         parameters: {
             query?: {
                 /** @description At most so many. */
@@ -1057,7 +1057,7 @@ export interface operations {
             };
         };
     };
-    create: {
+    projects_create: {
         parameters: {
             query?: never;
             header?: never;
@@ -1170,7 +1170,7 @@ export interface operations {
             };
         };
     };
-    show: {
+    projects_show: {
         parameters: {
             query?: never;
             header?: never;
@@ -1263,7 +1263,7 @@ export interface operations {
             };
         };
     };
-    update: {
+    projects_update: {
         parameters: {
             query?: never;
             header?: never;
@@ -1396,7 +1396,7 @@ export interface operations {
             };
         };
     };
-    delete: {
+    projects_delete: {
         parameters: {
             query?: never;
             header?: never;
@@ -1488,7 +1488,7 @@ export interface operations {
             };
         };
     };
-    list: {
+    agents_list: {
         parameters: {
             query?: {
                 /** @description At most so many. */
@@ -1595,7 +1595,7 @@ export interface operations {
             };
         };
     };
-    create: {
+    agents_create: {
         parameters: {
             query?: never;
             header?: never;
@@ -1728,7 +1728,7 @@ export interface operations {
             };
         };
     };
-    show: {
+    agents_show: {
         parameters: {
             query?: never;
             header?: never;
@@ -1823,7 +1823,7 @@ export interface operations {
             };
         };
     };
-    update: {
+    agents_update: {
         parameters: {
             query?: never;
             header?: never;
@@ -1958,7 +1958,7 @@ export interface operations {
             };
         };
     };
-    delete: {
+    agents_delete: {
         parameters: {
             query?: never;
             header?: never;
@@ -2052,7 +2052,7 @@ export interface operations {
             };
         };
     };
-    project: {
+    events_project: {
         parameters: {
             query?: {
                 /**
@@ -2162,7 +2162,7 @@ export interface operations {
             };
         };
     };
-    show: {
+    worker_space_show: {
         parameters: {
             query?: never;
             header?: never;
@@ -2255,7 +2255,7 @@ export interface operations {
             };
         };
     };
-    end: {
+    worker_space_end: {
         parameters: {
             query?: never;
             header?: never;
@@ -2347,7 +2347,7 @@ export interface operations {
             };
         };
     };
-    reset: {
+    worker_space_reset: {
         parameters: {
             query?: never;
             header?: never;
@@ -2440,7 +2440,7 @@ export interface operations {
             };
         };
     };
-    ready: {
+    operations_ready: {
         parameters: {
             query?: never;
             header?: never;
