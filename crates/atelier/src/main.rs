@@ -1,11 +1,14 @@
 //! `atelier`: one binary for the server and for those who use it.
 
+mod check;
 mod config;
 mod doctor;
+mod local;
 mod login;
 mod serve;
 mod telemetry;
 mod token;
+mod tool;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -28,6 +31,10 @@ enum Command {
     Token(token::Args),
     /// Store a token for a server, for the commands that talk to it
     Login(login::Args),
+    /// Ask what the gate would say to a command, a path or tool calls, and why
+    Check(check::Args),
+    /// Run one tool call in a workspace, through policy and sandbox, and print its result
+    Tool(tool::Args),
     /// Check the configuration and every backing service, and say how to mend what is wrong
     Doctor(doctor::Args),
 }
@@ -41,6 +48,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Login(args) => login::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Tool(args) => tool::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     };
     match outcome {

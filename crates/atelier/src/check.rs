@@ -1,0 +1,135 @@
+//! `atelier check`: what the gate would say, and why. Nothing is run.
+
+use crate::local::Local;
+use anyhow::{Context, Result};
+use atelier_core::{
+    path::Roots,
+    policy::{Policy, verdict::Judgement},
+};
+use clap::{Subcommand, ValueEnum};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::{
+    io::{BufRead, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// One JSON object a verdict: verdict, rule, reason
+    #[arg(long, global = true)]
+    json: bool,
+    /// A workspace: paths are judged by where they really lead, links resolved; without it, by their text
+    #[arg(long, global = true, value_name = "DIR")]
+    root: Option<PathBuf>,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// A command and its arguments: atelier check command -- git push --force
+    Command {
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
+    /// A path and what is to be done with it
+    Path {
+        #[arg(long, value_enum, default_value = "read")]
+        op: Operation,
+        path: String,
+        /// The pattern of a search or listing
+        #[arg(long, default_value = "*")]
+        pattern: String,
+    },
+    /// Tool calls, one {"tool_name": …, "tool_params": {…}} a line, from a file or from standard input (-)
+    Calls { file: PathBuf },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Operation {
+    Read,
+    Write,
+    List,
+    Search,
+    Info,
+    #[value(name = "create_dir", alias = "create-dir")]
+    CreateDir,
+    Delete,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Call {
+    tool_name: String,
+    #[serde(default)]
+    tool_params: Value,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let local = args.root.as_deref().map(Local::open).transpose()?;
+    let judge = |tool: &str, params: Value| match &local {
+        Some(local) => local.judge(tool, params),
+        None => Policy::builtin().judge_request(tool, params, &Roots::relative_only()).1,
+    };
+    let mut out = std::io::stdout().lock();
+    let mut show = |judgement: &Judgement| match args.json {
+        true => writeln!(out, "{}", as_json(judgement)),
+        false => writeln!(out, "{:<6}  {}\n        {}", judgement.verdict, judgement.rule, judgement.reason),
+    };
+    match &args.what {
+        What::Command { words } => {
+            let params = json!({"command": words[0], "args": words[1..]});
+            show(&judge("execute_command", params))?;
+        }
+        What::Path { op, path, pattern } => {
+            let (tool, params) = match op {
+                Operation::Read => ("read_file", json!({"path": path})),
+                Operation::Write => ("write_file", json!({"path": path, "content": ""})),
+                Operation::List => ("list_directory", json!({"path": path, "pattern": pattern})),
+                Operation::Search => ("search_files", json!({"path": path, "pattern": pattern})),
+                Operation::Info => ("get_file_info", json!({"path": path})),
+                Operation::CreateDir => ("create_directory", json!({"path": path})),
+                Operation::Delete => ("delete_file", json!({"path": path})),
+            };
+            show(&judge(tool, params))?;
+        }
+        What::Calls { file } => {
+            let input: Box<dyn BufRead> = match file.to_str() {
+                Some("-") => Box::new(std::io::stdin().lock()),
+                _ => {
+                    let file = std::fs::File::open(file)
+                        .with_context(|| format!("cannot read {}", file.display()))?;
+                    Box::new(std::io::BufReader::new(file))
+                }
+            };
+            for line in input.split(b'\n') {
+                let line = line?;
+                if line.trim_ascii().is_empty() {
+                    continue;
+                }
+                // A line that is no call has a verdict too: one line in, one line out.
+                let judgement = match serde_json::from_slice::<Call>(&line) {
+                    Ok(call) => judge(&call.tool_name, call.tool_params),
+                    Err(error) => {
+                        Judgement::denied("invalid_call", "call", format!("It is no tool call: {error}."))
+                    }
+                };
+                show(&judgement)?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn as_json(judgement: &Judgement) -> Value {
+    let mut shown = json!({"verdict": judgement.verdict, "rule": judgement.rule, "reason": judgement.reason});
+    if let Some(code) = judgement.code {
+        shown["code"] = code.into();
+    }
+    if judgement.network {
+        shown["network"] = true.into();
+    }
+    shown
+}

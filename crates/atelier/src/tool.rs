@@ -1,0 +1,36 @@
+//! `atelier tool`: one tool call through policy and executor, as the person at the keyboard.
+
+use crate::local::Local;
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::{path::PathBuf, process::ExitCode};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The workspace to act in
+    #[arg(long, default_value = ".", value_name = "DIR")]
+    root: PathBuf,
+    /// The tool: read_file, write_file, edit_file, list_directory, search_files, grep, …
+    name: String,
+    /// Its parameters, as JSON
+    #[arg(default_value = "{}")]
+    params: String,
+}
+
+/// Prints the result as JSON; the exit status says whether the call did what it was asked.
+#[expect(clippy::print_stdout, reason = "what was asked for")]
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let local = Local::open(&args.root)?;
+    let (shown, success) = match serde_json::from_str::<Value>(&args.params) {
+        Ok(params) => {
+            let result = local.run(&args.name, params)?;
+            (serde_json::to_value(&result)?, result.success())
+        }
+        Err(error) => {
+            let error = format!("the parameters are not JSON: {error}");
+            (json!({"success": false, "error": error, "code": "invalid_params", "verdict": "DENY"}), false)
+        }
+    };
+    println!("{shown}");
+    Ok(if success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

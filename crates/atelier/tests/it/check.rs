@@ -1,0 +1,128 @@
+//! `atelier check` and `atelier tool`: for people who wonder why something was refused.
+
+use crate::BINARY;
+use serde_json::{Value, json};
+use std::{
+    io::Write,
+    path::Path,
+    process::{Output, Stdio},
+};
+
+fn atelier(arguments: &[&str], input: &str) -> Output {
+    #[expect(clippy::disallowed_methods, reason = "starts the program under test")]
+    let mut command = std::process::Command::new(BINARY);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = command.spawn().unwrap();
+    process.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    process.wait_with_output().unwrap()
+}
+
+fn lines(output: &Output) -> Vec<Value> {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn workspace() -> tempfile::TempDir {
+    let base = tempfile::tempdir().unwrap();
+    std::fs::create_dir(base.path().join("ws")).unwrap();
+    std::fs::write(base.path().join("secret.txt"), "SECRET").unwrap();
+    std::fs::write(base.path().join("ws/notes.txt"), "notes\n").unwrap();
+    std::os::unix::fs::symlink("../secret.txt", base.path().join("ws/link.txt")).unwrap();
+    base
+}
+
+fn root(base: &Path) -> String {
+    base.join("ws").to_str().unwrap().to_owned()
+}
+
+/// TL-02.1
+#[test]
+fn a_verdict_names_its_rule_and_its_reason() {
+    for (words, verdict) in [
+        (&["git", "status"][..], "LOW"),
+        (&["git", "commit", "-m", "x"], "MEDIUM"),
+        (&["git", "push", "--force"], "HIGH"),
+        (&["git", "-c", "core.pager=x", "log"], "DENY"),
+        (&["rm", "-rf", "/"], "DENY"),
+        (&["grep", "x", "/etc/passwd"], "DENY"),
+    ] {
+        let arguments = [&["check", "--json", "command", "--"], words].concat();
+        let judged = lines(&atelier(&arguments, "")).remove(0);
+        assert_eq!(judged["verdict"], verdict, "{words:?}: {judged}");
+        assert!(
+            !judged["rule"].as_str().unwrap().is_empty() && !judged["reason"].as_str().unwrap().is_empty()
+        );
+    }
+    let shown = atelier(&["check", "command", "--", "rm", "-rf", "/"], "");
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert!(text.starts_with("DENY") && text.contains("Command not allowed"), "{text}");
+}
+
+#[test]
+fn a_path_is_judged_by_where_it_leads() {
+    let base = workspace();
+    let root = root(base.path());
+    let check = |path: &str, op: &str| {
+        let output = atelier(&["check", "--json", "path", "--root", &root, "--op", op, path], "");
+        lines(&output)[0]["verdict"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(check("notes.txt", "read"), "LOW");
+    assert_eq!(check("notes.txt", "write"), "MEDIUM");
+    assert_eq!(check("../secret.txt", "read"), "DENY");
+    assert_eq!(check("link.txt", "read"), "DENY");
+    assert_eq!(check(&format!("{root}/notes.txt"), "read"), "LOW");
+    assert_eq!(check(&format!("{root}-evil/notes.txt"), "read"), "DENY");
+    assert_eq!(check("build.so", "write"), "DENY");
+}
+
+/// One line in, one line out, whatever the line.
+#[test]
+fn calls_come_one_a_line() {
+    let base = workspace();
+    let input = [
+        json!({"tool_name": "read_file", "tool_params": {"path": "notes.txt"}}).to_string(),
+        json!({"tool_name": "tool_read_file", "tool_params": {"path": "notes.txt"}}).to_string(),
+        json!({"tool_name": "execute_command", "tool_params": {"command": "rm", "args": ["-rf", "/"]}})
+            .to_string(),
+        json!({"tool_name": "no_such_tool", "tool_params": {}}).to_string(),
+        json!({"tool_name": "read_file", "tool_params": {"path": "notes.txt", "user_id": 7}}).to_string(),
+        r#"{"tool_name": "read_file", "tool_params": {"path": "\ud800"}}"#.to_owned(),
+        "garbage".to_owned(),
+    ]
+    .join("\n");
+    let judged = lines(&atelier(&["check", "--json", "--root", &root(base.path()), "calls", "-"], &input));
+    let verdicts: Vec<&str> = judged.iter().map(|line| line["verdict"].as_str().unwrap()).collect();
+    assert_eq!(verdicts, ["LOW", "LOW", "DENY", "DENY", "DENY", "DENY", "DENY"]);
+}
+
+/// TL-01.1 TL-01.2 TL-01.3 TL-01.4: the tools as the person at the keyboard runs them.
+#[test]
+fn a_tool_prints_its_result() {
+    let base = workspace();
+    let root = root(base.path());
+    let tool = |name: &str, params: Value| {
+        let output = atelier(&["tool", "--root", &root, name, &params.to_string()], "");
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(output.status.success(), result["success"] == true, "{result}");
+        result
+    };
+    let read = tool("read_file", json!({"path": "notes.txt"}));
+    assert_eq!(
+        (&read["content"], &read["size"], &read["encoding"]),
+        (&json!("notes\n"), &json!(6), &json!("utf-8"))
+    );
+    let wrote = tool("write_file", json!({"path": "notes.txt", "content": "more\n", "mode": "append"}));
+    assert_eq!(wrote["size"], 11);
+    let ran = tool("execute_command", json!({"command": "wc", "args": ["-c", "notes.txt"]}));
+    assert_eq!((&ran["exit_code"], &ran["stdout"]), (&json!(0), &json!("11 notes.txt\n")));
+    let listed = tool("list_directory", json!({"path": "."}));
+    assert_eq!(listed["total_count"], 2, "{listed}");
+
+    let refused = tool("read_file", json!({"path": "link.txt"}));
+    assert_eq!((&refused["success"], &refused["verdict"]), (&json!(false), &json!("DENY")));
+    assert!(!refused.to_string().contains("SECRET"));
+    let output = atelier(&["tool", "--root", &root, "read_file", "{bad"], "");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((result["success"].clone(), output.status.code()), (json!(false), Some(1)));
+}
