@@ -27,7 +27,7 @@ struct Template {
 }
 
 pub(crate) enum Loop {
-    Lite(lite::Lite),
+    Lite(Box<lite::Lite>),
     Pg(Vec<pg::Lane>),
 }
 
@@ -35,7 +35,7 @@ impl Loop {
     /// A loop over the database of a server that was killed.
     pub(crate) async fn over(server: &Server, backend: Backend) -> Result<Self> {
         Ok(match backend {
-            Backend::Sqlite => Loop::Lite(lite::Lite::open(&server.data().join("atelier.db"))?),
+            Backend::Sqlite => Loop::Lite(Box::new(lite::Lite::open(&server.data().join("atelier.db"))?)),
             Backend::Postgres => Loop::Pg(pg::open(server.database()).await?),
         })
     }

@@ -1,7 +1,14 @@
 //! What happens in a project, as its event stream tells it.
 
-use crate::{Agent, AgentId, AgentName, Project};
+use crate::{
+    Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, GrantId, Project, SessionId,
+    digest::CallDigest,
+    gate::{CallFailure, CallPreview, CallStatus, Grant},
+    policy::verdict::Verdict,
+};
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// One entry of a project's log. The variant's name in upper case is the event's name on the wire.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,6 +46,100 @@ pub enum Event {
         alert: Alert,
         detail: String,
     },
+    /// A machine of the user is there to run calls.
+    ClientConnected {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        client_id: ClientId,
+        root: String,
+    },
+    ClientDisconnected {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        client_id: ClientId,
+    },
+    /// To one client: say what this call would change.
+    ToolPreviewRequest {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        tool_id: CallId,
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        client_id: ClientId,
+        tool_name: String,
+        #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+        tool_params: Value,
+    },
+    /// To the person: may this run?
+    ToolApprovalRequest {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        approval_id: ApprovalId,
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        tool_id: CallId,
+        tool_name: String,
+        #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+        tool_params: Value,
+        #[cfg_attr(feature = "openapi", schema(value_type = String))]
+        risk_level: Verdict,
+        rule: String,
+        reason: String,
+        network: bool,
+        preview: Option<CallPreview>,
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+        digest: Option<CallDigest>,
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+        agent_id: Option<AgentId>,
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+        session_id: Option<SessionId>,
+        timeout_seconds: u32,
+        expires_at: DateTime<Utc>,
+    },
+    /// To the person: time is running out.
+    ToolApprovalWarning {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        approval_id: ApprovalId,
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        tool_id: CallId,
+        expires_at: DateTime<Utc>,
+    },
+    /// To one client, and only after approval: run this.
+    ToolExecutionSignal {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        tool_id: CallId,
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        client_id: ClientId,
+        attempt: u32,
+        tool_name: String,
+        #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+        tool_params: Value,
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+        digest: Option<CallDigest>,
+        /// What was approved: the client runs nothing that it rates higher.
+        #[cfg_attr(feature = "openapi", schema(value_type = String))]
+        risk_level: Verdict,
+        /// For a write: the checksum of the file that was shown, or null where there was none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+        base_checksum: Option<Option<String>>,
+        network: bool,
+        timeout: Option<u32>,
+    },
+    /// To the client: its result is saved.
+    ToolResultAck {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        tool_id: CallId,
+        attempt: u32,
+        status: CallStatus,
+    },
+    ToolCallUpdated {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        tool_id: CallId,
+        status: CallStatus,
+        error: Option<CallFailure>,
+    },
+    GrantMade {
+        grant: Grant,
+    },
+    GrantWithdrawn {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        grant_id: GrantId,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +176,16 @@ impl Event {
             Event::WorkerSpaceReady { .. } => "WORKER_SPACE_READY",
             Event::WorkerSpaceClosed { .. } => "WORKER_SPACE_CLOSED",
             Event::WorkerSpaceAlert { .. } => "WORKER_SPACE_ALERT",
+            Event::ClientConnected { .. } => "CLIENT_CONNECTED",
+            Event::ClientDisconnected { .. } => "CLIENT_DISCONNECTED",
+            Event::ToolPreviewRequest { .. } => "TOOL_PREVIEW_REQUEST",
+            Event::ToolApprovalRequest { .. } => "TOOL_APPROVAL_REQUEST",
+            Event::ToolApprovalWarning { .. } => "TOOL_APPROVAL_WARNING",
+            Event::ToolExecutionSignal { .. } => "TOOL_EXECUTION_SIGNAL",
+            Event::ToolResultAck { .. } => "TOOL_RESULT_ACK",
+            Event::ToolCallUpdated { .. } => "TOOL_CALL_UPDATED",
+            Event::GrantMade { .. } => "GRANT_MADE",
+            Event::GrantWithdrawn { .. } => "GRANT_WITHDRAWN",
         }
     }
 }

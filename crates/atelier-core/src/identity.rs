@@ -25,6 +25,16 @@ impl Role {
         matches!(self, Role::User | Role::Admin)
     }
 
+    /// May ask for tool calls: people, and agents for themselves.
+    pub fn may_ask(self) -> bool {
+        self != Role::Client
+    }
+
+    /// May run tool calls and say what came of them. Never an agent: it would vouch for itself.
+    pub fn may_run(self) -> bool {
+        self != Role::Agent
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             Role::User => "user",

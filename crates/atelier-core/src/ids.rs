@@ -40,4 +40,12 @@ id! {
     AgentId,
     /// One issued token: its `jti`.
     TokenId,
+    /// One tool call.
+    CallId,
+    ApprovalId,
+    GrantId,
+    /// One machine that is connected.
+    ClientId,
+    /// One conversation.
+    SessionId,
 }

@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod digest;
 pub mod event;
+pub mod gate;
 pub mod identity;
 pub mod ids;
 pub mod name;
@@ -15,7 +16,7 @@ pub mod project;
 pub use agent::{Agent, AgentConfig, AgentStatus};
 pub use event::Event;
 pub use identity::{Role, Tenant};
-pub use ids::{AgentId, ProjectId, TokenId, UserId};
+pub use ids::{AgentId, ApprovalId, CallId, ClientId, GrantId, ProjectId, SessionId, TokenId, UserId};
 pub use name::{AgentName, ProjectName};
 pub use project::{Project, WorkspaceKind};
 

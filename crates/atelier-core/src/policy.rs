@@ -5,6 +5,7 @@
 //! operating system's sandbox, and where a path leads by the executor, which judges again with links resolved.
 
 pub mod call;
+pub mod catalog;
 mod command;
 mod config;
 mod examples;

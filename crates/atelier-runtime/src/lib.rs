@@ -4,12 +4,14 @@
 //! [`Spaces::enter`] gives it to nobody else.
 
 mod agents;
+mod gate;
 mod health;
 mod settings;
 mod space;
 mod spaces;
 mod tasks;
 
+pub use gate::{Ask, Decider, Gate, GateSettings};
 pub use health::{Health, Part, Status};
 pub use settings::{Settings, StarterAgent, WorkerSpaceSettings};
 pub use space::{CacheReport, Report, WorkerSpace};
@@ -24,6 +26,8 @@ pub enum Error {
     Invalid(#[from] atelier_core::Invalid),
     #[error("{waiting} requests of this project are waiting already")]
     Busy { waiting: usize },
+    #[error(transparent)]
+    Refused(#[from] atelier_core::gate::Refusal),
     #[error("the worker space was closed")]
     SpaceClosed,
 }

@@ -2,7 +2,7 @@
 
 use crate::{Auth, Settings};
 use atelier_core::{ProjectName, Role, Tenant, UserId};
-use atelier_runtime::Spaces;
+use atelier_runtime::{Gate, Spaces};
 use atelier_store::{NewAgent, SignIn, Store};
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::{ops::Deref, sync::Arc};
@@ -15,6 +15,7 @@ pub struct App(Arc<Parts>);
 pub struct Parts {
     pub store: Store,
     pub spaces: Spaces,
+    pub gate: Gate,
     pub auth: Auth,
     pub settings: Settings,
     /// The agents a new project starts with.

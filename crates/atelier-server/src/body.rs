@@ -1,6 +1,7 @@
 //! What comes in with a request, taken strictly: bodies, queries, paths.
 
 use crate::{App, error::Error};
+use axum::body::HttpBody;
 use axum::{
     extract::{FromRequest, FromRequestParts, Path, Query, Request},
     http::{HeaderMap, header, request::Parts},
@@ -13,17 +14,17 @@ use serde::{
 use std::{collections::HashSet, convert::Infallible, fmt, marker::PhantomData, str::FromStr};
 use utoipa::IntoParams;
 
-/// A JSON body: small enough, well formed, of the right shape.
-pub(crate) struct Json<T>(pub(crate) T);
+/// A JSON body: small enough, well formed, of the right shape. `FILES` says that it may hold a file.
+pub(crate) struct Json<T, const FILES: bool = false>(pub(crate) T);
 
-impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
+impl<T: DeserializeOwned, const FILES: bool> FromRequest<App> for Json<T, FILES> {
     type Rejection = Error;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Error> {
         if !is_json(request.headers()) {
             return Err(Error::NotJson);
         }
-        let limit = app.settings.body_limit;
+        let limit = if FILES { app.settings.file_body_limit } else { app.settings.body_limit };
         let announced = request.headers().get(header::CONTENT_LENGTH);
         let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         if announced.is_some_and(|length| length > limit as u64) {
@@ -35,6 +36,20 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
             None => Error::MalformedJson(format!("the body broke off: {error}")),
         })?;
         parse(&body.to_bytes()).map(Json)
+    }
+}
+
+/// A JSON body that may be left out.
+pub(crate) struct OptionalJson<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Default> FromRequest<App> for OptionalJson<T> {
+    type Rejection = Error;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Error> {
+        if request.body().is_end_stream() {
+            return Ok(Self(T::default()));
+        }
+        Json::<T>::from_request(request, app).await.map(|Json(body)| Self(body))
     }
 }
 
@@ -164,13 +179,21 @@ impl FromRequestParts<App> for Paging {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
         let Params(paging) = Params::<Paging>::from_request_parts(parts, app).await?;
-        if !(1..=1000).contains(&paging.limit) {
+        Paging::checked(Some(paging.limit), Some(paging.offset))
+    }
+}
+
+impl Paging {
+    /// For queries that ask for more than a page.
+    pub(crate) fn checked(limit: Option<u32>, offset: Option<u32>) -> Result<Self, Error> {
+        let (limit, offset) = (limit.unwrap_or(100), offset.unwrap_or(0));
+        if !(1..=1000).contains(&limit) {
             return Err(Error::Invalid("limit: must be between 1 and 1000".into()));
         }
-        if paging.offset > 1_000_000_000 {
+        if offset > 1_000_000_000 {
             return Err(Error::Invalid("offset: must be at most 1000000000".into()));
         }
-        Ok(paging)
+        Ok(Self { limit, offset })
     }
 }
 
@@ -196,15 +219,27 @@ async fn segment<T: FromStr>(parts: &mut Parts, name: &str) -> Result<T, Error> 
     found.1.parse().map_err(|_| Error::NotFound)
 }
 
-/// The id of the project in the path; whose it is, is another question.
-pub(crate) struct ProjectInPath(pub(crate) atelier_core::ProjectId);
+/// An id in the path; whose it is, is another question.
+macro_rules! in_path {
+    ($($extractor:ident: $id:ident in $segment:literal),+ $(,)?) => {$(
+        pub(crate) struct $extractor(pub(crate) atelier_core::$id);
 
-impl FromRequestParts<App> for ProjectInPath {
-    type Rejection = Error;
+        impl FromRequestParts<App> for $extractor {
+            type Rejection = Error;
 
-    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Error> {
-        segment(parts, "project").await.map(ProjectInPath)
-    }
+            async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Error> {
+                segment(parts, $segment).await.map(Self)
+            }
+        }
+    )+};
+}
+
+in_path! {
+    ProjectInPath: ProjectId in "project",
+    CallInPath: CallId in "tool",
+    ApprovalInPath: ApprovalId in "approval",
+    GrantInPath: GrantId in "grant",
+    ClientInPath: ClientId in "client",
 }
 
 /// The agent that the path points at, by id or by name.

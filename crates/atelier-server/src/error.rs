@@ -1,6 +1,6 @@
 //! One shape for everything that goes wrong: RFC 9457, with a stable code.
 
-use atelier_core::Invalid;
+use atelier_core::{Invalid, gate::Refusal};
 use atelier_runtime::Error as RuntimeError;
 use atelier_store::Error as StoreError;
 use axum::{
@@ -81,6 +81,9 @@ impl Error {
             Error::Runtime(R::Store(_)) => (S::INTERNAL_SERVER_ERROR, "internal"),
             Error::Runtime(R::Invalid(_)) | Error::Invalid(_) => (S::UNPROCESSABLE_ENTITY, "invalid_request"),
             Error::Runtime(R::Busy { .. }) => (S::TOO_MANY_REQUESTS, "queue_full"),
+            Error::Runtime(R::Refused(Refusal::Already(_))) => (S::CONFLICT, "already_settled"),
+            Error::Runtime(R::Refused(Refusal::NotYours)) => (S::CONFLICT, "not_your_call"),
+            Error::Runtime(R::Refused(Refusal::OtherResult)) => (S::CONFLICT, "result_differs"),
             Error::Runtime(R::SpaceClosed) => (S::CONFLICT, "worker_space_closed"),
             Error::MalformedJson(_) => (S::BAD_REQUEST, "malformed_json"),
             Error::NotJson => (S::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
@@ -104,20 +107,27 @@ impl Error {
     }
 }
 
+impl Error {
+    /// How it is told.
+    pub(crate) fn problem(&self) -> Problem {
+        let (status, code) = self.status_and_code();
+        Problem {
+            kind: format!("urn:atelier:problem:{code}"),
+            title: status.canonical_reason().unwrap_or("Problem").into(),
+            status: status.as_u16(),
+            detail: self.detail(status),
+            code: code.into(),
+        }
+    }
+}
+
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let (status, code) = self.status_and_code();
         if status.is_server_error() {
             tracing::error!(error = %self, code, "a request failed");
         }
-        let problem = Problem {
-            kind: format!("urn:atelier:problem:{code}"),
-            title: status.canonical_reason().unwrap_or("Problem").into(),
-            status: status.as_u16(),
-            detail: self.detail(status),
-            code: code.into(),
-        };
-        let mut response = (status, axum::Json(problem)).into_response();
+        let mut response = (status, axum::Json(self.problem())).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         match status {

@@ -1,11 +1,12 @@
 //! What stands around the handlers: time, measures, and the way into a worker space.
 
 use crate::{App, auth::Caller, body::ProjectInPath, error::Error};
-use atelier_runtime::WorkerSpace;
+use atelier_core::Role;
+use atelier_runtime::{Decider, WorkerSpace};
 use atelier_store::Owned;
 use axum::{
     extract::{FromRequestParts, MatchedPath, Request, State},
-    http::{HeaderValue, header, request::Parts},
+    http::{HeaderMap, HeaderValue, header, request::Parts},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -45,6 +46,48 @@ impl FromRequestParts<App> for OwnProject {
         let owned = app.store.owned(project).await?;
         if owned.owner == caller.user { Ok(Self(owned)) } else { Err(Error::NotFound) }
     }
+}
+
+/// The project in the path for its owner, its worker space made if need be, without counting as a task
+/// there: a call may wait for a person for minutes, and its result must not queue behind it.
+pub(crate) struct Member(Arc<WorkerSpace>);
+
+impl Deref for Member {
+    type Target = WorkerSpace;
+    fn deref(&self) -> &WorkerSpace {
+        &self.0
+    }
+}
+
+impl FromRequestParts<App> for Member {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let ProjectInPath(project) = ProjectInPath::from_request_parts(parts, app).await?;
+        Ok(Self(app.spaces.enter(caller.user, project).await?))
+    }
+}
+
+/// A project for its owner or an admin of the owner's tenant: for what only stops things.
+pub(crate) struct OwnOrAdmin(pub(crate) Owned);
+
+impl FromRequestParts<App> for OwnOrAdmin {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let ProjectInPath(project) = ProjectInPath::from_request_parts(parts, app).await?;
+        let owned = app.store.owned(project).await?;
+        let admin = caller.role == Role::Admin && owned.tenant == caller.tenant;
+        if admin || owned.owner == caller.user { Ok(Self(owned)) } else { Err(Error::NotFound) }
+    }
+}
+
+/// Whoever decides, and the program they do it with, for the record.
+pub(crate) fn decider(caller: &Caller, headers: &HeaderMap) -> Decider {
+    let via = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
+    Decider { user: caller.user, via: via.map(|agent| agent.chars().take(200).collect()) }
 }
 
 /// Lets the owner into the project's worker space, makes it if need be, and counts the request as a

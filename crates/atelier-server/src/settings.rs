@@ -11,6 +11,8 @@ pub struct Settings {
     pub request_timeout: Duration,
     /// The largest body of a JSON request, in bytes.
     pub body_limit: usize,
+    /// The largest body that may hold a file: tool calls and their results.
+    pub file_body_limit: usize,
     /// How often an event stream says that it is alive.
     #[serde(with = "humantime_serde")]
     pub heartbeat: Duration,
@@ -32,6 +34,8 @@ impl Default for Settings {
         Self {
             request_timeout: Duration::from_secs(30),
             body_limit: 2 * 1024 * 1024,
+            // 100 MB in base64 or with every other byte escaped.
+            file_body_limit: 210 * 1024 * 1024,
             heartbeat: Duration::from_secs(15),
             write_timeout: Duration::from_secs(30),
             shutdown_grace: Duration::from_secs(10),

@@ -21,8 +21,12 @@ macro_rules! migrations {
 
 fn migrator(db: &Db) -> Migrator {
     let files = match db {
-        Db::Lite(_) => migrations!("sqlite": 1 "0001_accounts_projects_agents", 2 "0002_events"),
-        Db::Pg(_) => migrations!("postgres": 1 "0001_accounts_projects_agents", 2 "0002_events"),
+        Db::Lite(_) => {
+            migrations!("sqlite": 1 "0001_accounts_projects_agents", 2 "0002_events", 3 "0003_gate")
+        }
+        Db::Pg(_) => {
+            migrations!("postgres": 1 "0001_accounts_projects_agents", 2 "0002_events", 3 "0003_gate")
+        }
     };
     let migration = |(version, name, sql): (i64, &'static str, _)| {
         Migration::new(version, name.into(), MigrationType::Simple, sql, false)
@@ -131,7 +135,7 @@ mod tests {
         db.close().await;
 
         let refusal = Store::open(&settings).await.err().expect("a refusal");
-        assert!(matches!(refusal, Error::Newer { found: 9000, known: 2 }), "{refusal}");
+        assert!(matches!(refusal, Error::Newer { found: 9000, known: 3 }), "{refusal}");
         assert!(refusal.to_string().contains("newer version"), "{refusal}");
     }
 }

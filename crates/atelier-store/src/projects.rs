@@ -179,10 +179,15 @@ impl Store {
             Box::pin(async move {
                 lock_project(tx, id).await?;
                 on!(&mut tx.conn, |c| {
-                    sqlx::query("DELETE FROM agents WHERE project_id = $1")
-                        .bind(id.0)
-                        .execute(&mut *c)
-                        .await?;
+                    for table in [
+                        "DELETE FROM agents WHERE project_id = $1",
+                        "DELETE FROM tool_calls WHERE project_id = $1",
+                        "DELETE FROM clients WHERE project_id = $1",
+                        "DELETE FROM grants WHERE project_id = $1",
+                        "DELETE FROM audit WHERE project_id = $1",
+                    ] {
+                        sqlx::query(table).bind(id.0).execute(&mut *c).await?;
+                    }
                     sqlx::query("UPDATE projects SET deleted_at = $1 WHERE id = $2")
                         .bind(now())
                         .bind(id.0)

@@ -1,7 +1,7 @@
 //! One configuration in layers: defaults, `atelier.toml`, environment, flags.
 
 use anyhow::{Context, Result};
-use atelier_runtime::{StarterAgent, WorkerSpaceSettings};
+use atelier_runtime::{GateSettings, StarterAgent, WorkerSpaceSettings};
 use atelier_server::AuthSettings;
 use atelier_store::Retention;
 use figment::{
@@ -26,6 +26,7 @@ pub(crate) struct Config {
     pub(crate) auth: AuthSettings,
     pub(crate) events: EventSettings,
     pub(crate) worker_space: WorkerSpaceSettings,
+    pub(crate) gate: GateSettings,
     pub(crate) telemetry: TelemetrySettings,
     /// The agents a new project starts with.
     pub(crate) starter_pack: Vec<StarterAgent>,
@@ -63,6 +64,7 @@ impl Default for Config {
             auth: AuthSettings::default(),
             events: EventSettings::default(),
             worker_space: runtime.worker_space,
+            gate: GateSettings::default(),
             telemetry: TelemetrySettings::default(),
             starter_pack: runtime.starter_pack,
         }

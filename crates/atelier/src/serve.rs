@@ -5,7 +5,7 @@ use crate::{
     telemetry,
 };
 use anyhow::{Context, Result};
-use atelier_runtime::{Settings as RuntimeSettings, Spaces};
+use atelier_runtime::{Gate, Settings as RuntimeSettings, Spaces};
 use atelier_server::{App, Auth, Listening, LocalKey, Parts};
 use atelier_store::Store;
 use chrono::Utc;
@@ -90,6 +90,7 @@ async fn serve(config: Config) -> Result<()> {
     };
     let stop = CancellationToken::new();
     let app = App::new(Parts {
+        gate: Gate::new(store.clone(), &config.gate),
         spaces: Spaces::new(store.clone(), runtime.worker_space.clone()),
         starter_pack: runtime.starter_agents(),
         settings: config.server.clone(),
@@ -144,6 +145,7 @@ async fn tend(app: App, config: Config) {
         () = app.stop.cancelled() => {}
         () = app.spaces.clone().tend(app.stop.clone()) => {}
         () = app.auth.tend() => {}
+        () = app.gate.tend() => {}
         () = sweep => {}
         () = upkeep => {}
     }

@@ -9,4 +9,4 @@ pub use local::{Grant, LocalKey, user_id};
 pub use verify::{Auth, AuthError};
 
 pub(crate) use local::{new_sign_in_code, sign_in_hash};
-pub(crate) use verify::{Caller, Person};
+pub(crate) use verify::{Asker, Caller, Person, Runner};

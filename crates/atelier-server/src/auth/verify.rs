@@ -270,18 +270,48 @@ impl FromRequestParts<App> for Caller {
     }
 }
 
-/// A caller who is a person: may create, change and delete.
+/// A caller who may create, change, delete and decide.
 pub(crate) struct Person(pub(crate) Caller);
+
+/// A caller who may ask for tool calls.
+pub(crate) struct Asker;
+
+/// A caller who may run tool calls.
+pub(crate) struct Runner;
 
 impl FromRequestParts<App> for Person {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
-        let caller = Caller::from_request_parts(parts, app).await?;
-        if caller.role.is_person() {
-            Ok(Person(caller))
-        } else {
-            Err(Error::Forbidden("only a person's token may do this, not a client's or an agent's"))
-        }
+        const NO: &str = "only a person's token may do this, not a client's or an agent's";
+        caller_who(parts, app, Role::is_person, NO).await.map(Self)
     }
+}
+
+impl FromRequestParts<App> for Asker {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        const NO: &str = "a client's token runs tool calls, it does not ask for them";
+        caller_who(parts, app, Role::may_ask, NO).await.map(|_| Self)
+    }
+}
+
+impl FromRequestParts<App> for Runner {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        const NO: &str = "an agent's token asks for tool calls, it does not run them";
+        caller_who(parts, app, Role::may_run, NO).await.map(|_| Self)
+    }
+}
+
+async fn caller_who(
+    parts: &mut Parts,
+    app: &App,
+    may: fn(Role) -> bool,
+    refusal: &'static str,
+) -> Result<Caller, Error> {
+    let caller = Caller::from_request_parts(parts, app).await?;
+    if may(caller.role) { Ok(caller) } else { Err(Error::Forbidden(refusal)) }
 }

@@ -2,9 +2,12 @@
 
 mod account;
 mod agents;
+mod approvals;
+mod clients;
 mod events;
 mod operations;
 mod projects;
+mod tools;
 mod worker_space;
 
 use crate::{App, console, docs, error::Error, guard, openapi};
@@ -28,6 +31,25 @@ fn outside() -> OpenApiRouter<App> {
         .routes(routes!(worker_space::show, worker_space::end))
         .routes(routes!(worker_space::reset))
         .routes(routes!(events::mine))
+        .routes(routes!(tools::execute))
+        .routes(routes!(tools::list))
+        .routes(routes!(tools::available))
+        .routes(routes!(tools::show))
+        .routes(routes!(tools::cancel))
+        .routes(routes!(tools::preview))
+        .routes(routes!(tools::claim))
+        .routes(routes!(tools::result))
+        .routes(routes!(approvals::list))
+        .routes(routes!(approvals::mine))
+        .routes(routes!(approvals::approve))
+        .routes(routes!(approvals::reject))
+        .routes(routes!(approvals::decide))
+        .routes(routes!(approvals::grants))
+        .routes(routes!(approvals::withdraw))
+        .routes(routes!(approvals::audit))
+        .routes(routes!(clients::connect, clients::list))
+        .routes(routes!(clients::renew))
+        .routes(routes!(clients::disconnect))
         .routes(routes!(account::sign_in))
         .routes(routes!(account::refresh))
         .routes(routes!(account::revoke))

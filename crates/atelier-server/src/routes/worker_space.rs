@@ -5,12 +5,11 @@ use crate::{
     App,
     auth::{Caller, Person},
     body::ProjectInPath,
-    error::{Error, Result},
-    guard::OwnProject,
+    error::Result,
+    guard::{OwnOrAdmin, OwnProject},
 };
-use atelier_core::{Role, event::CloseReason};
+use atelier_core::event::CloseReason;
 use atelier_runtime::Report;
-use atelier_store::Owned;
 use axum::{Json as Reply, extract::State, http::StatusCode};
 
 /// Show the worker space: health and figures
@@ -47,16 +46,8 @@ pub(super) async fn end(
     responses((status = 200, body = Report)))]
 pub(super) async fn reset(
     State(app): State<App>,
-    Person(caller): Person,
-    ProjectInPath(project): ProjectInPath,
+    _: Person,
+    OwnOrAdmin(owned): OwnOrAdmin,
 ) -> Result<Reply<Report>> {
-    let owned = app.store.owned(project).await?;
-    if !may_reset(&caller, &owned) {
-        return Err(Error::NotFound);
-    }
     Ok(Reply(app.spaces.reset(owned).await?.report().await))
-}
-
-fn may_reset(caller: &Caller, owned: &Owned) -> bool {
-    owned.owner == caller.user || (caller.role == Role::Admin && owned.tenant == caller.tenant)
 }

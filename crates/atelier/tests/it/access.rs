@@ -35,6 +35,8 @@ impl Things {
         operation.fill(|name| match name {
             "project" => self.project.clone(),
             "agent" => self.agent.clone(),
+            // Nobody's: making one would make a worker space. `gate.rs` tries those that are somebody's.
+            "tool" | "approval" | "grant" | "client" => Uuid::now_v7().to_string(),
             other => panic!(
                 "{}: teach `Things` what {{{other}}} is, so that this route is tested for strangers",
                 operation.label()
@@ -135,7 +137,7 @@ async fn a_strangers_ids_and_unknown_ids_look_alike(#[values(Sqlite, Postgres)] 
             let unknown = ask(stranger, operation, &Things::unknown().in_path(operation)).await;
             assert_eq!(unknown.problem(), (404, "not_found"), "{}", operation.label());
             let mut tries = vec![shop.things.clone()];
-            if operation.parameters.len() > 1 {
+            if operation.path.contains("{agent}") {
                 // A project of their own does not help to get at somebody else's agents.
                 tries.push(Things { agent: shop.things.agent.clone(), ..own.clone() });
             }
@@ -161,7 +163,8 @@ async fn a_strangers_ids_and_unknown_ids_look_alike(#[values(Sqlite, Postgres)] 
     // The same requests do find something when the owner makes them; what deletes comes last, from the leaves.
     let mut operations = operations;
     operations.sort_by_key(|it| (it.method == Method::DELETE, std::cmp::Reverse(it.path.len())));
-    for operation in &operations {
+    let made_up = |it: &&Operation| it.parameters.iter().any(|name| !["project", "agent"].contains(&&**name));
+    for operation in operations.iter().filter(|it| !made_up(it)) {
         let status = ask(&ann, operation, &shop.things.in_path(operation)).await.status;
         assert!(status != 404 && !status.is_server_error(), "{}: {status}", operation.label());
     }
@@ -176,7 +179,7 @@ async fn projects_of_one_user_share_nothing(#[values(Sqlite, Postgres)] backend:
     let (shop, blog) = (Shop::make(&ann, "shop").await, Shop::make(&ann, "blog").await);
     let mixed = Things { agent: shop.things.agent.clone(), ..blog.things.clone() };
     let mut tried = 0;
-    for operation in with_ids(&server).await.iter().filter(|it| it.parameters.len() > 1) {
+    for operation in with_ids(&server).await.iter().filter(|it| it.path.contains("{agent}")) {
         let unknown = Things { agent: Uuid::now_v7().to_string(), ..blog.things.clone() };
         let unknown = ask(&ann, operation, &unknown.in_path(operation)).await;
         assert_eq!(unknown.problem(), (404, "not_found"), "{}", operation.label());
@@ -242,7 +245,7 @@ async fn machines_change_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
     let shop = Shop::make(&ann, "shop").await;
     let mut tried = 0;
     for operation in operations(&server).await.iter().filter(|operation| operation.changes()) {
-        for role in ["client", "agent"] {
+        for role in ["client", "agent"].into_iter().filter(|role| !operation.is_work_of(role)) {
             let machine = server.user_with("ann", &["--role", role]);
             let answer = ask(&machine, operation, &shop.things.in_path(operation)).await;
             assert_eq!(answer.problem(), (403, "forbidden"), "{} as {role}", operation.label());

@@ -5,6 +5,7 @@
 mod access;
 mod check;
 mod events;
+mod gate;
 mod limits;
 mod openapi;
 mod program;

@@ -1,0 +1,558 @@
+//! The life of a tool call between the agent that asks for it and the machine that runs it.
+//!
+//! Pure: each step takes the call as it is and the time, and gives the call as it is then and what to tell.
+//! A step that comes too late is refused with the state that won, so that of approve, reject, timeout and
+//! cancel exactly one happens.
+
+use crate::{
+    AgentId, ApprovalId, CallId, ClientId, GrantId, ProjectId, SessionId, UserId,
+    digest::CallDigest,
+    event::Event,
+    policy::verdict::{Judgement, Verdict},
+};
+use chrono::{DateTime, TimeDelta, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum CallStatus {
+    /// The client is asked what the call would change.
+    Previewing,
+    /// A person is asked.
+    PendingApproval,
+    /// It may run, and waits for a client.
+    Approved,
+    /// A client was told to run it.
+    Dispatched,
+    Completed,
+    Failed,
+    /// The client was lost while it ran: it may have happened or not.
+    Unknown,
+    Denied,
+    Rejected,
+    /// Nobody decided in time, or no client came in time.
+    Expired,
+    Cancelled,
+}
+
+impl CallStatus {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CallStatus::Previewing => "previewing",
+            CallStatus::PendingApproval => "pending_approval",
+            CallStatus::Approved => "approved",
+            CallStatus::Dispatched => "dispatched",
+            CallStatus::Completed => "completed",
+            CallStatus::Failed => "failed",
+            CallStatus::Unknown => "unknown",
+            CallStatus::Denied => "denied",
+            CallStatus::Rejected => "rejected",
+            CallStatus::Expired => "expired",
+            CallStatus::Cancelled => "cancelled",
+        }
+    }
+
+    /// Nothing will happen to it any more.
+    pub fn is_settled(self) -> bool {
+        !matches!(
+            self,
+            CallStatus::Previewing
+                | CallStatus::PendingApproval
+                | CallStatus::Approved
+                | CallStatus::Dispatched
+        )
+    }
+}
+
+/// Why a call did not come to a result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CallFailure {
+    pub code: String,
+    pub detail: String,
+}
+
+impl CallFailure {
+    pub fn new(code: &str, detail: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), detail: detail.into() }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum GrantScope {
+    /// This call only.
+    #[default]
+    Once,
+    /// Calls of the same rule, in this session.
+    Class,
+    /// Everything this agent asks for in this session, up to Medium.
+    Agent,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalStatus {
+    Pending,
+    Approved,
+    Rejected,
+    Expired,
+    Cancelled,
+}
+
+impl ApprovalStatus {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ApprovalStatus::Pending => "pending",
+            ApprovalStatus::Approved => "approved",
+            ApprovalStatus::Rejected => "rejected",
+            ApprovalStatus::Expired => "expired",
+            ApprovalStatus::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// What the client found that a write would change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CallPreview {
+    /// Of the file that the diff was made from; none where there is no file yet.
+    pub base_checksum: Option<String>,
+    /// Unified, against the file on the user's machine.
+    pub diff: String,
+}
+
+/// The question to a person, and their answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CallApproval {
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub id: ApprovalId,
+    pub status: ApprovalStatus,
+    pub requested_at: DateTime<Utc>,
+    pub expires_at: DateTime<Utc>,
+    /// Whether the person was reminded that time is running out.
+    pub warned: bool,
+    pub decided_at: Option<DateTime<Utc>>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+    pub decided_by: Option<UserId>,
+    pub scope: Option<GrantScope>,
+    /// Why it was rejected.
+    pub reason: Option<String>,
+}
+
+/// One tool call, whole.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = ToolCall))]
+pub struct GatedCall {
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub tool_id: CallId,
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub project_id: ProjectId,
+    pub tool_name: String,
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    pub tool_params: Value,
+    pub status: CallStatus,
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub risk_level: Verdict,
+    /// The rule that decided about the risk; a class of calls is named by it.
+    pub rule: String,
+    pub reason: String,
+    pub network: bool,
+    /// How long a command may run, in seconds.
+    pub timeout: Option<u32>,
+    pub requires_approval: bool,
+    /// Of the call as it was judged. None where it was refused before it was a call.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub digest: Option<CallDigest>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+    pub agent_id: Option<AgentId>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+    pub session_id: Option<SessionId>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+    pub approval_id: Option<ApprovalId>,
+    pub approval: Option<CallApproval>,
+    /// By which standing permission it runs unasked.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+    pub grant_id: Option<GrantId>,
+    pub preview: Option<CallPreview>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+    pub client_id: Option<ClientId>,
+    /// Counts the times it was sent to a client.
+    pub attempt: u32,
+    /// The client has said that it begins; from here on it is not sent again.
+    pub claimed: bool,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
+    pub result: Option<Value>,
+    pub error: Option<CallFailure>,
+    pub created_at: DateTime<Utc>,
+    pub completed_at: Option<DateTime<Utc>>,
+    /// When time decides, if nobody does before.
+    pub deadline: Option<DateTime<Utc>>,
+}
+
+/// A standing permission, for one session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Grant {
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub id: GrantId,
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub project_id: ProjectId,
+    pub scope: GrantScope,
+    /// The conversation it holds for or, for calls without one, the client's connection.
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub session: uuid::Uuid,
+    /// For a class: its rule, such as `git.commit`.
+    pub rule: Option<String>,
+    /// For everything of an agent.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+    pub agent_id: Option<AgentId>,
+    /// Whether it reaches to High; the person has to say so.
+    pub include_high: bool,
+    /// What it allows, for people.
+    pub words: String,
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub created_by: UserId,
+    pub created_at: DateTime<Utc>,
+    pub withdrawn_at: Option<DateTime<Utc>>,
+}
+
+impl Grant {
+    /// Whether it allows the call. What it does not clearly cover, it does not cover.
+    pub fn covers(&self, call: &GatedCall, session: Option<uuid::Uuid>) -> bool {
+        let risk = match call.risk_level {
+            Verdict::Low | Verdict::Deny => false,
+            Verdict::Medium => true,
+            Verdict::High => self.include_high,
+        };
+        let what = match self.scope {
+            GrantScope::Once => false,
+            // A class was shown with its own risk, so it covers just that.
+            GrantScope::Class => self.rule.as_deref() == Some(&call.rule),
+            GrantScope::Agent => self.agent_id.is_some() && self.agent_id == call.agent_id && risk,
+        };
+        what && self.withdrawn_at.is_none()
+            && self.project_id == call.project_id
+            && Some(self.session) == session
+    }
+}
+
+/// How long things wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waits {
+    /// For a person to decide about a call rated Medium.
+    pub medium: TimeDelta,
+    /// The same for High.
+    pub high: TimeDelta,
+    /// For a client to come.
+    pub dispatch: TimeDelta,
+    /// For a result, beyond the call's own timeout.
+    pub result: TimeDelta,
+}
+
+impl Waits {
+    fn approval(self, risk: Verdict) -> TimeDelta {
+        if risk == Verdict::High { self.high } else { self.medium }
+    }
+}
+
+/// A step that came too late, or does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Somebody else was first; this is how it stands.
+    #[error("it is {} already", .0.as_str())]
+    Already(CallStatus),
+    #[error("the call was sent to another client, or for another attempt")]
+    NotYours,
+    #[error("a different result was taken already")]
+    OtherResult,
+}
+
+type Step = Result<Vec<Event>, Refusal>;
+
+/// A warning comes this long before an approval runs out, or at half its time if that is later.
+const WARNING: TimeDelta = TimeDelta::seconds(60);
+
+impl GatedCall {
+    /// A call that a person has to be asked about, or not: as the judgement says.
+    pub fn judge(&mut self, judgement: &Judgement) {
+        self.risk_level = judgement.verdict;
+        self.rule.clone_from(&judgement.rule);
+        self.reason.clone_from(&judgement.reason);
+        self.network = judgement.network;
+        self.timeout = judgement.timeout;
+        self.requires_approval = judgement.verdict.needs_approval();
+    }
+
+    fn settle(&mut self, status: CallStatus, failure: Option<CallFailure>, now: DateTime<Utc>) -> Event {
+        self.status = status;
+        self.error = failure;
+        self.completed_at = Some(now);
+        self.deadline = None;
+        Event::ToolCallUpdated { tool_id: self.tool_id, status, error: self.error.clone() }
+    }
+
+    fn updated(&self) -> Event {
+        Event::ToolCallUpdated { tool_id: self.tool_id, status: self.status, error: None }
+    }
+
+    /// The policy refuses: nobody is asked, nothing is sent.
+    pub fn deny(&mut self, failure: CallFailure, now: DateTime<Utc>) -> Vec<Event> {
+        vec![self.settle(CallStatus::Denied, Some(failure), now)]
+    }
+
+    /// Asks the client what the call would change, before a person is asked.
+    pub fn begin_preview(
+        &mut self,
+        client: Option<ClientId>,
+        waits: Waits,
+        now: DateTime<Utc>,
+    ) -> Vec<Event> {
+        self.status = CallStatus::Previewing;
+        self.deadline = Some(now + waits.dispatch);
+        self.client_id = client;
+        let mut events = vec![self.updated()];
+        events.extend(client.map(|client_id| Event::ToolPreviewRequest {
+            tool_id: self.tool_id,
+            client_id,
+            tool_name: self.tool_name.clone(),
+            tool_params: self.tool_params.clone(),
+        }));
+        events
+    }
+
+    /// The client says what the call would change: now a person can decide about it.
+    pub fn previewed(
+        &mut self,
+        from: ClientId,
+        preview: CallPreview,
+        id: ApprovalId,
+        waits: Waits,
+        now: DateTime<Utc>,
+    ) -> Step {
+        self.expect(CallStatus::Previewing)?;
+        if self.client_id != Some(from) {
+            return Err(Refusal::NotYours);
+        }
+        self.preview = Some(preview);
+        Ok(self.ask(id, waits, now))
+    }
+
+    /// Asks a person, for as long as the risk allows.
+    pub fn ask(&mut self, id: ApprovalId, waits: Waits, now: DateTime<Utc>) -> Vec<Event> {
+        let time = waits.approval(self.risk_level);
+        let expires_at = now + time;
+        self.status = CallStatus::PendingApproval;
+        self.approval_id = Some(id);
+        self.deadline = Some(expires_at - WARNING.min(time / 2));
+        self.approval = Some(CallApproval {
+            id,
+            status: ApprovalStatus::Pending,
+            requested_at: now,
+            expires_at,
+            warned: false,
+            decided_at: None,
+            decided_by: None,
+            scope: None,
+            reason: None,
+        });
+        let request = Event::ToolApprovalRequest {
+            approval_id: id,
+            tool_id: self.tool_id,
+            tool_name: self.tool_name.clone(),
+            tool_params: self.tool_params.clone(),
+            risk_level: self.risk_level,
+            rule: self.rule.clone(),
+            reason: self.reason.clone(),
+            network: self.network,
+            preview: self.preview.clone(),
+            digest: self.digest,
+            agent_id: self.agent_id,
+            session_id: self.session_id,
+            timeout_seconds: u32::try_from(time.num_seconds()).unwrap_or(u32::MAX),
+            expires_at,
+        };
+        vec![self.updated(), request]
+    }
+
+    fn expect(&self, status: CallStatus) -> Result<(), Refusal> {
+        if self.status == status { Ok(()) } else { Err(Refusal::Already(self.status)) }
+    }
+
+    fn decide(
+        &mut self,
+        status: ApprovalStatus,
+        by: Option<UserId>,
+        now: DateTime<Utc>,
+    ) -> Option<&mut CallApproval> {
+        let approval = self.approval.as_mut()?;
+        approval.status = status;
+        approval.decided_at = Some(now);
+        approval.decided_by = by;
+        Some(approval)
+    }
+
+    pub fn approve(&mut self, by: UserId, scope: GrantScope, waits: Waits, now: DateTime<Utc>) -> Step {
+        self.expect(CallStatus::PendingApproval)?;
+        if let Some(approval) = self.decide(ApprovalStatus::Approved, Some(by), now) {
+            approval.scope = Some(scope);
+        }
+        Ok(self.allow(waits, now))
+    }
+
+    /// It may run: as soon as there is a client.
+    pub fn allow(&mut self, waits: Waits, now: DateTime<Utc>) -> Vec<Event> {
+        self.status = CallStatus::Approved;
+        self.deadline = Some(now + waits.dispatch);
+        vec![self.updated()]
+    }
+
+    pub fn reject(&mut self, by: UserId, reason: Option<String>, now: DateTime<Utc>) -> Step {
+        self.expect(CallStatus::PendingApproval)?;
+        let detail = match &reason {
+            Some(reason) => format!("Rejected by the user: {reason}"),
+            None => "Rejected by the user".to_owned(),
+        };
+        if let Some(approval) = self.decide(ApprovalStatus::Rejected, Some(by), now) {
+            approval.reason = reason;
+        }
+        Ok(vec![self.settle(CallStatus::Rejected, Some(CallFailure::new("approval_rejected", detail)), now)])
+    }
+
+    /// Sends it to a client. The signal carries the digest of what was approved and, for a write, the
+    /// checksum of the file it was shown against.
+    pub fn dispatch(&mut self, client_id: ClientId, waits: Waits, now: DateTime<Utc>) -> Step {
+        self.expect(CallStatus::Approved)?;
+        self.status = CallStatus::Dispatched;
+        self.client_id = Some(client_id);
+        self.attempt += 1;
+        self.claimed = false;
+        self.deadline = Some(now + waits.dispatch);
+        Ok(vec![
+            self.updated(),
+            Event::ToolExecutionSignal {
+                tool_id: self.tool_id,
+                client_id,
+                attempt: self.attempt,
+                tool_name: self.tool_name.clone(),
+                tool_params: self.tool_params.clone(),
+                digest: self.digest,
+                risk_level: self.risk_level,
+                base_checksum: self.preview.as_ref().map(|preview| preview.base_checksum.clone()),
+                network: self.network,
+                timeout: self.timeout,
+            },
+        ])
+    }
+
+    /// The client begins. Granted once for each attempt, so that a call runs at most once.
+    pub fn claim(&mut self, client: ClientId, attempt: u32, waits: Waits, now: DateTime<Utc>) -> Step {
+        self.expect(CallStatus::Dispatched)?;
+        if self.client_id != Some(client) || self.attempt != attempt || self.claimed {
+            return Err(Refusal::NotYours);
+        }
+        self.claimed = true;
+        self.deadline = Some(now + waits.result + TimeDelta::seconds(self.timeout.unwrap_or(0).into()));
+        Ok(Vec::new())
+    }
+
+    /// Takes the result, once. The same again is fine, another is not. A result that says the file has
+    /// changed since it was shown asks again instead of ending.
+    pub fn finish(&mut self, client: ClientId, attempt: u32, result: Value, now: DateTime<Utc>) -> Step {
+        if self.client_id != Some(client) || self.attempt != attempt {
+            return Err(Refusal::NotYours);
+        }
+        match self.status {
+            CallStatus::Dispatched => {}
+            // Late, but true: better than not knowing.
+            CallStatus::Unknown => {}
+            CallStatus::Completed | CallStatus::Failed if self.result.as_ref() == Some(&result) => {
+                return Ok(Vec::new());
+            }
+            CallStatus::Completed | CallStatus::Failed => return Err(Refusal::OtherResult),
+            other => return Err(Refusal::Already(other)),
+        }
+        let success = result["success"] == true;
+        let failure = (!success).then(|| {
+            let text = |key: &str, otherwise: &str| result[key].as_str().unwrap_or(otherwise).to_owned();
+            CallFailure { code: text("code", "failed"), detail: text("error", "the tool failed") }
+        });
+        let status = if success { CallStatus::Completed } else { CallStatus::Failed };
+        self.result = Some(result);
+        let settled = self.settle(status, failure, now);
+        Ok(vec![settled, Event::ToolResultAck { tool_id: self.tool_id, attempt, status }])
+    }
+
+    /// The file has changed since the diff was made: what was approved cannot run any more, so a new
+    /// preview is asked for, and then the person again.
+    pub fn stale(&mut self, client: ClientId, attempt: u32, waits: Waits, now: DateTime<Utc>) -> Step {
+        self.expect(CallStatus::Dispatched)?;
+        if self.client_id != Some(client) || self.attempt != attempt {
+            return Err(Refusal::NotYours);
+        }
+        self.preview = None;
+        self.grant_id = None;
+        self.claimed = false;
+        let mut events = vec![Event::ToolResultAck { tool_id: self.tool_id, attempt, status: self.status }];
+        events.extend(self.begin_preview(Some(client), waits, now));
+        Ok(events)
+    }
+
+    /// Whoever may, whenever it is not settled. A claimed call may still have its effect.
+    pub fn cancel(&mut self, now: DateTime<Utc>) -> Step {
+        if self.status.is_settled() {
+            return Err(Refusal::Already(self.status));
+        }
+        if self.status == CallStatus::PendingApproval {
+            self.decide(ApprovalStatus::Cancelled, None, now);
+        }
+        let (status, detail) = match self.claimed && self.status == CallStatus::Dispatched {
+            true => (CallStatus::Unknown, "cancelled while it ran: it may have had an effect"),
+            false => (CallStatus::Cancelled, "cancelled before it ran"),
+        };
+        Ok(vec![self.settle(status, Some(CallFailure::new("cancelled", detail)), now)])
+    }
+
+    /// What time decides. Nothing before the deadline.
+    pub fn time_passes(&mut self, now: DateTime<Utc>) -> Vec<Event> {
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return Vec::new();
+        }
+        match self.status {
+            CallStatus::PendingApproval => self.approval_time(now),
+            CallStatus::Dispatched if self.claimed => {
+                let failure = CallFailure::new("client_lost", "the client did not say what came of it");
+                vec![self.settle(CallStatus::Unknown, Some(failure), now)]
+            }
+            CallStatus::Previewing | CallStatus::Approved | CallStatus::Dispatched => {
+                let failure =
+                    CallFailure::new("no_client", "no client was connected in time: run `atelier connect`");
+                vec![self.settle(CallStatus::Expired, Some(failure), now)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn approval_time(&mut self, now: DateTime<Utc>) -> Vec<Event> {
+        let Some(approval) = &mut self.approval else { return Vec::new() };
+        if now < approval.expires_at {
+            approval.warned = true;
+            self.deadline = Some(approval.expires_at);
+            let (approval_id, expires_at) = (approval.id, approval.expires_at);
+            return vec![Event::ToolApprovalWarning { approval_id, tool_id: self.tool_id, expires_at }];
+        }
+        self.decide(ApprovalStatus::Expired, None, now);
+        vec![self.settle(
+            CallStatus::Expired,
+            Some(CallFailure::new("approval_timeout", "Approval timeout")),
+            now,
+        )]
+    }
+}

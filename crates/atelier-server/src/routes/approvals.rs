@@ -1,0 +1,213 @@
+//! Approvals, standing permissions, and the record of decisions.
+
+use crate::{
+    App,
+    auth::{Caller, Person},
+    body::{ApprovalInPath, GrantInPath, Json, OptionalJson, Paging, Params},
+    error::{Error, Problem, Result},
+    guard::{Member, OwnOrAdmin, decider},
+};
+use atelier_core::{
+    ApprovalId,
+    gate::{CallStatus, GatedCall, Grant, GrantScope},
+};
+use atelier_store::Audit;
+use axum::{Json as Reply, extract::State, http::HeaderMap};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct ApprovalList {
+    approvals: Vec<GatedCall>,
+    total: i64,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Filter {
+    /// `pending` (default); there is no other yet
+    #[param(pattern = "^pending$")]
+    status: Option<String>,
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    limit: Option<u32>,
+    #[param(minimum = 0, maximum = 1_000_000_000, default = 0)]
+    offset: Option<u32>,
+}
+
+#[derive(Deserialize, ToSchema, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Approval {
+    scope: GrantScope,
+    /// With `scope: agent`: up to HIGH, not only MEDIUM.
+    include_high: bool,
+}
+
+#[derive(Deserialize, ToSchema, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Rejection {
+    #[schema(max_length = 2000)]
+    reason: Option<String>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Decisions {
+    #[schema(min_items = 1, max_items = 100)]
+    decisions: Vec<Decision>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Decision {
+    approval_id: Uuid,
+    approve: bool,
+    #[serde(default)]
+    scope: GrantScope,
+    #[serde(default)]
+    #[schema(max_length = 2000)]
+    reason: Option<String>,
+}
+
+/// What became of one decision among many.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum Decided {
+    Call(Box<GatedCall>),
+    Problem(Problem),
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct DecidedList {
+    /// In the order of the request.
+    results: Vec<Decided>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct GrantList {
+    grants: Vec<Grant>,
+    total: usize,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct AuditList {
+    #[schema(value_type = Vec<Object>)]
+    audit: Vec<Audit>,
+}
+
+/// List what waits for a decision in a project
+#[utoipa::path(get, path = "/my/projects/{project}/approvals", tag = "approvals", params(("project" = Uuid, Path), Filter),
+    responses((status = 200, body = ApprovalList)))]
+pub(super) async fn list(
+    State(app): State<App>,
+    space: Member,
+    Params(filter): Params<Filter>,
+) -> Result<Reply<ApprovalList>> {
+    if filter.status.is_some_and(|status| status != "pending") {
+        return Err(Error::Invalid("status: only pending approvals are listed; see audit".into()));
+    }
+    let page = Paging::checked(filter.limit, filter.offset)?;
+    let pending = Some(CallStatus::PendingApproval.as_str());
+    let (approvals, total) =
+        app.store.calls(space.owned().project, pending, page.limit.into(), page.offset.into()).await?;
+    Ok(Reply(ApprovalList { approvals, total }))
+}
+
+/// List what waits for your decision in all your projects
+#[utoipa::path(get, path = "/my/approvals", tag = "approvals", responses((status = 200, body = ApprovalList)))]
+pub(super) async fn mine(State(app): State<App>, caller: Caller) -> Result<Reply<ApprovalList>> {
+    let approvals = app.store.pending_calls(caller.user).await?;
+    Ok(Reply(ApprovalList { total: approvals.len() as i64, approvals }))
+}
+
+/// Approve a call, and perhaps others like it
+#[utoipa::path(post, path = "/my/projects/{project}/approvals/{approval}/approve", tag = "approvals",
+    params(("project" = Uuid, Path), ("approval" = Uuid, Path)), request_body = Approval, responses(
+    (status = 200, body = GatedCall),
+    (status = 409, description = "It was decided already; `detail` says how"),
+))]
+pub(super) async fn approve(
+    State(app): State<App>,
+    Person(caller): Person,
+    space: Member,
+    ApprovalInPath(approval): ApprovalInPath,
+    headers: HeaderMap,
+    OptionalJson(body): OptionalJson<Approval>,
+) -> Result<Reply<GatedCall>> {
+    let by = decider(&caller, &headers);
+    Ok(Reply(app.gate.approve(space.owned(), by, approval, body.scope, body.include_high).await?))
+}
+
+/// Reject a call; the reason goes to the agent
+#[utoipa::path(post, path = "/my/projects/{project}/approvals/{approval}/reject", tag = "approvals",
+    params(("project" = Uuid, Path), ("approval" = Uuid, Path)), request_body = Rejection, responses(
+    (status = 200, body = GatedCall),
+    (status = 409, description = "It was decided already; `detail` says how"),
+))]
+pub(super) async fn reject(
+    State(app): State<App>,
+    Person(caller): Person,
+    OwnOrAdmin(owned): OwnOrAdmin,
+    ApprovalInPath(approval): ApprovalInPath,
+    headers: HeaderMap,
+    OptionalJson(body): OptionalJson<Rejection>,
+) -> Result<Reply<GatedCall>> {
+    Ok(Reply(app.gate.reject(&owned, decider(&caller, &headers), approval, body.reason).await?))
+}
+
+/// Decide about many at once; each stands for itself
+#[utoipa::path(post, path = "/my/projects/{project}/approvals/decide", tag = "approvals",
+    params(("project" = Uuid, Path)), request_body = Decisions, responses((status = 200, body = DecidedList)))]
+pub(super) async fn decide(
+    State(app): State<App>,
+    Person(caller): Person,
+    space: Member,
+    headers: HeaderMap,
+    Json(body): Json<Decisions>,
+) -> Result<Reply<DecidedList>> {
+    if !(1..=100).contains(&body.decisions.len()) {
+        return Err(Error::Invalid("decisions: give 1 to 100".into()));
+    }
+    let mut results = Vec::with_capacity(body.decisions.len());
+    for decision in body.decisions {
+        let (by, id) = (decider(&caller, &headers), ApprovalId(decision.approval_id));
+        let outcome = match decision.approve {
+            true => app.gate.approve(space.owned(), by, id, decision.scope, false).await,
+            false => app.gate.reject(space.owned(), by, id, decision.reason).await,
+        };
+        results.push(match outcome {
+            Ok(call) => Decided::Call(Box::new(call)),
+            Err(error) => Decided::Problem(Error::from(error).problem()),
+        });
+    }
+    Ok(Reply(DecidedList { results }))
+}
+
+/// List the permissions in force
+#[utoipa::path(get, path = "/my/projects/{project}/grants", tag = "approvals", params(("project" = Uuid, Path)),
+    responses((status = 200, body = GrantList)))]
+pub(super) async fn grants(State(app): State<App>, space: Member) -> Result<Reply<GrantList>> {
+    let grants = app.store.grants(space.owned().project).await?;
+    Ok(Reply(GrantList { total: grants.len(), grants }))
+}
+
+/// Withdraw a permission
+#[utoipa::path(delete, path = "/my/projects/{project}/grants/{grant}", tag = "approvals",
+    params(("project" = Uuid, Path), ("grant" = Uuid, Path)), responses((status = 200, body = Grant)))]
+pub(super) async fn withdraw(
+    State(app): State<App>,
+    _: Person,
+    space: Member,
+    GrantInPath(grant): GrantInPath,
+) -> Result<Reply<Grant>> {
+    Ok(Reply(app.gate.withdraw(space.owned(), grant).await?))
+}
+
+/// Every decision, newest first: who, when, by which program, about what exactly
+#[utoipa::path(get, path = "/my/projects/{project}/audit", tag = "approvals", params(("project" = Uuid, Path), Paging),
+    responses((status = 200, body = AuditList)))]
+pub(super) async fn audit(State(app): State<App>, space: Member, page: Paging) -> Result<Reply<AuditList>> {
+    let audit = app.store.audit(space.owned().project, page.limit.into(), page.offset.into()).await?;
+    Ok(Reply(AuditList { audit }))
+}

@@ -1,0 +1,231 @@
+//! Tool calls: asking for them, following them, and the client's side of them.
+
+use crate::{
+    App,
+    auth::{Asker, Person, Runner},
+    body::{CallInPath, Json, Paging, Params},
+    error::Result,
+    guard::{Member, OwnOrAdmin, decider},
+};
+use atelier_core::{
+    ClientId, SessionId,
+    gate::{CallPreview, GatedCall},
+    policy::catalog::{ToolInfo, catalog},
+};
+use atelier_runtime::Ask;
+use axum::{Json as Reply, extract::State, http::HeaderMap};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::time::Duration;
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ToolRequest {
+    #[schema(max_length = 100)]
+    tool_name: String,
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    tool_params: Value,
+    /// The agent that asks, by id or name.
+    agent_id: Option<String>,
+    session_id: Option<Uuid>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct ToolCallList {
+    tools: Vec<GatedCall>,
+    total: i64,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct ToolCatalog {
+    tools: Vec<ToolInfo>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Filter {
+    /// Only calls in this state
+    status: Option<String>,
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    limit: Option<u32>,
+    #[param(minimum = 0, maximum = 1_000_000_000, default = 0)]
+    offset: Option<u32>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Preview {
+    client_id: Uuid,
+    base_checksum: Option<String>,
+    diff: String,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Claim {
+    client_id: Uuid,
+    attempt: u32,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Outcome {
+    client_id: Uuid,
+    attempt: u32,
+    /// What the tool answered: `success`, its own fields, `error` and `code` on failure.
+    #[schema(value_type = Object)]
+    result: Value,
+}
+
+/// Ask for a tool call
+///
+/// Answers at once with its state; with `Prefer: wait=30` when it is settled, or after that many seconds.
+#[utoipa::path(post, path = "/my/projects/{project}/tools/execute", tag = "tools",
+    params(("project" = Uuid, Path), ("Prefer" = Option<String>, Header)),
+    request_body = ToolRequest, responses((status = 200, body = GatedCall)))]
+pub(super) async fn execute(
+    State(app): State<App>,
+    _: Asker,
+    space: Member,
+    headers: HeaderMap,
+    Json(request): Json<ToolRequest, true>,
+) -> Result<Reply<GatedCall>> {
+    let agent_id = match &request.agent_id {
+        Some(agent) => {
+            let wanted = agent.parse().unwrap_or_else(|never: std::convert::Infallible| match never {});
+            Some(space.agent(&wanted).await?.id)
+        }
+        None => None,
+    };
+    let ask = Ask {
+        tool_name: request.tool_name,
+        tool_params: request.tool_params,
+        agent_id,
+        session_id: request.session_id.map(SessionId),
+    };
+    let call = app.gate.execute(space.owned(), ask).await?;
+    match preferred_wait(&headers) {
+        Some(time) if !call.status.is_settled() => {
+            // Leaves time to answer before the request's own time is up.
+            let time = time.min(app.settings.request_timeout.mul_f32(0.9));
+            Ok(Reply(app.gate.wait(space.owned(), call.tool_id, time).await?))
+        }
+        _ => Ok(Reply(call)),
+    }
+}
+
+/// RFC 7240: `Prefer: wait=30`.
+fn preferred_wait(headers: &HeaderMap) -> Option<Duration> {
+    let preferences = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+    let mut preferences = preferences.flat_map(|value| value.split([',', ';']));
+    preferences
+        .find_map(|preference| preference.trim().strip_prefix("wait=")?.parse().ok())
+        .map(Duration::from_secs)
+}
+
+/// List tool calls, newest first
+#[utoipa::path(get, path = "/my/projects/{project}/tools", tag = "tools", params(("project" = Uuid, Path), Filter),
+    responses((status = 200, body = ToolCallList)))]
+pub(super) async fn list(
+    State(app): State<App>,
+    space: Member,
+    Params(filter): Params<Filter>,
+) -> Result<Reply<ToolCallList>> {
+    let page = Paging::checked(filter.limit, filter.offset)?;
+    let project = space.owned().project;
+    let (tools, total) =
+        app.store.calls(project, filter.status.as_deref(), page.limit.into(), page.offset.into()).await?;
+    Ok(Reply(ToolCallList { tools, total }))
+}
+
+/// The tools there are
+#[utoipa::path(get, path = "/my/projects/{project}/tools/available", tag = "tools", params(("project" = Uuid, Path)),
+    responses((status = 200, body = ToolCatalog)))]
+pub(super) async fn available(_: Member) -> Reply<ToolCatalog> {
+    Reply(ToolCatalog { tools: catalog() })
+}
+
+/// Show a tool call
+#[utoipa::path(get, path = "/my/projects/{project}/tools/{tool}", tag = "tools",
+    params(("project" = Uuid, Path), ("tool" = Uuid, Path)), responses((status = 200, body = GatedCall)))]
+pub(super) async fn show(
+    State(app): State<App>,
+    space: Member,
+    CallInPath(call): CallInPath,
+) -> Result<Reply<GatedCall>> {
+    Ok(Reply(app.store.call(space.owned().project, call).await?))
+}
+
+/// Cancel a tool call that is not settled yet
+#[utoipa::path(post, path = "/my/projects/{project}/tools/{tool}/cancel", tag = "tools",
+    params(("project" = Uuid, Path), ("tool" = Uuid, Path)), responses(
+    (status = 200, body = GatedCall),
+    (status = 409, description = "It is settled already"),
+))]
+pub(super) async fn cancel(
+    State(app): State<App>,
+    Person(caller): Person,
+    OwnOrAdmin(owned): OwnOrAdmin,
+    CallInPath(call): CallInPath,
+    headers: HeaderMap,
+) -> Result<Reply<GatedCall>> {
+    Ok(Reply(app.gate.cancel(&owned, decider(&caller, &headers), call).await?))
+}
+
+/// From the client: what a call would change
+#[utoipa::path(post, path = "/my/projects/{project}/tools/{tool}/preview", tag = "clients",
+    params(("project" = Uuid, Path), ("tool" = Uuid, Path)), request_body = Preview, responses(
+    (status = 200, body = GatedCall),
+    (status = 409, description = "Nobody asks for it any more, or not this client"),
+))]
+pub(super) async fn preview(
+    State(app): State<App>,
+    _: Runner,
+    space: Member,
+    CallInPath(call): CallInPath,
+    Json(preview): Json<Preview, true>,
+) -> Result<Reply<GatedCall>> {
+    let Preview { client_id, base_checksum, diff } = preview;
+    let preview = CallPreview { base_checksum, diff };
+    Ok(Reply(app.gate.previewed(space.owned(), call, ClientId(client_id), preview).await?))
+}
+
+/// From the client: it begins with a call, which nobody else will then
+#[utoipa::path(post, path = "/my/projects/{project}/tools/{tool}/claim", tag = "clients",
+    params(("project" = Uuid, Path), ("tool" = Uuid, Path)), request_body = Claim, responses(
+    (status = 200, body = GatedCall),
+    (status = 409, description = "It is not this client's to run, or not any more"),
+))]
+pub(super) async fn claim(
+    State(app): State<App>,
+    _: Runner,
+    space: Member,
+    CallInPath(call): CallInPath,
+    Json(claim): Json<Claim>,
+) -> Result<Reply<GatedCall>> {
+    Ok(Reply(app.gate.claim(space.owned(), call, ClientId(claim.client_id), claim.attempt).await?))
+}
+
+/// From the client: what came of a call
+///
+/// The same result again is fine, another is refused. A result with `code: "stale"` says that the file has
+/// changed since it was shown: the person is asked again.
+#[utoipa::path(post, path = "/my/projects/{project}/tools/{tool}/result", tag = "clients",
+    params(("project" = Uuid, Path), ("tool" = Uuid, Path)), request_body = Outcome, responses(
+    (status = 200, body = GatedCall),
+    (status = 409, description = "It was not sent to this client, or has another result"),
+))]
+pub(super) async fn result(
+    State(app): State<App>,
+    _: Runner,
+    space: Member,
+    CallInPath(call): CallInPath,
+    Json(outcome): Json<Outcome, true>,
+) -> Result<Reply<GatedCall>> {
+    let Outcome { client_id, attempt, result } = outcome;
+    Ok(Reply(app.gate.finish(space.owned(), call, ClientId(client_id), attempt, result).await?))
+}

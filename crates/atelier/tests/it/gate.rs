@@ -1,0 +1,443 @@
+//! The gate: what is asked for, what a person decides, and what reaches the client. The test plays the client.
+
+use crate::{build, start};
+use atelier_testkit::{
+    Backend::{self, Postgres, Sqlite},
+    Events, SseEvent, User, eventually,
+};
+use rstest::rstest;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+/// A project with a connected client, and the stream they both follow.
+struct Desk {
+    user: User,
+    project: String,
+    client: Uuid,
+    events: Events,
+}
+
+impl Desk {
+    async fn new(user: User) -> Self {
+        let project = user.project(&format!("shop {}", Uuid::now_v7())).await;
+        let events = user.events(&format!("{project}/events"), Some("0")).await;
+        let mut desk = Self { user, project, client: Uuid::now_v7(), events };
+        desk.connect().await;
+        desk
+    }
+
+    async fn connect(&mut self) {
+        let body =
+            json!({"client_id": self.client, "root": "/home/ann/shop", "os": "linux", "isolation": {}});
+        self.post("clients", body).await.expect(200);
+    }
+
+    fn path(&self, rest: &str) -> String {
+        format!("{}/{rest}", self.project)
+    }
+
+    async fn post(&self, rest: &str, body: Value) -> atelier_testkit::Answer {
+        self.user.post(&self.path(rest), body).await
+    }
+
+    async fn execute(&self, tool: &str, params: Value) -> Value {
+        self.post("tools/execute", json!({"tool_name": tool, "tool_params": params})).await.expect(200)
+    }
+
+    async fn show(&self, call: &Value) -> Value {
+        self.user.get(&self.path(&format!("tools/{}", id(call)))).await.expect(200)
+    }
+
+    async fn until(&mut self, name: &str) -> SseEvent {
+        self.events.until(name).await
+    }
+
+    async fn decide(&self, call: &Value, how: &str, body: Value) -> atelier_testkit::Answer {
+        let approval = call["approval_id"].as_str().unwrap();
+        self.post(&format!("approvals/{approval}/{how}"), body).await
+    }
+
+    async fn claim(&self, signal: &SseEvent) -> atelier_testkit::Answer {
+        let body = json!({"client_id": self.client, "attempt": signal.data["attempt"]});
+        self.post(&format!("tools/{}/claim", id(&signal.data)), body).await
+    }
+
+    async fn result(&self, signal: &SseEvent, result: Value) -> atelier_testkit::Answer {
+        let body = json!({"client_id": self.client, "attempt": signal.data["attempt"], "result": result});
+        self.post(&format!("tools/{}/result", id(&signal.data)), body).await
+    }
+}
+
+fn id(call: &Value) -> &str {
+    call["tool_id"].as_str().unwrap()
+}
+
+/// TL-04.1 TL-05.2 TL-05.3 TL-02.2: LOW goes straight to the client, and its result comes back.
+#[rstest]
+#[tokio::test]
+async fn a_harmless_call_runs_without_asking(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let call = desk.execute("tool_read_file", json!({"path": "README.md"})).await;
+    assert_eq!((&call["status"], &call["risk_level"]), (&json!("dispatched"), &json!("LOW")));
+    assert_eq!((&call["requires_approval"], &call["approval_id"]), (&json!(false), &Value::Null));
+    let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
+    assert_eq!(signal.data["tool_id"], call["tool_id"]);
+    assert_eq!(signal.data["tool_name"], "read_file");
+    assert_eq!(signal.data["tool_params"], json!({"path": "README.md"}));
+    assert_eq!(signal.data["client_id"], json!(desk.client));
+
+    desk.claim(&signal).await.expect(200);
+    let result = json!({"success": true, "content": "# Shop", "size": 6});
+    let done = desk.result(&signal, result.clone()).await.expect(200);
+    assert_eq!((&done["status"], &done["result"]), (&json!("completed"), &result));
+    assert_eq!(desk.until("TOOL_RESULT_ACK").await.data["status"], "completed");
+    assert_eq!(desk.show(&call).await, done);
+
+    // Once: the same again is fine, another is not, and nobody else's counts.
+    assert_eq!(desk.result(&signal, result).await.expect(200), done);
+    let other = desk.result(&signal, json!({"success": true, "content": "evil"})).await;
+    assert_eq!(other.problem(), (409, "result_differs"));
+    desk.client = Uuid::now_v7();
+    let stranger = desk.result(&signal, json!({"success": true})).await;
+    assert_eq!(stranger.problem(), (409, "not_your_call"));
+}
+
+/// TL-06.5 TL-07.1: what is refused reaches nobody.
+#[rstest]
+#[tokio::test]
+async fn a_refused_call_reaches_nobody(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    for (tool, params, code) in [
+        ("execute_command", json!({"command": "rm", "args": ["-rf", "/"]}), "command_not_allowed"),
+        ("read_file", json!({"path": "../../etc/passwd"}), "path_outside_workspace"),
+        ("read_file", json!({"path": "x", "user_id": 7}), "invalid_params"),
+        ("fly", json!({}), "unknown_tool"),
+    ] {
+        let call = desk.execute(tool, params).await;
+        assert_eq!((&call["status"], &call["error"]["code"]), (&json!("denied"), &json!(code)), "{call}");
+    }
+    let rm = desk.execute("tool_execute_command", json!({"command": "rm", "args": ["-rf", "/"]})).await;
+    assert!(rm["error"]["detail"].as_str().unwrap().starts_with("Command not allowed"), "{rm}");
+    // What comes next in the stream is the harmless call, and no signal before it.
+    desk.execute("read_file", json!({"path": "a"})).await;
+    assert_eq!(desk.until("TOOL_EXECUTION_SIGNAL").await.data["tool_params"], json!({"path": "a"}));
+}
+
+/// TL-04.3 TL-05.1 TL-05.2 TL-02.2 TL-03.1
+#[rstest]
+#[tokio::test]
+async fn a_risky_call_waits_for_the_person(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let call =
+        desk.execute("execute_command", json!({"command": "npm", "args": ["install", "express"]})).await;
+    assert_eq!((&call["status"], &call["risk_level"]), (&json!("pending_approval"), &json!("MEDIUM")));
+    let asked = desk.until("TOOL_APPROVAL_REQUEST").await;
+    assert_eq!(asked.data["approval_id"], call["approval_id"]);
+    assert_eq!((&asked.data["timeout_seconds"], &asked.data["network"]), (&json!(300), &json!(true)));
+    assert_eq!(asked.data["tool_params"]["args"], json!(["install", "express"]));
+    let pending = desk.user.get(&desk.path("approvals?status=pending")).await.expect(200);
+    assert_eq!((&pending["total"], &pending["approvals"][0]["tool_id"]), (&json!(1), &call["tool_id"]));
+    assert_eq!(desk.user.get("/my/approvals/").await.expect(200)["total"], 1);
+
+    // All of it survives the loss of the server.
+    let server = server.restart().await;
+    desk.user = desk.user.at(&server);
+    desk.events = desk.user.events(&desk.path("events"), Some(&asked.id)).await;
+    let approved = desk.decide(&call, "approve", json!({})).await.expect(200);
+    assert_eq!(approved["approval"]["status"], "approved");
+    let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
+    assert_eq!((&signal.data["tool_id"], &signal.data["digest"]), (&call["tool_id"], &call["digest"]));
+    // Decided is decided.
+    for how in ["approve", "reject"] {
+        let late = desk.decide(&call, how, json!({})).await;
+        assert_eq!(late.problem(), (409, "already_settled"));
+        assert!(late.body["detail"].as_str().unwrap().contains("dispatched"), "{}", late.body);
+    }
+    let audit = desk.user.get(&desk.path("audit")).await.expect(200);
+    let entry = &audit["audit"][0];
+    assert_eq!((&entry["decision"], &entry["by"]), (&json!("approved"), &desk.user.claims()["sub"]));
+    assert_eq!(entry["digest"], call["digest"]);
+}
+
+/// TL-04.3
+#[rstest]
+#[tokio::test]
+async fn a_rejection_goes_back_with_its_reason(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let call = desk.execute("delete_file", json!({"path": "a.txt"})).await;
+    assert_eq!(call["risk_level"], "HIGH");
+    assert_eq!(desk.until("TOOL_APPROVAL_REQUEST").await.data["timeout_seconds"], 600);
+    let rejected = desk.decide(&call, "reject", json!({"reason": "I still need it"})).await.expect(200);
+    assert_eq!(rejected["status"], "rejected");
+    assert_eq!(
+        rejected["error"],
+        json!({"code": "approval_rejected", "detail": "Rejected by the user: I still need it"})
+    );
+    assert_eq!(desk.decide(&call, "approve", json!({})).await.problem(), (409, "already_settled"));
+}
+
+/// TL-06.3: the person sees the difference against the file on their machine; if the file changes
+/// meanwhile, they are asked again.
+#[rstest]
+#[tokio::test]
+async fn a_write_is_shown_before_it_is_decided(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let call = desk.execute("write_file", json!({"path": "a.txt", "content": "new\n"})).await;
+    assert_eq!(call["status"], "previewing");
+    for (base, diff) in [("c0ffee", "-old\n+new\n"), ("decaf", "-older\n+new\n")] {
+        let wanted = desk.until("TOOL_PREVIEW_REQUEST").await;
+        assert_eq!(wanted.data["client_id"], json!(desk.client));
+        let preview = json!({"client_id": desk.client, "base_checksum": base, "diff": diff});
+        let stranger = json!({"client_id": Uuid::now_v7(), "base_checksum": base, "diff": "evil"});
+        let path = format!("tools/{}/preview", id(&call));
+        assert_eq!(desk.post(&path, stranger).await.problem(), (409, "not_your_call"));
+        let asked = desk.post(&path, preview).await.expect(200);
+        assert_eq!(desk.until("TOOL_APPROVAL_REQUEST").await.data["preview"]["diff"], diff);
+        desk.decide(&asked, "approve", json!({})).await.expect(200);
+        let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
+        assert_eq!(signal.data["base_checksum"], base);
+        desk.claim(&signal).await.expect(200);
+        if base == "c0ffee" {
+            // The file is another one by now: back to the person.
+            let stale = json!({"success": false, "code": "stale", "error": "the file has changed"});
+            assert_eq!(desk.result(&signal, stale).await.expect(200)["status"], "previewing");
+        } else {
+            let done = desk.result(&signal, json!({"success": true, "size": 4})).await.expect(200);
+            assert_eq!(done["status"], "completed");
+        }
+    }
+}
+
+/// TL-02.3
+#[rstest]
+#[tokio::test]
+async fn a_class_can_be_allowed_for_the_session(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let commit = json!({"command": "git", "args": ["commit", "-m", "x"]});
+    let session = Uuid::now_v7();
+    let ask = async |session: Uuid, params: &Value| {
+        let body = json!({"tool_name": "execute_command", "tool_params": params, "session_id": session});
+        desk.post("tools/execute", body).await.expect(200)
+    };
+    let first = ask(session, &commit).await;
+    desk.decide(&first, "approve", json!({"scope": "class"})).await.expect(200);
+    let grants = desk.user.get(&desk.path("grants")).await.expect(200);
+    assert_eq!(grants["total"], 1);
+    let grant = &grants["grants"][0];
+
+    let again = ask(session, &commit).await;
+    assert_eq!((&again["status"], &again["grant_id"]), (&json!("dispatched"), &grant["id"]));
+    let other_session = ask(Uuid::now_v7(), &commit).await;
+    assert_eq!(other_session["status"], "pending_approval");
+    let other_class = ask(session, &json!({"command": "git", "args": ["push", "--force"]})).await;
+    assert_eq!(other_class["status"], "pending_approval");
+
+    let withdrawn = desk.user.delete(&desk.path(&format!("grants/{}", grant["id"].as_str().unwrap()))).await;
+    assert_eq!(withdrawn.status, 200);
+    assert_eq!(ask(session, &commit).await["status"], "pending_approval");
+}
+
+/// TL-02.3: everything of an agent, but not what is rated High unless the person says so.
+#[rstest]
+#[tokio::test]
+async fn an_agent_can_be_allowed_for_the_session(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let ask = async |agent: &str, tool: &str| {
+        let body = json!({"tool_name": tool, "tool_params": {"path": "d"}, "agent_id": agent});
+        desk.post("tools/execute", body).await.expect(200)
+    };
+    let first = ask("coder", "create_directory").await;
+    desk.decide(&first, "approve", json!({"scope": "agent"})).await.expect(200);
+    assert_eq!(ask("coder", "create_directory").await["status"], "dispatched");
+    assert_eq!(ask("writer", "create_directory").await["status"], "pending_approval");
+    let high = ask("coder", "delete_file").await;
+    assert_eq!(high["status"], "pending_approval");
+    desk.decide(&high, "approve", json!({"scope": "agent", "include_high": true})).await.expect(200);
+    assert_eq!(ask("coder", "delete_file").await["status"], "dispatched");
+}
+
+/// TL-02.2: nobody decides, so time does; it survives a restart, and there is a warning first.
+#[rstest]
+#[tokio::test]
+async fn an_undecided_call_expires(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = build(backend).with("GATE__APPROVAL_MEDIUM", "1s").start().await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let call = desk.execute("create_directory", json!({"path": "d"})).await;
+    let asked = desk.until("TOOL_APPROVAL_REQUEST").await;
+    let server = server.restart().await;
+    desk.user = desk.user.at(&server);
+    desk.events = desk.user.events(&desk.path("events"), Some(&asked.id)).await;
+    assert_eq!(desk.until("TOOL_APPROVAL_WARNING").await.data["approval_id"], call["approval_id"]);
+    let expired = eventually("time decides", async || {
+        let call = desk.show(&call).await;
+        (call["status"] == "expired").then_some(call)
+    })
+    .await;
+    assert_eq!(expired["error"], json!({"code": "approval_timeout", "detail": "Approval timeout"}));
+    assert_eq!(desk.decide(&call, "approve", json!({})).await.problem(), (409, "already_settled"));
+    assert!(server.log().contains("time is up"));
+}
+
+/// No client: the call waits for one, says so, and gives up in the end.
+#[rstest]
+#[tokio::test]
+async fn a_call_waits_for_a_client(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = build(backend).with("GATE__DISPATCH", "1s").start().await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let away = desk.path(&format!("clients/{}", desk.client));
+    assert_eq!(desk.user.delete(&away).await.status, 204);
+    let waiting = desk.execute("read_file", json!({"path": "a"})).await;
+    assert_eq!(waiting["status"], "approved");
+    desk.connect().await;
+    assert_eq!(desk.until("TOOL_EXECUTION_SIGNAL").await.data["tool_id"], waiting["tool_id"]);
+
+    assert_eq!(desk.user.delete(&away).await.status, 204);
+    let lost = desk.execute("read_file", json!({"path": "b"})).await;
+    let expired = eventually("it gives up", async || {
+        let call = desk.show(&lost).await;
+        (call["status"] == "expired").then_some(call)
+    })
+    .await;
+    assert_eq!(expired["error"]["code"], "no_client");
+}
+
+#[rstest]
+#[tokio::test]
+async fn prefer_wait_answers_when_it_is_settled(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let request = desk.user.request("POST".parse().unwrap(), &desk.path("tools/execute"));
+    let request = request.header("prefer", "wait=20");
+    let body = json!({"tool_name": "read_file", "tool_params": {"path": "a"}});
+    let asking =
+        tokio::spawn(async move { request.json(&body).send().await.unwrap().json::<Value>().await.unwrap() });
+    let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
+    desk.claim(&signal).await.expect(200);
+    desk.result(&signal, json!({"success": true, "content": "x"})).await.expect(200);
+    let call = asking.await.unwrap();
+    assert_eq!((&call["status"], &call["result"]["content"]), (&json!("completed"), &json!("x")));
+}
+
+/// TL-07.1: only the owner's own token approves; a tenant's admin may reject and cancel.
+#[rstest]
+#[tokio::test]
+async fn only_the_owner_decides(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let call = desk.execute("create_directory", json!({"path": "d"})).await;
+    let approval = desk.path(&format!("approvals/{}", call["approval_id"].as_str().unwrap()));
+    for (name, role, approve, reject) in [
+        ("ann", "agent", 403, 403),
+        ("ann", "client", 403, 403),
+        ("bob", "user", 404, 404),
+        ("bob", "admin", 404, 200),
+    ] {
+        let other = server.user_with(name, &["--role", role]);
+        assert_eq!(
+            other.post(&format!("{approval}/approve"), json!({})).await.status,
+            approve,
+            "{name} {role}"
+        );
+        assert_eq!(
+            other.post(&format!("{approval}/reject"), json!({})).await.status,
+            reject,
+            "{name} {role}"
+        );
+    }
+    assert_eq!(desk.show(&call).await["status"], "rejected");
+
+    // An agent does not vouch for itself, and a client does not ask.
+    let (agent, client) =
+        (server.user_with("ann", &["--role", "agent"]), server.user_with("ann", &["--role", "client"]));
+    let ask = json!({"tool_name": "read_file", "tool_params": {"path": "a"}});
+    assert_eq!(client.post(&desk.path("tools/execute"), ask.clone()).await.status, 403);
+    let call = agent.post(&desk.path("tools/execute"), ask).await.expect(200);
+    let result = json!({"client_id": desk.client, "attempt": 1, "result": {"success": true}});
+    let path = desk.path(&format!("tools/{}/result", id(&call)));
+    assert_eq!(agent.post(&path, result.clone()).await.status, 403);
+    assert_eq!(client.post(&path, result).await.expect(200)["status"], "completed");
+}
+
+/// Of approve, reject and cancel exactly one wins, and the signal goes out only if it was approve.
+#[rstest]
+#[tokio::test]
+async fn exactly_one_decision_wins(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    for _ in 0..30 {
+        let call = desk.execute("create_directory", json!({"path": "d"})).await;
+        let cancel = format!("tools/{}/cancel", id(&call));
+        let (approve, reject, cancel) = tokio::join!(
+            desk.decide(&call, "approve", json!({})),
+            desk.decide(&call, "reject", json!({})),
+            desk.post(&cancel, json!({}))
+        );
+        let won: Vec<u16> = [&approve, &reject].iter().map(|answer| answer.status.as_u16()).collect();
+        assert!(won != [200, 200], "approved and rejected");
+        let settled = desk.show(&call).await;
+        let expected = match (won.as_slice(), cancel.status.as_u16()) {
+            // A call that was approved and sent may still be cancelled before it begins.
+            ([200, 409], 200) | ([409, 409], 200) => "cancelled",
+            ([200, 409], 409) => "dispatched",
+            ([409, 200], 409) => "rejected",
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(settled["status"], expected);
+        assert_eq!(settled["attempt"], u32::from(won[0] == 200));
+    }
+}
+
+/// WS-09.2 TL-07.1: what belongs to one project is not there in another, nor for anybody else.
+#[rstest]
+#[tokio::test]
+async fn calls_of_another_project_do_not_exist(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let (shop, blog) = (Desk::new(ann.clone()).await, Desk::new(ann).await);
+    let call = shop.execute("create_directory", json!({"path": "d"})).await;
+    shop.decide(&call, "approve", json!({"scope": "class"})).await.expect(200);
+    let call = shop.execute("delete_file", json!({"path": "d"})).await;
+    let grants = shop.user.get(&shop.path("grants")).await.expect(200);
+    let (tool, approval) = (id(&call), call["approval_id"].as_str().unwrap());
+    let grant = grants["grants"][0]["id"].as_str().unwrap();
+    let run = json!({"client_id": shop.client, "attempt": 1});
+    let result = json!({"client_id": shop.client, "attempt": 1, "result": {}});
+    let preview = json!({"client_id": shop.client, "diff": ""});
+    for (rest, body) in [
+        (format!("tools/{tool}/cancel"), json!({})),
+        (format!("tools/{tool}/claim"), run),
+        (format!("tools/{tool}/result"), result),
+        (format!("tools/{tool}/preview"), preview),
+        (format!("approvals/{approval}/approve"), json!({})),
+        (format!("approvals/{approval}/reject"), json!({})),
+        (format!("clients/{}/renew", shop.client), json!({})),
+    ] {
+        assert_eq!(blog.post(&rest, body).await.problem(), (404, "not_found"), "{rest}");
+    }
+    for rest in [format!("grants/{grant}"), format!("clients/{}", shop.client)] {
+        assert_eq!(blog.user.delete(&blog.path(&rest)).await.problem(), (404, "not_found"), "{rest}");
+    }
+    assert_eq!(blog.user.get(&blog.path(&format!("tools/{tool}"))).await.problem(), (404, "not_found"));
+    assert_eq!(shop.show(&call).await, call);
+    assert_eq!(server.user("bob").get("/my/approvals").await.expect(200)["total"], 0);
+}
+
+/// TL-04.4
+#[tokio::test]
+async fn the_tools_describe_themselves() {
+    let server = start(Sqlite).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let available = desk.user.get(&desk.path("tools/available")).await.expect(200);
+    let names: Vec<&str> =
+        available["tools"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
+    for name in ["read_file", "write_file", "list_directory", "execute_command"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+}
