@@ -160,11 +160,12 @@ async fn reset(app: &App, caller: &Caller, scope: Scope, at: i64) -> Result<Valu
         Scope::Project(project) => {
             let owned = app.store.owned(project).await?;
             let (agents, _) = app.store.agents(project, 1000, 0).await?;
-            json!({"project": app.store.project(&owned).await?, "agents": agents, "pending": []})
+            let pending = app.store.pending_calls(caller.user, Some(project)).await?;
+            json!({"project": app.store.project(&owned).await?, "agents": agents, "pending": pending})
         }
         Scope::User(user) => {
-            debug_assert_eq!(user, caller.user);
-            json!({"projects": app.store.projects(user, 1000, 0).await?.0, "pending": []})
+            let (projects, _) = app.store.projects(user, 1000, 0).await?;
+            json!({"projects": projects, "pending": app.store.pending_calls(user, None).await?})
         }
     };
     Ok(json!({

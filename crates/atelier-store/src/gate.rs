@@ -296,18 +296,20 @@ impl Store {
         Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total.0))
     }
 
-    /// Calls of all the user's projects that wait for their decision, oldest first.
-    pub async fn pending_calls(&self, user: UserId) -> Result<Vec<GatedCall>> {
+    /// What waits for the user's decision, in one project or in all, oldest first.
+    pub async fn pending_calls(&self, user: UserId, project: Option<ProjectId>) -> Result<Vec<GatedCall>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(String,)> = on!(&mut conn, |c| {
-            sqlx::query_as(
+        let (any, project) = (project.is_none(), project.map_or(Uuid::nil(), |project| project.0));
+        let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT t.record FROM tool_calls t JOIN projects p ON p.id = t.project_id
-             WHERE p.user_id = $1 AND p.deleted_at IS NULL AND t.status = 'pending_approval' ORDER BY t.id LIMIT 1000"
+             WHERE p.user_id = $1 AND ($2 OR p.id = $3) AND p.deleted_at IS NULL
+             AND t.status = 'pending_approval' ORDER BY t.id LIMIT 1000"
         )
         .bind(user.0)
+        .bind(any)
+        .bind(project)
         .fetch_all(c)
-        .await
-        })?;
+        .await)?;
         rows.into_iter().map(read).collect()
     }
 

@@ -211,7 +211,7 @@ async fn codes_and_revocations_end_with_their_time(#[values(Sqlite, Postgres)] b
     let taken =
         join_all(std::iter::repeat_with(|| fixture.store.take_sign_in(b"code".to_vec())).take(10)).await;
     let winners: Vec<SignIn> = taken.into_iter().filter_map(Result::ok).collect();
-    assert_eq!(winners, [who.clone()]);
+    assert_eq!(winners, std::slice::from_ref(&who));
     fixture.store.offer_sign_in(b"old".to_vec(), who, Utc::now() - TimeDelta::hours(1)).await.unwrap();
     assert!(matches!(fixture.store.take_sign_in(b"old".to_vec()).await, Err(Error::NotFound)));
 

@@ -25,8 +25,23 @@ export function describe({ data }: LiveEvent): string {
       return t(`event.WORKER_SPACE_CLOSED.${data.reason}`);
     case "WORKER_SPACE_ALERT":
       return t("event.WORKER_SPACE_ALERT", { detail: data.detail });
+    case "CLIENT_CONNECTED":
+      return t("event.CLIENT_CONNECTED", { root: data.root });
+    case "TOOL_APPROVAL_REQUEST":
+      return t("event.TOOL_APPROVAL_REQUEST", { tool: data.tool_name, risk: data.risk_level });
+    case "TOOL_PREVIEW_REQUEST":
+    case "TOOL_EXECUTION_SIGNAL":
+      return t(`event.${data.type}`, { tool: data.tool_name });
+    case "TOOL_RESULT_ACK":
+    case "TOOL_CALL_UPDATED":
+      return t(`event.${data.type}`, { status: data.status });
+    case "GRANT_MADE":
+      return t("event.GRANT_MADE", { words: data.grant.words });
     case "PROJECT_DELETED":
     case "WORKER_SPACE_READY":
+    case "CLIENT_DISCONNECTED":
+    case "TOOL_APPROVAL_WARNING":
+    case "GRANT_WITHDRAWN":
       return t(`event.${data.type}`);
     default:
       return newer(data);

@@ -117,7 +117,7 @@ pub(super) async fn list(
 /// List what waits for your decision in all your projects
 #[utoipa::path(get, path = "/my/approvals", tag = "approvals", responses((status = 200, body = ApprovalList)))]
 pub(super) async fn mine(State(app): State<App>, caller: Caller) -> Result<Reply<ApprovalList>> {
-    let approvals = app.store.pending_calls(caller.user).await?;
+    let approvals = app.store.pending_calls(caller.user, None).await?;
     Ok(Reply(ApprovalList { total: approvals.len() as i64, approvals }))
 }
 

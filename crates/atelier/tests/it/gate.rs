@@ -142,6 +142,13 @@ async fn a_risky_call_waits_for_the_person(#[values(Sqlite, Postgres)] backend: 
     assert_eq!((&pending["total"], &pending["approvals"][0]["tool_id"]), (&json!(1), &call["tool_id"]));
     assert_eq!(desk.user.get("/my/approvals/").await.expect(200)["total"], 1);
 
+    let mut lost = desk.user.events(&desk.path("events"), Some("nonsense")).await;
+    let reset = lost.next().await;
+    assert_eq!(
+        reset.data["snapshot"]["pending"][0]["tool_id"], call["tool_id"],
+        "a lost reader learns of it"
+    );
+
     // All of it survives the loss of the server.
     let server = server.restart().await;
     desk.user = desk.user.at(&server);

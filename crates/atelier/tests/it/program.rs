@@ -260,6 +260,41 @@ async fn health_and_ready_need_no_token(#[values(Sqlite, Postgres)] backend: Bac
 }
 
 #[tokio::test]
+async fn it_serves_over_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let server = build(Sqlite)
+        .argument("--tls-cert")
+        .argument(cert.to_str().unwrap())
+        .argument("--tls-key")
+        .argument(key.to_str().unwrap())
+        .start()
+        .await;
+    let address: std::net::SocketAddr = server.url.strip_prefix("https://").expect("https").parse().unwrap();
+    let https = reqwest::Client::builder()
+        .no_proxy()
+        .tls_certs_only([reqwest::Certificate::from_pem(made.cert.pem().as_bytes()).unwrap()])
+        .resolve("localhost", address)
+        .build()
+        .unwrap();
+    let url = format!("https://localhost:{}", address.port());
+    let health = https.get(format!("{url}/health")).send().await.unwrap();
+    assert_eq!(health.status(), 200);
+    // Streams as well.
+    let ann = server.user("ann");
+    let stream = https.get(format!("{url}/my/events")).bearer_auth(&ann.token).send().await.unwrap();
+    assert_eq!(stream.headers()["content-type"], "text/event-stream");
+    // Who does not speak TLS gets nothing.
+    assert!(server.http.get(format!("http://{address}/health")).send().await.is_err());
+    // Half of it is refused at the start.
+    let half = server.command(&["serve", "--listen", "127.0.0.1:0", "--tls-cert", cert.to_str().unwrap()]);
+    assert!(!half.status.success());
+}
+
+#[tokio::test]
 async fn metrics_can_have_an_address_of_their_own() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let server = build(Sqlite).with("SERVER__METRICS_LISTEN", format!("127.0.0.1:{port}")).start().await;

@@ -1,0 +1,61 @@
+//! Tokens by server, as `atelier login` stores them and the other commands read them.
+
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    fs::OpenOptions,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Credentials {
+    servers: BTreeMap<String, String>,
+}
+
+impl Credentials {
+    fn file() -> Result<PathBuf> {
+        Ok(dirs::config_dir().ok_or(Error::NoHome)?.join("atelier/credentials.json"))
+    }
+
+    pub fn load() -> Result<Self> {
+        let path = Self::file()?;
+        match std::fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map_err(|error| Error::Damaged { path: path.clone(), why: error.to_string() }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(Error::io("read", &path)(error)),
+        }
+    }
+
+    pub fn token(&self, server: &str) -> Option<&str> {
+        self.servers.get(server).map(String::as_str)
+    }
+
+    /// Keeps a token for a server, beside those of others, and says where.
+    pub fn store(server: &str, token: &str) -> Result<PathBuf> {
+        let path = Self::file()?;
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+        }
+        let mut credentials = Self::load()?;
+        credentials.servers.insert(server.to_owned(), token.to_owned());
+        let text = serde_json::to_vec_pretty(&credentials)
+            .map_err(|error| Error::Damaged { path: path.clone(), why: error.to_string() })?;
+        replace_private(&path, &text).map_err(Error::io("write", &path))?;
+        Ok(path)
+    }
+}
+
+/// Whole or not at all, and for this user's eyes only from the first byte on.
+pub(crate) fn replace_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    let draft = path.with_extension(format!("{}.tmp", std::process::id()));
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&draft)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    std::fs::rename(&draft, path)
+}

@@ -1,0 +1,110 @@
+//! What a write would change, for the person who decides.
+
+use atelier_executor::Preview;
+use similar::TextDiff;
+use std::{fmt::Write, time::Duration};
+
+/// Longer differences are cut: nobody reads them, and events have to stay small.
+const MOST: usize = 256 << 10;
+/// Larger files are not compared line by line.
+const COMPARED: usize = 8 << 20;
+
+/// A unified diff against the file on this machine, cut with a mark where it is too long.
+pub(crate) fn unified(path: &str, preview: &Preview) -> String {
+    let Preview { base_checksum, before, after } = preview;
+    let diff = match (base_checksum, before) {
+        (Some(checksum), None) => {
+            let mut text = format!("The file {path} is not UTF-8 text (checksum {checksum}). It would become:\n");
+            added(&mut text, after);
+            text
+        }
+        (_, before) => {
+            let before = before.as_deref().unwrap_or_default();
+            compared(path, base_checksum.is_some(), before, after)
+        }
+    };
+    cut(diff)
+}
+
+fn compared(path: &str, exists: bool, before: &str, after: &str) -> String {
+    if exists && before == after {
+        return format!("No change: {path} has this content already.\n");
+    }
+    let old = if exists { format!("a/{path}") } else { "/dev/null".to_owned() };
+    if before.len() + after.len() > COMPARED {
+        let mut text = format!(
+            "--- {old}\n+++ b/{path}\nToo large to compare: {} bytes now, {} bytes then. It would become:\n",
+            before.len(),
+            after.len()
+        );
+        added(&mut text, after);
+        return text;
+    }
+    if !exists && after.is_empty() {
+        return format!("--- {old}\n+++ b/{path}\nA new, empty file.\n");
+    }
+    // A file made to be slow to compare gets a coarser difference, never a wrong one.
+    let diff = TextDiff::configure().timeout(Duration::from_secs(2)).diff_lines(before, after);
+    diff.unified_diff().context_radius(3).header(&old, &format!("b/{path}")).to_string()
+}
+
+fn added(text: &mut String, content: &str) {
+    for line in content.lines() {
+        if text.len() > MOST {
+            break;
+        }
+        // Writing to a string cannot fail.
+        drop(writeln!(text, "+{line}"));
+    }
+}
+
+fn cut(mut diff: String) -> String {
+    if diff.len() > MOST {
+        let whole = diff.len();
+        diff.truncate(diff.floor_char_boundary(MOST));
+        drop(write!(diff, "\n[… cut: {MOST} of {whole} bytes are shown]\n"));
+    }
+    diff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn preview(before: Option<&str>, after: &str) -> Preview {
+        Preview {
+            base_checksum: before.map(|_| "c".to_owned()),
+            before: before.map(str::to_owned),
+            after: after.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_change_and_a_new_file() {
+        assert_eq!(
+            unified("x.txt", &preview(Some("a\nb\n"), "a\nc\n")),
+            "--- a/x.txt\n+++ b/x.txt\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n"
+        );
+        assert_eq!(unified("x", &preview(None, "n\n")), "--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+n\n");
+        assert!(unified("x", &preview(None, "")).contains("empty file"));
+        assert!(unified("x", &preview(Some("n\n"), "n\n")).starts_with("No change"));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_said_in_words() {
+        let preview = Preview { base_checksum: Some("c0ffee".into()), before: None, after: "new\n".into() };
+        assert_eq!(
+            unified("x.png", &preview),
+            "The file x.png is not UTF-8 text (checksum c0ffee). It would become:\n+new\n"
+        );
+    }
+
+    #[test]
+    fn a_long_one_is_cut_with_a_mark() {
+        for size in [1 << 20, 9 << 20] {
+            let diff = unified("x", &preview(Some("a\n"), &"ä\n".repeat(size / 3)));
+            assert!(diff.len() < MOST + 100, "{}", diff.len());
+            assert!(diff.contains("[… cut"));
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What can go wrong on the user's side.
+
+use std::path::{Path, PathBuf};
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot reach {server}: {source}")]
+    Unreachable { server: String, source: reqwest::Error },
+    /// The server's own words.
+    #[error("the server says: {detail}")]
+    Refused { status: u16, code: String, detail: String },
+    #[error("{0} is not an Atelier server")]
+    NotAtelier(String),
+    #[error("there is no token for {0}: run `atelier login --server {0}`, or set ATELIER_TOKEN")]
+    NoToken(String),
+    #[error("the server does not take the token any more: run `atelier login`")]
+    TokenEnded,
+    #[error("you have no project “{0}” on this server")]
+    NoProject(String),
+    #[error("an agent's token cannot connect a machine: use your own, or one made with --role client")]
+    AgentToken,
+    #[error("the project is gone")]
+    ProjectGone,
+    #[error("cannot use {path} as a workspace: {source}")]
+    Workspace { path: PathBuf, source: atelier_executor::Error },
+    #[error("another `atelier connect` serves this folder for the same project already")]
+    Busy,
+    #[error("{path} lies in the folder to connect, where agents could change it")]
+    StateInside { path: PathBuf },
+    #[error("there is no home folder to keep state in")]
+    NoHome,
+    #[error("{path} is damaged: {why}")]
+    Damaged { path: PathBuf, why: String },
+    #[error("cannot {action} {path}: {source}")]
+    Io { action: &'static str, path: PathBuf, source: std::io::Error },
+}
+
+impl Error {
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        move |source| Self::Io { action, path: path.to_owned(), source }
+    }
+
+    /// Worth another try: a network or a server that may come back.
+    pub(crate) fn passes(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Refused { status, .. } => matches!(status, 408 | 429 | 500..),
+            // A proxy in front of a server that is starting answers in its own words.
+            Self::NotAtelier(_) => true,
+            _ => false,
+        }
+    }
+
+    pub(crate) fn status(&self) -> Option<u16> {
+        match self {
+            Self::Refused { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+}

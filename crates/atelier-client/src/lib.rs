@@ -1,0 +1,29 @@
+//! The user's side: `atelier connect` runs beside the files, and is the only thing that touches them.
+//!
+//! It follows the project's event stream, checks every call again, runs what was approved through the
+//! executor, and posts what came of it. A journal outside the folder makes sure that a call runs at most once.
+
+mod api;
+mod backoff;
+mod calls;
+mod cards;
+mod connection;
+mod credentials;
+mod diff;
+mod error;
+mod greeting;
+mod journal;
+mod keyboard;
+mod local;
+mod previews;
+mod rules;
+mod screen;
+mod sse;
+mod state;
+mod token;
+
+pub use connection::{Options, connect};
+pub use credentials::Credentials;
+pub use error::{Error, Result};
+pub use local::Local;
+pub use rules::ClientRules;

@@ -1,0 +1,120 @@
+//! A workspace on this machine, with the rules that hold in it.
+
+use crate::{
+    error::{Error, Result},
+    rules::ClientRules,
+};
+use atelier_core::{
+    path::Roots,
+    policy::{Policy, verdict::Judgement},
+};
+use atelier_executor::{
+    Approval, Cancel, Failure, GitIdentity, Options, Runner, RunnerOptions, ToolResult, Toolchains, Tools,
+    Workspace,
+};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use std::{
+    borrow::Cow,
+    path::{Path, PathBuf},
+};
+
+pub struct Local {
+    workspace: Workspace,
+    runner: Runner,
+    roots: Roots,
+    policy: Cow<'static, Policy>,
+    /// What its user calls the folder.
+    shown: String,
+}
+
+impl Local {
+    /// With the built-in rules, for the person at the keyboard.
+    pub fn open(root: &Path) -> Result<Self> {
+        Self::with(root, Cow::Borrowed(Policy::builtin()), GitIdentity::default(), Vec::new())
+    }
+
+    /// With the stricter rules of this machine's owner, for agents.
+    pub fn guarded(root: &Path, rules: &ClientRules) -> Result<Self> {
+        let policy = Cow::Owned(Policy::builtin().narrowed(rules.policy.clone()));
+        let environment = rules.environment.clone().into_iter().collect();
+        Self::with(root, policy, rules.git_identity(), environment)
+    }
+
+    fn with(
+        root: &Path,
+        policy: Cow<'static, Policy>,
+        git: GitIdentity,
+        environment: Vec<(String, String)>,
+    ) -> Result<Self> {
+        let unusable = |source| Error::Workspace { path: root.to_owned(), source };
+        let workspace = Workspace::open(root, Options::default()).map_err(unusable)?;
+        let shown = std::path::absolute(root).map_err(Error::io("find", root))?;
+        let shown = shown.to_string_lossy().into_owned();
+        let roots = Roots::announced(shown.clone()).also(workspace.root().to_string_lossy());
+        let home = dirs::home_dir().unwrap_or_default();
+        let options = RunnerOptions {
+            state_dir: commands_state(workspace.root())?,
+            toolchains: Toolchains::detect(&home, |name| std::env::var(name).ok()),
+            git,
+            environment,
+        };
+        let runner = Runner::new(&workspace, options).map_err(unusable)?;
+        Ok(Self { workspace, runner, roots, policy, shown })
+    }
+
+    pub fn tools(&self) -> Tools<'_> {
+        let Self { workspace, runner, roots, policy, .. } = self;
+        Tools { workspace, runner, policy, roots }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.workspace.root()
+    }
+
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    pub(crate) fn runner(&self) -> &Runner {
+        &self.runner
+    }
+
+    /// The verdict on the text of a call and on where its paths really lead.
+    pub fn judge(&self, tool: &str, params: Value) -> Judgement {
+        let (call, judgement) = self.policy.judge_request(tool, params, &self.roots);
+        call.map_or(judgement, |call| self.tools().judge(&call))
+    }
+
+    /// Runs a call as the person at the keyboard: everything below DENY.
+    pub fn run(&self, tool: &str, params: Value) -> ToolResult {
+        let (call, judgement) = self.policy.judge_request(tool, params, &self.roots);
+        let Ok(call) = call else { return ToolResult::refused(&judgement) };
+        match Cancel::new() {
+            Ok(cancel) => self.tools().execute(&call, &Approval::full(), &cancel),
+            Err(error) => failed("io_error", error.to_string()),
+        }
+    }
+}
+
+/// A failure of ours rather than of the tool.
+pub(crate) fn failed(code: &str, detail: impl Into<String>) -> ToolResult {
+    let failure = Failure { code: code.to_owned(), detail: detail.into(), refusal: None };
+    ToolResult { fields: Map::new(), failure: Some(failure) }
+}
+
+/// HOME, caches and temporary files of a workspace's commands: kept from call to call, never in it.
+fn commands_state(root: &Path) -> Result<PathBuf> {
+    let caches = dirs::cache_dir().ok_or(Error::NoHome)?;
+    Ok(caches.join("atelier/workspaces").join(short_hash(&[root.as_os_str().as_encoded_bytes()])))
+}
+
+/// A folder's name for something with longer ones.
+pub(crate) fn short_hash(parts: &[&[u8]]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}

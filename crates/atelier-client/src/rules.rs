@@ -1,0 +1,120 @@
+//! `~/.config/atelier/client.toml`: what the owner of this machine wants, whatever any server says.
+//!
+//! ```toml
+//! parallel = 4                       # calls at a time
+//!
+//! [policy]                           # only ever stricter than the built-in rules
+//! deny = ["git push", "delete_file"]
+//! at_least = { npm = "high" }
+//! no_network = false
+//!
+//! [environment]                      # for commands that have the network: proxies, registries
+//! npm_config_registry = "https://registry.example"
+//!
+//! [git]                              # who commits; otherwise as your own git configuration says
+//! name = "Ann"
+//! email = "ann@example.org"
+//! ```
+
+use crate::error::{Error, Result};
+use atelier_core::policy::Narrowing;
+use atelier_executor::GitIdentity;
+use serde::Deserialize;
+use std::{collections::BTreeMap, path::Path};
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClientRules {
+    pub parallel: usize,
+    pub policy: Narrowing,
+    pub environment: BTreeMap<String, String>,
+    git: Git,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Git {
+    name: Option<String>,
+    email: Option<String>,
+}
+
+impl Default for ClientRules {
+    fn default() -> Self {
+        Self {
+            parallel: 4,
+            policy: Narrowing::default(),
+            environment: BTreeMap::new(),
+            git: Git::default(),
+        }
+    }
+}
+
+impl ClientRules {
+    /// What the machine's owner wrote down, or nothing beyond the built-in rules. A file that cannot be
+    /// understood is an error: rules that were meant to hold must not silently be none.
+    pub fn load() -> Result<Self> {
+        let path = dirs::config_dir().ok_or(Error::NoHome)?.join("atelier/client.toml");
+        match std::fs::read_to_string(&path) {
+            Ok(text) => {
+                toml::from_str(&text).map_err(|error| Error::Damaged { path, why: error.to_string() })
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(Error::io("read", &path)(error)),
+        }
+    }
+
+    /// The user's name and e-mail; never credentials or anything else of their git configuration.
+    pub(crate) fn git_identity(&self) -> GitIdentity {
+        let own = dirs::home_dir().map(|home| own_identity(&home)).unwrap_or_default();
+        GitIdentity { name: self.git.name.clone().or(own.name), email: self.git.email.clone().or(own.email) }
+    }
+}
+
+fn own_identity(home: &Path) -> Git {
+    let files = [home.join(".config/git/config"), home.join(".gitconfig")];
+    let texts = files.iter().filter_map(|file| std::fs::read_to_string(file).ok());
+    texts.fold(Git::default(), |known, text| {
+        let found = identity_in(&text);
+        Git { name: found.name.or(known.name), email: found.email.or(known.email) }
+    })
+}
+
+/// The plain lines of a `[user]` section. What git would need more to understand is left out.
+fn identity_in(text: &str) -> Git {
+    let mut identity = Git::default();
+    let mut in_user = false;
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            in_user = line.eq_ignore_ascii_case("[user]");
+        } else if in_user && let Some((key, value)) = line.split_once('=') {
+            let value = value.trim().trim_matches('"');
+            let plain = !value.is_empty() && !value.contains(['\\', '#', ';', '"']);
+            let value = plain.then(|| value.to_owned());
+            match key.trim().to_ascii_lowercase().as_str() {
+                "name" => identity.name = value,
+                "email" => identity.email = value,
+                _ => {}
+            }
+        }
+    }
+    identity
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_identity_is_read_and_nothing_else() {
+        let text = "[core]\n\tname = no\n[user]\n\tname = Ann Smith\n\temail = \"ann@example.org\"\n[alias]\nemail = x";
+        let found = identity_in(text);
+        assert_eq!((found.name.as_deref(), found.email.as_deref()), (Some("Ann Smith"), Some("ann@example.org")));
+    }
+
+    #[test]
+    fn rules_are_read_strictly() {
+        let rules: ClientRules = toml::from_str("[policy]\ndeny = [\"git push\"]\n[environment]\na = \"b\"").unwrap();
+        assert_eq!((rules.parallel, rules.policy.deny), (4, vec!["git push".to_owned()]));
+        assert!(toml::from_str::<ClientRules>("[polizy]").is_err());
+    }
+}
