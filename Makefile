@@ -40,7 +40,7 @@ check: ## Check formatting, lints, invariants, licences and banned crates
 
 .PHONY: bench
 bench: ## Run the benchmarks (ARGS="…")
-	$(CARGO) run --release --locked -p atelier-bench -- $(ARGS)
+	$(CARGO) run --release --locked --bin atelier-bench -- $(ARGS)
 
 .PHONY: services
 services: ## Start the services that tests use (SERVICES="postgres redis …")

@@ -90,8 +90,11 @@ impl Inner {
     fn write(&mut self, line: &Line, sync: bool) -> std::io::Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
-        // One write, so that a crash leaves a whole line or a torn last one.
-        self.file.write_all(&text)?;
+        // One write, so that a crash leaves a whole line or a torn last one; a full disk leaves none.
+        if let Err(error) = self.file.write_all(&text) {
+            self.file.set_len(self.size)?;
+            return Err(error);
+        }
         self.size += text.len() as u64;
         if sync { self.file.sync_data() } else { Ok(()) }
     }
@@ -126,8 +129,13 @@ fn read(path: &Path) -> Result<Open> {
 /// Whole or not at all.
 fn rewrite(path: &Path, open: &Open) -> std::io::Result<(File, u64)> {
     let draft = path.with_extension("new");
+    if let Err(error) = std::fs::remove_file(&draft)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
     let mut options = File::options();
-    options.create(true).truncate(true).write(true);
+    options.create_new(true).append(true);
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut inner = Inner { file: options.open(&draft)?, size: 0, open: Default::default() };
     for (&(tool_id, attempt), step) in open {

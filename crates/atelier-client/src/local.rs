@@ -6,7 +6,7 @@ use crate::{
 };
 use atelier_core::{
     path::Roots,
-    policy::{Policy, verdict::Judgement},
+    policy::{Policy, call::ToolCall, verdict::Judgement},
 };
 use atelier_executor::{
     Approval, Cancel, Failure, GitIdentity, Options, Runner, RunnerOptions, ToolResult, Toolchains, Tools,
@@ -80,6 +80,12 @@ impl Local {
         &self.runner
     }
 
+    /// A call as this machine's rules read it.
+    pub(crate) fn parse(&self, tool: &str, params: Value) -> Result<ToolCall, ToolResult> {
+        let (call, judgement) = self.policy.judge_request(tool, params, &self.roots);
+        call.map_err(|_| ToolResult::refused(&judgement))
+    }
+
     /// The verdict on the text of a call and on where its paths really lead.
     pub fn judge(&self, tool: &str, params: Value) -> Judgement {
         let (call, judgement) = self.policy.judge_request(tool, params, &self.roots);
@@ -88,8 +94,10 @@ impl Local {
 
     /// Runs a call as the person at the keyboard: everything below DENY.
     pub fn run(&self, tool: &str, params: Value) -> ToolResult {
-        let (call, judgement) = self.policy.judge_request(tool, params, &self.roots);
-        let Ok(call) = call else { return ToolResult::refused(&judgement) };
+        let call = match self.parse(tool, params) {
+            Ok(call) => call,
+            Err(refusal) => return refusal,
+        };
         match Cancel::new() {
             Ok(cancel) => self.tools().execute(&call, &Approval::full(), &cancel),
             Err(error) => failed("io_error", error.to_string()),

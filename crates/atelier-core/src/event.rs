@@ -114,7 +114,7 @@ pub enum Event {
         #[cfg_attr(feature = "openapi", schema(value_type = String))]
         risk_level: Verdict,
         /// For a write: the checksum of the file that was shown, or null where there was none.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "said")]
         #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
         base_checksum: Option<Option<String>>,
         network: bool,
@@ -140,6 +140,11 @@ pub enum Event {
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         grant_id: GrantId,
     },
+}
+
+/// Null is something that was said; serde alone would take it for silence.
+fn said<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -51,14 +51,15 @@ fn read_agent(row: AgentRow) -> Result<Agent> {
     })
 }
 
-pub(crate) async fn insert_agent(
+/// Makes agents of a project, all in one statement.
+pub(crate) async fn insert_agents(
     tx: &mut Tx,
     project: ProjectId,
     owner: UserId,
-    new: NewAgent,
-) -> Result<Agent> {
+    new: Vec<NewAgent>,
+) -> Result<Vec<Agent>> {
     let time = now();
-    let agent = Agent {
+    let agent = |new: NewAgent| Agent {
         id: AgentId(new_id()),
         project_id: project,
         name: new.name,
@@ -67,21 +68,30 @@ pub(crate) async fn insert_agent(
         created_at: time,
         updated_at: time,
     };
-    on!(&mut tx.conn, |c| sqlx::query(
-        "INSERT INTO agents (id, project_id, name, status, config, created_at, updated_at)
-         VALUES ($1, $2, $3, 'active', $4, $5, $5)"
-    )
-    .bind(agent.id.0)
-    .bind(project.0)
-    .bind(agent.name.as_str())
-    .bind(json(&agent.config))
-    .bind(time)
-    .execute(c)
-    .await
-    .map(drop))
+    let agents: Vec<Agent> = new.into_iter().map(agent).collect();
+    if agents.is_empty() {
+        return Ok(agents);
+    }
+    on!(&mut tx.conn, |c| {
+        let mut insert = sqlx::QueryBuilder::new(
+            "INSERT INTO agents (id, project_id, name, status, config, created_at, updated_at) ",
+        );
+        insert.push_values(&agents, |mut row, agent| {
+            row.push_bind(agent.id.0)
+                .push_bind(project.0)
+                .push_bind(agent.name.as_str())
+                .push_bind("active")
+                .push_bind(json(&agent.config))
+                .push_bind(time)
+                .push_bind(time);
+        });
+        insert.build().execute(c).await.map(drop)
+    })
     .map_err(name_taken)?;
-    tx.emit(project, owner, &Event::AgentCreated { agent: agent.clone() });
-    Ok(agent)
+    for agent in &agents {
+        tx.emit(project, owner, &Event::AgentCreated { agent: agent.clone() });
+    }
+    Ok(agents)
 }
 
 impl Store {
@@ -92,7 +102,8 @@ impl Store {
                 // Held, so that the project cannot be deleted around its new agent.
                 lock_project(tx, project).await?;
                 tx.ring(Ring::Agents(project));
-                insert_agent(tx, project, owner, new).await
+                let mut agents = insert_agents(tx, project, owner, vec![new]).await?;
+                agents.pop().ok_or(Error::NotFound)
             })
         })
         .await

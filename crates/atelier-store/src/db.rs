@@ -71,6 +71,8 @@ impl Db {
             .pragma("cache_size", "-4000");
         // One connection more than readers: the writer keeps its own.
         SqlitePoolOptions::new()
+            // A file does not go away as a server does; asking first would double what a read costs.
+            .test_before_acquire(false)
             .max_connections(5)
             .acquire_timeout(Duration::from_secs(10))
             .connect_with(options)
@@ -128,9 +130,9 @@ impl Conn {
         }
     }
 
-    /// Runs a statement without arguments, such as `BEGIN`.
+    /// Runs statements without arguments, such as `BEGIN`.
     pub(crate) async fn run(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
-        on!(self, |c| sqlx::query(sql).execute(c).await.map(drop))
+        on!(self, |c| sqlx::raw_sql(sql).execute(c).await.map(drop))
     }
 }
 

@@ -80,16 +80,8 @@ pub(crate) async fn append(
         *users.entry(event.user.0).or_insert(0) += 1;
         *projects.entry(event.project.0).or_insert(0) += 1;
     }
-    const USERS: &str = "UPDATE users SET event_seq = event_seq + $1 WHERE id = $2 RETURNING event_seq - $1";
-    const PROJECTS: &str =
-        "UPDATE projects SET event_seq = event_seq + $1 WHERE id = $2 RETURNING event_seq - $1";
-    for (counters, sql) in [(&mut users, USERS), (&mut projects, PROJECTS)] {
-        for (id, count) in counters.iter_mut() {
-            let (last,): (i64,) =
-                on!(&mut *conn, |c| sqlx::query_as(sql).bind(*count).bind(id).fetch_one(c).await)?;
-            *count = last;
-        }
-    }
+    take_numbers(conn, "users", &mut users).await?;
+    take_numbers(conn, "projects", &mut projects).await?;
     let next = |counters: &mut BTreeMap<Uuid, i64>, id: Uuid| {
         let last = counters.entry(id).or_default();
         *last += 1;
@@ -108,25 +100,57 @@ pub(crate) async fn append(
             data: event.data,
         }));
     }
-    // SQLite takes at most 32766 arguments a statement.
-    for (events, times) in stored.chunks(1000).zip(times.chunks(1000)) {
+    let mut left = stored.iter().zip(times).collect::<Vec<_>>().into_iter();
+    while left.len() > 0 {
+        // A few sizes only: each is a statement of its own to the database, parsed once and kept.
+        let size = [64, 8, 1].into_iter().find(|size| *size <= left.len()).unwrap_or(1);
         on!(&mut *conn, |c| {
             let mut insert = sqlx::QueryBuilder::new(
                 "INSERT INTO events (project_id, seq, user_id, user_seq, name, data, created_at) ",
             );
-            insert.push_values(events.iter().zip(times), |mut row, (event, time)| {
+            insert.push_values(left.by_ref().take(size), |mut row, (event, time)| {
                 row.push_bind(event.project.0)
                     .push_bind(event.seq)
                     .push_bind(event.user.0)
                     .push_bind(event.user_seq)
                     .push_bind(&event.name)
                     .push_bind(&event.data)
-                    .push_bind(*time);
+                    .push_bind(time);
             });
             insert.build().execute(c).await.map(drop)
         })?;
     }
     Ok(stored)
+}
+
+/// Raises the counters by how many numbers each needs, and gives the last number before those.
+///
+/// Whoever has a user's counter has all of that user's projects to themselves, so the order in which one
+/// statement takes several projects' counters does not matter.
+async fn take_numbers(
+    conn: &mut Conn,
+    table: &str,
+    counters: &mut BTreeMap<Uuid, i64>,
+) -> Result<(), sqlx::Error> {
+    let needed: Vec<(Uuid, i64)> = counters.iter().map(|(id, count)| (*id, *count)).collect();
+    for needed in needed.chunks(if table == "users" { 1 } else { 128 }) {
+        let raised: Vec<(Uuid, i64)> = on!(&mut *conn, |c| {
+            let mut update = sqlx::QueryBuilder::new("UPDATE ");
+            update.push(table).push(" SET event_seq = event_seq + v.column2 FROM (");
+            update.push_values(needed, |mut row, (id, count)| {
+                row.push_bind(*id).push_bind(*count);
+            });
+            update.push(") AS v WHERE id = v.column1 RETURNING id, event_seq");
+            update.build_query_as().fetch_all(c).await
+        })?;
+        if raised.len() != needed.len() {
+            return Err(sqlx::Error::RowNotFound);
+        }
+        for (id, last) in raised {
+            counters.entry(id).and_modify(|count| *count = last - *count);
+        }
+    }
+    Ok(())
 }
 
 /// Where in the log a reader wants to start.

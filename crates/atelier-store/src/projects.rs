@@ -1,6 +1,6 @@
 //! Projects and the right to act on one.
 
-use crate::{Error, Result, Store, Tx, agents::insert_agent, db::on, feed::Ring, new_id, now};
+use crate::{Error, Result, Store, Tx, agents::insert_agents, db::on, feed::Ring, new_id, now};
 use atelier_core::{
     AgentConfig, AgentName, Event, Project, ProjectId, ProjectName, Tenant, UserId, WorkspaceKind,
 };
@@ -83,9 +83,7 @@ impl Store {
                 .map(drop))
                 .map_err(name_taken)?;
                 tx.emit(id, owner, &Event::ProjectCreated { project: project.clone() });
-                for agent in agents {
-                    insert_agent(tx, id, owner, agent).await?;
-                }
+                insert_agents(tx, id, owner, agents).await?;
                 Ok(project)
             })
         })

@@ -207,24 +207,27 @@ async fn run_group(
     group: &mut [Box<dyn Job>],
     node: Uuid,
 ) -> Result<Vec<Arc<events::StoredEvent>>, sqlx::Error> {
+    // Each statement is a trip to the database, so a write has its savepoint for one: releasing the last
+    // and setting the next go together. The commit takes what the last one holds.
     let alone = group.len() == 1;
+    if !alone {
+        tx.conn.run("SAVEPOINT w").await?;
+    }
     let mut kept = 0;
-    for job in group.iter_mut() {
-        if !alone {
-            tx.conn.run("SAVEPOINT w").await?;
-        }
+    let last = group.len() - 1;
+    for (place, job) in group.iter_mut().enumerate() {
         let (events, rings) = (tx.events.len(), tx.rings.len());
         if job.run(tx).await {
             kept += 1;
+            if place != last {
+                tx.conn.run("RELEASE w; SAVEPOINT w").await?;
+            }
         } else {
             tx.events.truncate(events);
             tx.rings.truncate(rings);
             if !alone {
                 tx.conn.run("ROLLBACK TO w").await?;
             }
-        }
-        if !alone {
-            tx.conn.run("RELEASE w").await?;
         }
     }
     if kept == 0 {

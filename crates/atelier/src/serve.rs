@@ -63,9 +63,24 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     // Before the runtime: the exporter of traces brings a thread of its own.
     let _telemetry = telemetry::start(&config.telemetry)?;
+    raise_file_limit();
     tokio::runtime::Runtime::new()?.block_on(serve(config))?;
     Ok(ExitCode::SUCCESS)
 }
+
+/// Every stream is an open file, and the usual limit is a thousand: take what the system allows.
+#[cfg(unix)]
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}
+
+#[cfg(not(unix))]
+fn raise_file_limit() {}
 
 #[expect(clippy::print_stdout, reason = "what was asked for")]
 fn print_all(text: &str) {

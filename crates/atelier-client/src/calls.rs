@@ -1,0 +1,310 @@
+//! Running a call that was signed off: checked again, claimed, written down, run, and its result posted
+//! until the server has it.
+
+use crate::{
+    api::Desk,
+    backoff::Backoff,
+    error::{Error, Result},
+    journal::{Journal, Key, Open, Step},
+    local::{Local, failed},
+    screen::{Screen, summary},
+};
+use atelier_core::{
+    CallId,
+    digest::CallDigest,
+    gate::{CallStatus, GatedCall},
+    policy::{call::ToolCall, verdict::Verdict},
+};
+use atelier_executor::{Approval, Cancel, Expect, ToolResult};
+use serde_json::{Value, json};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::{Arc, Mutex, PoisonError},
+};
+use tokio::sync::Semaphore;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub(crate) struct Client {
+    pub(crate) desk: Desk,
+    pub(crate) local: Local,
+    pub(crate) journal: Journal,
+    pub(crate) screen: Arc<Screen>,
+    /// Nothing above LOW runs here, whoever approved it.
+    pub(crate) low_only: bool,
+    pub(crate) slots: Semaphore,
+    pub(crate) active: Mutex<HashMap<Key, Cancel>>,
+    /// What an earlier run asked for and never began, as its journal says.
+    pub(crate) unbegun: Mutex<Vec<Key>>,
+    pub(crate) tasks: TaskTracker,
+    /// Nothing new begins.
+    pub(crate) stop: CancellationToken,
+    /// Nothing is waited for any more.
+    pub(crate) abandon: CancellationToken,
+}
+
+/// What the server tells the client to run, and what was approved.
+#[derive(Debug, Clone)]
+pub(crate) struct Signal {
+    pub(crate) tool_id: CallId,
+    pub(crate) attempt: u32,
+    pub(crate) tool_name: String,
+    pub(crate) tool_params: Value,
+    pub(crate) digest: Option<CallDigest>,
+    pub(crate) risk_level: Verdict,
+    /// For a write that was shown: the file it was shown against, or that there was none.
+    pub(crate) base_checksum: Option<Option<String>>,
+    pub(crate) network: bool,
+}
+
+/// What came of asking whether a call is ours to run.
+enum Claim {
+    Ours,
+    NotOurs,
+    Interrupted,
+}
+
+impl From<GatedCall> for Signal {
+    fn from(call: GatedCall) -> Self {
+        Self {
+            tool_id: call.tool_id,
+            attempt: call.attempt,
+            tool_name: call.tool_name,
+            tool_params: call.tool_params,
+            digest: call.digest,
+            risk_level: call.risk_level,
+            base_checksum: call.preview.map(|preview| preview.base_checksum),
+            network: call.network,
+        }
+    }
+}
+
+impl Signal {
+    fn key(&self) -> Key {
+        (self.tool_id, self.attempt)
+    }
+
+    fn approval(&self) -> Approval {
+        let expect = match self.base_checksum.clone() {
+            None => Expect::Anything,
+            Some(None) => Expect::Absent,
+            Some(Some(checksum)) => Expect::Checksum(checksum),
+        };
+        Approval { up_to: self.risk_level, expect }
+    }
+}
+
+impl Client {
+    /// Begins with a call, unless it has begun already.
+    pub(crate) fn take(self: &Arc<Self>, signal: Signal) {
+        let cancel = match Cancel::new() {
+            Ok(cancel) => cancel,
+            // It stays the server's to hand out again, or to give up.
+            Err(error) => return self.screen.line(&format!("a call cannot be taken now: {error}")),
+        };
+        match self.active.lock().unwrap_or_else(PoisonError::into_inner).entry(signal.key()) {
+            Entry::Occupied(_) => return,
+            Entry::Vacant(free) => drop(free.insert(cancel.clone())),
+        }
+        let client = self.clone();
+        self.tasks.spawn(async move {
+            let (key, what) = (signal.key(), summary(&signal.tool_name, &signal.tool_params));
+            if let Err(error) = client.carry_out(signal, cancel).await {
+                client.screen.line(&format!("{what}: {error}"));
+            }
+            client.active.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        });
+    }
+
+    /// Claimed by an earlier run of ours that ended before it began.
+    pub(crate) fn never_began(&self, call: &GatedCall) -> bool {
+        let unbegun = self.unbegun.lock().unwrap_or_else(PoisonError::into_inner);
+        unbegun.contains(&(call.tool_id, call.attempt))
+    }
+
+    /// The person or the server does not want it any more.
+    pub(crate) fn cancel(&self, id: CallId) {
+        let active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+        active.iter().filter(|((tool, _), _)| *tool == id).for_each(|(_, cancel)| cancel.cancel());
+    }
+
+    pub(crate) fn cancel_all(&self) {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(Cancel::cancel);
+    }
+
+    /// Ends what an earlier run left open: a result that nobody took is posted, and what was running then is
+    /// reported as unknown. Nothing of it runs again.
+    pub(crate) fn settle(self: &Arc<Self>, open: Open) -> Result<()> {
+        for (key, step) in open {
+            let result = match step {
+                Step::Result { result } => result,
+                Step::Running => {
+                    let result = json!({
+                        "success": false,
+                        "code": "unknown",
+                        "error": "the client was lost while it ran; it may have happened",
+                    });
+                    self.journal.note(key, Step::Result { result: result.clone() }, true)?;
+                    result
+                }
+                Step::Claiming => {
+                    self.unbegun.lock().unwrap_or_else(PoisonError::into_inner).push(key);
+                    continue;
+                }
+                Step::Done => continue,
+            };
+            let code = result["code"].as_str().unwrap_or("success").to_owned();
+            self.screen.line(&format!("an earlier call, {}: telling the server ({code})", key.0));
+            let client = self.clone();
+            self.tasks.spawn(async move {
+                if let Err(error) = client.deliver(key, result).await {
+                    client.screen.line(&format!("an earlier call, {}: {error}", key.0));
+                }
+            });
+        }
+        Ok(())
+    }
+
+    async fn carry_out(self: &Arc<Self>, signal: Signal, cancel: Cancel) -> Result<()> {
+        let (key, what) = (signal.key(), summary(&signal.tool_name, &signal.tool_params));
+        let _slot = tokio::select! {
+            slot = self.slots.acquire() => slot,
+            () = self.stop.cancelled() => return Ok(()),
+        };
+        let checking = {
+            let (client, signal) = (self.clone(), signal.clone());
+            tokio::task::spawn_blocking(move || client.check(&signal)).await
+        };
+        let call = match checking.unwrap_or_else(|_| Err(failed("internal", "the check failed"))) {
+            Ok(call) => call,
+            Err(refusal) => {
+                self.screen.line(&format!("{what}: refused here: {}", told(&refusal)));
+                let result = json!(refusal);
+                self.journal.note(key, Step::Result { result: result.clone() }, false)?;
+                return self.deliver(key, result).await;
+            }
+        };
+        // Written before the server is asked: an answer that gets lost leaves a trace here.
+        self.journal.note(key, Step::Claiming, false)?;
+        match self.claim(key).await? {
+            Claim::Ours => {}
+            Claim::NotOurs => {
+                self.screen.line(&format!("{what}: not ours to run any more"));
+                return self.journal.note(key, Step::Done, false);
+            }
+            // The journal keeps that it never began.
+            Claim::Interrupted => return Ok(()),
+        }
+        self.screen.line(&format!("{what}: running ({})", signal.risk_level));
+        let running = {
+            let client = self.clone();
+            tokio::task::spawn_blocking(move || client.run(&signal, &call, &cancel)).await
+        };
+        // A panic leaves `Running` in the journal, and the next start reports it as unknown.
+        let Ok(result) = running else { return Ok(self.screen.line(&format!("{what}: broke off"))) };
+        let (result, outcome) = result?;
+        self.screen.line(&format!("{what}: {outcome}"));
+        self.deliver(key, result).await
+    }
+
+    /// What the server let through is judged again, here, where it is known where paths lead.
+    fn check(&self, signal: &Signal) -> Result<ToolCall, ToolResult> {
+        let call = self.local.parse(&signal.tool_name, signal.tool_params.clone())?;
+        if signal.digest != Some(CallDigest::of(&call)) {
+            return Err(failed("digest_mismatch", "this is not the call that was approved"));
+        }
+        let judgement = self.local.tools().judge(&call);
+        if judgement.verdict == Verdict::Deny || judgement.verdict > signal.risk_level {
+            return Err(ToolResult::refused(&judgement));
+        }
+        self.within_limits(judgement.verdict)?;
+        if judgement.network && judgement.verdict > Verdict::Low && !signal.network {
+            return Err(failed("network_not_approved", "it needs the network, which nobody was shown"));
+        }
+        Ok(call)
+    }
+
+    pub(crate) fn within_limits(&self, verdict: Verdict) -> Result<(), ToolResult> {
+        match self.low_only && verdict > Verdict::Low {
+            true => Err(failed("low_only", format!("this machine runs only what is LOW; this is {verdict}"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the call is ours to run. An earlier claim whose answer got lost is ours as well, and only what
+    /// the journal shows as never begun gets here.
+    async fn claim(&self, key: Key) -> Result<Claim> {
+        let mut asked_before = {
+            let mut unbegun = self.unbegun.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = unbegun.iter().position(|known| *known == key);
+            at.map(|at| unbegun.swap_remove(at)).is_some()
+        };
+        let mut backoff = Backoff::new();
+        loop {
+            match self.desk.claim(key.0, key.1).await {
+                Ok(()) => return Ok(Claim::Ours),
+                Err(error) if error.passes() => asked_before = true,
+                Err(Error::Refused { status: 409, .. }) if asked_before => match self.desk.call(key.0).await {
+                    Ok(call) => {
+                        let ours = call.client_id == Some(self.desk.client) && call.attempt == key.1;
+                        let ours = ours && call.claimed && call.status == CallStatus::Dispatched;
+                        return Ok(if ours { Claim::Ours } else { Claim::NotOurs });
+                    }
+                    Err(error) if error.passes() => {}
+                    Err(error) => return Err(error),
+                },
+                Err(Error::Refused { status: 404 | 409, .. }) => return Ok(Claim::NotOurs),
+                Err(error) => return Err(error),
+            }
+            if !backoff.wait(&self.stop).await {
+                return Ok(Claim::Interrupted);
+            }
+        }
+    }
+
+    /// Runs it between two lines of the journal. Blocks.
+    fn run(&self, signal: &Signal, call: &ToolCall, cancel: &Cancel) -> Result<(Value, String)> {
+        let changes = signal.risk_level > Verdict::Low;
+        self.journal.note(signal.key(), Step::Running, changes)?;
+        let result = match cancel.is_cancelled() {
+            true => failed("cancelled", "cancelled before it began"),
+            false => self.local.tools().execute(call, &signal.approval(), cancel),
+        };
+        let value = json!(result);
+        self.journal.note(signal.key(), Step::Result { result: value.clone() }, changes)?;
+        Ok((value, told(&result)))
+    }
+
+    /// Posts a result until the server has it. What it will never take is not posted again.
+    async fn deliver(&self, key: Key, mut result: Value) -> Result<()> {
+        let mut backoff = Backoff::new();
+        loop {
+            match self.desk.result(key.0, key.1, &result).await {
+                Ok(_) => return self.journal.note(key, Step::Done, false),
+                Err(error) if error.passes() => {
+                    // It stays in the journal, for the next start.
+                    if !backoff.wait(&self.abandon).await {
+                        return Ok(());
+                    }
+                }
+                Err(Error::Refused { status: 413, detail, .. }) if result["code"] != "result_too_large" => {
+                    result = json!(failed("result_too_large", format!("it ran, but: {detail}")));
+                    self.journal.note(key, Step::Result { result: result.clone() }, true)?;
+                }
+                Err(error @ Error::Refused { .. }) => {
+                    self.journal.note(key, Step::Done, false)?;
+                    return Err(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// The outcome in a few words.
+fn told(result: &ToolResult) -> String {
+    match &result.failure {
+        None => "done".to_owned(),
+        Some(failure) if failure.code == "stale" => "the file has changed since it was shown; asking again".to_owned(),
+        Some(failure) => format!("{} ({})", failure.detail, failure.code),
+    }
+}

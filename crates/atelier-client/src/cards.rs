@@ -1,0 +1,225 @@
+//! Approvals in the terminal: one card at a time, decided with one key.
+
+use crate::{
+    calls::Client,
+    error::Error,
+    screen::{argv, visible},
+};
+use atelier_core::{
+    CallId,
+    gate::{CallStatus, GatedCall, GrantScope},
+};
+use std::{collections::VecDeque, fmt::Write, sync::Arc};
+use tokio::sync::mpsc;
+
+/// What the event stream tells the person at the terminal.
+pub(crate) enum News {
+    Asked(CallId),
+    Settled(CallId, CallStatus),
+}
+
+const KEYS: &str = "[y] once  [s] all like it in this session  [a] all of this agent  [n] no  [q] quit ";
+
+/// What the next key means.
+enum Mode {
+    Choosing,
+    /// `a` needs a second key.
+    Confirming,
+    Reason(String),
+}
+
+struct Card {
+    call: GatedCall,
+    mode: Mode,
+}
+
+pub(crate) struct Cards {
+    client: Arc<Client>,
+    queue: VecDeque<CallId>,
+    card: Option<Card>,
+}
+
+impl Cards {
+    /// Until the keyboard is gone.
+    pub(crate) async fn serve(
+        client: Arc<Client>,
+        mut news: mpsc::UnboundedReceiver<News>,
+        mut keys: mpsc::UnboundedReceiver<char>,
+    ) {
+        let mut cards = Self { client, queue: VecDeque::new(), card: None };
+        loop {
+            cards.show_next().await;
+            tokio::select! {
+                told = news.recv() => match told {
+                    Some(News::Asked(id)) => cards.asked(id),
+                    Some(News::Settled(id, status)) => cards.settled(id, status),
+                    None => return,
+                },
+                key = keys.recv() => match key {
+                    Some(key) => cards.press(key).await,
+                    None => return,
+                },
+            }
+        }
+    }
+
+    fn asked(&mut self, id: CallId) {
+        let shown = self.card.as_ref().is_some_and(|card| card.call.tool_id == id);
+        if !shown && !self.queue.contains(&id) {
+            self.queue.push_back(id);
+        }
+    }
+
+    fn settled(&mut self, id: CallId, status: CallStatus) {
+        self.queue.retain(|waiting| *waiting != id);
+        let pending = matches!(status, CallStatus::PendingApproval | CallStatus::Previewing);
+        if !pending && self.card.as_ref().is_some_and(|card| card.call.tool_id == id) {
+            self.close(&format!("decided elsewhere: {}", status.as_str()));
+        }
+    }
+
+    fn close(&mut self, outcome: &str) {
+        self.card = None;
+        self.client.screen.raw(&format!("\n→ {}\n\n", visible(outcome)));
+        self.client.screen.release();
+    }
+
+    /// As the server has it now: what was decided meanwhile is not asked about.
+    async fn show_next(&mut self) {
+        while self.card.is_none()
+            && let Some(id) = self.queue.pop_front()
+        {
+            match self.client.desk.call(id).await {
+                Ok(call) if call.status == CallStatus::PendingApproval => {
+                    let who = match call.agent_id {
+                        Some(agent) => self.client.desk.agent_name(agent).await.unwrap_or_else(|_| agent.to_string()),
+                        None => "you, by the API".to_owned(),
+                    };
+                    self.client.screen.hold();
+                    self.client.screen.raw(&self.draw(&call, &who));
+                    self.card = Some(Card { call, mode: Mode::Choosing });
+                }
+                Ok(_) => {}
+                // The next connection brings it back.
+                Err(error) => self.client.screen.line(&format!("an approval could not be shown: {error}")),
+            }
+        }
+    }
+
+    fn draw(&self, call: &GatedCall, who: &str) -> String {
+        let screen = &self.client.screen;
+        let mut card = String::new();
+        let title = format!("── {} · {} wants {}", call.risk_level, visible(who), call.tool_name);
+        let more = match self.queue.len() {
+            0 => String::new(),
+            waiting => format!(" · {waiting} more"),
+        };
+        let colour = if call.risk_level == atelier_core::policy::verdict::Verdict::High { "1;31" } else { "1;33" };
+        drop(writeln!(card, "\n{}", screen.paint(colour, &format!("{title}{more} ──"))));
+        let mut row = |name: &str, value: &str| drop(writeln!(card, "{name:<10} {}", visible(value)));
+        let params = &call.tool_params;
+        let text = |name: &str| params[name].as_str();
+        match call.tool_name.as_str() {
+            "execute_command" => {
+                row("command", &argv(params));
+                row("in", text("cwd").unwrap_or("."));
+                row("network", if call.network { "yes, it gets the network" } else { "none" });
+                row("held in", &self.client.local.runner().isolation().to_string());
+            }
+            "move_file" => {
+                row("from", text("source").unwrap_or_default());
+                row("to", text("destination").unwrap_or_default());
+            }
+            _ => row("path", text("path").unwrap_or_default()),
+        }
+        row("why asked", &format!("{} (rule {})", call.reason, call.rule));
+        if let Some(approval) = &call.approval {
+            row("until", &approval.expires_at.with_timezone(&chrono::Local).format("%H:%M:%S").to_string());
+        }
+        for line in call.preview.iter().flat_map(|preview| preview.diff.lines()) {
+            let colour = match line.as_bytes() {
+                [b'+', ..] => "32",
+                [b'-', ..] => "31",
+                [b'@', ..] => "36",
+                _ => "0",
+            };
+            drop(writeln!(card, "  {}", screen.paint(colour, &visible(line))));
+        }
+        card.push_str(KEYS);
+        card
+    }
+
+    async fn press(&mut self, key: char) {
+        let Some(card) = &mut self.card else {
+            if key == 'q' {
+                self.client.stop.cancel();
+            }
+            return;
+        };
+        match (&mut card.mode, key) {
+            (Mode::Reason(_), '\r' | '\n') => {
+                let Mode::Reason(reason) = std::mem::replace(&mut card.mode, Mode::Choosing) else { return };
+                let reason = reason.trim();
+                self.decide(None, (!reason.is_empty()).then_some(reason)).await;
+            }
+            (Mode::Reason(reason), '\u{8}' | '\u{7f}') => {
+                if reason.pop().is_some() {
+                    self.client.screen.raw("\u{8} \u{8}");
+                }
+            }
+            (Mode::Reason(reason), key) if !key.is_control() && reason.chars().count() < 1000 => {
+                reason.push(key);
+                self.client.screen.raw(&visible(&key.to_string()));
+            }
+            (Mode::Reason(_), _) => {}
+            (Mode::Confirming, 'a') => self.decide(Some(GrantScope::Agent), None).await,
+            (Mode::Confirming, _) => {
+                card.mode = Mode::Choosing;
+                self.client.screen.raw(&format!("\nnot done. {KEYS}"));
+            }
+            (Mode::Choosing, 'y') => self.decide(Some(GrantScope::Once), None).await,
+            (Mode::Choosing, 's') => self.decide(Some(GrantScope::Class), None).await,
+            (Mode::Choosing, 'a') if card.call.agent_id.is_some() => {
+                card.mode = Mode::Confirming;
+                let warning = "everything up to MEDIUM that this agent asks for in this session will run unasked.";
+                self.client.screen.raw(&format!("\nCareful: {warning} Press a again if you mean it. "));
+            }
+            (Mode::Choosing, 'a') => self.client.screen.raw(&format!("\nNo agent asks for this. {KEYS}")),
+            (Mode::Choosing, 'n') => {
+                card.mode = Mode::Reason(String::new());
+                self.client.screen.raw("\nWhy not (the agent is told; may be empty): ");
+            }
+            (Mode::Choosing, 'q') => {
+                self.close("not decided");
+                self.client.stop.cancel();
+            }
+            (Mode::Choosing, _) => {}
+        }
+    }
+
+    async fn decide(&mut self, approve: Option<GrantScope>, reason: Option<&str>) {
+        let Some(id) = self.card.as_ref().and_then(|card| card.call.approval_id) else { return };
+        let desk = &self.client.desk;
+        let answer = match approve {
+            Some(scope) => desk.approve(id, scope).await,
+            None => desk.reject(id, reason).await,
+        };
+        let done = match approve {
+            Some(GrantScope::Once) => "approved once",
+            Some(GrantScope::Class) => "approved, and all like it in this session",
+            Some(GrantScope::Agent) => "approved, and everything of this agent in this session up to MEDIUM",
+            None => "rejected",
+        };
+        match answer {
+            Ok(()) => self.close(done),
+            Err(Error::Refused { status: 409, detail, .. }) => self.close(&format!("decided elsewhere: {detail}")),
+            Err(error) if error.passes() => {
+                if let Some(card) = &mut self.card {
+                    card.mode = Mode::Choosing;
+                }
+                self.client.screen.raw(&format!("\nnot sent ({}); try again. {KEYS}", visible(&error.to_string())));
+            }
+            Err(error) => self.close(&error.to_string()),
+        }
+    }
+}

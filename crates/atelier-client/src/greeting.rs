@@ -1,0 +1,50 @@
+//! What is said at the start: which folder, whose project, and what holds commands in on this machine.
+
+use crate::{api::Desk, local::Local, screen::visible};
+use atelier_executor::{Isolation, NetworkWall, ProcessWall};
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+pub(crate) fn greeting(local: &Local, desk: &Desk, approvals: &str) -> String {
+    let isolation = local.runner().isolation();
+    let mut text = String::new();
+    let mut row = |name: &str, value: &str| drop(writeln!(text, "{name:<11}{}", visible(value)));
+    row("Folder", local.shown());
+    row("Project", &format!("{} ({})", desk.project.name.as_str(), desk.project.id));
+    row("Server", desk.api.server());
+    row("Isolation", &isolation.to_string());
+    for missing in missing(&isolation) {
+        row("  missing", missing);
+    }
+    let folders: Vec<String> =
+        local.runner().toolchains().folders.iter().map(|folder| folder.display().to_string()).collect();
+    row("Toolchains", &if folders.is_empty() { "none found".to_owned() } else { folders.join(", ") });
+    row("Approvals", approvals);
+    text
+}
+
+/// What this machine cannot enforce, in words of consequences.
+fn missing(isolation: &Isolation) -> Vec<&'static str> {
+    let lacks = [
+        (isolation.landlock == 0, "no Landlock: commands can read and write whatever you can"),
+        (!isolation.mounts, "no mount namespace: files cannot be hidden from commands"),
+        (isolation.network == NetworkWall::None, "nothing keeps commands from the network"),
+        (
+            isolation.processes == ProcessWall::Group,
+            "only a process group: a command could leave processes behind",
+        ),
+        (isolation.process_limit.is_none(), "nothing limits how many processes a command starts"),
+        (!isolation.enforces_read_only(), "so no command runs unasked here"),
+    ];
+    lacks.into_iter().filter_map(|(lacking, words)| lacking.then_some(words)).collect()
+}
+
+/// The same for the server.
+pub(crate) fn isolation(local: &Local) -> Value {
+    let isolation = local.runner().isolation();
+    let mut value = json!(isolation);
+    value["enforces_read_only"] = json!(isolation.enforces_read_only());
+    value["words"] = json!(isolation.to_string());
+    value["missing"] = json!(missing(&isolation));
+    value
+}
