@@ -1,5 +1,6 @@
 //! Every case of `command_attacks.json`: the verdict with links resolved, the run where it may run, and, for
 //! those with a visible harm, the bare sandbox with no policy in front of it.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails says so")]
 
 mod common;
 
