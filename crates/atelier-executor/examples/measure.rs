@@ -51,7 +51,7 @@ fn main() {
     let bare = best(20, || drop(runner.run(&ws, &bare, &cancel).unwrap()));
     let find_alone = find.saturating_sub(bare);
     let search = best(5, || {
-        assert_eq!(ws.search(&path("."), &json, 10_000, &cancel).unwrap().hits.len(), FILES / PER_DIRECTORY)
+        assert_eq!(ws.search(&path("."), &json, 10_000, &cancel).unwrap().hits.len(), FILES / PER_DIRECTORY);
     });
     let miss = best(5, || assert!(ws.search(&path("."), &none, 100, &cancel).unwrap().hits.is_empty()));
     println!("find -name '*.json' over {FILES} files  {find_alone:?} (sandbox of {bare:?} taken off)");

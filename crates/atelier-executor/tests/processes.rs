@@ -489,6 +489,33 @@ fn git_starts_none_of_the_helpers_a_repository_names() {
     }
 }
 
+/// What a project is built with works inside the walls, where the machine has it.
+#[test]
+fn compilers_and_package_managers_work_offline() {
+    let s = space();
+    s.put("main.c", "#include <stdio.h>\nint main(void) { puts(\"built\"); return 0; }\n");
+    s.put("Makefile", "all: main\n\t./main\nmain: main.c\n\tcc -o main main.c\n");
+    s.put("Cargo.toml", "[package]\nname = \"x\"\nversion = \"0.1.0\"\nedition = \"2021\"\n");
+    s.put("src/main.rs", "fn main() { println!(\"built\") }\n");
+    s.put(
+        "package.json",
+        r#"{ "name": "x", "version": "1.0.0", "scripts": { "build": "node -e \"console.log('built')\"" } }"#,
+    );
+    for (program, args) in [
+        ("make", &["-s"][..]),
+        ("cargo", &["run", "-q", "--offline"]),
+        ("npm", &["run", "-s", "build"]),
+        ("python3", &["-c", "import json, multiprocessing; print('built')"]),
+    ] {
+        let spec = CommandSpec { timeout: Duration::from_secs(120), ..working(program, args) };
+        match s.runner.run(&s.ws, &spec, &Cancel::new().unwrap()) {
+            Ok(outcome) => assert!(ok(&outcome).contains("built"), "{program}: {}", outcome.stderr),
+            Err(Error::CommandNotFound { .. }) => println!("{program} is not installed"),
+            Err(error) => panic!("{program}: {error}"),
+        }
+    }
+}
+
 #[test]
 fn state_inside_the_workspace_is_refused() {
     let s = space();
