@@ -134,9 +134,6 @@ impl Policy {
     }
 
     pub fn judge(&self, call: &ToolCall, roots: &Roots) -> Judgement {
-        if let ToolCall::ExecuteCommand(command) = call {
-            return self.judge_command(command, roots);
-        }
         let tool = call.name();
         let plain = |verdict, reason: &str| Judgement::new(verdict, tool, reason);
         let judgement = match call {
@@ -152,7 +149,14 @@ impl Policy {
             ),
             ToolCall::Grep(grep) => {
                 let plain = plain(Verdict::Low, "It only searches files of the workspace.");
-                self.with_file(plain, &grep.path, Access::Read)
+                let judgement = self.with_file(plain, &grep.path, Access::Read);
+                match grep.glob.as_ref().and_then(|glob| self.files.class(glob.as_str(), Access::Read)) {
+                    Some(class) => judgement.stricter(Judgement {
+                        rule: format!("grep file.{}", class.id),
+                        ..class.judgement("the files searched")
+                    }),
+                    None => judgement,
+                }
             }
             ToolCall::WriteFile { path, .. } | ToolCall::EditFile { path, .. } => self.with_file(
                 plain(Verdict::Medium, "It changes a file of the project."),
@@ -172,7 +176,7 @@ impl Policy {
                 let judgement = plain(Verdict::High, "It deletes a file of the project.");
                 removal(self.with_file(judgement, path, Access::Remove), path, false)
             }
-            ToolCall::ExecuteCommand(_) => plain(Verdict::Deny, "unreachable: commands are judged above"),
+            ToolCall::ExecuteCommand(command) => return self.judge_command(command, roots),
         };
         self.narrow(judgement, &[tool])
     }

@@ -124,17 +124,12 @@ proptest! {
     }
 
     #[test]
-    fn an_option_that_no_rule_lists_makes_no_call_milder(command in command(), at in 0usize..8) {
-        // Echo has no options: to it this is one more word.
-        prop_assume!(command.command != "echo");
+    fn an_option_that_no_rule_lists_makes_no_call_milder(command in command()) {
+        // Echo has no options, and tar reads its first word by rules of its own.
+        prop_assume!(command.command != "echo" && command.command != "tar");
         let mut more = command.clone();
-        more.args.insert(at.min(more.args.len()), "--zz-frobnicate".to_owned());
-        // In front, where every program still reads options.
-        let mut first = command.clone();
-        first.args.insert(0, "--zz-frobnicate".to_owned());
-        prop_assert!(verdict(&first) >= Verdict::High, "{first:?}");
-        // Elsewhere it can only be a value or an argument, and then it is as harmless as any word.
-        prop_assert!(verdict(&more) >= verdict(&command).min(Verdict::Low));
+        more.args.insert(0, "--zz-frobnicate".to_owned());
+        prop_assert!(verdict(&more) >= verdict(&command).max(Verdict::High), "{more:?}");
     }
 
     #[test]

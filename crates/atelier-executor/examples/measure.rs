@@ -9,9 +9,11 @@
 use std::time::{Duration, Instant};
 
 use atelier_core::path::{Roots, WorkspacePath};
+use atelier_core::policy::Policy;
+use atelier_core::policy::call::ToolCall;
 use atelier_executor::{
-    Access, Cancel, CommandSpec, Expect, Glob, GrepSpec, Listing, Mending, Options, Part, Runner,
-    RunnerOptions, Workspace,
+    Access, Approval, Cancel, CommandSpec, Expect, Glob, GrepSpec, Listing, Mending, Options, Part, Runner,
+    RunnerOptions, Tools, Workspace,
 };
 
 const FILES: usize = 100_000;
@@ -49,7 +51,7 @@ fn main() {
     let bare = best(20, || drop(runner.run(&ws, &bare, &cancel).unwrap()));
     let find_alone = find.saturating_sub(bare);
     let search = best(5, || {
-        assert_eq!(ws.search(&path("."), &json, 10_000, &cancel).unwrap().hits.len(), FILES / PER_DIRECTORY)
+        assert_eq!(ws.search(&path("."), &json, 10_000, &cancel).unwrap().hits.len(), FILES / PER_DIRECTORY);
     });
     let miss = best(5, || assert!(ws.search(&path("."), &none, 100, &cancel).unwrap().hits.is_empty()));
     println!("find -name '*.json' over {FILES} files  {find_alone:?} (sandbox of {bare:?} taken off)");
@@ -83,6 +85,19 @@ fn main() {
         best(3, || drop(ws.grep(&path("."), &spec, |_| false, &cancel).unwrap()))
     );
 
+    let roots = Roots::relative_only();
+    let tools = Tools { workspace: &ws, runner: &runner, policy: Policy::builtin(), roots: &roots };
+    let pwd = ToolCall::parse(
+        "execute_command",
+        serde_json::json!({ "command": "pwd" }),
+        &roots,
+        tools.policy.limits(),
+    )
+    .unwrap();
+    println!(
+        "tool pwd, secrets of all files hidden  {:?}",
+        best(5, || assert!(tools.execute(&pwd, &Approval::none(), &cancel).success()))
+    );
     std::fs::write(root.join("1k"), vec![b'x'; 1024]).unwrap();
     std::fs::write(root.join("1m"), vec![b'x'; 1 << 20]).unwrap();
     std::fs::write(root.join("200m"), "0123456789abcde\n".repeat(200 << 16)).unwrap();

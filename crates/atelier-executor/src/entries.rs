@@ -84,12 +84,12 @@ impl Workspace {
         Ok(Info {
             kind,
             size: u64::try_from(stat.st_size).unwrap_or(0),
-            mode: stat.st_mode & 0o7777,
+            mode: mode(&stat),
             uid: stat.st_uid,
             gid: stat.st_gid,
             created: birth_time(&fd),
-            modified: time(stat.st_mtime, stat.st_mtime_nsec),
-            accessed: time(stat.st_atime, stat.st_atime_nsec),
+            modified: modified(&stat),
+            accessed: accessed(&stat),
             entries,
         })
     }
@@ -242,9 +242,19 @@ const PROBE: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
 const PROBE: OFlags = OFlags::RDONLY;
 
-#[allow(clippy::unnecessary_cast, clippy::useless_conversion, reason = "the types differ between systems")]
+#[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
 pub(crate) fn modified(stat: &Stat) -> DateTime<Utc> {
     time(stat.st_mtime as i64, stat.st_mtime_nsec as u64)
+}
+
+#[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
+fn accessed(stat: &Stat) -> DateTime<Utc> {
+    time(stat.st_atime as i64, stat.st_atime_nsec as u64)
+}
+
+#[allow(clippy::useless_conversion, reason = "the types differ between systems")]
+fn mode(stat: &Stat) -> u32 {
+    u32::from(stat.st_mode) & 0o7777
 }
 
 fn time(seconds: i64, nanoseconds: u64) -> DateTime<Utc> {

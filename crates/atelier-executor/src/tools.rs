@@ -105,9 +105,11 @@ impl Tools<'_> {
                     WriteMode::Write => ws.write(path, content.as_bytes(), expect, parents)?,
                     WriteMode::Append => ws.append(path, content.as_bytes(), expect, parents)?,
                 };
-                wrote(path.as_str(), written)
+                wrote(path.as_str(), &written)
             }
-            ToolCall::EditFile { path, edits } => wrote(path.as_str(), ws.edit(path, &exact(edits), expect)?),
+            ToolCall::EditFile { path, edits } => {
+                wrote(path.as_str(), &ws.edit(path, &exact(edits), expect)?)
+            }
             ToolCall::ListDirectory { path, recursive, pattern } => {
                 let pattern = pattern.as_ref().map_or("*", |pattern| pattern.as_str());
                 let glob = Glob::parse_for_names(pattern, *recursive)?;
@@ -190,7 +192,7 @@ fn read(path: &str, content: Content) -> Result<Answer> {
     })))
 }
 
-fn wrote(path: &str, written: Written) -> Answer {
+fn wrote(path: &str, written: &Written) -> Answer {
     fields(json!({
         "path": path,
         "size": written.size,

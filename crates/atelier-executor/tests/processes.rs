@@ -1,4 +1,5 @@
 //! Commands in their walls: what they may do, what they may not, and that they end.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails says so")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -90,7 +91,6 @@ fn a_command_runs_in_the_workspace_and_answers() {
 
 #[test]
 fn the_environment_is_clean() {
-    // SAFETY-free: the variable was put there by cargo, and must not be seen.
     let s = space();
     let text = ok(&s.low("env", &[])).to_owned();
     assert!(
@@ -111,7 +111,7 @@ fn looking_commands_can_write_nowhere_and_run_nothing_of_the_workspace() {
     s.put("f", "x");
     s.put("evil.sh", "#!/bin/sh\ntouch ../out/PWNED");
     fs::set_permissions(s.path("evil.sh"), fs::Permissions::from_mode(0o755)).unwrap();
-    let (base, _) = (s.dir.path(), ());
+    let base = s.dir.path();
     for (program, args) in [
         ("touch", vec!["new".to_owned()]),
         ("touch", vec![base.join("out/PWNED").display().to_string()]),
@@ -300,6 +300,50 @@ fn cancelling_ends_it_at_once() {
     assert!(outcome.elapsed < Duration::from_secs(10), "{:?}", outcome.elapsed);
 }
 
+/// Run by the test below in a process of its own: starts a command and waits for it.
+#[test]
+fn helper_that_waits_for_a_command() {
+    let Some(dir) = std::env::var_os("ATELIER_TEST_DIES").map(PathBuf::from) else { return };
+    let ws = Workspace::open(dir.join("ws"), Options::default()).unwrap();
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let toolchains = Toolchains::detect(&home, |name| std::env::var(name).ok());
+    let options = RunnerOptions { state_dir: dir.join("state"), toolchains, ..RunnerOptions::default() };
+    let spec = CommandSpec { timeout: Duration::from_secs(300), ..working("python3", &["t.py"]) };
+    Runner::new(&ws, options).unwrap().run(&ws, &spec, &Cancel::new().unwrap()).unwrap();
+}
+
+#[test]
+fn when_atelier_is_killed_its_commands_end() {
+    use std::io::Read;
+    let s = space();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        s.path("held"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o644),
+        0,
+    )
+    .unwrap();
+    s.put(
+        "t.py",
+        "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nf = open('held', 'w')\n\
+         if os.fork() == 0: os.setsid()\nf.write('up'); f.flush()\ntime.sleep(600)\n",
+    );
+    #[expect(clippy::disallowed_methods, reason = "the test plays atelier and is killed for it")]
+    let mut atelier = std::process::Command::new(std::env::current_exe().unwrap());
+    atelier.args(["--exact", "helper_that_waits_for_a_command"]).env("ATELIER_TEST_DIES", s.dir.path());
+    let mut atelier = atelier.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut held = fs::File::open(s.path("held")).unwrap();
+    let mut up = [0; 2];
+    held.read_exact(&mut up).unwrap();
+    atelier.kill().unwrap();
+    atelier.wait().unwrap();
+    let killed = Instant::now();
+    // The pipe ends when the last process that holds it has ended.
+    held.read_to_end(&mut Vec::new()).unwrap();
+    assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", killed.elapsed());
+}
+
 #[test]
 fn standard_input_is_empty() {
     let s = space();
@@ -442,6 +486,33 @@ fn git_starts_none_of_the_helpers_a_repository_names() {
         let outcome = s.work("git", args);
         assert_eq!(outcome.ending, Ending::Exited(0), "{args:?}: {}", outcome.stderr);
         assert!(!s.path("HELPED").exists(), "{args:?} started a helper");
+    }
+}
+
+/// What a project is built with works inside the walls, where the machine has it.
+#[test]
+fn compilers_and_package_managers_work_offline() {
+    let s = space();
+    s.put("main.c", "#include <stdio.h>\nint main(void) { puts(\"built\"); return 0; }\n");
+    s.put("Makefile", "all: main\n\t./main\nmain: main.c\n\tcc -o main main.c\n");
+    s.put("Cargo.toml", "[package]\nname = \"x\"\nversion = \"0.1.0\"\nedition = \"2021\"\n");
+    s.put("src/main.rs", "fn main() { println!(\"built\") }\n");
+    s.put(
+        "package.json",
+        r#"{ "name": "x", "version": "1.0.0", "scripts": { "build": "node -e \"console.log('built')\"" } }"#,
+    );
+    for (program, args) in [
+        ("make", &["-s"][..]),
+        ("cargo", &["run", "-q", "--offline"]),
+        ("npm", &["run", "-s", "build"]),
+        ("python3", &["-c", "import json, multiprocessing; print('built')"]),
+    ] {
+        let spec = CommandSpec { timeout: Duration::from_secs(120), ..working(program, args) };
+        match s.runner.run(&s.ws, &spec, &Cancel::new().unwrap()) {
+            Ok(outcome) => assert!(ok(&outcome).contains("built"), "{program}: {}", outcome.stderr),
+            Err(Error::CommandNotFound { .. }) => println!("{program} is not installed"),
+            Err(error) => panic!("{program}: {error}"),
+        }
     }
 }
 

@@ -35,7 +35,8 @@ pub(super) struct Judge<'p, 'c> {
     worst: Option<Finding<'p>>,
     /// An option that no rule lists was seen: then any argument may be its value.
     unlisted: bool,
-    network: bool,
+    /// Where the program goes before it starts.
+    entered: Option<&'c str>,
     /// Where `cp` and `mv` put things, once known.
     dest: Option<&'c str>,
     pub(super) paths: Option<Vec<PathUse>>,
@@ -53,7 +54,7 @@ const NOT_ALLOWED: &str = "command_not_allowed";
 
 impl<'p, 'c> Judge<'p, 'c> {
     pub(super) fn new(files: &'p FileRules, roots: &'c Roots, cwd: &'c WorkspacePath) -> Self {
-        Self { files, roots, cwd, worst: None, unlisted: false, network: false, dest: None, paths: None }
+        Self { files, roots, cwd, worst: None, unlisted: false, entered: None, dest: None, paths: None }
     }
 
     /// Judges the arguments under the rule of their command.
@@ -62,7 +63,8 @@ impl<'p, 'c> Judge<'p, 'c> {
         if self.unlisted {
             self.distrust(&call.args);
         }
-        let network = leaf.network || self.network;
+        self.climbs_elsewhere(&call.args);
+        let network = leaf.network;
         let judgement = match self.worst.take() {
             Some(worst) if worst.verdict > leaf.verdict => {
                 let rule = if worst.about.is_empty() {

@@ -14,6 +14,7 @@ fn the_table_of_the_specification() {
         ("read_file", json!({"path": "a/.env.local"}), High, "read_file file.secret"),
         ("get_file_info", json!({"path": "id_rsa"}), High, "get_file_info file.secret"),
         ("grep", json!({"pattern": "x", "path": ".npmrc"}), High, "grep file.secret"),
+        ("grep", json!({"pattern": "x", "glob": "**/.env*"}), High, "grep file.secret"),
         ("list_directory", json!({"path": "src"}), Low, "list_directory"),
         ("list_directory", json!({"path": ".ssh"}), High, "list_directory file.secret"),
         ("search_files", json!({"pattern": "**/*.rs"}), Low, "search_files"),

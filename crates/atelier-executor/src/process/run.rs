@@ -79,6 +79,9 @@ impl Runner {
         let (isolation, walls) = walls();
         let program = self.find(workspace, &spec.program)?;
         let shown = spec.cwd.as_str();
+        if workspace.ignored()?.hides(relative(&spec.cwd), true) {
+            return Err(Error::NotFound { path: shown.to_owned() });
+        }
         let cwd = beneath::open(workspace.handle(), relative(&spec.cwd), beneath::DIRECTORY)
             .map_err(|errno| Error::from_os(errno, "enter", shown))?;
         let mut argv = vec![text(&spec.program)?];
@@ -186,15 +189,16 @@ fn limits() -> Vec<(Resource, libc::rlimit)> {
 
 /// Outside a user namespace of our own the limit counts everything this user runs.
 fn others() -> u64 {
-    if walls().0.user_namespace {
+    let own = rustix::process::getuid();
+    // Never in force for root, so not worth counting.
+    if walls().0.user_namespace || own.is_root() {
         return 0;
     }
-    let own = rustix::process::getuid().as_raw();
     let mine = |entry: io::Result<std::fs::DirEntry>| -> Option<u64> {
         use std::os::unix::fs::MetadataExt;
         let entry = entry.ok()?;
         entry.file_name().to_str()?.parse::<u32>().ok()?;
-        if entry.metadata().ok()?.uid() != own {
+        if entry.metadata().ok()?.uid() != own.as_raw() {
             return None;
         }
         // Threads count too.

@@ -21,7 +21,6 @@ const PLAIN: &[(&str, &str)] = &[
     (".local/share/mise", ".local/share/mise/shims"),
     (".asdf", ".asdf/shims"),
     (".sdkman/candidates", ".sdkman/candidates/java/current/bin"),
-    (".local/share/uv/python", ".local/bin"),
 ];
 
 impl Toolchains {

@@ -54,7 +54,7 @@ mod tests {
         assert_eq!(shown(b"%PDF-1.7\n\0"), Ok("base64"));
         assert_eq!(shown(b"\x89PNG\r\n\x1a\n\0"), Ok("base64"));
         assert_eq!(shown(b"RIFF\x01\x02\x03\x04WEBP"), Ok("base64"));
-        for binary in [&b"\x7fELF\x02\x01"[..], b"a\0b", b"\xff\xfea\0", b"RIFF\x01\x02\x03\x04WAVE\0"] {
+        for binary in [&b"\x7fELF\x02\x01\0"[..], b"a\0b", b"\xff\xfea\0", b"RIFF\x01\x02\x03\x04WAVE\0"] {
             assert_eq!(shown(binary), Err("binary_file"));
         }
     }

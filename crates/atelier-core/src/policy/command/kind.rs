@@ -5,8 +5,12 @@
 pub(crate) enum Kind {
     /// Text that the program only compares, prints or counts with.
     Data,
+    /// A pattern of names that are looked into.
+    Name,
     /// A file or directory that is looked at.
     Read,
+    /// A directory that the program goes to first: other paths then start there.
+    Enter,
     /// As Read, for a compiler, which takes `@file` for more arguments.
     Source,
     /// A file or directory that is made or changed.
@@ -35,6 +39,10 @@ pub(crate) enum Kind {
     PushRemote,
     /// A git revision, or a path where git takes either.
     Rev,
+    /// As Rev, where a path would lose its changes.
+    Checkout,
+    /// A path that loses its changes.
+    Discard,
     /// `src:dst`, `+src:dst` (forced), `:dst` (deletes).
     Refspec,
     /// A format of git log. `%G` asks for signatures, and that starts a program.
@@ -49,8 +57,8 @@ pub(crate) enum Kind {
     Define,
     /// Options that gcc hands on, between commas.
     Passed,
-    /// Flags for the go linker and compiler.
-    GoFlags,
+    /// Flags that are handed on to a compiler or linker.
+    Flags,
     /// An address where packages come from.
     Registry,
     /// One of these; for anything else the option's own verdict counts.
@@ -64,7 +72,9 @@ impl Kind {
         }
         Ok(match text {
             "data" => Self::Data,
+            "name" => Self::Name,
             "read" => Self::Read,
+            "enter" => Self::Enter,
             "source" => Self::Source,
             "write" => Self::Write,
             "output" => Self::Output,
@@ -80,6 +90,8 @@ impl Kind {
             "remote" => Self::Remote,
             "push-remote" => Self::PushRemote,
             "rev" => Self::Rev,
+            "checkout" => Self::Checkout,
+            "discard" => Self::Discard,
             "refspec" => Self::Refspec,
             "format" => Self::Format,
             "git-key" => Self::GitKey,
@@ -87,7 +99,7 @@ impl Kind {
             "assign" => Self::Assign,
             "define" => Self::Define,
             "passed" => Self::Passed,
-            "go-flags" => Self::GoFlags,
+            "flags" => Self::Flags,
             "registry" => Self::Registry,
             other => return Err(format!("{other:?} is no kind of argument")),
         })

@@ -48,8 +48,12 @@ pub(crate) struct Group {
 #[serde(deny_unknown_fields)]
 pub struct CommandData {
     pub(crate) name: String,
+    /// Other names of the same thing.
     #[serde(default)]
     aliases: Vec<String>,
+    /// Sub-commands beside it that the same rule fits, each a class of its own.
+    #[serde(default)]
+    also: Vec<String>,
     pub(crate) verdict: Verdict,
     says: String,
     #[serde(default)]
@@ -283,6 +287,10 @@ pub(crate) fn compile(files: &[RuleFile]) -> Result<HashMap<Box<str>, Rule>, Rul
         }
         for alias in &data.aliases {
             place.insert(alias.as_str().into(), rule.clone());
+        }
+        for other in &data.also {
+            let id = format!("{parents} {other}").trim_start().replace(' ', ".").into();
+            place.insert(other.as_str().into(), Rule { id, ..rule.clone() });
         }
         place.insert(name.into(), rule);
     }

@@ -40,7 +40,15 @@ impl<'c> Judge<'_, 'c> {
     pub(super) fn value(&mut self, kind: &Kind, text: &'c str) {
         match kind {
             Kind::Data | Kind::Code | Kind::In(_) => {}
+            Kind::Name => self.secret(text, text),
             Kind::Read => self.path(text, Access::Read),
+            Kind::Enter => {
+                self.path(text, Access::Read);
+                if self.entered.is_some() && climbs(text) {
+                    self.deny("directory", "It goes up from a directory that it went to before.");
+                }
+                self.entered = Some(text);
+            }
             Kind::Source if text.starts_with('@') => {
                 self.deny("response-file", "It takes its arguments from a file.");
             }
@@ -68,6 +76,16 @@ impl<'c> Judge<'_, 'c> {
             Kind::Remote => self.remote(text, false),
             Kind::PushRemote => self.remote(text, true),
             Kind::Rev => self.revision(text),
+            Kind::Checkout => {
+                self.revision(text);
+                if names_files(text) {
+                    self.high("discards", "It throws uncommitted work away.");
+                }
+            }
+            Kind::Discard => {
+                self.path(text, Access::Write);
+                self.high("discards", "It throws uncommitted work away.");
+            }
             Kind::Refspec if text.starts_with('+') || text.starts_with(':') => {
                 self.high("refspec", "It overwrites or deletes a branch that others may use.");
             }
@@ -84,10 +102,12 @@ impl<'c> Judge<'_, 'c> {
             Kind::Assign => self.assignment(text),
             Kind::Define => self.definition(text),
             Kind::Passed => self.passed_on(text),
-            Kind::GoFlags if text.contains("extld") || text.contains("toolexec") => {
+            Kind::Flags
+                if ["extld", "toolexec", "linker", "plugin"].iter().any(|word| text.contains(word)) =>
+            {
                 self.deny("flags", "The flags name a program to run.");
             }
-            Kind::GoFlags => text.split_whitespace().for_each(|flag| self.argument(flag)),
+            Kind::Flags => text.split_whitespace().for_each(|flag| self.argument(flag)),
         }
     }
 
@@ -121,23 +141,36 @@ impl<'c> Judge<'_, 'c> {
             return;
         }
         // `//` begins what follows a scheme: an address, not a place on this machine.
-        let address = text.starts_with("//");
+        let address = text.starts_with("//") && !text.starts_with("///");
         match normalise(text, self.cwd.relative(), self.roots) {
             Err(error @ PathError::Outside { .. }) if !address && !text.contains("://") => {
                 self.outside(&error);
             }
             Err(_) => {}
             Ok(normal) => {
-                if let Some(class) = self.files.class(&normal.relative, Access::Read) {
-                    self.raise_coded(class.verdict, class.code(), || {
-                        (format!("file.{}", class.id).into(), format!("{text}: {}", class.reason).into())
-                    });
-                }
+                self.secret(&normal.relative, text);
                 if let Some(paths) = &mut self.paths {
                     let path = normal.into_path();
                     paths.push(super::PathUse { raw: text.to_owned(), path, access: Access::Read });
                 }
             }
+        }
+    }
+
+    /// What the name says about looking into it.
+    fn secret(&mut self, relative: &str, shown: &str) {
+        if let Some(class) = self.files.class(relative, Access::Read) {
+            self.raise_coded(class.verdict, class.code(), || {
+                (format!("file.{}", class.id).into(), format!("{shown}: {}", class.reason).into())
+            });
+        }
+    }
+
+    /// A program that changes directory first reads its paths from there, where `..` leads elsewhere.
+    pub(super) fn climbs_elsewhere(&mut self, args: &[String]) {
+        let Some(entered) = self.entered else { return };
+        if args.iter().any(|arg| climbs(arg) && !arg.ends_with(entered)) {
+            self.deny("directory", "It changes directory, and then a path that goes up could lead outside.");
         }
     }
 
@@ -173,18 +206,15 @@ impl<'c> Judge<'_, 'c> {
     }
 
     fn revision(&mut self, text: &str) {
-        // `HEAD:.env` shows a file as it was.
-        for part in text.split(':').filter(|part| !part.is_empty()) {
-            let part = part.trim_start_matches(['!', '^']);
+        // `HEAD:.env` shows a file as it was. Behind the colon git looks into its own trees, or from the top of
+        // the repository; only what stands before it can be a place on disk.
+        for (at, part) in text.split(':').enumerate().filter(|(_, part)| !part.is_empty()) {
+            let part = part.trim_start_matches(|c| c == '!' || c == '^' || (c == '/' && at > 0));
             match normalise(part, self.cwd.relative(), self.roots) {
-                Err(error @ PathError::Outside { .. }) => self.outside(&error),
+                Err(error @ PathError::Outside { .. }) if at == 0 => self.outside(&error),
                 Err(_) => {}
                 Ok(normal) => {
-                    if let Some(class) = self.files.class(&normal.relative, Access::Read) {
-                        self.raise_coded(class.verdict, class.code(), || {
-                            (format!("file.{}", class.id).into(), format!("{text}: {}", class.reason).into())
-                        });
-                    }
+                    self.secret(&normal.relative, text);
                     if let Some(paths) = &mut self.paths {
                         let path = normal.into_path();
                         paths.push(super::PathUse { raw: part.to_owned(), path, access: Access::Read });
@@ -251,6 +281,27 @@ impl<'c> Judge<'_, 'c> {
             self.argument(part);
         }
     }
+}
+
+/// Whether a path inside the text goes up, wherever it begins.
+fn climbs(text: &str) -> bool {
+    text.match_indices("..").any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let behind = text[at + 2..].chars().next();
+        before != Some('.') && matches!(behind, None | Some('/' | ',' | ':'))
+    })
+}
+
+/// Whether a word of `git checkout` is plainly a file and no branch.
+fn names_files(text: &str) -> bool {
+    let extension =
+        text.rsplit('/').next().and_then(|name| name.rsplit_once('.')).map(|(_, extension)| extension);
+    text == "."
+        || text.starts_with("./")
+        || text.starts_with(':')
+        || text.ends_with('/')
+        || text.contains('*')
+        || extension.is_some_and(|ext| !ext.is_empty() && ext.bytes().all(|byte| byte.is_ascii_alphabetic()))
 }
 
 const STANDARD: [&str; 4] = ["/dev/stdout", "/dev/stderr", "/dev/stdin", "-"];

@@ -1,0 +1,238 @@
+//! The agent's tools, as JSON goes in and comes out.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails says so")]
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use atelier_core::policy::Policy;
+use atelier_core::policy::call::ToolCall;
+use atelier_core::policy::verdict::Verdict;
+use atelier_executor::{Approval, Cancel, Expect, Isolation, Preview, ToolResult, checksum};
+use common::Fixture;
+use serde_json::{Value, json};
+
+fn parse(f: &Fixture, tool: &str, params: Value) -> ToolCall {
+    ToolCall::parse(tool, params, &f.roots, Policy::builtin().limits()).unwrap()
+}
+
+/// With an approval of our choice.
+fn approved(f: &Fixture, tool: &str, params: Value, approval: &Approval) -> ToolResult {
+    f.tools().execute(&parse(f, tool, params), approval, &Cancel::new().unwrap())
+}
+
+fn json_of(result: &ToolResult) -> Value {
+    serde_json::to_value(result).unwrap()
+}
+
+#[test]
+fn reading_answers_in_the_seeds_shape() {
+    let f = Fixture::new();
+    assert_eq!(
+        json_of(&f.call("tool_read_file", json!({ "path": "notes.txt" }))),
+        json!({ "success": true, "path": "notes.txt", "content": "notes\n", "encoding": "utf-8", "size": 6, "checksum": checksum(b"notes\n") })
+    );
+    f.put("pic.png", b"\x89PNG\r\n\x1a\n\0\0");
+    let picture = f.call("read_file", json!({ "path": "pic.png" }));
+    assert_eq!(
+        (picture.fields["encoding"].as_str(), picture.fields["content"].as_str()),
+        (Some("base64"), Some("iVBORw0KGgoAAA=="))
+    );
+    let missing = json_of(&f.call("read_file", json!({ "path": "nope" })));
+    assert_eq!(missing, json!({ "success": false, "error": "Not found: nope", "code": "not_found" }));
+    let both = f.call("read_file", json!({ "path": "notes.txt", "head": 1, "tail": 1 }));
+    assert!(!both.success());
+    f.put("lines", "1\n2\n3\n");
+    assert_eq!(f.call("read_file", json!({ "path": "lines", "tail": 1 })).fields["content"], "3\n");
+    assert_eq!(f.call("read_file", json!({ "path": "lines", "head": 0 })).fields["content"], "1\n2\n3\n");
+}
+
+#[test]
+fn writing_needs_its_approval_and_reports_what_is_on_disk() {
+    let f = Fixture::new();
+    let write = json!({ "path": "new.txt", "content": "one" });
+    let refused = json_of(&approved(&f, "write_file", write.clone(), &Approval::none()));
+    assert_eq!(
+        (&refused["success"], &refused["code"], &refused["verdict"]),
+        (&json!(false), &json!("approval_required"), &json!("MEDIUM"))
+    );
+    assert!(!f.path("new.txt").exists());
+    let medium = Approval { up_to: Verdict::Medium, expect: Expect::Absent };
+    let written = json_of(&approved(&f, "write_file", write, &medium));
+    assert_eq!(
+        (&written["size"], &written["checksum"], &written["created"]),
+        (&json!(3), &json!(checksum(b"one")), &json!(true))
+    );
+    let appended = f.call("write_file", json!({ "path": "new.txt", "content": "two", "mode": "append" }));
+    assert_eq!(
+        (&appended.fields["size"], fs::read_to_string(f.path("new.txt")).unwrap().as_str()),
+        (&json!(6), "onetwo")
+    );
+    let deep = json!({ "path": "a/b/c.txt", "content": "x" });
+    assert_eq!(f.call("write_file", deep.clone()).failure.unwrap().code, "not_found");
+    let mut with_dirs = deep;
+    with_dirs["create_dirs"] = json!(true);
+    assert!(f.call("write_file", with_dirs).success());
+}
+
+#[test]
+fn what_was_shown_is_what_is_written_or_it_is_stale() {
+    let f = Fixture::new();
+    let edit = json!({ "path": "notes.txt", "edits": [{ "old_text": "notes", "new_text": "ideas" }] });
+    let call = parse(&f, "edit_file", edit.clone());
+    let shown = f.tools().preview(&call).unwrap().unwrap();
+    let expected = Preview {
+        base_checksum: Some(checksum(b"notes\n")),
+        before: Some("notes\n".into()),
+        after: "ideas\n".into(),
+    };
+    assert_eq!(shown, expected);
+    let approval =
+        Approval { up_to: Verdict::Medium, expect: Expect::Checksum(shown.base_checksum.unwrap()) };
+    f.put("notes.txt", "changed meanwhile: notes\n");
+    assert_eq!(approved(&f, "edit_file", edit.clone(), &approval).failure.unwrap().code, "stale");
+    assert_eq!(fs::read_to_string(f.path("notes.txt")).unwrap(), "changed meanwhile: notes\n");
+    f.put("notes.txt", "notes\n");
+    assert!(approved(&f, "edit_file", edit, &approval).success());
+    assert_eq!(fs::read_to_string(f.path("notes.txt")).unwrap(), "ideas\n");
+    let new = parse(&f, "write_file", json!({ "path": "x.txt", "content": "x" }));
+    assert_eq!(
+        f.tools().preview(&new).unwrap().unwrap(),
+        Preview { base_checksum: None, before: None, after: "x".into() }
+    );
+}
+
+#[test]
+fn a_harmless_name_does_not_stand_for_a_secret() {
+    let f = Fixture::new();
+    f.put(".env", "KEY=SECRET-42");
+    symlink(".env", f.path("config.txt")).unwrap();
+    for (tool, params) in [
+        ("read_file", json!({ "path": "config.txt" })),
+        ("execute_command", json!({ "command": "cat", "args": ["config.txt"] })),
+    ] {
+        assert_eq!(f.judge(tool, params.clone()).verdict, Verdict::High, "{tool}");
+        let result = approved(&f, tool, params, &Approval::none());
+        assert_eq!(result.failure.unwrap().code, "approval_required");
+    }
+}
+
+#[test]
+fn commands_nobody_was_asked_about_see_no_secrets() {
+    let f = Fixture::new();
+    if !Isolation::detect().mounts {
+        return;
+    }
+    f.put(".env", "KEY=SECRET-42");
+    f.put("deep/er/id_rsa", "SECRET-43");
+    f.put("deep/seen", "SECRET-free");
+    let low = approved(
+        &f,
+        "execute_command",
+        json!({ "command": "grep", "args": ["-r", "SECRET", "."] }),
+        &Approval::none(),
+    );
+    assert_eq!(low.fields["stdout"], "./deep/seen:SECRET-free\n");
+    let grep = approved(&f, "grep", json!({ "pattern": "SECRET", "path": "." }), &Approval::none());
+    assert_eq!((&grep.fields["count"], &grep.fields["matches"][0]["path"]), (&json!(1), &json!("deep/seen")));
+}
+
+#[test]
+fn what_is_ignored_is_not_found_by_any_tool() {
+    let f = Fixture::new();
+    f.put("private/plan", "SECRET");
+    f.put(".atelierignore", "private/\n");
+    for (tool, params) in [
+        ("read_file", json!({ "path": "private/plan" })),
+        ("get_file_info", json!({ "path": "private" })),
+        ("list_directory", json!({ "path": "private" })),
+        ("execute_command", json!({ "command": "cat", "args": ["private/plan"] })),
+    ] {
+        let result = f.call(tool, params);
+        assert_eq!(result.failure.as_ref().unwrap().code, "not_found", "{tool}");
+    }
+    if Isolation::detect().mounts {
+        let python = json!({ "command": "python3", "args": ["look.py"] });
+        f.put("look.py", "import os\nprint(os.listdir('private'))\n");
+        assert_eq!(f.call("execute_command", python).fields["stdout"], "[]\n");
+    }
+}
+
+#[test]
+fn commands_answer_in_the_seeds_shape() {
+    let f = Fixture::new();
+    let done = json_of(&approved(
+        &f,
+        "execute_command",
+        json!({ "command": "echo", "args": ["a", ";", "b"] }),
+        &Approval::none(),
+    ));
+    assert_eq!(
+        (&done["success"], &done["stdout"], &done["exit_code"], &done["access"], &done["network"]),
+        (&json!(true), &json!("a ; b\n"), &json!(0), &json!("read_only"), &json!(false))
+    );
+    assert!(done["execution_time"].as_f64().unwrap() > 0.0 && done["isolation"]["landlock"].is_u64());
+    let failed = json_of(&f.call("execute_command", json!({ "command": "ls", "args": ["nope"] })));
+    assert_eq!(
+        (&failed["success"], &failed["exit_code"], &failed["code"]),
+        (&json!(false), &json!(2), &json!("command_failed"))
+    );
+    let denied = json_of(&f.call("execute_command", json!({ "command": "rm", "args": ["-rf", "/"] })));
+    assert_eq!(
+        (&denied["success"], &denied["code"], &denied["verdict"]),
+        (&json!(false), &json!("command_not_allowed"), &json!("DENY"))
+    );
+    assert!(denied["error"].as_str().unwrap().starts_with("Command not allowed"));
+    f.put("sleep.py", "import time\nprint('up', flush=True)\ntime.sleep(600)\n");
+    let slow = json_of(
+        &f.call("execute_command", json!({ "command": "python3", "args": ["sleep.py"], "timeout": 1 })),
+    );
+    assert_eq!(
+        (&slow["code"], &slow["stdout"], &slow["exit_code"]),
+        (&json!("command_timeout"), &json!("up\n"), &Value::Null)
+    );
+}
+
+#[test]
+fn listings_and_searches_say_when_there_is_more() {
+    let f = Fixture::new();
+    for n in 0..1100 {
+        f.put(&format!("many/{n:04}"), "");
+    }
+    let listed = f.call("list_directory", json!({ "path": "many" }));
+    assert_eq!(
+        (
+            listed.fields["files"].as_array().unwrap().len(),
+            &listed.fields["total_count"],
+            &listed.fields["limited"]
+        ),
+        (1000, &json!(1100), &json!(true))
+    );
+    let file = &f.call("list_directory", json!({ "path": "src", "pattern": "*.rs" })).fields["files"][0];
+    assert_eq!(
+        (&file["name"], &file["path"], &file["type"], &file["size"]),
+        (&json!("main.rs"), &json!("src/main.rs"), &json!("file"), &json!(21))
+    );
+    let found = f.call("search_files", json!({ "path": ".", "pattern": "**/*.py", "max_results": 1 }));
+    assert_eq!(
+        (&found.fields["matches"], &found.fields["limited"]),
+        (&json!([{ "path": "s.py", "type": "file" }]), &json!(true))
+    );
+}
+
+#[test]
+fn moving_and_deleting_obey_the_rules_of_the_root() {
+    let f = Fixture::new();
+    f.put("src/sub/x", "x");
+    assert_eq!(
+        f.call("delete_file", json!({ "path": "src" })).failure.unwrap().refusal.unwrap().0,
+        Verdict::Deny
+    );
+    assert!(!f.call("move_file", json!({ "source": "src", "destination": "lib" })).success());
+    assert!(f.call("move_file", json!({ "source": "src/sub", "destination": "src/moved" })).success());
+    assert!(f.call("delete_file", json!({ "path": "src/moved/x" })).success());
+    assert!(f.call("delete_file", json!({ "path": "src/moved" })).success());
+    assert!(f.call("create_directory", json!({ "path": "src/again/deep" })).success());
+    assert_eq!(f.call("get_file_info", json!({ "path": "src/again" })).fields["entries"], json!(1));
+}
