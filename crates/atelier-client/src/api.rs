@@ -100,8 +100,7 @@ impl Api {
     async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T> {
         let response = self.send(request).await?;
         let bytes = response.bytes().await;
-        let bytes =
-            bytes.map_err(|source| Error::Unreachable { server: self.server.clone(), source })?;
+        let bytes = bytes.map_err(|source| Error::Unreachable { server: self.server.clone(), source })?;
         serde_json::from_slice(&bytes).map_err(|error| {
             tracing::debug!(%error, "an answer that is not understood");
             Error::NotAtelier(self.server.clone())
@@ -131,7 +130,9 @@ impl Api {
             let last = page.projects.len() < 1000;
             let named = |project: &Project| project.name.as_str() == wanted;
             let identified = |project: &Project| project.id.to_string().eq_ignore_ascii_case(wanted);
-            if let Some(found) = page.projects.into_iter().find(|project| identified(project) || named(project)) {
+            if let Some(found) =
+                page.projects.into_iter().find(|project| identified(project) || named(project))
+            {
                 return Ok(found);
             }
             if last {

@@ -8,14 +8,14 @@ use crate::{
     journal::{Journal, Key, Open, Step},
     local::{Local, failed},
     screen::{Screen, summary},
+    signal::Signal,
 };
 use atelier_core::{
     CallId,
-    digest::CallDigest,
     gate::{CallStatus, GatedCall},
     policy::{call::ToolCall, verdict::Verdict},
 };
-use atelier_executor::{Approval, Cancel, Expect, ToolResult};
+use atelier_executor::{Cancel, ToolResult};
 use serde_json::{Value, json};
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -31,7 +31,10 @@ pub(crate) struct Client {
     pub(crate) screen: Arc<Screen>,
     /// Nothing above LOW runs here, whoever approved it.
     pub(crate) low_only: bool,
+    /// How many calls run at a time.
     pub(crate) slots: Semaphore,
+    /// How many previews are made at a time: each may hold a file twice.
+    pub(crate) looks: Semaphore,
     pub(crate) active: Mutex<HashMap<Key, Cancel>>,
     /// What an earlier run asked for and never began, as its journal says.
     pub(crate) unbegun: Mutex<Vec<Key>>,
@@ -42,55 +45,11 @@ pub(crate) struct Client {
     pub(crate) abandon: CancellationToken,
 }
 
-/// What the server tells the client to run, and what was approved.
-#[derive(Debug, Clone)]
-pub(crate) struct Signal {
-    pub(crate) tool_id: CallId,
-    pub(crate) attempt: u32,
-    pub(crate) tool_name: String,
-    pub(crate) tool_params: Value,
-    pub(crate) digest: Option<CallDigest>,
-    pub(crate) risk_level: Verdict,
-    /// For a write that was shown: the file it was shown against, or that there was none.
-    pub(crate) base_checksum: Option<Option<String>>,
-    pub(crate) network: bool,
-}
-
 /// What came of asking whether a call is ours to run.
 enum Claim {
     Ours,
     NotOurs,
     Interrupted,
-}
-
-impl From<GatedCall> for Signal {
-    fn from(call: GatedCall) -> Self {
-        Self {
-            tool_id: call.tool_id,
-            attempt: call.attempt,
-            tool_name: call.tool_name,
-            tool_params: call.tool_params,
-            digest: call.digest,
-            risk_level: call.risk_level,
-            base_checksum: call.preview.map(|preview| preview.base_checksum),
-            network: call.network,
-        }
-    }
-}
-
-impl Signal {
-    fn key(&self) -> Key {
-        (self.tool_id, self.attempt)
-    }
-
-    fn approval(&self) -> Approval {
-        let expect = match self.base_checksum.clone() {
-            None => Expect::Anything,
-            Some(None) => Expect::Absent,
-            Some(Some(checksum)) => Expect::Checksum(checksum),
-        };
-        Approval { up_to: self.risk_level, expect }
-    }
 }
 
 impl Client {
@@ -109,7 +68,7 @@ impl Client {
         self.tasks.spawn(async move {
             let (key, what) = (signal.key(), summary(&signal.tool_name, &signal.tool_params));
             if let Err(error) = client.carry_out(signal, cancel).await {
-                client.screen.line(&format!("{what}: {error}"));
+                client.screen.line(&format!("{what}: {}", error.told()));
             }
             client.active.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
         });
@@ -157,7 +116,7 @@ impl Client {
             let client = self.clone();
             self.tasks.spawn(async move {
                 if let Err(error) = client.deliver(key, result).await {
-                    client.screen.line(&format!("an earlier call, {}: {error}", key.0));
+                    client.screen.line(&format!("an earlier call, {}: {}", key.0, error.told()));
                 }
             });
         }
@@ -200,34 +159,9 @@ impl Client {
             tokio::task::spawn_blocking(move || client.run(&signal, &call, &cancel)).await
         };
         // A panic leaves `Running` in the journal, and the next start reports it as unknown.
-        let Ok(result) = running else { return Ok(self.screen.line(&format!("{what}: broke off"))) };
-        let (result, outcome) = result?;
+        let (result, outcome) = running.map_err(|_| Error::BrokeOff)??;
         self.screen.line(&format!("{what}: {outcome}"));
         self.deliver(key, result).await
-    }
-
-    /// What the server let through is judged again, here, where it is known where paths lead.
-    fn check(&self, signal: &Signal) -> Result<ToolCall, ToolResult> {
-        let call = self.local.parse(&signal.tool_name, signal.tool_params.clone())?;
-        if signal.digest != Some(CallDigest::of(&call)) {
-            return Err(failed("digest_mismatch", "this is not the call that was approved"));
-        }
-        let judgement = self.local.tools().judge(&call);
-        if judgement.verdict == Verdict::Deny || judgement.verdict > signal.risk_level {
-            return Err(ToolResult::refused(&judgement));
-        }
-        self.within_limits(judgement.verdict)?;
-        if judgement.network && judgement.verdict > Verdict::Low && !signal.network {
-            return Err(failed("network_not_approved", "it needs the network, which nobody was shown"));
-        }
-        Ok(call)
-    }
-
-    pub(crate) fn within_limits(&self, verdict: Verdict) -> Result<(), ToolResult> {
-        match self.low_only && verdict > Verdict::Low {
-            true => Err(failed("low_only", format!("this machine runs only what is LOW; this is {verdict}"))),
-            false => Ok(()),
-        }
     }
 
     /// Whether the call is ours to run. An earlier claim whose answer got lost is ours as well, and only what
@@ -243,15 +177,17 @@ impl Client {
             match self.desk.claim(key.0, key.1).await {
                 Ok(()) => return Ok(Claim::Ours),
                 Err(error) if error.passes() => asked_before = true,
-                Err(Error::Refused { status: 409, .. }) if asked_before => match self.desk.call(key.0).await {
-                    Ok(call) => {
-                        let ours = call.client_id == Some(self.desk.client) && call.attempt == key.1;
-                        let ours = ours && call.claimed && call.status == CallStatus::Dispatched;
-                        return Ok(if ours { Claim::Ours } else { Claim::NotOurs });
+                Err(Error::Refused { status: 409, .. }) if asked_before => {
+                    match self.desk.call(key.0).await {
+                        Ok(call) => {
+                            let ours = call.client_id == Some(self.desk.client) && call.attempt == key.1;
+                            let ours = ours && call.claimed && call.status == CallStatus::Dispatched;
+                            return Ok(if ours { Claim::Ours } else { Claim::NotOurs });
+                        }
+                        Err(error) if error.passes() => {}
+                        Err(error) => return Err(error),
                     }
-                    Err(error) if error.passes() => {}
-                    Err(error) => return Err(error),
-                },
+                }
                 Err(Error::Refused { status: 404 | 409, .. }) => return Ok(Claim::NotOurs),
                 Err(error) => return Err(error),
             }
@@ -304,7 +240,9 @@ impl Client {
 fn told(result: &ToolResult) -> String {
     match &result.failure {
         None => "done".to_owned(),
-        Some(failure) if failure.code == "stale" => "the file has changed since it was shown; asking again".to_owned(),
+        Some(failure) if failure.code == "stale" => {
+            "the file has changed since it was shown; asking again".to_owned()
+        }
         Some(failure) => format!("{} ({})", failure.detail, failure.code),
     }
 }

@@ -9,7 +9,7 @@ use atelier_core::{
     CallId,
     gate::{CallStatus, GatedCall, GrantScope},
 };
-use std::{collections::VecDeque, fmt::Write, sync::Arc};
+use std::{collections::VecDeque, sync::Arc};
 use tokio::sync::mpsc;
 
 /// What the event stream tells the person at the terminal.
@@ -92,7 +92,9 @@ impl Cards {
             match self.client.desk.call(id).await {
                 Ok(call) if call.status == CallStatus::PendingApproval => {
                     let who = match call.agent_id {
-                        Some(agent) => self.client.desk.agent_name(agent).await.unwrap_or_else(|_| agent.to_string()),
+                        Some(agent) => {
+                            self.client.desk.agent_name(agent).await.unwrap_or_else(|_| agent.to_string())
+                        }
                         None => "you, by the API".to_owned(),
                     };
                     self.client.screen.hold();
@@ -101,7 +103,9 @@ impl Cards {
                 }
                 Ok(_) => {}
                 // The next connection brings it back.
-                Err(error) => self.client.screen.line(&format!("an approval could not be shown: {error}")),
+                Err(error) => {
+                    self.client.screen.line(&format!("an approval could not be shown: {}", error.told()));
+                }
             }
         }
     }
@@ -114,9 +118,10 @@ impl Cards {
             0 => String::new(),
             waiting => format!(" · {waiting} more"),
         };
-        let colour = if call.risk_level == atelier_core::policy::verdict::Verdict::High { "1;31" } else { "1;33" };
-        drop(writeln!(card, "\n{}", screen.paint(colour, &format!("{title}{more} ──"))));
-        let mut row = |name: &str, value: &str| drop(writeln!(card, "{name:<10} {}", visible(value)));
+        let colour =
+            if call.risk_level == atelier_core::policy::verdict::Verdict::High { "1;31" } else { "1;33" };
+        card.push_str(&format!("\n{}\n", screen.paint(colour, &format!("{title}{more} ──"))));
+        let mut row = |name: &str, value: &str| card.push_str(&format!("{name:<10} {}\n", visible(value)));
         let params = &call.tool_params;
         let text = |name: &str| params[name].as_str();
         match call.tool_name.as_str() {
@@ -143,7 +148,7 @@ impl Cards {
                 [b'@', ..] => "36",
                 _ => "0",
             };
-            drop(writeln!(card, "  {}", screen.paint(colour, &visible(line))));
+            card.push_str(&format!("  {}\n", screen.paint(colour, &visible(line))));
         }
         card.push_str(KEYS);
         card
@@ -181,7 +186,8 @@ impl Cards {
             (Mode::Choosing, 's') => self.decide(Some(GrantScope::Class), None).await,
             (Mode::Choosing, 'a') if card.call.agent_id.is_some() => {
                 card.mode = Mode::Confirming;
-                let warning = "everything up to MEDIUM that this agent asks for in this session will run unasked.";
+                let warning =
+                    "everything up to MEDIUM that this agent asks for in this session will run unasked.";
                 self.client.screen.raw(&format!("\nCareful: {warning} Press a again if you mean it. "));
             }
             (Mode::Choosing, 'a') => self.client.screen.raw(&format!("\nNo agent asks for this. {KEYS}")),
@@ -212,14 +218,18 @@ impl Cards {
         };
         match answer {
             Ok(()) => self.close(done),
-            Err(Error::Refused { status: 409, detail, .. }) => self.close(&format!("decided elsewhere: {detail}")),
+            Err(Error::Refused { status: 409, detail, .. }) => {
+                self.close(&format!("decided elsewhere: {detail}"));
+            }
             Err(error) if error.passes() => {
                 if let Some(card) = &mut self.card {
                     card.mode = Mode::Choosing;
                 }
-                self.client.screen.raw(&format!("\nnot sent ({}); try again. {KEYS}", visible(&error.to_string())));
+                self.client
+                    .screen
+                    .raw(&format!("\nnot sent ({}); try again. {KEYS}", visible(&error.told())));
             }
-            Err(error) => self.close(&error.to_string()),
+            Err(error) => self.close(&error.told()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     api::{Api, Desk},
     backoff::Backoff,
-    calls::{Client, Signal},
+    calls::Client,
     cards::{Cards, News},
     error::{Error, Result},
     greeting,
@@ -12,6 +12,7 @@ use crate::{
     local::Local,
     rules::ClientRules,
     screen::Screen,
+    signal::Signal,
     sse::{Message, Stream},
     state::State,
     token,
@@ -66,6 +67,7 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
         screen,
         low_only: options.low_only,
         slots: Semaphore::new(rules.parallel.clamp(1, 64)),
+        looks: Semaphore::new(2),
         active: Default::default(),
         unbegun: Default::default(),
         tasks: TaskTracker::new(),
@@ -74,8 +76,12 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
     });
     client.settle(open)?;
     let (news, told) = mpsc::unbounded_channel();
-    let mut connection =
-        Connection { isolation: greeting::isolation(&client.local), client: client.clone(), state, news: None };
+    let mut connection = Connection {
+        isolation: greeting::isolation(&client.local),
+        client: client.clone(),
+        state,
+        news: None,
+    };
     let keyboard = match asks {
         true => {
             let (keyboard, keys) = Keyboard::open().map_err(Error::io("read", "the terminal".as_ref()))?;
@@ -89,11 +95,13 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
         () = connection.keep_lease() => Ok(()),
         () = async {
             token::keep_fresh(&client.desk.api, me.expires_at, stored, &client.screen).await;
-            std::future::pending().await
+            std::future::pending::<()>().await;
         } => Ok(()),
     };
-    if let Some((_, cards)) = &keyboard {
+    if let Some((keyboard, cards)) = keyboard {
         cards.abort();
+        // Before the farewell: a second Ctrl-C ends it at once, and the terminal has to be itself again.
+        drop(keyboard);
         client.screen.release();
     }
     connection.say_goodbye().await;
@@ -125,16 +133,14 @@ impl Connection {
                 listening = self.listen(&mut backoff, &mut lost) => listening,
                 () = client.stop.cancelled() => return Ok(()),
             };
-            match listening {
-                Ok(()) => {}
-                Err(error) if error.passes() => {
-                    if !lost {
-                        client.screen.line(&format!("{error}; trying again"));
-                    }
-                    lost = true;
-                }
+            let why = match listening {
+                Ok(()) => "the connection has ended".to_owned(),
+                Err(error) if error.passes() => error.told(),
                 Err(error) if error.status() == Some(404) => return Err(Error::ProjectGone),
                 Err(error) => return Err(error),
+            };
+            if !std::mem::replace(&mut lost, true) {
+                client.screen.line(&format!("{why}; connecting again"));
             }
             if !backoff.wait(&client.stop).await {
                 return Ok(());
@@ -183,8 +189,11 @@ impl Connection {
     }
 
     fn tell(&self, news: News) {
-        // Without a terminal, or after its end, nobody is asked here.
-        drop(self.news.as_ref().map(|channel| channel.send(news)));
+        if let Some(channel) = &self.news
+            && channel.send(news).is_err()
+        {
+            tracing::debug!("nobody sits at the terminal any more");
+        }
     }
 
     async fn hear(&self, message: &Message) -> Result<()> {
@@ -192,9 +201,10 @@ impl Connection {
         let ours = match message.name.as_str() {
             "STREAM_RESET" => return self.catch_up().await,
             "PROJECT_DELETED" => return Err(Error::ProjectGone),
-            "TOOL_PREVIEW_REQUEST" | "TOOL_EXECUTION_SIGNAL" | "TOOL_APPROVAL_REQUEST" | "TOOL_CALL_UPDATED" => {
-                serde_json::from_str(&message.data)
-            }
+            "TOOL_PREVIEW_REQUEST"
+            | "TOOL_EXECUTION_SIGNAL"
+            | "TOOL_APPROVAL_REQUEST"
+            | "TOOL_CALL_UPDATED" => serde_json::from_str(&message.data),
             _ => return Ok(()),
         };
         match ours {
@@ -283,7 +293,7 @@ impl Connection {
         }
         match client.desk.leave().await {
             Ok(()) => client.screen.line("disconnected"),
-            Err(error) => client.screen.line(&format!("left without saying so: {error}")),
+            Err(error) => client.screen.line(&format!("left without saying so: {}", error.told())),
         }
     }
 }

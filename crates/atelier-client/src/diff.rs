@@ -2,7 +2,7 @@
 
 use atelier_executor::Preview;
 use similar::TextDiff;
-use std::{fmt::Write, time::Duration};
+use std::time::Duration;
 
 /// Longer differences are cut: nobody reads them, and events have to stay small.
 const MOST: usize = 256 << 10;
@@ -14,7 +14,8 @@ pub(crate) fn unified(path: &str, preview: &Preview) -> String {
     let Preview { base_checksum, before, after } = preview;
     let diff = match (base_checksum, before) {
         (Some(checksum), None) => {
-            let mut text = format!("The file {path} is not UTF-8 text (checksum {checksum}). It would become:\n");
+            let mut text =
+                format!("The file {path} is not UTF-8 text (checksum {checksum}). It would become:\n");
             added(&mut text, after);
             text
         }
@@ -53,8 +54,7 @@ fn added(text: &mut String, content: &str) {
         if text.len() > MOST {
             break;
         }
-        // Writing to a string cannot fail.
-        drop(writeln!(text, "+{line}"));
+        text.push_str(&format!("+{line}\n"));
     }
 }
 
@@ -62,7 +62,7 @@ fn cut(mut diff: String) -> String {
     if diff.len() > MOST {
         let whole = diff.len();
         diff.truncate(diff.floor_char_boundary(MOST));
-        drop(write!(diff, "\n[… cut: {MOST} of {whole} bytes are shown]\n"));
+        diff.push_str(&format!("\n[… cut: {MOST} of {whole} bytes are shown]\n"));
     }
     diff
 }
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_long_one_is_cut_with_a_mark() {
-        for size in [1 << 20, 9 << 20] {
+        for size in [1 << 19, 9 << 20] {
             let diff = unified("x", &preview(Some("a\n"), &"ä\n".repeat(size / 3)));
             assert!(diff.len() < MOST + 100, "{}", diff.len());
             assert!(diff.contains("[… cut"));

@@ -6,7 +6,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("cannot reach {server}: {source}")]
+    #[error("cannot reach {server}")]
     Unreachable { server: String, source: reqwest::Error },
     /// The server's own words.
     #[error("the server says: {detail}")]
@@ -23,7 +23,7 @@ pub enum Error {
     AgentToken,
     #[error("the project is gone")]
     ProjectGone,
-    #[error("cannot use {path} as a workspace: {source}")]
+    #[error("cannot use {path} as a workspace")]
     Workspace { path: PathBuf, source: atelier_executor::Error },
     #[error("another `atelier connect` serves this folder for the same project already")]
     Busy,
@@ -33,7 +33,9 @@ pub enum Error {
     NoHome,
     #[error("{path} is damaged: {why}")]
     Damaged { path: PathBuf, why: String },
-    #[error("cannot {action} {path}: {source}")]
+    #[error("it broke off; the next start reports it as unknown")]
+    BrokeOff,
+    #[error("cannot {action} {path}")]
     Io { action: &'static str, path: PathBuf, source: std::io::Error },
 }
 
@@ -42,11 +44,20 @@ impl Error {
         move |source| Self::Io { action, path: path.to_owned(), source }
     }
 
+    /// The whole story in one line, down to its cause.
+    pub(crate) fn told(&self) -> String {
+        let causes = std::iter::successors(std::error::Error::source(self), |error| error.source());
+        causes.fold(self.to_string(), |told, cause| format!("{told}: {cause}"))
+    }
+
     /// Worth another try: a network or a server that may come back.
     pub(crate) fn passes(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
-            Self::Refused { status, .. } => matches!(status, 408 | 429 | 500..),
+            // A worker space that was reset is there again for the next request.
+            Self::Refused { status, code, .. } => {
+                matches!(status, 408 | 429 | 500..) || code == "worker_space_closed"
+            }
             // A proxy in front of a server that is starting answers in its own words.
             Self::NotAtelier(_) => true,
             _ => false,

@@ -3,12 +3,11 @@
 use crate::{api::Desk, local::Local, screen::visible};
 use atelier_executor::{Isolation, NetworkWall, ProcessWall};
 use serde_json::{Value, json};
-use std::fmt::Write;
 
 pub(crate) fn greeting(local: &Local, desk: &Desk, approvals: &str) -> String {
     let isolation = local.runner().isolation();
     let mut text = String::new();
-    let mut row = |name: &str, value: &str| drop(writeln!(text, "{name:<11}{}", visible(value)));
+    let mut row = |name: &str, value: &str| text.push_str(&format!("{name:<11}{}\n", visible(value)));
     row("Folder", local.shown());
     row("Project", &format!("{} ({})", desk.project.name.as_str(), desk.project.id));
     row("Server", desk.api.server());

@@ -18,6 +18,7 @@ mod local;
 mod previews;
 mod rules;
 mod screen;
+mod signal;
 mod sse;
 mod state;
 mod token;

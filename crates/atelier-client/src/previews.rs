@@ -10,10 +10,15 @@ impl Client {
     pub(crate) fn preview(self: &Arc<Self>, id: CallId, tool: String, params: Value) {
         let client = self.clone();
         self.tasks.spawn(async move {
+            let turn = tokio::select! {
+                turn = client.looks.acquire() => turn,
+                () = client.stop.cancelled() => return,
+            };
             let looking = {
                 let (client, tool, params) = (client.clone(), tool.clone(), params.clone());
                 tokio::task::spawn_blocking(move || client.look(&tool, params)).await
             };
+            drop(turn);
             let preview = looking.unwrap_or_else(|_| Err(CallFailure::new("internal", "the preview failed")));
             let outcome = match &preview {
                 Ok(_) => "shown to be decided".to_owned(),
@@ -36,7 +41,7 @@ impl Client {
                 }
                 // Somebody else's by now, or settled.
                 Err(Error::Refused { status: 404 | 409, .. }) => return,
-                Err(error) => return self.screen.line(&format!("a preview was not taken: {error}")),
+                Err(error) => return self.screen.line(&format!("a preview was not taken: {}", error.told())),
             }
         }
     }

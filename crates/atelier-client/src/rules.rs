@@ -40,12 +40,7 @@ struct Git {
 
 impl Default for ClientRules {
     fn default() -> Self {
-        Self {
-            parallel: 4,
-            policy: Narrowing::default(),
-            environment: BTreeMap::new(),
-            git: Git::default(),
-        }
+        Self { parallel: 4, policy: Narrowing::default(), environment: BTreeMap::new(), git: Git::default() }
     }
 }
 
@@ -108,12 +103,16 @@ mod tests {
     fn the_identity_is_read_and_nothing_else() {
         let text = "[core]\n\tname = no\n[user]\n\tname = Ann Smith\n\temail = \"ann@example.org\"\n[alias]\nemail = x";
         let found = identity_in(text);
-        assert_eq!((found.name.as_deref(), found.email.as_deref()), (Some("Ann Smith"), Some("ann@example.org")));
+        assert_eq!(
+            (found.name.as_deref(), found.email.as_deref()),
+            (Some("Ann Smith"), Some("ann@example.org"))
+        );
     }
 
     #[test]
     fn rules_are_read_strictly() {
-        let rules: ClientRules = toml::from_str("[policy]\ndeny = [\"git push\"]\n[environment]\na = \"b\"").unwrap();
+        let rules: ClientRules =
+            toml::from_str("[policy]\ndeny = [\"git push\"]\n[environment]\na = \"b\"").unwrap();
         assert_eq!((rules.parallel, rules.policy.deny), (4, vec!["git push".to_owned()]));
         assert!(toml::from_str::<ClientRules>("[polizy]").is_err());
     }

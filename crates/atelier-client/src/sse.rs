@@ -99,7 +99,11 @@ mod tests {
                 parser.push(piece);
                 found.extend(std::iter::from_fn(|| parser.next()));
             }
-            assert_eq!(found, [message("1", "A", "{\"x\":1}"), message("2", "B", "é\ny")], "pieces of {size}");
+            assert_eq!(
+                found,
+                [message("1", "A", "{\"x\":1}"), message("2", "B", "é\ny")],
+                "pieces of {size}"
+            );
         }
     }
 }

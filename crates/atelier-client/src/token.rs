@@ -28,14 +28,14 @@ pub(crate) async fn keep_fresh(api: &Api, mut expires_at: DateTime<Utc>, stored:
             Ok(new) => {
                 expires_at = new.expires_at;
                 if stored && let Err(error) = Credentials::store(api.server(), &new.token) {
-                    screen.line(&format!("the renewed token could not be stored: {error}"));
+                    screen.line(&format!("the renewed token could not be stored: {}", error.told()));
                 }
                 api.use_token(new.token);
             }
             Err(error) if error.passes() => tokio::time::sleep(Duration::from_secs(5)).await,
             Err(error) => {
                 let until = expires_at.format("%Y-%m-%d %H:%M UTC");
-                screen.line(&format!("the token is good until {until} and is not renewed: {error}"));
+                screen.line(&format!("the token is good until {until} and is not renewed: {}", error.told()));
                 return;
             }
         }

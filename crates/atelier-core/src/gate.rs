@@ -345,6 +345,15 @@ impl GatedCall {
         Ok(self.ask(id, waits, now))
     }
 
+    /// The client cannot say what the call would change, because it cannot be done: nobody is asked.
+    pub fn preview_failed(&mut self, from: ClientId, failure: CallFailure, now: DateTime<Utc>) -> Step {
+        self.expect(CallStatus::Previewing)?;
+        if self.client_id != Some(from) {
+            return Err(Refusal::NotYours);
+        }
+        Ok(vec![self.settle(CallStatus::Failed, Some(failure), now)])
+    }
+
     /// Asks a person, for as long as the risk allows.
     pub fn ask(&mut self, id: ApprovalId, waits: Waits, now: DateTime<Utc>) -> Vec<Event> {
         let time = waits.approval(self.risk_level);
@@ -471,11 +480,13 @@ impl GatedCall {
         }
         match self.status {
             CallStatus::Dispatched => {}
-            // Late, but true: better than not knowing.
-            CallStatus::Unknown => {}
-            CallStatus::Completed | CallStatus::Failed if self.result.as_ref() == Some(&result) => {
+            CallStatus::Completed | CallStatus::Failed | CallStatus::Unknown
+                if self.result.as_ref() == Some(&result) =>
+            {
                 return Ok(Vec::new());
             }
+            // Late, but true: better than not knowing.
+            CallStatus::Unknown => {}
             CallStatus::Completed | CallStatus::Failed => return Err(Refusal::OtherResult),
             other => return Err(Refusal::Already(other)),
         }
@@ -484,7 +495,12 @@ impl GatedCall {
             let text = |key: &str, otherwise: &str| result[key].as_str().unwrap_or(otherwise).to_owned();
             CallFailure { code: text("code", "failed"), detail: text("error", "the tool failed") }
         });
-        let status = if success { CallStatus::Completed } else { CallStatus::Failed };
+        let status = match &failure {
+            None => CallStatus::Completed,
+            // A client that was lost while it ran cannot say more than that.
+            Some(failure) if failure.code == "unknown" => CallStatus::Unknown,
+            Some(_) => CallStatus::Failed,
+        };
         self.result = Some(result);
         let settled = self.settle(status, failure, now);
         Ok(vec![settled, Event::ToolResultAck { tool_id: self.tool_id, attempt, status }])
@@ -556,3 +572,6 @@ impl GatedCall {
         )]
     }
 }
+
+#[cfg(test)]
+mod tests;

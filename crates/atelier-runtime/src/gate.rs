@@ -205,6 +205,20 @@ impl Gate {
         .await
     }
 
+    /// The client says that the call cannot be done, before anybody was asked.
+    pub async fn preview_failed(
+        &self,
+        owned: &Owned,
+        id: CallId,
+        client: ClientId,
+        failure: CallFailure,
+    ) -> Result<GatedCall> {
+        self.step(owned, id, move |call, situation| {
+            Ok(call.preview_failed(client, failure, situation.now)?.into())
+        })
+        .await
+    }
+
     pub async fn claim(
         &self,
         owned: &Owned,

@@ -1,7 +1,7 @@
 //! `atelier check`: what the gate would say, and why. Nothing is run.
 
-use crate::local::Local;
 use anyhow::{Context, Result};
+use atelier_client::Local;
 use atelier_core::{
     path::Roots,
     policy::{Policy, verdict::Judgement},

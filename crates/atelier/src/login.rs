@@ -1,13 +1,10 @@
 //! `atelier login`: a token, checked with its server and stored for the commands that talk to it.
 
 use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
+use atelier_client::Credentials;
 use serde_json::{Value, json};
 use std::{
-    collections::BTreeMap,
-    fs::OpenOptions,
     io::{IsTerminal, Write},
-    path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
@@ -20,12 +17,6 @@ pub(crate) struct Args {
     /// The token to store; without it, a token or a sign-in link is read from standard input
     #[arg(long, env = "ATELIER_TOKEN", hide_env_values = true)]
     token: Option<String>,
-}
-
-/// Tokens by server, as they are stored.
-#[derive(Default, Serialize, Deserialize)]
-struct Credentials {
-    servers: BTreeMap<String, String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -49,7 +40,7 @@ async fn login(args: &Args) -> Result<ExitCode> {
     };
     let me: Value =
         understand(http.get(format!("{server}/auth/me")).bearer_auth(&token).send().await, server).await?;
-    let path = store(server, &token)?;
+    let path = Credentials::store(server, &token)?;
     eprintln!(
         "Signed in to {server} as {} ({}, tenant {}) until {}; stored in {}",
         text(&me["user_id"]),
@@ -96,34 +87,4 @@ async fn understand(answer: Result<reqwest::Response, reqwest::Error>, server: &
         bail!("{server} says: {}", body["detail"].as_str().unwrap_or(status.as_str()));
     }
     Ok(body)
-}
-
-fn store(server: &str, token: &str) -> Result<PathBuf> {
-    let folder = dirs::config_dir().context("there is no home folder to store the token in")?.join("atelier");
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let path = folder.join("credentials.json");
-    let mut credentials = match std::fs::read(&path) {
-        Ok(bytes) => {
-            serde_json::from_slice(&bytes).with_context(|| format!("{} is damaged", path.display()))?
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Credentials::default(),
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-    };
-    credentials.servers.insert(server.to_owned(), token.to_owned());
-    replace_private(&path, &serde_json::to_vec_pretty(&credentials)?)
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(path)
-}
-
-/// Whole or not at all, and for this user's eyes only from the first byte on.
-fn replace_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    let draft = path.with_extension(format!("{}.tmp", std::process::id()));
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&draft)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    std::fs::rename(&draft, path)
 }

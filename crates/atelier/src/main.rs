@@ -2,8 +2,8 @@
 
 mod check;
 mod config;
+mod connect;
 mod doctor;
-mod local;
 mod login;
 mod serve;
 mod telemetry;
@@ -31,6 +31,8 @@ enum Command {
     Token(token::Args),
     /// Store a token for a server, for the commands that talk to it
     Login(login::Args),
+    /// Connect a folder to a project, so that agents can work in it with your consent
+    Connect(connect::Args),
     /// Ask what the gate would say to a command, a path or tool calls, and why
     Check(check::Args),
     /// Run one tool call in a workspace, through policy and sandbox, and print its result
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Login(args) => login::run(&args),
+        Command::Connect(args) => connect::run(args),
         Command::Check(args) => check::run(&args),
         Command::Tool(args) => tool::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -1,7 +1,7 @@
 //! `atelier tool`: one tool call through policy and executor, as the person at the keyboard.
 
-use crate::local::Local;
 use anyhow::Result;
+use atelier_client::Local;
 use serde_json::{Value, json};
 use std::{path::PathBuf, process::ExitCode};
 
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let local = Local::open(&args.root)?;
     let (shown, success) = match serde_json::from_str::<Value>(&args.params) {
         Ok(params) => {
-            let result = local.run(&args.name, params)?;
+            let result = local.run(&args.name, params);
             (serde_json::to_value(&result)?, result.success())
         }
         Err(error) => {

@@ -998,7 +998,9 @@ export interface components {
             base_checksum?: string | null;
             /** Format: uuid */
             client_id: string;
-            diff: string;
+            /** @description What it would change; none where it cannot be done. */
+            diff?: string | null;
+            error?: components["schemas"]["CallFailure"] | null;
         };
         /** @description What the body of every answer that is not a success looks like. */
         Problem: {

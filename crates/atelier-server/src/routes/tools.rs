@@ -4,12 +4,12 @@ use crate::{
     App,
     auth::{Asker, Person, Runner},
     body::{CallInPath, Json, Paging, Params},
-    error::Result,
+    error::{Error, Result},
     guard::{Member, OwnOrAdmin, decider},
 };
 use atelier_core::{
     ClientId, SessionId,
-    gate::{CallPreview, GatedCall},
+    gate::{CallFailure, CallPreview, GatedCall},
     policy::catalog::{ToolInfo, catalog},
 };
 use atelier_runtime::Ask;
@@ -61,7 +61,10 @@ pub(super) struct Filter {
 pub(super) struct Preview {
     client_id: Uuid,
     base_checksum: Option<String>,
-    diff: String,
+    /// What it would change; none where it cannot be done.
+    diff: Option<String>,
+    /// Why it cannot be done: the call ends with it, and nobody is asked.
+    error: Option<CallFailure>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -189,9 +192,15 @@ pub(super) async fn preview(
     CallInPath(call): CallInPath,
     Json(preview): Json<Preview, true>,
 ) -> Result<Reply<GatedCall>> {
-    let Preview { client_id, base_checksum, diff } = preview;
-    let preview = CallPreview { base_checksum, diff };
-    Ok(Reply(app.gate.previewed(space.owned(), call, ClientId(client_id), preview).await?))
+    let Preview { client_id, base_checksum, diff, error } = preview;
+    let (owned, client) = (space.owned(), ClientId(client_id));
+    Ok(Reply(match (diff, error) {
+        (Some(diff), None) => {
+            app.gate.previewed(owned, call, client, CallPreview { base_checksum, diff }).await?
+        }
+        (None, Some(failure)) => app.gate.preview_failed(owned, call, client, failure).await?,
+        _ => return Err(Error::Invalid("give either diff or error".into())),
+    }))
 }
 
 /// From the client: it begins with a call, which nobody else will then

@@ -4,6 +4,7 @@
 
 mod access;
 mod check;
+mod connect;
 mod events;
 mod gate;
 mod limits;

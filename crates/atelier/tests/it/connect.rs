@@ -1,0 +1,7 @@
+//! `atelier connect`: the real client beside a real folder, talking to the real server.
+
+mod client;
+mod crash;
+mod npm;
+mod terminal;
+mod walk;

@@ -1,0 +1,274 @@
+//! A folder, a project, and `atelier connect` between them.
+
+use crate::BINARY;
+use atelier_testkit::{Server, User, eventually};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
+};
+use tempfile::TempDir;
+use tokio::{io::copy_bidirectional, net::TcpListener, task::JoinHandle};
+use uuid::Uuid;
+
+/// Somebody's machine: a home of its own and a folder to work in.
+pub(super) struct Machine {
+    home: TempDir,
+}
+
+impl Machine {
+    pub(super) fn new() -> Self {
+        let machine = Self { home: tempfile::tempdir().unwrap() };
+        std::fs::create_dir(machine.root()).unwrap();
+        machine
+    }
+
+    pub(super) fn root(&self) -> PathBuf {
+        self.home.path().join("shop")
+    }
+
+    pub(super) fn write(&self, path: &str, content: &str) {
+        let path = self.root().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    pub(super) fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.root().join(path)).unwrap()
+    }
+
+    /// Rules and settings of the machine's owner.
+    pub(super) fn rules(&self, text: &str) {
+        let folder = self.home.path().join(".config/atelier");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("client.toml"), text).unwrap();
+    }
+
+    /// Every file below the folder with its content, to compare.
+    pub(super) fn files(&self) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+        fn visit(folder: &Path, found: &mut BTreeMap<PathBuf, Option<Vec<u8>>>) {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    visit(&path, found);
+                    found.insert(path, None);
+                } else {
+                    let content = std::fs::read(&path).unwrap();
+                    found.insert(path, Some(content));
+                }
+            }
+        }
+        let mut found = BTreeMap::new();
+        visit(&self.root(), &mut found);
+        found
+    }
+
+    pub(super) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// The program, as the machine's owner starts it.
+    pub(super) fn program(&self, arguments: &[&str]) -> Command {
+        #[expect(clippy::disallowed_methods, reason = "starts the program under test")]
+        let mut command = Command::new(BINARY);
+        command.args(arguments).env_clear().env("HOME", self.home()).env("PATH", "/usr/bin:/bin");
+        command.current_dir(self.home());
+        command
+    }
+
+    pub(super) fn command(&self, desk: &Desk, url: &str, arguments: &[&str]) -> Command {
+        let mut command = self.program(&["connect"]);
+        command.arg(self.root()).args(["--server", url, "--project", &desk.name]).args(arguments);
+        command.env("ATELIER_TOKEN", &desk.user.token);
+        command
+    }
+
+    /// Starts the client and waits until it is connected.
+    pub(super) async fn connect(&self, desk: &Desk, url: &str) -> Client {
+        self.connect_with(desk, url, &[]).await
+    }
+
+    pub(super) async fn connect_with(&self, desk: &Desk, url: &str, arguments: &[&str]) -> Client {
+        let client = Client::start(self.command(desk, url, arguments));
+        client.says("  connected\n").await;
+        client
+    }
+}
+
+/// A running `atelier connect`. Dropping it kills the process.
+pub(super) struct Client {
+    process: Child,
+    output: Arc<Mutex<String>>,
+}
+
+impl Client {
+    pub(super) fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let output = Arc::new(Mutex::new(String::new()));
+        let (stdout, stderr) = (process.stdout.take().unwrap(), process.stderr.take().unwrap());
+        collect(stdout, output.clone());
+        collect(stderr, output.clone());
+        Self { process, output }
+    }
+
+    pub(super) fn output(&self) -> String {
+        self.output.lock().unwrap().clone()
+    }
+
+    pub(super) async fn says(&self, words: &str) {
+        eventually(words, async || self.output().contains(words).then_some(())).await;
+    }
+
+    /// kill -9.
+    pub(super) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// As a person does with Ctrl-C.
+    pub(super) async fn interrupt(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let status = self.ended().await;
+        assert!(status.success(), "{status} {}", self.output());
+    }
+
+    pub(super) async fn ended(&mut self) -> std::process::ExitStatus {
+        eventually("the client ends", async || self.process.try_wait().unwrap()).await
+    }
+}
+
+fn collect(stream: impl std::io::Read + Send + 'static, sink: Arc<Mutex<String>>) {
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            sink.lock().unwrap().push_str(&format!("{line}\n"));
+        }
+    });
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // It may have ended already.
+        drop(self.process.kill());
+        drop(self.process.wait());
+        if std::thread::panicking() {
+            eprintln!("--- output of the client\n{}\n---", self.output());
+        }
+    }
+}
+
+/// A project and its owner.
+pub(super) struct Desk {
+    pub(super) user: User,
+    pub(super) project: String,
+    pub(super) name: String,
+}
+
+impl Desk {
+    pub(super) async fn new(user: User) -> Self {
+        let name = format!("shop {}", Uuid::now_v7());
+        let project = user.project(&name).await;
+        Self { user, project, name }
+    }
+
+    pub(super) async fn post(&self, rest: &str, body: Value) -> atelier_testkit::Answer {
+        self.user.post(&format!("{}/{rest}", self.project), body).await
+    }
+
+    pub(super) async fn execute(&self, tool: &str, params: Value) -> Value {
+        self.post("tools/execute", json!({"tool_name": tool, "tool_params": params})).await.expect(200)
+    }
+
+    pub(super) async fn show(&self, call: &Value) -> Value {
+        let path = format!("{}/tools/{}", self.project, call["tool_id"].as_str().unwrap());
+        self.user.get(&path).await.expect(200)
+    }
+
+    /// The call, when it is in this state.
+    pub(super) async fn until(&self, call: &Value, status: &str) -> Value {
+        eventually(status, async || {
+            let now = self.show(call).await;
+            let settled = ["completed", "failed", "denied", "rejected", "expired"];
+            let wrong = now["status"] != status && settled.iter().any(|end| now["status"] == *end);
+            assert!(!wrong, "waited for {status}: {now}");
+            (now["status"] == status).then_some(now)
+        })
+        .await
+    }
+
+    /// Asks, waits until a person is asked, and approves.
+    pub(super) async fn approved(&self, tool: &str, params: Value) -> Value {
+        let call = self.execute(tool, params).await;
+        let asked = self.until(&call, "pending_approval").await;
+        self.decide(&asked, "approve", json!({})).await;
+        asked
+    }
+
+    pub(super) async fn decide(&self, call: &Value, how: &str, body: Value) -> Value {
+        let approval = call["approval_id"].as_str().unwrap();
+        self.post(&format!("approvals/{approval}/{how}"), body).await.expect(200)
+    }
+
+    pub(super) async fn clients(&self) -> Vec<Value> {
+        let list = self.user.get(&format!("{}/clients", self.project)).await.expect(200);
+        list["clients"].as_array().unwrap().clone()
+    }
+}
+
+/// A fixed address in front of a server that moves when it is restarted, and a network that can fail.
+pub(super) struct Road {
+    pub(super) url: String,
+    target: Arc<Mutex<String>>,
+    open: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    listening: JoinHandle<()>,
+}
+
+impl Road {
+    pub(super) async fn to(server: &Server) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let target = Arc::new(Mutex::new(String::new()));
+        let open = Arc::new(Mutex::new(Vec::new()));
+        let (goal, connections) = (target.clone(), open.clone());
+        let listening = tokio::spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                let goal = goal.lock().unwrap().clone();
+                let connection = tokio::spawn(async move {
+                    if let Ok(mut far) = tokio::net::TcpStream::connect(goal).await {
+                        drop(copy_bidirectional(&mut near, &mut far).await);
+                    }
+                });
+                connections.lock().unwrap().push(connection);
+            }
+        });
+        let road = Self { url, target, open, listening };
+        road.lead_to(server);
+        road
+    }
+
+    pub(super) fn lead_to(&self, server: &Server) {
+        *self.target.lock().unwrap() = server.url.trim_start_matches("http://").to_owned();
+    }
+
+    /// Every connection breaks; new ones can be made.
+    pub(super) fn cut(&self) {
+        self.open.lock().unwrap().drain(..).for_each(|connection| connection.abort());
+    }
+
+    /// Nothing goes through until it leads somewhere again.
+    pub(super) fn block(&self) {
+        "127.0.0.1:9".clone_into(&mut self.target.lock().unwrap());
+        self.cut();
+    }
+}
+
+impl Drop for Road {
+    fn drop(&mut self) {
+        self.listening.abort();
+        self.cut();
+    }
+}

@@ -1,0 +1,244 @@
+//! Clients and servers that die, networks that fail, and machines that take over: a call runs at most once,
+//! and what cannot be known is said to be unknown.
+
+use super::client::{Client, Desk, Machine, Road};
+use crate::start;
+use atelier_testkit::{
+    Backend::{self, Postgres, Sqlite},
+    eventually,
+};
+use rstest::rstest;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Leaves a line in `ran` and, unless there is a file `go`, waits for it.
+const SCRIPT: &str = "import os, time\nwith open('ran', 'a') as f: f.write('x\\n')\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('ready')\n";
+
+fn run_script() -> Value {
+    json!({"command": "python3", "args": ["wait.py"]})
+}
+
+fn waiting_machine() -> Machine {
+    let machine = Machine::new();
+    machine.write("wait.py", SCRIPT);
+    machine
+}
+
+async fn runs(machine: &Machine) {
+    let ran = machine.root().join("ran");
+    eventually("it runs", async || std::fs::read_to_string(&ran).ok().filter(|lines| lines == "x\n")).await;
+}
+
+/// TL-06.3: the client is lost while a command runs: nobody knows, and it is not run again.
+#[rstest]
+#[tokio::test]
+async fn a_lost_client_leaves_an_unknown(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = waiting_machine();
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let mut client = machine.connect(&desk, &server.url).await;
+    let call = desk.approved("execute_command", run_script()).await;
+    runs(&machine).await;
+    client.kill();
+    machine.write("go", "");
+    let again = machine.connect(&desk, &server.url).await;
+    let unknown = desk.until(&call, "unknown").await;
+    assert_eq!(
+        unknown["error"],
+        json!({"code": "unknown", "detail": "the client was lost while it ran; it may have happened"})
+    );
+    // It goes on with the next one, as the same client.
+    let next = desk.execute("read_file", json!({"path": "ran"})).await;
+    let next = desk.until(&next, "completed").await;
+    assert_eq!((&next["result"]["content"], &next["client_id"]), (&json!("x\n"), &unknown["client_id"]));
+    assert_eq!(desk.clients().await.len(), 1);
+    drop(again);
+}
+
+/// A result that the server never got is posted again, by the next run of the client; the call is not run again.
+#[rstest]
+#[tokio::test]
+async fn a_result_survives_the_client(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = waiting_machine();
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let road = Road::to(&server).await;
+    let mut client = machine.connect(&desk, &road.url).await;
+    let call = desk.approved("execute_command", run_script()).await;
+    runs(&machine).await;
+    road.block();
+    machine.write("go", "");
+    client.says("wait.py: done").await;
+    client.kill();
+    assert_eq!(desk.show(&call).await["status"], "dispatched");
+    road.lead_to(&server);
+    let _again = machine.connect(&desk, &road.url).await;
+    assert_eq!(desk.until(&call, "completed").await["result"]["stdout"], "ready\n");
+    assert_eq!(machine.read("ran"), "x\n");
+}
+
+/// kill -9 of the server under a connected client: it comes back, and everything goes on.
+#[rstest]
+#[tokio::test]
+async fn a_restarted_server_finds_its_client_again(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = waiting_machine();
+    machine.write("a.txt", "old\n");
+    let mut server = start(backend).await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let road = Road::to(&server).await;
+    let client = machine.connect(&desk, &road.url).await;
+    let write = desk.execute("write_file", json!({"path": "a.txt", "content": "new\n"})).await;
+    let write = desk.until(&write, "pending_approval").await;
+    let running = desk.approved("execute_command", run_script()).await;
+    runs(&machine).await;
+    server.kill();
+    // Ends while there is no server to tell.
+    machine.write("go", "");
+    client.says("wait.py: done").await;
+    server = server.restart_killed().await;
+    road.lead_to(&server);
+    desk.user = desk.user.at(&server);
+    assert_eq!(desk.until(&running, "completed").await["result"]["stdout"], "ready\n");
+    desk.decide(&write, "approve", json!({})).await;
+    desk.until(&write, "completed").await;
+    assert_eq!((machine.read("a.txt"), machine.read("ran")), ("new\n".to_owned(), "x\n".to_owned()));
+    client.says("connected again").await;
+    // The same for a network that fails for a moment.
+    road.cut();
+    let read = desk.execute("read_file", json!({"path": "a.txt"})).await;
+    assert_eq!(desk.until(&read, "completed").await["result"]["content"], "new\n");
+}
+
+/// Two machines: one holds the project's workspace, the other takes over when it leaves or is lost.
+#[rstest]
+#[tokio::test]
+async fn another_machine_takes_over(#[values(Sqlite, Postgres)] backend: Backend) {
+    let (first, second) = (Machine::new(), Machine::new());
+    first.write("who", "first");
+    second.write("who", "second");
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let who = async || {
+        let call = desk.execute("read_file", json!({"path": "who"})).await;
+        desk.until(&call, "completed").await["result"]["content"].clone()
+    };
+    let mut holder = first.connect(&desk, &server.url).await;
+    let mut standby = second.connect(&desk, &server.url).await;
+    assert_eq!((who().await, desk.clients().await.len()), (json!("first"), 2));
+    holder.interrupt().await;
+    assert_eq!((who().await, desk.clients().await.len()), (json!("second"), 1));
+    // This time without a farewell: its lease has to run out first.
+    let mut holder = first.connect(&desk, &server.url).await;
+    assert_eq!(who().await, "second");
+    standby.kill();
+    let call = desk.execute("read_file", json!({"path": "who"})).await;
+    assert_eq!(desk.show(&call).await["status"], "dispatched");
+    server.sql().await.run("UPDATE clients SET lease_until = connected_at").await;
+    assert_eq!(desk.until(&call, "completed").await["result"]["content"], "first");
+    holder.interrupt().await;
+}
+
+/// One folder, one client: a second one with the same identity could run a call twice.
+#[tokio::test]
+async fn a_folder_is_served_once() {
+    let machine = Machine::new();
+    let server = start(Sqlite).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let _client = machine.connect(&desk, &server.url).await;
+    let mut second = Client::start(machine.command(&desk, &server.url, &[]));
+    assert!(!second.ended().await.success());
+    second.says("another `atelier connect` serves this folder").await;
+}
+
+/// A place in the stream that the server does not know, or a folder that was copied back from a backup: it is
+/// told to start afresh, and asks what there is to do.
+#[rstest]
+#[tokio::test]
+async fn a_lost_place_in_the_stream_is_found_again(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    machine.write("a.txt", "a\n");
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let mut client = machine.connect(&desk, &server.url).await;
+    let read = desk.execute("read_file", json!({"path": "a.txt"})).await;
+    desk.until(&read, "completed").await;
+    client.interrupt().await;
+    let folder = std::fs::read_dir(machine.home().join(".local/state/atelier/clients")).unwrap().next();
+    let cursor = folder.unwrap().unwrap().path().join("cursor");
+    assert!(std::fs::read_to_string(&cursor).unwrap().trim().parse::<u64>().unwrap() > 0);
+    std::fs::write(&cursor, "99999999\n").unwrap();
+    let write = desk.execute("write_file", json!({"path": "a.txt", "content": "b\n"})).await;
+    assert_eq!(write["status"], "previewing");
+    let _client = machine.connect(&desk, &server.url).await;
+    desk.until(&write, "pending_approval").await;
+    let read = desk.execute("read_file", json!({"path": "a.txt"})).await;
+    desk.until(&read, "completed").await;
+    let found = async || std::fs::read_to_string(&cursor).ok().filter(|place| place != "99999999\n");
+    eventually("a new place", found).await;
+}
+
+/// The token that `atelier login` stored is used, and renewed before it ends.
+#[rstest]
+#[tokio::test]
+async fn a_stored_token_is_kept_fresh(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    machine.write("a.txt", "a\n");
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let short = server.user_with("ann", &["--ttl", "4s"]).token;
+    let login = ["login", "--server", &server.url, "--token", &short];
+    assert!(machine.program(&login).status().unwrap().success());
+    let mut command = machine.command(&desk, &server.url, &[]);
+    command.env_remove("ATELIER_TOKEN");
+    let client = Client::start(command);
+    // The stream ends with the token it was opened with, and goes on with the new one.
+    client.says("connected again").await;
+    let read = desk.execute("read_file", json!({"path": "a.txt"})).await;
+    desk.until(&read, "completed").await;
+    let stored = std::fs::read_to_string(machine.home().join(".config/atelier/credentials.json")).unwrap();
+    assert!(stored.contains(&server.url) && !stored.contains(&short), "{stored}");
+}
+
+/// kill -9 of the client at random points, again and again: no call runs twice, what is completed ran once, and
+/// nothing stays open.
+#[rstest]
+#[tokio::test]
+async fn no_call_runs_twice(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    machine.write("count.py", "import sys\nwith open(sys.argv[1], 'a') as f: f.write('x')\n");
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let session = uuid::Uuid::now_v7();
+    let ask = async |name: &str| {
+        let params = json!({"command": "python3", "args": ["count.py", name]});
+        let body = json!({"tool_name": "execute_command", "tool_params": params, "session_id": session});
+        desk.post("tools/execute", body).await.expect(200)
+    };
+    let mut client = machine.connect(&desk, &server.url).await;
+    let first = ask("first").await;
+    desk.decide(&first, "approve", json!({"scope": "class"})).await;
+    desk.until(&first, "completed").await;
+    let mut calls = Vec::new();
+    for round in 0..6 {
+        for n in 0..4 {
+            let name = format!("n{round}-{n}");
+            calls.push((ask(&name).await, name));
+        }
+        tokio::time::sleep(Duration::from_millis(rand::random_range(0..250))).await;
+        client.kill();
+        client = machine.connect(&desk, &server.url).await;
+    }
+    for (call, name) in &calls {
+        let settled = eventually("it is settled", async || {
+            let call = desk.show(call).await;
+            call["completed_at"].is_string().then_some(call)
+        })
+        .await;
+        let runs = std::fs::read_to_string(machine.root().join(name)).unwrap_or_default().len();
+        match settled["status"].as_str().unwrap() {
+            "completed" => assert_eq!(runs, 1, "{settled}"),
+            "unknown" => assert!(runs <= 1, "{settled}"),
+            other => panic!("{other}: {settled}"),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Approvals at the terminal, through a pseudo terminal.
+
+use super::client::{Desk, Machine};
+use crate::start;
+use atelier_testkit::{
+    Backend::{self, Postgres, Sqlite},
+    eventually,
+};
+use rstest::rstest;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use serde_json::{Value, json};
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::unix::ffi::OsStrExt,
+    process::Child,
+    sync::{Arc, Mutex},
+};
+
+/// A person at a terminal in which `atelier connect` runs.
+struct Person {
+    process: Child,
+    keyboard: File,
+    screen: Arc<Mutex<String>>,
+    /// How much of the screen was dealt with.
+    seen: usize,
+}
+
+impl Person {
+    async fn sits_down(machine: &Machine, desk: &Desk, url: &str) -> Self {
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&terminal).unwrap();
+        unlockpt(&terminal).unwrap();
+        let name = ptsname(&terminal, Vec::new()).unwrap();
+        let path = std::ffi::OsStr::from_bytes(name.to_bytes());
+        let side = File::options().read(true).write(true).open(path).unwrap();
+        let mut command = machine.command(desk, url, &[]);
+        command.stdin(side.try_clone().unwrap()).stdout(side.try_clone().unwrap()).stderr(side);
+        let process = command.spawn().unwrap();
+        // The command holds the other end open otherwise.
+        drop(command);
+        let keyboard = File::from(terminal);
+        let screen = Arc::new(Mutex::new(String::new()));
+        let (mut reader, sink) = (keyboard.try_clone().unwrap(), screen.clone());
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = reader.read(&mut buffer) {
+                sink.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
+            }
+        });
+        let mut person = Self { process, keyboard, screen, seen: 0 };
+        person.sees("  connected").await;
+        person
+    }
+
+    /// Waits for words that were not there before, and gives what led up to them.
+    async fn sees(&mut self, words: &str) -> String {
+        let (seen, screen) = (self.seen, self.screen.clone());
+        let end = eventually(words, async || {
+            let screen = screen.lock().unwrap();
+            screen[seen..].find(words).map(|at| seen + at + words.len())
+        })
+        .await;
+        self.seen = end;
+        self.screen.lock().unwrap()[seen..end].to_owned()
+    }
+
+    fn presses(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+}
+
+impl Drop for Person {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+        if std::thread::panicking() {
+            eprintln!("--- the terminal\n{}\n---", self.screen.lock().unwrap());
+        }
+    }
+}
+
+const KEYS: &str = "[q] quit";
+
+/// TL-06.3 TL-02.3: the card shows what will happen, and one key decides.
+#[rstest]
+#[tokio::test]
+async fn one_key_decides(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    machine.write("a.txt", "old\n");
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
+    let session = uuid::Uuid::now_v7();
+    let ask = async |tool: &str, params: Value| {
+        let body =
+            json!({"tool_name": tool, "tool_params": params, "agent_id": "coder", "session_id": session});
+        desk.post("tools/execute", body).await.expect(200)
+    };
+    let write = ask("write_file", json!({"path": "a.txt", "content": "new \u{1b}[2J\n"})).await;
+    let card = ann.sees(KEYS).await;
+    for words in ["MEDIUM", "coder", "a.txt", "\u{1b}[31m-old", "\u{1b}[32m+new \\u{1b}[2J"] {
+        assert!(card.contains(words), "{words}: {card}");
+    }
+    ann.presses("y");
+    ann.sees("approved once").await;
+    desk.until(&write, "completed").await;
+    assert_eq!(machine.read("a.txt"), "new \u{1b}[2J\n");
+
+    let delete = ask("delete_file", json!({"path": "a.txt"})).await;
+    let card = ann.sees(KEYS).await;
+    assert!(card.contains("HIGH"), "{card}");
+    ann.presses("n");
+    ann.sees("Why not").await;
+    ann.presses("not yetr\u{7f}!\r");
+    ann.sees("rejected").await;
+    assert_eq!(desk.show(&delete).await["error"]["detail"], "Rejected by the user: not yet!");
+
+    let command = json!({"command": "git", "args": ["init", "-q", "x y"]});
+    let init = ask("execute_command", command.clone()).await;
+    let card = ann.sees(KEYS).await;
+    for words in ["git init -q \"x y\"", "network", "held in"] {
+        assert!(card.contains(words), "{words}: {card}");
+    }
+    ann.presses("s");
+    ann.sees("all like it").await;
+    desk.until(&init, "completed").await;
+    assert!(ask("execute_command", command).await["grant_id"].is_string(), "of the same class");
+
+    // Everything of an agent takes two keys, and a warning in between.
+    ask("create_directory", json!({"path": "d"})).await;
+    ann.sees(KEYS).await;
+    ann.presses("a");
+    ann.sees("Careful").await;
+    ann.presses("x");
+    ann.sees("not done").await;
+    ann.presses("aa");
+    ann.sees("everything of this agent").await;
+    let granted = ask("create_directory", json!({"path": "e"})).await;
+    assert!(granted["grant_id"].is_string(), "{granted}");
+    desk.until(&granted, "completed").await;
+    assert!(machine.root().join("e").is_dir());
+
+    // Decided somewhere else: the card goes away, and the next one comes.
+    let first = ask("delete_file", json!({"path": "a.txt"})).await;
+    ann.sees(KEYS).await;
+    let second = ask("delete_file", json!({"path": "a.txt"})).await;
+    desk.decide(&first, "reject", json!({})).await;
+    ann.sees("decided elsewhere: rejected").await;
+    ann.sees(KEYS).await;
+    ann.presses("y");
+    ann.sees("approved once").await;
+    desk.until(&second, "completed").await;
+    ann.presses("q");
+    ann.sees("disconnected").await;
+    assert_eq!(desk.clients().await, Vec::<Value>::new());
+}
+
+/// A token that is no person's decides nothing: nobody is asked.
+#[tokio::test]
+async fn a_client_token_only_runs() {
+    let machine = Machine::new();
+    let server = start(Sqlite).await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let owner = desk.user.clone();
+    desk.user = server.user_with("ann", &["--role", "client"]);
+    let mut robot = Person::sits_down(&machine, &desk, &server.url).await;
+    desk.user = owner;
+    let call = desk.execute("create_directory", json!({"path": "d"})).await;
+    robot.sees("waits for a decision").await;
+    robot.presses("y");
+    desk.decide(&call, "approve", json!({})).await;
+    desk.until(&call, "completed").await;
+    assert!(!robot.screen.lock().unwrap().contains(KEYS));
+}

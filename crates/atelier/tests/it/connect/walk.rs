@@ -1,0 +1,286 @@
+//! Reading, writing, running, refusing: what a person and an agent do in an ordinary hour.
+
+use super::client::{Desk, Machine};
+use crate::start;
+use atelier_testkit::{
+    Backend::{self, Postgres, Sqlite},
+    eventually,
+};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+/// WS-11.1 WS-11.2 WS-12.1 TL-06.2: the folder was there first; a read runs in it, unasked, and comes back.
+#[rstest]
+#[tokio::test]
+async fn an_agent_reads_a_file(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    machine.write("README.md", "# Shop\n");
+    machine.write("src/main.js", "let a = 1\n");
+    let before = machine.files();
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    // Asked for before there is a client: it waits for one.
+    let early = desk.execute("read_file", json!({"path": "README.md"})).await;
+    assert_eq!(early["status"], "approved");
+    let mut client = machine.connect(&desk, &server.url).await;
+    let read = desk.until(&early, "completed").await;
+    assert_eq!((&read["result"]["content"], &read["result"]["size"]), (&json!("# Shop\n"), &json!(7)));
+
+    let absolute = machine.root().join("src/main.js");
+    let call = desk.execute("tool_read_file", json!({"path": absolute})).await;
+    assert_eq!(desk.until(&call, "completed").await["result"]["content"], "let a = 1\n");
+    let call = desk.execute("grep", json!({"pattern": "let", "path": "."})).await;
+    assert_eq!(desk.until(&call, "completed").await["result"]["count"], 1);
+    let call = desk.execute("execute_command", json!({"command": "ls", "args": ["src"]})).await;
+    assert_eq!(desk.until(&call, "completed").await["result"]["stdout"], "main.js\n");
+    let call = desk.execute("read_file", json!({"path": "no.txt"})).await;
+    assert_eq!(desk.until(&call, "failed").await["error"]["code"], "not_found");
+
+    let told = client.output();
+    for words in [machine.root().to_str().unwrap(), &desk.name, &server.url, "Isolation", "Toolchains"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    let known = &desk.clients().await[0];
+    assert_eq!(known["root"], json!(machine.root()));
+    assert!(known["isolation"]["words"].is_string(), "{known}");
+    client.interrupt().await;
+    assert_eq!(desk.clients().await, Vec::<Value>::new());
+    assert_eq!(machine.files(), before, "nothing but approved calls writes into the folder");
+    // The folder goes on without the backend.
+    drop(server);
+    assert_eq!(machine.read("README.md"), "# Shop\n");
+}
+
+/// TL-06.3 WS-12.1: the difference is shown, approved, and exactly those bytes are written; nothing else changes.
+#[rstest]
+#[tokio::test]
+async fn an_agent_changes_a_file(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    machine.write("a.txt", "one\ntwo\nthree\n");
+    machine.write("b.txt", "untouched\n");
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let _client = machine.connect(&desk, &server.url).await;
+    let write = |content: &str| json!({"path": "a.txt", "content": content});
+
+    let call = desk.execute("write_file", write("one\n2\nthree\n")).await;
+    let asked = desk.until(&call, "pending_approval").await;
+    assert_eq!(
+        asked["preview"]["diff"],
+        "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"
+    );
+    assert_eq!(machine.read("a.txt"), "one\ntwo\nthree\n", "not before it is approved");
+    desk.decide(&asked, "approve", json!({})).await;
+    let done = desk.until(&call, "completed").await;
+    assert_eq!(machine.read("a.txt"), "one\n2\nthree\n");
+    assert_eq!(done["result"]["replaced_checksum"], asked["preview"]["base_checksum"]);
+
+    let call = desk.execute("write_file", write("never\n")).await;
+    let asked = desk.until(&call, "pending_approval").await;
+    desk.decide(&asked, "reject", json!({"reason": "no"})).await;
+    assert_eq!(desk.show(&call).await["status"], "rejected");
+
+    desk.approved("edit_file", json!({"path": "a.txt", "edits": [{"old_text": "2", "new_text": "zwei"}]}))
+        .await;
+    eventually("edited", async || (machine.read("a.txt") == "one\nzwei\nthree\n").then_some(())).await;
+    let new = json!({"path": "new/c.txt", "content": "c", "create_dirs": true});
+    let call = desk.approved("write_file", new).await;
+    assert_eq!(call["preview"]["base_checksum"], Value::Null);
+    desk.until(&call, "completed").await;
+    let files: Vec<String> = machine
+        .files()
+        .keys()
+        .map(|path| path.strip_prefix(machine.root()).unwrap().display().to_string())
+        .collect();
+    assert_eq!(files, ["a.txt", "b.txt", "new", "new/c.txt"]);
+    assert_eq!(
+        (machine.read("new/c.txt"), machine.read("b.txt")),
+        ("c".to_owned(), "untouched\n".to_owned())
+    );
+}
+
+/// TL-06.3: what was approved is what runs; a file that has changed since is shown again, and asked about again.
+#[rstest]
+#[tokio::test]
+async fn a_changed_file_is_asked_about_again(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    machine.write("a.txt", "old\n");
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let client = machine.connect(&desk, &server.url).await;
+    for (path, meanwhile) in [("a.txt", "older\n"), ("fresh.txt", "sudden\n")] {
+        let call = desk.execute("write_file", json!({"path": path, "content": "new\n"})).await;
+        let first = desk.until(&call, "pending_approval").await;
+        machine.write(path, meanwhile);
+        desk.decide(&first, "approve", json!({})).await;
+        let second = eventually("asked again", async || {
+            let now = desk.show(&call).await;
+            let again = now["status"] == "pending_approval" && now["approval_id"] != first["approval_id"];
+            again.then_some(now)
+        })
+        .await;
+        assert_eq!(machine.read(path), meanwhile);
+        let removed = format!("-{meanwhile}");
+        assert!(second["preview"]["diff"].as_str().unwrap().contains(&removed), "{second}");
+        desk.decide(&second, "approve", json!({})).await;
+        desk.until(&call, "completed").await;
+        assert_eq!(machine.read(path), "new\n");
+    }
+    client.says("asking again").await;
+}
+
+/// A change that cannot be made is not asked about: the call fails with the reason.
+#[rstest]
+#[tokio::test]
+async fn what_cannot_be_shown_fails(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    machine.write("a.txt", "old\n");
+    std::os::unix::fs::symlink("a.txt", machine.root().join("link.txt")).unwrap();
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let _client = machine.connect(&desk, &server.url).await;
+    let edit = json!({"path": "a.txt", "edits": [{"old_text": "absent", "new_text": "x"}]});
+    for (tool, params, code) in [
+        ("edit_file", edit, "edit_mismatch"),
+        ("write_file", json!({"path": "link.txt", "content": "x"}), "link_refused"),
+    ] {
+        let call = desk.execute(tool, params).await;
+        let failed = desk.until(&call, "failed").await;
+        assert_eq!(
+            (&failed["error"]["code"], &failed["approval_id"]),
+            (&json!(code), &Value::Null),
+            "{failed}"
+        );
+    }
+    assert_eq!(machine.read("a.txt"), "old\n");
+}
+
+/// TL-06.1: the machine's own rules have the last word, whatever the server let through and a person approved.
+#[rstest]
+#[tokio::test]
+async fn the_client_refuses_on_its_own(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    machine.write("a.txt", "a\n");
+    machine.write("secret.txt", "s\n");
+    std::fs::write(machine.root().join("../outside.txt"), "OUTSIDE").unwrap();
+    std::os::unix::fs::symlink("../outside.txt", machine.root().join("door.txt")).unwrap();
+    machine.rules("[policy]\ndeny = [\"delete_file\", \"write_file\"]\nat_least = { grep = \"medium\" }\n");
+    let before = machine.files();
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let client = machine.connect(&desk, &server.url).await;
+    // Approved by its owner, and still not done.
+    let call = desk.approved("delete_file", json!({"path": "a.txt"})).await;
+    assert_eq!(desk.until(&call, "failed").await["error"]["code"], "command_not_allowed");
+    // LOW on the server, more than that here: nobody approved it.
+    let call = desk.execute("grep", json!({"pattern": "s", "path": "."})).await;
+    assert_eq!(desk.until(&call, "failed").await["error"]["code"], "approval_required");
+    // Fine as text; on this machine it leads out of the folder.
+    let call = desk.execute("read_file", json!({"path": "door.txt"})).await;
+    let refused = desk.until(&call, "failed").await;
+    assert_eq!(refused["error"]["code"], "path_outside_workspace");
+    assert!(!refused.to_string().contains("OUTSIDE"), "{refused}");
+    // Refused before anybody is asked.
+    let call = desk.execute("write_file", json!({"path": "a.txt", "content": "x"})).await;
+    assert_eq!(desk.until(&call, "failed").await["approval_id"], Value::Null);
+    client.says("refused here").await;
+    assert_eq!(machine.files(), before);
+}
+
+/// TL-06.5 WS-11.3 WS-11.4: what the policy denies reaches nobody.
+#[rstest]
+#[tokio::test]
+async fn what_is_denied_never_reaches_the_client(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    machine.write("src/a.txt", "a\n");
+    let before = machine.files();
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let client = machine.connect(&desk, &server.url).await;
+    for (tool, params) in [
+        ("execute_command", json!({"command": "rm", "args": ["-rf", "/"]})),
+        ("execute_command", json!({"command": "sh", "args": ["-c", "id"]})),
+        ("read_file", json!({"path": "/etc/passwd"})),
+        ("read_file", json!({"path": server.data().join("secret.key")})),
+        ("delete_file", json!({"path": "src/"})),
+        ("move_file", json!({"source": ".", "destination": "elsewhere"})),
+    ] {
+        let call = desk.execute(tool, params).await;
+        assert_eq!(call["status"], "denied", "{call}");
+        let rm = call["tool_params"]["command"] == "rm";
+        assert!(
+            !rm || call["error"]["detail"].as_str().unwrap().starts_with("Command not allowed"),
+            "{call}"
+        );
+    }
+    // Only the file system tells that this is a directory at the top: denied on the machine.
+    let call = desk.approved("move_file", json!({"source": "src", "destination": "elsewhere"})).await;
+    desk.until(&call, "failed").await;
+    let call = desk.execute("list_directory", json!({"path": "."})).await;
+    desk.until(&call, "completed").await;
+    assert!(!client.output().contains("rm -rf"), "{}", client.output());
+    assert_eq!(machine.files(), before);
+}
+
+/// WS-12.2 WS-12.3: a stranger reaches neither the project nor the folder behind it, and learns nothing of either.
+#[rstest]
+#[tokio::test]
+async fn a_stranger_gets_nowhere(#[values(Sqlite, Postgres)] backend: Backend) {
+    let (anns, bobs) = (Machine::new(), Machine::new());
+    anns.write("a.txt", "ann's\n");
+    bobs.write("a.txt", "bob's\n");
+    let server = start(backend).await;
+    let ann = Desk::new(server.user("ann")).await;
+    let mut bob = Desk::new(server.user("bob")).await;
+    let _ann = anns.connect(&ann, &server.url).await;
+    let _bob = bobs.connect(&bob, &server.url).await;
+    let call = ann.execute("read_file", json!({"path": "a.txt"})).await;
+    assert_eq!(ann.until(&call, "completed").await["result"]["content"], "ann's\n");
+    let call = bob.execute("read_file", json!({"path": "a.txt"})).await;
+    assert_eq!(bob.until(&call, "completed").await["result"]["content"], "bob's\n");
+    let foreign = bob.execute("read_file", json!({"path": anns.root().join("a.txt")})).await;
+    assert_eq!(foreign["error"]["code"], "path_outside_workspace");
+    assert!(!foreign["error"].to_string().contains(anns.root().to_str().unwrap()), "{foreign}");
+
+    let body = json!({"tool_name": "read_file", "tool_params": {"path": "a.txt"}});
+    let theirs = bob.user.post(&format!("{}/tools/execute", ann.project), body).await;
+    assert_eq!(theirs.problem(), (404, "not_found"));
+    bob.name = ann.project.rsplit('/').next().unwrap().to_owned();
+    let mut stranger = super::client::Client::start(bobs.command(&bob, &server.url, &[]));
+    assert!(!stranger.ended().await.success());
+    stranger.says("you have no project").await;
+}
+
+/// `--yes-low-only`: looking is fine, anything more is refused here.
+#[tokio::test]
+async fn a_machine_can_be_for_looking_only() {
+    let machine = Machine::new();
+    machine.write("a.txt", "a\n");
+    let server = start(Sqlite).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let _client = machine.connect_with(&desk, &server.url, &["--yes-low-only"]).await;
+    let call = desk.execute("read_file", json!({"path": "a.txt"})).await;
+    desk.until(&call, "completed").await;
+    let call = desk.execute("write_file", json!({"path": "a.txt", "content": "b"})).await;
+    assert_eq!(desk.until(&call, "failed").await["error"]["code"], "low_only");
+    let call = desk.approved("create_directory", json!({"path": "d"})).await;
+    assert_eq!(desk.until(&call, "failed").await["error"]["code"], "low_only");
+    assert_eq!(machine.files().len(), 1);
+}
+
+/// A call that is cancelled while it runs is ended on the machine, and says so.
+#[rstest]
+#[tokio::test]
+async fn a_running_command_can_be_cancelled(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    machine.write("wait.py", "import time\nopen('began', 'w').close()\ntime.sleep(100)\n");
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let client = machine.connect(&desk, &server.url).await;
+    let call = desk.approved("execute_command", json!({"command": "python3", "args": ["wait.py"]})).await;
+    eventually("it runs", async || machine.root().join("began").exists().then_some(())).await;
+    let path = format!("tools/{}/cancel", call["tool_id"].as_str().unwrap());
+    assert_eq!(desk.post(&path, json!({})).await.expect(200)["status"], "unknown");
+    client.says("Cancelled (cancelled)").await;
+    assert_eq!(desk.until(&call, "failed").await["error"]["code"], "cancelled");
+}
