@@ -126,7 +126,9 @@ proptest! {
     #[test]
     fn an_option_that_no_rule_lists_makes_no_call_milder(command in command()) {
         // Echo has no options, and tar reads its first word by rules of its own.
-        prop_assume!(command.command != "echo" && command.command != "tar");
+        if ["echo", "tar"].contains(&command.command.as_str()) {
+            return Ok(());
+        }
         let mut more = command.clone();
         more.args.insert(0, "--zz-frobnicate".to_owned());
         prop_assert!(verdict(&more) >= verdict(&command).max(Verdict::High), "{more:?}");
