@@ -3,6 +3,7 @@
 mod config;
 mod doctor;
 mod login;
+mod mcp;
 mod serve;
 mod telemetry;
 mod token;
@@ -28,6 +29,8 @@ enum Command {
     Token(token::Args),
     /// Store a token for a server, for the commands that talk to it
     Login(login::Args),
+    /// Serve a directory to MCP hosts, on standard input or over HTTP
+    Mcp(Box<mcp::Args>),
     /// Check the configuration and every backing service, and say how to mend what is wrong
     Doctor(doctor::Args),
 }
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Login(args) => login::run(&args),
+        Command::Mcp(args) => mcp::run(*args),
         Command::Doctor(args) => doctor::run(&args),
     };
     match outcome {
