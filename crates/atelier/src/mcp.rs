@@ -80,7 +80,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             stdio::serve(WorkspaceServer::new(space), max_message, stop).await.context("the handshake failed")
         })?,
         Some(address) => {
-            tokio::runtime::Runtime::new()?.block_on(over_http(args, &address, space, max_message))?
+            let serving = over_http(args, &address, space, max_message);
+            tokio::runtime::Runtime::new()?.block_on(serving)?;
         }
     }
     Ok(ExitCode::SUCCESS)
