@@ -70,7 +70,8 @@ fn core(root: &str) -> Vec<(Effect, Tool)> {
             &["path"],
             Some(json!({
                 "path": { "type": "string" },
-                "entries": entries("name"),
+                "directories": names(),
+                "files": names(),
             })),
         ),
         tool(
@@ -107,7 +108,8 @@ fn core(root: &str) -> Vec<(Effect, Tool)> {
                 "pattern": { "type": "string" },
                 "count": { "type": "integer" },
                 "limited": { "type": "boolean" },
-                "matches": entries("path"),
+                "directories": names(),
+                "files": names(),
             })),
         ),
     ]
@@ -217,11 +219,10 @@ fn tool(
     let mut tool = Tool::new(name, description, object(properties, required));
     tool.title = Some(title.to_owned());
     tool.output_schema = output.map(|properties| {
+        // Not every file system knows when a file was made, and only directories have entries.
         let optional = ["created", "entries"];
         let names = properties.as_object().into_iter().flat_map(JsonObject::keys).map(String::as_str);
-        // `entries` is optional only beside `created`: a listing always has it.
-        let info = properties.get("created").is_some();
-        let required: Vec<&str> = names.filter(|name| !info || !optional.contains(name)).collect();
+        let required: Vec<&str> = names.filter(|name| !optional.contains(name)).collect();
         object(&properties, &required)
     });
     tool.annotations = Some(
@@ -256,16 +257,8 @@ fn flag(description: &str) -> Value {
     json!({ "type": "boolean", "description": description })
 }
 
-fn entries(name: &str) -> Value {
-    json!({
-        "type": "array",
-        "items": {
-            "type": "object",
-            "properties": { name: { "type": "string" }, "type": { "enum": ["file", "directory"] } },
-            "required": [name, "type"],
-            "additionalProperties": false,
-        },
-    })
+fn names() -> Value {
+    json!({ "type": "array", "items": { "type": "string" } })
 }
 
 fn info() -> Value {

@@ -1,5 +1,6 @@
 //! `list_directory` and `get_file_info`.
 
+use std::ffi::OsStr;
 use std::fmt::Write;
 
 use atelier_core::path::WorkspacePath;
@@ -16,26 +17,56 @@ pub(crate) fn list_directory(space: &Space, mut args: Args, cancel: &Cancel) -> 
     args.done()?;
     let path = space.path(&raw)?;
     let hits = entries(space, &path, cancel).map_err(|error| directory_failure(space, &raw, &error))?;
-    if hits.is_empty() {
-        let data = json!({ "path": raw, "entries": [] });
-        return Ok(Reply::with_data(format!("Directory is empty: {raw}"), data));
+    let mut rows = Rows::new(hits.len());
+    for hit in &hits {
+        rows.push(is_directory(space, hit), hit.path.file_name().unwrap_or_default());
     }
-    let mut rows: Vec<(bool, String)> = hits
-        .iter()
-        .filter_map(|hit| {
-            Some((is_directory(space, hit), hit.path.file_name()?.to_string_lossy().into_owned()))
-        })
-        .collect();
-    rows.sort_by_key(|(directory, _)| !directory);
-    let mut text = format!("Contents of {raw}:\n");
-    let mut data = Vec::with_capacity(rows.len());
-    for (directory, name) in rows {
-        text.push('\n');
-        text.push_str(mark(directory));
-        text.push_str(&shown(&name));
-        data.push(json!({ "name": name, "type": kind(directory) }));
+    let text = if hits.is_empty() {
+        format!("Directory is empty: {raw}")
+    } else {
+        // Directories first, each by name.
+        format!("Contents of {raw}:\n{}{}", rows.lines(true), rows.lines(false))
+    };
+    Ok(Reply::with_data(text, rows.into_data(json!({ "path": raw }))))
+}
+
+/// What was found, as lines for the model and as data. The data is two lists of names and not a list of
+/// objects: for a large directory that is half the bytes and a fifth of the work.
+pub(crate) struct Rows {
+    directories: Vec<Value>,
+    files: Vec<Value>,
+}
+
+impl Rows {
+    pub(crate) fn new(files: usize) -> Self {
+        Self { directories: Vec::new(), files: Vec::with_capacity(files) }
     }
-    Ok(Reply::with_data(text, json!({ "path": raw, "entries": data })))
+
+    pub(crate) fn push(&mut self, directory: bool, name: &OsStr) {
+        let name = Value::String(name.to_string_lossy().into_owned());
+        if directory { self.directories.push(name) } else { self.files.push(name) }
+    }
+
+    fn lines(&self, directories: bool) -> String {
+        let names = if directories { &self.directories } else { &self.files };
+        let mut text = String::with_capacity(names.len() * 32);
+        for name in names.iter().filter_map(Value::as_str) {
+            line_of(&mut text, directories, name);
+        }
+        text
+    }
+
+    pub(crate) fn into_data(self, mut data: Value) -> Value {
+        data["directories"] = Value::Array(self.directories);
+        data["files"] = Value::Array(self.files);
+        data
+    }
+}
+
+/// One entry on a line of its own.
+pub(crate) fn line_of(text: &mut String, directory: bool, name: &str) {
+    text.push_str(if directory { "\n[DIR] " } else { "\n[FILE] " });
+    text.push_str(&shown(name));
 }
 
 /// Everything in one directory, hidden names too, by name.
@@ -67,14 +98,6 @@ pub(crate) fn is_directory(space: &Space, hit: &Hit) -> bool {
             .is_some_and(|path| space.workspace().is_directory(&path)),
         Kind::File | Kind::Other => false,
     }
-}
-
-pub(crate) fn mark(directory: bool) -> &'static str {
-    if directory { "[DIR] " } else { "[FILE] " }
-}
-
-pub(crate) fn kind(directory: bool) -> &'static str {
-    if directory { "directory" } else { "file" }
 }
 
 pub(crate) fn get_file_info(space: &Space, mut args: Args) -> Answer {

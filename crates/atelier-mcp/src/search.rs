@@ -1,10 +1,10 @@
 //! `search_files`: names by glob, below a directory.
 
 use atelier_executor::{Cancel, Error, Glob};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::args::Args;
-use crate::list::{directory_failure, is_directory, kind, mark};
+use crate::list::{Rows, directory_failure, is_directory, line_of};
 use crate::reply::{Answer, Failure, Reply, reason};
 use crate::space::{Space, shown};
 
@@ -26,22 +26,19 @@ pub(crate) fn search_files(space: &Space, mut args: Args, cancel: &Cancel) -> An
         error => Failure::new(format!("Search failed - {}", reason(&error))),
     })?;
     let count = found.hits.len();
-    let data = |matches: Vec<Value>| json!({ "pattern": pattern, "count": count, "limited": found.cut, "matches": matches });
-    if found.hits.is_empty() && !found.cut {
-        let text = format!("No matches found for pattern '{pattern}' in {raw}");
-        return Ok(Reply::with_data(text, data(Vec::new())));
+    let mut rows = Rows::new(count);
+    let mut text = String::with_capacity(count * 48 + 80);
+    if count == 0 && !found.cut {
+        text = format!("No matches found for pattern '{}' in {raw}", shown(&pattern));
+    } else {
+        let limited = if found.cut { format!(" (limited to {count})") } else { String::new() };
+        text.push_str(&format!("Found {count} match(es) for '{}'{limited}:\n", shown(&pattern)));
     }
-    let limited = if found.cut { format!(" (limited to {count})") } else { String::new() };
-    let mut text = format!("Found {count} match(es) for '{pattern}'{limited}:\n");
-    text.reserve(count * 40);
-    let mut matches = Vec::with_capacity(count);
     for hit in &found.hits {
         let directory = is_directory(space, hit);
-        let name = hit.path.to_string_lossy();
-        text.push('\n');
-        text.push_str(mark(directory));
-        text.push_str(&shown(&name));
-        matches.push(json!({ "path": name, "type": kind(directory) }));
+        line_of(&mut text, directory, &hit.path.to_string_lossy());
+        rows.push(directory, hit.path.as_os_str());
     }
-    Ok(Reply::with_data(text, data(matches)))
+    let data = json!({ "pattern": pattern, "count": count, "limited": found.cut });
+    Ok(Reply::with_data(text, rows.into_data(data)))
 }
