@@ -42,6 +42,10 @@ check: ## Check formatting, lints, invariants, licences and banned crates
 bench: ## Run the benchmarks (ARGS="…")
 	$(CARGO) run --release --locked --bin atelier-bench -- $(ARGS)
 
+.PHONY: bench-mcp
+bench-mcp: ## Measure the workspace tool beside other MCP file servers (ARGS="--quick")
+	@scripts/bench-mcp $(ARGS)
+
 .PHONY: services
 services: ## Start the services that tests use (SERVICES="postgres redis …")
 	@scripts/services up $(SERVICES)

@@ -45,6 +45,17 @@ struct Projects {
 }
 
 #[derive(Deserialize)]
+struct Clients {
+    clients: Vec<Connected>,
+}
+
+#[derive(Deserialize)]
+struct Connected {
+    client_id: ClientId,
+    root: String,
+}
+
+#[derive(Deserialize)]
 struct Calls {
     tools: Vec<GatedCall>,
 }
@@ -171,6 +182,12 @@ impl Desk {
         let path = self.path(&format!("clients/{}", self.client));
         let request = self.api.request(Method::DELETE, &path).timeout(Duration::from_secs(5));
         self.api.send(request).await.map(drop)
+    }
+
+    /// The client that runs the project's calls, and its folder.
+    pub(crate) async fn holder(&self) -> Result<Option<(ClientId, String)>> {
+        let list: Clients = self.api.get(&self.path("clients")).await?;
+        Ok(list.clients.into_iter().next().map(|first| (first.client_id, first.root)))
     }
 
     /// What happens from `after` on, or from now on.

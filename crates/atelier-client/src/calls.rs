@@ -29,8 +29,8 @@ pub(crate) struct Client {
     pub(crate) local: Local,
     pub(crate) journal: Journal,
     pub(crate) screen: Arc<Screen>,
-    /// Nothing above LOW runs here, whoever approved it.
-    pub(crate) low_only: bool,
+    /// Nothing above this runs here, whoever approved it.
+    pub(crate) up_to: Verdict,
     /// How many calls run at a time.
     pub(crate) slots: Semaphore,
     /// How many previews are made at a time: each may hold a file twice.
@@ -131,7 +131,7 @@ impl Client {
         };
         let checking = {
             let (client, signal) = (self.clone(), signal.clone());
-            tokio::task::spawn_blocking(move || client.check(&signal)).await
+            tokio::task::spawn_blocking(move || signal.check(&client.local, client.up_to)).await
         };
         let call = match checking.unwrap_or_else(|_| Err(failed("internal", "the check failed"))) {
             Ok(call) => call,

@@ -17,7 +17,7 @@ use crate::{
     state::State,
     token,
 };
-use atelier_core::{CallId, Event, Role, gate::CallStatus};
+use atelier_core::{CallId, Event, Role, gate::CallStatus, policy::verdict::Verdict};
 use serde_json::Value;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::sync::{Semaphore, mpsc};
@@ -65,7 +65,7 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
         local,
         journal,
         screen,
-        low_only: options.low_only,
+        up_to: if options.low_only { Verdict::Low } else { Verdict::High },
         slots: Semaphore::new(rules.parallel.clamp(1, 64)),
         looks: Semaphore::new(2),
         active: Default::default(),
@@ -158,6 +158,7 @@ impl Connection {
         backoff.reset();
         client.screen.line(if *lost { "connected again" } else { "connected" });
         *lost = false;
+        self.tell_holder().await?;
         while let Some(message) = stream.next().await {
             self.hear(&message).await?;
             if !message.id.is_empty() {
@@ -188,6 +189,18 @@ impl Connection {
         Ok(())
     }
 
+    /// Several machines may be connected; the first runs the calls.
+    async fn tell_holder(&self) -> Result<()> {
+        let client = &self.client;
+        let words = match client.desk.holder().await? {
+            Some((holder, _)) if holder == client.desk.client => "this machine runs the calls".to_owned(),
+            Some((_, root)) => format!("another machine runs the calls ({root}); this one stands by"),
+            None => return Ok(()),
+        };
+        client.screen.line(&words);
+        Ok(())
+    }
+
     fn tell(&self, news: News) {
         if let Some(channel) = &self.news
             && channel.send(news).is_err()
@@ -200,6 +213,7 @@ impl Connection {
         let client = &self.client;
         let ours = match message.name.as_str() {
             "STREAM_RESET" => return self.catch_up().await,
+            "CLIENT_DISCONNECTED" => return self.tell_holder().await,
             "PROJECT_DELETED" => return Err(Error::ProjectGone),
             "TOOL_PREVIEW_REQUEST"
             | "TOOL_EXECUTION_SIGNAL"
@@ -238,6 +252,10 @@ impl Connection {
                 let what = crate::screen::summary(&tool_name, &tool_params);
                 client.screen.line(&format!("{what}: waits for a decision ({risk_level})"));
                 self.tell(News::Asked(tool_id));
+            }
+            Ok(Event::ToolApprovalWarning { expires_at, .. }) => {
+                let at = expires_at.with_timezone(&chrono::Local).format("%H:%M:%S");
+                client.screen.line(&format!("a call is rejected if nobody decides by {at}"));
             }
             Ok(Event::ToolCallUpdated { tool_id, status, error }) => {
                 self.updated(tool_id, status, error.is_some_and(|error| error.code == "cancelled"));

@@ -1,6 +1,6 @@
 //! Saying what a call would change, before anybody is asked about it.
 
-use crate::{backoff::Backoff, calls::Client, diff, error::Error, screen::summary};
+use crate::{backoff::Backoff, calls::Client, diff, error::Error, screen::summary, signal};
 use atelier_core::{CallId, gate::CallFailure, policy::call::ToolCall, policy::verdict::Verdict};
 use atelier_executor::ToolResult;
 use serde_json::Value;
@@ -57,7 +57,7 @@ impl Client {
         if judgement.verdict == Verdict::Deny {
             return Err(refused(ToolResult::refused(&judgement)));
         }
-        self.within_limits(judgement.verdict).map_err(refused)?;
+        signal::within(self.up_to, judgement.verdict).map_err(refused)?;
         let preview = self.local.tools().preview(&call);
         let preview = preview.map_err(|error| CallFailure::new(error.code(), error.to_string()))?;
         let preview = preview.ok_or_else(|| CallFailure::new("internal", "this tool has no preview"))?;

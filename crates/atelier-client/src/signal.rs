@@ -1,6 +1,9 @@
 //! What the server tells the client to run, and the last check before it does.
 
-use crate::{calls::Client, journal::Key, local::failed};
+use crate::{
+    journal::Key,
+    local::{Local, failed},
+};
 use atelier_core::{
     CallId,
     digest::CallDigest,
@@ -52,30 +55,79 @@ impl Signal {
         };
         Approval { up_to: self.risk_level, expect }
     }
-}
 
-impl Client {
     /// What the server let through is judged again, here, where it is known where paths lead.
-    pub(crate) fn check(&self, signal: &Signal) -> Result<ToolCall, ToolResult> {
-        let call = self.local.parse(&signal.tool_name, signal.tool_params.clone())?;
-        if signal.digest != Some(CallDigest::of(&call)) {
+    pub(crate) fn check(&self, local: &Local, up_to: Verdict) -> Result<ToolCall, ToolResult> {
+        let call = local.parse(&self.tool_name, self.tool_params.clone())?;
+        if self.digest != Some(CallDigest::of(&call)) {
             return Err(failed("digest_mismatch", "this is not the call that was approved"));
         }
-        let judgement = self.local.tools().judge(&call);
-        if judgement.verdict == Verdict::Deny || judgement.verdict > signal.risk_level {
+        let judgement = local.tools().judge(&call);
+        if judgement.verdict == Verdict::Deny || judgement.verdict > self.risk_level {
             return Err(ToolResult::refused(&judgement));
         }
-        self.within_limits(judgement.verdict)?;
-        if judgement.network && judgement.verdict > Verdict::Low && !signal.network {
+        within(up_to, judgement.verdict)?;
+        if judgement.network && judgement.verdict > Verdict::Low && !self.network {
             return Err(failed("network_not_approved", "it needs the network, which nobody was shown"));
         }
         Ok(call)
     }
+}
 
-    pub(crate) fn within_limits(&self, verdict: Verdict) -> Result<(), ToolResult> {
-        match self.low_only && verdict > Verdict::Low {
-            true => Err(failed("low_only", format!("this machine runs only what is LOW; this is {verdict}"))),
-            false => Ok(()),
-        }
+/// Whether the owner of this machine lets so much run here at all.
+pub(crate) fn within(up_to: Verdict, verdict: Verdict) -> Result<(), ToolResult> {
+    match verdict > up_to {
+        true => Err(failed("low_only", format!("this machine runs only what is {up_to}; this is {verdict}"))),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use uuid::Uuid;
+
+    /// TL-06.1: signals that a server of ours never sends.
+    #[test]
+    fn a_server_that_was_taken_over_gets_nowhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let local = Local::open(folder.path()).unwrap();
+        let signal = |tool: &str, params: Value, risk_level| Signal {
+            digest: local.parse(tool, params.clone()).ok().map(|call| CallDigest::of(&call)),
+            tool_id: CallId(Uuid::from_u128(1)),
+            attempt: 1,
+            tool_name: tool.to_owned(),
+            tool_params: params,
+            risk_level,
+            base_checksum: None,
+            network: true,
+        };
+        let code = |signal: &Signal, up_to| {
+            signal.check(&local, up_to).err().and_then(|result| result.failure).map(|failure| failure.code)
+        };
+        let run = |command: &str, args: &[&str]| json!({"command": command, "args": args});
+        let write = signal("write_file", json!({"path": "a", "content": "x"}), Verdict::Medium);
+        assert_eq!(code(&write, Verdict::High), None);
+        assert_eq!(code(&write, Verdict::Low).as_deref(), Some("low_only"));
+        let swapped = Signal { tool_params: json!({"path": "a", "content": "y"}), ..write.clone() };
+        assert_eq!(code(&swapped, Verdict::High).as_deref(), Some("digest_mismatch"));
+        assert_eq!(
+            code(&Signal { digest: None, ..write.clone() }, Verdict::High).as_deref(),
+            Some("digest_mismatch")
+        );
+        let unasked = Signal { risk_level: Verdict::Low, ..write };
+        assert_eq!(code(&unasked, Verdict::High).as_deref(), Some("approval_required"));
+        let rm = signal("execute_command", run("rm", &["-rf", "/"]), Verdict::High);
+        assert_eq!(code(&rm, Verdict::High).as_deref(), Some("command_not_allowed"));
+        let outside = signal("read_file", json!({"path": "/etc/passwd"}), Verdict::High);
+        assert_eq!(code(&outside, Verdict::High).as_deref(), Some("path_outside_workspace"));
+        // No verdict is above DENY, whatever a server says was approved.
+        let denied = signal("execute_command", run("sudo", &["id"]), Verdict::Deny);
+        assert_eq!(code(&denied, Verdict::High).as_deref(), Some("command_not_allowed"));
+        let install = signal("execute_command", run("npm", &["install", "express"]), Verdict::Medium);
+        assert_eq!(code(&install, Verdict::High), None);
+        let hidden = Signal { network: false, ..install };
+        assert_eq!(code(&hidden, Verdict::High).as_deref(), Some("network_not_approved"));
     }
 }

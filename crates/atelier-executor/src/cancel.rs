@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -13,6 +13,7 @@ pub struct Cancel(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     cancelled: AtomicBool,
+    seen: AtomicU64,
     reader: OwnedFd,
     writer: OwnedFd,
 }
@@ -20,7 +21,12 @@ struct Inner {
 impl Cancel {
     pub fn new() -> std::io::Result<Self> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        Ok(Self(Arc::new(Inner { cancelled: AtomicBool::new(false), reader, writer })))
+        Ok(Self(Arc::new(Inner {
+            cancelled: AtomicBool::new(false),
+            seen: AtomicU64::new(0),
+            reader,
+            writer,
+        })))
     }
 
     pub fn cancel(&self) {
@@ -33,6 +39,15 @@ impl Cancel {
 
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Acquire)
+    }
+
+    /// How many directory entries a search has looked at: something to show while it runs.
+    pub fn seen(&self) -> u64 {
+        self.0.seen.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn saw(&self, entries: u64) {
+        self.0.seen.fetch_add(entries, Ordering::Relaxed);
     }
 
     /// Readable once cancelled.

@@ -73,21 +73,22 @@ impl OpenFile {
         self.size
     }
 
-    pub fn read(mut self, part: Part) -> Result<Content> {
+    pub fn read(self, part: Part) -> Result<Content> {
+        let size = self.size;
+        let bytes = self.bytes(part)?;
+        Ok(Content { checksum: checksum(&bytes), bytes, size })
+    }
+
+    /// As `read`, for callers that need no checksum: of large files it is most of the cost.
+    pub fn bytes(mut self, part: Part) -> Result<Vec<u8>> {
         let read = match part {
             Part::Whole => self.whole(),
             Part::Head(lines) => self.head(lines),
             Part::Tail(lines) => self.tail(lines),
             Part::Range { offset, length } => self.range(offset, length),
         };
-        let bytes = read
-            .map_err(|source| Error::Io { action: "read", path: self.shown.clone(), source })?
-            .ok_or_else(|| Error::TooLarge {
-                path: self.shown.clone(),
-                size: self.size,
-                limit: self.limit,
-            })?;
-        Ok(Content { checksum: checksum(&bytes), bytes, size: self.size })
+        read.map_err(|source| Error::Io { action: "read", path: self.shown.clone(), source })?
+            .ok_or_else(|| Error::TooLarge { path: self.shown.clone(), size: self.size, limit: self.limit })
     }
 
     // `None` below means: more than the limit.

@@ -176,6 +176,7 @@ impl Workspace {
                 Err(errno) => return Err(Error::from_os(errno, "list", start.as_str())),
             };
             let from = todo.len();
+            let before = left;
             let mut hits = 0;
             let read = names.each(|name, kind| {
                 left = left.checked_sub(1).ok_or(Errno::OVERFLOW)?;
@@ -210,6 +211,7 @@ impl Workspace {
                 }
                 Ok(())
             });
+            cancel.saw(before - left);
             match read {
                 Ok(()) => {}
                 Err(Errno::OVERFLOW) => ended = Ended::Cut,

@@ -5,6 +5,7 @@ mod config;
 mod connect;
 mod doctor;
 mod login;
+mod mcp;
 mod serve;
 mod telemetry;
 mod token;
@@ -37,6 +38,8 @@ enum Command {
     Check(check::Args),
     /// Run one tool call in a workspace, through policy and sandbox, and print its result
     Tool(tool::Args),
+    /// Serve a directory to MCP hosts, on standard input or over HTTP
+    Mcp(Box<mcp::Args>),
     /// Check the configuration and every backing service, and say how to mend what is wrong
     Doctor(doctor::Args),
 }
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Command::Connect(args) => connect::run(args),
         Command::Check(args) => check::run(&args),
         Command::Tool(args) => tool::run(&args),
+        Command::Mcp(args) => mcp::run(*args),
         Command::Doctor(args) => doctor::run(&args),
     };
     match outcome {

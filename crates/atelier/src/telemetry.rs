@@ -24,7 +24,11 @@ impl Drop for Telemetry {
 /// Logs go to standard error: readable on a terminal, JSON otherwise. `LOG_LEVEL` says how much.
 pub(crate) fn start(settings: &TelemetrySettings) -> Result<Telemetry> {
     let level = std::env::var("LOG_LEVEL").unwrap_or_default().to_lowercase();
-    let level = if level.is_empty() { "info" } else { &level };
+    let level = match level.as_str() {
+        // The MCP library tells of every request at `info`; who wants that asks for `debug`.
+        "" | "info" => "info,rmcp=warn",
+        level => level,
+    };
     let filter = EnvFilter::try_new(level)
         .with_context(|| format!("LOG_LEVEL={level} is not a level (error, warn, info, debug, trace)"))?;
     let logs = if std::io::stderr().is_terminal() {

@@ -124,8 +124,11 @@ async fn another_machine_takes_over(#[values(Sqlite, Postgres)] backend: Backend
     };
     let mut holder = first.connect(&desk, &server.url).await;
     let mut standby = second.connect(&desk, &server.url).await;
+    holder.says("this machine runs the calls").await;
+    standby.says("this one stands by").await;
     assert_eq!((who().await, desk.clients().await.len()), (json!("first"), 2));
     holder.interrupt().await;
+    standby.says("this machine runs the calls").await;
     assert_eq!((who().await, desk.clients().await.len()), (json!("second"), 1));
     // This time without a farewell: its lease has to run out first.
     let mut holder = first.connect(&desk, &server.url).await;

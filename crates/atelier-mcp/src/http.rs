@@ -1,0 +1,218 @@
+//! The same server over HTTP: `POST /mcp` and `GET /health`.
+//!
+//! Two of the SDK's services stand behind one address. One keeps sessions, for hosts of the older protocols;
+//! the other answers every request by itself, for those of 2026-07-28 and for plain `curl`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use axum::serve::ListenerExt;
+use http_body_util::Full;
+use rmcp::ServerHandler;
+use rmcp::model::ClientJsonRpcMessage;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::jsonrpc;
+use crate::server::{NAME, VERSION};
+
+/// How long open answers may take once we are asked to stop.
+const LAST_ANSWERS: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Names this server may be reached by, beside those of the loopback. Empty text or `*`: any.
+    pub allowed_hosts: Vec<String>,
+    /// Web pages that may call it, beside those of the loopback.
+    pub allowed_origins: Vec<String>,
+    /// Who calls must show this token.
+    pub token: Option<String>,
+    /// Largest request, in bytes.
+    pub max_body: usize,
+}
+
+/// Whether a server is made for a session or for one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lifetime {
+    Session,
+    Request,
+}
+
+/// Serves until `stop` is cancelled, then lets what is under way finish.
+pub async fn serve<H: ServerHandler>(
+    listener: TcpListener,
+    make: impl Fn(Lifetime) -> H + Send + Sync + Clone + 'static,
+    settings: Settings,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
+    let router = router(make, settings, &stop);
+    // Without it, every event stream waits 40 ms for the other side's acknowledgement.
+    let listener = listener.tap_io(|stream| {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY not set");
+        }
+    });
+    let serving = axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
+    tokio::select! {
+        served = serving.into_future() => served,
+        () = async { stop.cancelled().await; tokio::time::sleep(LAST_ANSWERS).await } => {
+            tracing::warn!("stopped with requests unanswered");
+            Ok(())
+        }
+    }
+}
+
+fn router<H: ServerHandler>(
+    make: impl Fn(Lifetime) -> H + Send + Sync + Clone + 'static,
+    settings: Settings,
+    stop: &CancellationToken,
+) -> Router {
+    let front = Arc::new(Front::new(make, settings, stop));
+    Router::new()
+        .route("/mcp", any(handle::<H>))
+        .route("/mcp/", any(handle::<H>))
+        .route("/health", get(health))
+        .with_state(front)
+}
+
+async fn health() -> impl IntoResponse {
+    axum::Json(serde_json::json!({ "status": "ok", "service": NAME, "version": VERSION }))
+}
+
+async fn handle<H: ServerHandler>(State(front): State<Arc<Front<H>>>, request: Request) -> Response {
+    front.handle(request).await
+}
+
+struct Front<H> {
+    sessions: StreamableHttpService<H, LocalSessionManager>,
+    requests: StreamableHttpService<H, LocalSessionManager>,
+    token: Option<String>,
+    max_body: usize,
+}
+
+impl<H: ServerHandler> Front<H> {
+    fn new(
+        make: impl Fn(Lifetime) -> H + Send + Sync + Clone + 'static,
+        settings: Settings,
+        stop: &CancellationToken,
+    ) -> Self {
+        let config = config(&settings, stop);
+        let service = |lifetime, config| {
+            let make = make.clone();
+            StreamableHttpService::new(move || Ok(make(lifetime)), Arc::default(), config)
+        };
+        Self {
+            sessions: service(Lifetime::Session, config.clone()),
+            requests: service(
+                Lifetime::Request,
+                config.with_legacy_session_mode(false).with_json_response(true),
+            ),
+            token: settings.token,
+            max_body: settings.max_body,
+        }
+    }
+
+    async fn handle(&self, request: Request) -> Response {
+        if !self.is_allowed(request.headers()) {
+            let challenge = [(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))];
+            return (StatusCode::UNAUTHORIZED, challenge, "A bearer token is needed").into_response();
+        }
+        if request.method() != Method::POST {
+            return self.sessions.handle(request).await.map(Body::new);
+        }
+        let (mut parts, body) = request.into_parts();
+        let announced = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        if announced.is_some_and(|length: usize| length > self.max_body) {
+            return too_large();
+        }
+        let Ok(body) = axum::body::to_bytes(body, self.max_body).await else { return too_large() };
+        let streams = accepts(&parts.headers, "text/event-stream");
+        if !streams && (accepts(&parts.headers, "application/json") || accepts(&parts.headers, "*/*")) {
+            // The SDK wants both named; who names one, none or all gets plain JSON.
+            let both = HeaderValue::from_static("application/json, text/event-stream");
+            parts.headers.insert(ACCEPT, both);
+        }
+        let in_session = parts.headers.contains_key("mcp-session-id") || (streams && opens_session(&body));
+        let is_json = parts.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(JSON));
+        let request = Request::from_parts(parts, Full::new(body.clone()));
+        let service = if in_session { &self.sessions } else { &self.requests };
+        let response = service.handle(request).await.map(Body::new);
+        if is_json && response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+            return unreadable(&body);
+        }
+        response
+    }
+
+    fn is_allowed(&self, headers: &HeaderMap) -> bool {
+        let Some(token) = &self.token else { return true };
+        let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let shown = shown.and_then(|value| value.split_once(' '));
+        shown.is_some_and(|(scheme, shown)| {
+            scheme.eq_ignore_ascii_case("bearer") && same(shown.trim().as_bytes(), token.as_bytes())
+        })
+    }
+}
+
+const JSON: &[u8] = b"application/json";
+
+fn config(settings: &Settings, stop: &CancellationToken) -> StreamableHttpServerConfig {
+    let loopback = ["localhost", "127.0.0.1", "[::1]"];
+    let origins = loopback.iter().map(|host| format!("http://{host}:*"));
+    let config = StreamableHttpServerConfig::default()
+        .with_cancellation_token(stop.clone())
+        .with_max_request_body_bytes(settings.max_body)
+        .with_allowed_origins(origins.chain(settings.allowed_origins.iter().cloned()))
+        .enforce_origin_validation();
+    if settings.allowed_hosts.iter().any(|host| host.is_empty() || host == "*") {
+        return config.disable_allowed_hosts();
+    }
+    let hosts = loopback.iter().map(ToString::to_string);
+    config.with_allowed_hosts(hosts.chain(settings.allowed_hosts.iter().cloned()))
+}
+
+/// Whether the header names a type; a missing header accepts all.
+fn accepts(headers: &HeaderMap, kind: &str) -> bool {
+    match headers.get(ACCEPT) {
+        None => kind == "*/*",
+        Some(value) => value.to_str().is_ok_and(|value| value.contains(kind)),
+    }
+}
+
+/// Whether the message is a handshake of the older protocols. It is always short, so long ones are not read.
+fn opens_session(body: &Bytes) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Method<'a> {
+        #[serde(borrow)]
+        method: std::borrow::Cow<'a, str>,
+    }
+    body.len() < (64 << 10)
+        && serde_json::from_slice::<Method<'_>>(body).is_ok_and(|message| message.method == "initialize")
+}
+
+/// In a time that does not tell how much of it was right.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |different, (a, b)| different | (a ^ b)) == 0
+}
+
+fn too_large() -> Response {
+    (StatusCode::PAYLOAD_TOO_LARGE, "The request is larger than this server takes").into_response()
+}
+
+fn unreadable(body: &Bytes) -> Response {
+    let Err(problem) = serde_json::from_slice::<ClientJsonRpcMessage>(body) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    match jsonrpc::answer(body, &problem) {
+        Some(answer) => (StatusCode::BAD_REQUEST, axum::Json(answer)).into_response(),
+        None => StatusCode::BAD_REQUEST.into_response(),
+    }
+}

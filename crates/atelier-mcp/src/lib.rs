@@ -1,0 +1,26 @@
+//! The workspace tool over the Model Context Protocol: on standard input and output, and over HTTP.
+//!
+//! What touches files is in `atelier-executor`; here are the protocol, the tools' texts and the transports.
+//! A [`Space`] is the directory that is served; [`WorkspaceServer`] answers the protocol for it.
+
+mod args;
+mod catalogue;
+mod extra;
+mod follow;
+pub mod http;
+mod jsonrpc;
+mod list;
+mod read;
+mod reply;
+mod resources;
+mod search;
+mod server;
+mod space;
+pub mod stdio;
+mod tools;
+mod uri;
+mod watch;
+mod write;
+
+pub use server::WorkspaceServer;
+pub use space::{Settings, Space};

@@ -1,0 +1,210 @@
+//! `list_directory` and `get_file_info`.
+
+use std::ffi::OsStr;
+use std::fmt::Write;
+
+use atelier_core::path::WorkspacePath;
+use atelier_executor::{Cancel, Error, Glob, Hit, Info, Kind};
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
+
+use crate::args::Args;
+use crate::reply::{Answer, Failure, Reply, reason};
+use crate::space::{Space, shown};
+
+pub(crate) fn list_directory(space: &Space, mut args: Args, cancel: &Cancel) -> Answer {
+    let raw = args.text("path");
+    args.done()?;
+    let path = space.path(&raw)?;
+    let hits = entries(space, &path, cancel).map_err(|error| directory_failure(space, &raw, &error))?;
+    let mut rows = Rows::new(hits.len());
+    for hit in &hits {
+        rows.push(is_directory(space, hit), hit.path.file_name().unwrap_or_default());
+    }
+    let text = if hits.is_empty() {
+        format!("Directory is empty: {raw}")
+    } else {
+        // Directories first, each by name.
+        format!("Contents of {raw}:\n{}{}", rows.lines(true), rows.lines(false))
+    };
+    Ok(Reply::with_data(text, rows.into_data(json!({ "path": raw }))))
+}
+
+/// What was found, as lines for the model and as data. The data is two lists of names and not a list of
+/// objects: for a large directory that is half the bytes and a fifth of the work.
+pub(crate) struct Rows {
+    directories: Vec<Value>,
+    files: Vec<Value>,
+}
+
+impl Rows {
+    pub(crate) fn new(files: usize) -> Self {
+        Self { directories: Vec::new(), files: Vec::with_capacity(files) }
+    }
+
+    pub(crate) fn push(&mut self, directory: bool, name: &OsStr) {
+        let name = Value::String(name.to_string_lossy().into_owned());
+        if directory { self.directories.push(name) } else { self.files.push(name) }
+    }
+
+    fn lines(&self, directories: bool) -> String {
+        let names = if directories { &self.directories } else { &self.files };
+        let mut text = String::with_capacity(names.len() * 32);
+        for name in names.iter().filter_map(Value::as_str) {
+            line_of(&mut text, directories, name);
+        }
+        text
+    }
+
+    pub(crate) fn into_data(self, mut data: Value) -> Value {
+        data["directories"] = Value::Array(self.directories);
+        data["files"] = Value::Array(self.files);
+        data
+    }
+}
+
+/// One entry on a line of its own.
+pub(crate) fn line_of(text: &mut String, directory: bool, name: &str) {
+    text.push_str(if directory { "\n[DIR] " } else { "\n[FILE] " });
+    text.push_str(&shown(name));
+}
+
+/// Everything in one directory, hidden names too, by name.
+pub(crate) fn entries(space: &Space, path: &WorkspacePath, cancel: &Cancel) -> Result<Vec<Hit>, Error> {
+    let all = Glob::parse("*")?.with_hidden();
+    Ok(space.workspace().search(path, &all, usize::MAX, cancel)?.hits)
+}
+
+pub(crate) fn directory_failure(space: &Space, raw: &str, error: &Error) -> Failure {
+    match error {
+        Error::NotFound { .. } | Error::NameTooLong { .. } => {
+            Failure::new(format!("Directory not found: {raw}"))
+        }
+        Error::NotADirectory { .. } => Failure::new(format!("Not a directory: {raw}")),
+        Error::Outside { .. } => space.access_denied(),
+        Error::Permission { .. } => Failure::new(format!("Directory not readable: {raw}")),
+        error => Failure::new(format!("Failed to list directory - {}", reason(error))),
+    }
+}
+
+/// A link counts as what it leads to, as long as that is inside.
+pub(crate) fn is_directory(space: &Space, hit: &Hit) -> bool {
+    match hit.kind {
+        Kind::Directory => true,
+        Kind::Symlink => hit
+            .path
+            .to_str()
+            .and_then(|path| WorkspacePath::root().join(path).ok())
+            .is_some_and(|path| space.workspace().is_directory(&path)),
+        Kind::File | Kind::Other => false,
+    }
+}
+
+pub(crate) fn get_file_info(space: &Space, mut args: Args) -> Answer {
+    let raw = args.text("path");
+    args.done()?;
+    let path = space.path(&raw)?;
+    let info = space.workspace().info(&path).map_err(|error| match error {
+        Error::NotFound { .. } | Error::NotADirectory { .. } | Error::NameTooLong { .. } => {
+            Failure::new(format!("Path not found: {raw}"))
+        }
+        Error::Outside { .. } => space.access_denied(),
+        error => Failure::new(format!("Failed to get file info - {}", reason(&error))),
+    })?;
+    Ok(Reply::with_data(describe(&raw, &info), as_data(&raw, &info)))
+}
+
+fn type_of(info: &Info) -> &'static str {
+    match info.kind {
+        Kind::File => "file",
+        Kind::Directory => "directory",
+        Kind::Symlink => "symlink",
+        Kind::Other => "other",
+    }
+}
+
+fn describe(path: &str, info: &Info) -> String {
+    let mut text = format!("Path: {path}\nType: {}\n", type_of(info));
+    if info.kind != Kind::Directory {
+        line(&mut text, "Size", &size(info.size));
+    }
+    line(&mut text, "Permissions", &format!("{:03o}", info.mode));
+    line(&mut text, "Owner UID", &info.uid.to_string());
+    line(&mut text, "Owner GID", &info.gid.to_string());
+    line(&mut text, "Created", &info.created.map_or_else(|| "unknown".to_owned(), time));
+    line(&mut text, "Modified", &time(info.modified));
+    line(&mut text, "Accessed", &time(info.accessed));
+    if let Some(entries) = info.entries {
+        line(&mut text, "Entries", &entries.to_string());
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+fn line(text: &mut String, name: &str, value: &str) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{name}: {value}");
+}
+
+fn as_data(path: &str, info: &Info) -> Value {
+    let mut data = json!({
+        "path": path,
+        "type": type_of(info),
+        "size": info.size,
+        "permissions": format!("{:03o}", info.mode),
+        "uid": info.uid,
+        "gid": info.gid,
+        "modified": info.modified.to_rfc3339(),
+        "accessed": info.accessed.to_rfc3339(),
+    });
+    if let Some(created) = info.created {
+        data["created"] = json!(created.to_rfc3339());
+    }
+    if let Some(entries) = info.entries {
+        data["entries"] = json!(entries);
+    }
+    data
+}
+
+fn time(at: DateTime<Utc>) -> String {
+    at.format("%Y-%m-%d %H:%M:%S UTC").to_string()
+}
+
+/// `512 B`, `1.23 KB`.
+pub(crate) fn size(bytes: u64) -> String {
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for next in ["KB", "MB", "GB", "TB", "PB"] {
+        // Rounded as it is shown, so that nothing is ever "1024.00 KB".
+        if value < 1023.995 {
+            break;
+        }
+        value /= 1024.0;
+        unit = next;
+    }
+    format!("{value:.2} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_are_shown_as_in_the_seed() {
+        for (bytes, shown) in [
+            (0, "0 B"),
+            (512, "512 B"),
+            (1023, "1023 B"),
+            (1024, "1.00 KB"),
+            (1260, "1.23 KB"),
+            (1_048_575, "1.00 MB"),
+            (1 << 20, "1.00 MB"),
+            (5 << 30, "5.00 GB"),
+        ] {
+            assert_eq!(size(bytes), shown);
+        }
+    }
+}

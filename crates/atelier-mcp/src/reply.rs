@@ -1,0 +1,76 @@
+//! What a tool answers, and the reasons it gives when it cannot.
+
+use atelier_executor::Error;
+use rmcp::model::{CallToolResult, ContentBlock};
+use serde_json::Value;
+
+/// A tool's answer: text for the model, and for some tools the same as data.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) text: String,
+    pub(crate) data: Option<Value>,
+}
+
+impl Reply {
+    pub(crate) fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), data: None }
+    }
+
+    pub(crate) fn with_data(text: String, data: Value) -> Self {
+        Self { text, data: Some(data) }
+    }
+}
+
+/// Why a tool did not do what it was asked. Shown as `Error: …`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Failure(String);
+
+impl Failure {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub(crate) fn into_text(self) -> String {
+        self.0
+    }
+}
+
+pub(crate) type Answer = Result<Reply, Failure>;
+
+pub(crate) fn result(answer: Answer) -> CallToolResult {
+    match answer {
+        Ok(Reply { text, data }) => {
+            let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
+            result.structured_content = data;
+            result
+        }
+        Err(Failure(text)) => CallToolResult::error(vec![ContentBlock::text(format!("Error: {text}"))]),
+    }
+}
+
+/// The reason alone, for texts that name the path or the action themselves.
+pub(crate) fn reason(error: &Error) -> String {
+    match error {
+        Error::NotFound { .. } => "No such file or directory".to_owned(),
+        Error::NotAFile { .. } => "Not a regular file".to_owned(),
+        Error::NotADirectory { .. } => "Not a directory".to_owned(),
+        Error::Exists { .. } => "Already exists".to_owned(),
+        Error::NotEmpty { .. } => "Directory is not empty".to_owned(),
+        Error::Permission { .. } => "Permission denied".to_owned(),
+        Error::Link { .. } => "It is a link".to_owned(),
+        Error::LinkLoop { .. } => "Too many links".to_owned(),
+        Error::NameTooLong { .. } => "Name too long".to_owned(),
+        Error::TooLarge { size, limit, .. } => format!("File too large ({size} bytes, the limit is {limit})"),
+        Error::Protected { why, .. } => (*why).to_owned(),
+        Error::Io { source, .. } => match source.raw_os_error() {
+            Some(_) => plain(&source.to_string()),
+            None => source.to_string(),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// "No space left on device (os error 28)" without the number.
+fn plain(text: &str) -> String {
+    text.split(" (os error").next().unwrap_or(text).to_owned()
+}

@@ -1,0 +1,84 @@
+//! The workspace's files as resources: listed in pages, read as text or as bytes.
+
+use atelier_executor::{Cancel, Error, Glob, Kind, Part};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rmcp::ErrorData;
+use rmcp::model::{
+    ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource, ResourceContents,
+    ResourceTemplate,
+};
+
+use crate::space::Space;
+use crate::{read, uri};
+
+/// Entries looked at for one page.
+const PAGE: usize = 1000;
+
+/// One page of all files that are not hidden. Blocks.
+pub(crate) fn list(
+    space: &Space,
+    cursor: Option<&str>,
+    cancel: &Cancel,
+) -> Result<ListResourcesResult, ErrorData> {
+    let from: usize = match cursor {
+        None => 0,
+        Some(text) => text.parse().map_err(|_| ErrorData::invalid_params("Invalid cursor", None))?,
+    };
+    let until = from.checked_add(PAGE).ok_or_else(|| ErrorData::invalid_params("Invalid cursor", None))?;
+    let root = space.path(".").map_err(|failure| internal(failure.into_text()))?;
+    let all = Glob::parse("**/*").map_err(|error| internal(error.to_string()))?;
+    let found =
+        space.workspace().search(&root, &all, until, cancel).map_err(|error| internal(error.to_string()))?;
+    let root_name = &space.settings().root_name;
+    let files = found.hits.iter().skip(from).filter(|hit| hit.kind == Kind::File);
+    let resources = files
+        .filter_map(|hit| {
+            let path = hit.path.to_str()?;
+            let name = hit.path.file_name()?.to_str()?;
+            Some(Resource::new(uri::of(root_name, path), name).with_mime_type(mime(path)))
+        })
+        .collect();
+    let mut page = ListResourcesResult::with_all_items(resources);
+    page.next_cursor = (found.cut && found.hits.len() == until).then(|| until.to_string());
+    Ok(page)
+}
+
+pub(crate) fn templates(space: &Space) -> ListResourceTemplatesResult {
+    let template = format!("{}{{+path}}", uri::base(&space.settings().root_name));
+    ListResourceTemplatesResult::with_all_items(vec![
+        ResourceTemplate::new(template, "workspace-file")
+            .with_title("File of the workspace")
+            .with_description("Any file, by its path relative to the workspace's root"),
+    ])
+}
+
+/// Blocks.
+pub(crate) fn read(space: &Space, asked: &str) -> Result<ReadResourceResult, ErrorData> {
+    let not_found = || {
+        ErrorData::resource_not_found(
+            format!("Resource not found: {asked}"),
+            Some(serde_json::json!({ "uri": asked })),
+        )
+    };
+    let raw = uri::path(&space.settings().root_name, asked).ok_or_else(not_found)?;
+    // What is outside, hidden or absent is all the same to who asks.
+    let path = space.path(&raw).map_err(|_| not_found())?;
+    let bytes = read::bytes(space, &path, Part::Whole).map_err(|error| match error {
+        Error::Io { .. } | Error::TooLarge { .. } => internal(crate::reply::reason(&error)),
+        _ => not_found(),
+    })?;
+    let contents = match String::from_utf8(bytes) {
+        Ok(text) => ResourceContents::text(text, asked),
+        Err(error) => ResourceContents::blob(STANDARD.encode(error.as_bytes()), asked),
+    };
+    Ok(ReadResourceResult::new(vec![contents.with_mime_type(mime(&raw))]))
+}
+
+fn mime(path: &str) -> String {
+    mime_guess::from_path(path).first_raw().unwrap_or("text/plain").to_owned()
+}
+
+fn internal(text: String) -> ErrorData {
+    ErrorData::internal_error(text, None)
+}

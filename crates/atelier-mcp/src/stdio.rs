@@ -1,0 +1,226 @@
+//! One JSON message a line, on standard input and output.
+//!
+//! A transport of our own, because the SDK's drops lines that it cannot parse, and whoever sent them waits
+//! for ever; and because it stops at the end of input while answers are still being made.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rmcp::ServerHandler;
+use rmcp::model::{ClientJsonRpcMessage, ClientNotification, ClientRequest, RequestId, ServerJsonRpcMessage};
+use rmcp::service::{RoleServer, ServerInitializeError, serve_server_with_ct};
+use rmcp::transport::{StdioReader, StdioWriter, Transport, stdio_pipes};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio_util::sync::CancellationToken;
+
+use crate::jsonrpc;
+
+/// How long answers may still take once the host has hung up.
+const LAST_ANSWERS: Duration = Duration::from_secs(10);
+
+/// Serves until the host closes our input or `stop` is cancelled.
+pub async fn serve(
+    handler: impl ServerHandler,
+    max_line: usize,
+    stop: CancellationToken,
+) -> Result<(), ServerInitializeError> {
+    match serve_server_with_ct(handler, Lines::new(max_line), stop).await {
+        Ok(running) => {
+            if let Err(error) = running.waiting().await {
+                tracing::error!(%error, "the server's loop failed");
+            }
+            Ok(())
+        }
+        // A host that leaves, or that we leave, before it said anything.
+        Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+struct Lines {
+    input: BufReader<StdioReader>,
+    line: Vec<u8>,
+    max_line: usize,
+    /// The rest of a line that was too long is being skipped.
+    skipping: bool,
+    ended: bool,
+    opened: bool,
+    output: Arc<AsyncMutex<StdioWriter>>,
+    waiting: Arc<Waiting>,
+}
+
+/// The requests that have not been answered.
+#[derive(Default)]
+struct Waiting {
+    ids: Mutex<HashSet<RequestId>>,
+    changed: Notify,
+}
+
+impl Waiting {
+    fn add(&self, id: RequestId) {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+    }
+
+    fn remove(&self, id: &RequestId) {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.changed.notify_waiters();
+    }
+
+    async fn none(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.ids.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Lines {
+    fn new(max_line: usize) -> Self {
+        let (input, output) = stdio_pipes();
+        Self {
+            input: BufReader::with_capacity(64 << 10, input),
+            line: Vec::new(),
+            max_line,
+            skipping: false,
+            ended: false,
+            opened: false,
+            output: Arc::new(AsyncMutex::new(output)),
+            waiting: Arc::default(),
+        }
+    }
+
+    /// The next whole line, in `self.line`. Dropped half-way it goes on where it was: nothing is taken from
+    /// the input but what is kept here before the next await.
+    async fn next_line(&mut self) -> io::Result<bool> {
+        loop {
+            let available = self.input.fill_buf().await?;
+            if available.is_empty() {
+                return Ok(false);
+            }
+            let newline = available.iter().position(|byte| *byte == b'\n');
+            let taken = newline.unwrap_or(available.len());
+            if !self.skipping {
+                self.line.extend_from_slice(&available[..taken]);
+            }
+            self.input.consume(taken + usize::from(newline.is_some()));
+            if self.line.len() > self.max_line {
+                tracing::warn!(limit = self.max_line, "a message is longer than the limit and was refused");
+                // Its beginning is enough to answer it.
+                self.line.truncate(4096);
+                self.skipping = newline.is_none();
+                return Ok(true);
+            }
+            if newline.is_some() && !std::mem::take(&mut self.skipping) {
+                return Ok(true);
+            }
+        }
+    }
+
+    async fn answer(&self, message: &ServerJsonRpcMessage) -> io::Result<()> {
+        write(&self.output, message).await
+    }
+
+    /// Whether the message is for the SDK. It gives up when anything but a request comes first.
+    fn admit(&mut self, message: &ClientJsonRpcMessage) -> bool {
+        match message {
+            ClientJsonRpcMessage::Request(request) => {
+                self.opened = true;
+                // A subscription is not answered before it ends.
+                if !matches!(request.request, ClientRequest::SubscriptionsListenRequest(_)) {
+                    self.waiting.add(request.id.clone());
+                }
+                true
+            }
+            ClientJsonRpcMessage::Notification(notification) => {
+                if let ClientNotification::CancelledNotification(cancelled) = &notification.notification
+                    && let Some(id) = &cancelled.params.request_id
+                {
+                    self.waiting.remove(id);
+                }
+                self.opened
+            }
+            _ => self.opened,
+        }
+    }
+}
+
+impl Transport<RoleServer> for Lines {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        item: ServerJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
+        let (output, waiting) = (self.output.clone(), self.waiting.clone());
+        async move {
+            let sent = write(&output, &item).await;
+            match &item {
+                ServerJsonRpcMessage::Response(response) => waiting.remove(&response.id),
+                ServerJsonRpcMessage::Error(error) => {
+                    if let Some(id) = &error.id {
+                        waiting.remove(id);
+                    }
+                }
+                _ => {}
+            }
+            sent
+        }
+    }
+
+    async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
+        loop {
+            if self.ended {
+                if tokio::time::timeout(LAST_ANSWERS, self.waiting.none()).await.is_err() {
+                    tracing::warn!("some requests are not answered at the end of input");
+                }
+                return None;
+            }
+            match self.next_line().await {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.ended = true;
+                    continue;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "standard input cannot be read");
+                    return None;
+                }
+            }
+            let line = std::mem::take(&mut self.line);
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            match serde_json::from_slice::<ClientJsonRpcMessage>(&line) {
+                Ok(message) if self.admit(&message) => return Some(message),
+                Ok(_) => tracing::debug!("ignored what came before the first request"),
+                Err(problem) => {
+                    tracing::debug!(%problem, "a message cannot be read");
+                    if let Some(answer) = jsonrpc::answer(&line, &problem)
+                        && let Err(error) = self.answer(&answer).await
+                    {
+                        tracing::error!(%error, "standard output cannot be written");
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), io::Error> {
+        self.output.lock().await.flush().await
+    }
+}
+
+async fn write(output: &AsyncMutex<StdioWriter>, message: &ServerJsonRpcMessage) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    let mut output = output.lock().await;
+    output.write_all(&line).await?;
+    output.flush().await
+}

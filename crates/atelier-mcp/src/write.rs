@@ -1,0 +1,95 @@
+//! `write_file` and `create_directory`.
+
+use atelier_core::path::WorkspacePath;
+use atelier_core::policy::Access;
+use atelier_executor::{Error, Expect, Mending, Written};
+
+use crate::args::Args;
+use crate::reply::{Answer, Failure, Reply, reason};
+use crate::space::Space;
+
+pub(crate) fn write_file(space: &Space, mut args: Args) -> Answer {
+    let (raw, content) = (args.text("path"), args.text("content"));
+    args.done()?;
+    let path = space.path(&raw)?;
+    allowed(space, &path)?;
+    let written = replace(space, &path, |path| {
+        space.workspace().write(path, content.as_bytes(), &Expect::Anything, Mending::Never)
+    })?;
+    Ok(Reply::text(format!("Successfully wrote {} bytes to {raw}", written.size)))
+}
+
+/// Refuses what the policy denies to everybody.
+pub(crate) fn allowed(space: &Space, path: &WorkspacePath) -> Result<(), Failure> {
+    match space.refused(path, Access::Write) {
+        Some(why) => Err(Failure::new(format!("Failed to write file - {why}"))),
+        None => Ok(()),
+    }
+}
+
+/// Writes, making parents when they are missing and following links that stay inside. Most writes need
+/// neither, so both are tried only after the plain way failed.
+pub(crate) fn replace(
+    space: &Space,
+    path: &WorkspacePath,
+    write: impl Fn(&WorkspacePath) -> Result<Written, Error>,
+) -> Result<Written, Failure> {
+    let followed;
+    let (path, first) = match write(path) {
+        Err(Error::Link { .. }) => {
+            followed = space.behind_links(path).map_err(|error| failure(space, &error))?;
+            allowed(space, &followed)?;
+            (&followed, write(&followed))
+        }
+        other => (path, other),
+    };
+    match first {
+        Err(Error::NotFound { .. } | Error::NotADirectory { .. }) => {
+            if let Some(parent) = path.parent() {
+                make(space, &parent).map_err(|error| match error {
+                    Error::Outside { .. } => space.access_denied(),
+                    error => Failure::new(format!("Failed to create parent directory - {}", reason(&error))),
+                })?;
+            }
+            write(path)
+        }
+        other => other,
+    }
+    .map_err(|error| failure(space, &error))
+}
+
+pub(crate) fn failure(space: &Space, error: &Error) -> Failure {
+    match error {
+        Error::Outside { .. } => space.access_denied(),
+        error => Failure::new(format!("Failed to write file - {}", reason(error))),
+    }
+}
+
+pub(crate) fn create_directory(space: &Space, mut args: Args) -> Answer {
+    let raw = args.text("path");
+    args.done()?;
+    let path = space.path(&raw)?;
+    if let Some(why) = space.refused(&path, Access::Output) {
+        return Err(Failure::new(format!("Failed to create directory - {why}")));
+    }
+    match make(space, &path) {
+        Ok(true) => Ok(Reply::text(format!("Successfully created directory {raw}"))),
+        Ok(false) => Ok(Reply::text(format!("Directory already exists: {raw}"))),
+        Err(Error::Outside { .. }) => Err(space.access_denied()),
+        Err(Error::NotADirectory { .. }) => {
+            Err(Failure::new(format!("Path exists but is not a directory: {raw}")))
+        }
+        Err(error) => Err(Failure::new(format!("Failed to create directory - {}", reason(&error)))),
+    }
+}
+
+/// `mkdir -p` that follows links inside the workspace; whether anything was made.
+fn make(space: &Space, path: &WorkspacePath) -> Result<bool, Error> {
+    match space.workspace().create_directory(path) {
+        Err(Error::Link { .. }) => {
+            let real = space.behind_links(path)?;
+            space.workspace().create_directory(&real)
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,314 @@
+"""The protocol by hand: the seed's curl lines, every revision, headers, sessions, resources, progress.
+
+Expects ATELIER (the program) and MCP_TOOLS (the folder scripts/mcptools prints).
+"""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+import urllib.request
+from pathlib import Path
+
+from world import INITIALIZE, Http, Stdio, call, memory_kb, prepare, request
+
+ATELIER = os.environ["ATELIER"]
+REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
+MODERN = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "tests", "version": "1"},
+}
+BOTH = {"Accept": "application/json, text/event-stream"}
+
+
+def events(body: bytes):
+    return [json.loads(line[6:]) for line in body.decode().splitlines() if line.startswith("data: {")]
+
+
+class Served(unittest.TestCase):
+    flags = []
+
+    def setUp(self):
+        self.base = tempfile.TemporaryDirectory()
+        self.ws = prepare(Path(self.base.name))
+        self.server = Http([ATELIER, "mcp", str(self.ws), *self.flags])
+
+    def tearDown(self):
+        self.server.close()
+        self.server.process.stderr.close()
+        self.base.cleanup()
+
+    def curl(self, data, *headers):
+        done = subprocess.run(
+            ["curl", "-s", "-X", "POST", self.server.url, "-H", "Content-Type: application/json", *headers, "-d", data],
+            capture_output=True, text=True, timeout=10, check=True,
+        )
+        return json.loads(done.stdout)
+
+
+class Curl(Served):
+    def test_the_seeds_lines_work_as_they_stand(self):
+        """MC-08: no session, no Accept header but curl's own, or none at all."""
+        for headers in [[], ["-H", "Accept:"]]:
+            first = self.curl(
+                '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"test","version":"1.0"}}}',
+                *headers,
+            )
+            self.assertEqual(first["id"], 1)
+            self.assertEqual(first["result"]["protocolVersion"], "2024-11-05")
+            self.assertEqual(first["result"]["serverInfo"]["name"], "workspace-tool")
+            self.assertEqual(first["result"]["capabilities"]["tools"], {})
+            listed = self.curl('{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{}}', *headers)
+            self.assertEqual(len(listed["result"]["tools"]), 6)
+            read = self.curl(
+                '{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"read_file","arguments":{"path":"README.md"}}}',
+                *headers,
+            )
+            text = [{"type": "text", "text": "Error: File not found: README.md"}]
+            self.assertEqual(read, {"jsonrpc": "2.0", "id": 3, "result": {"content": text, "isError": True}})
+            listing = self.curl(
+                '{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"list_directory","arguments":{"path":"."}}}',
+                *headers,
+            )
+            self.assertTrue(listing["result"]["content"][0]["text"].startswith("Contents of .:\n\n[DIR] listing\n"))
+            self.assertFalse(listing["result"]["isError"])
+
+    def test_health(self):
+        """MC-09"""
+        with urllib.request.urlopen(self.server.url.replace("/mcp", "/health")) as response:
+            health = json.load(response)
+        self.assertEqual(sorted(health), ["service", "status", "version"])
+        self.assertEqual((health["status"], health["service"]), ("ok", "workspace-tool"))
+        self.assertRegex(health["version"], r"^\d+\.\d+\.\d+$")
+
+    def test_schemas_refuse_what_is_unknown(self):
+        """MC-08: annotations and strict schemas."""
+        tools = {tool["name"]: tool for tool in self.curl('{"jsonrpc":"2.0","id":2,"method":"tools/list"}')["result"]["tools"]}
+        for tool in tools.values():
+            self.assertIs(tool["inputSchema"]["additionalProperties"], False)
+            self.assertIs(tool["annotations"]["openWorldHint"], False)
+        hints = {name: tool["annotations"]["readOnlyHint"] for name, tool in tools.items()}
+        self.assertEqual([name for name, only in hints.items() if not only], ["write_file", "create_directory"])
+        self.assertEqual(
+            [name for name, tool in tools.items() if "outputSchema" in tool],
+            ["list_directory", "get_file_info", "search_files"],
+        )
+
+
+class Revisions(Served):
+    def test_every_older_revision_has_sessions(self):
+        """MC-08: handshake, session, version header, DELETE."""
+        for revision in REVISIONS:
+            with self.subTest(revision):
+                status, body, headers = self.server.post(
+                    request(1, "initialize", {**INITIALIZE, "protocolVersion": revision}), BOTH
+                )
+                self.assertEqual(events(body)[0]["result"]["protocolVersion"], revision)
+                session = {**BOTH, "Mcp-Session-Id": headers["Mcp-Session-Id"], "MCP-Protocol-Version": revision}
+                told = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode()
+                self.assertEqual(self.server.post(told, session)[0], 202)
+                _, body, _ = self.server.post(call(2, "read_file", {"path": "notes.txt"}), session)
+                self.assertEqual(events(body)[-1]["result"]["content"][0]["text"], "one\ntwo\nthree\n")
+                ended = urllib.request.Request(self.server.url, headers=session, method="DELETE")
+                with urllib.request.urlopen(ended) as response:
+                    self.assertLess(response.status, 300)
+                self.assertEqual(self.server.post(request(3, "tools/list", {}), session)[0], 404)
+
+    def test_the_newest_is_stateless(self):
+        """MC-08: discovery, per-request metadata, headers that must agree, caching hints."""
+        def ask(number, method, params, **headers):
+            headers = {**BOTH, "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method, **headers}
+            status, body, _ = self.server.post(request(number, method, {**params, "_meta": MODERN}), headers)
+            return status, json.loads(body)
+
+        status, found = ask(1, "server/discover", {})
+        self.assertEqual(status, 200)
+        self.assertEqual(set(found["result"]["supportedVersions"]), {*REVISIONS, "2026-07-28"})
+        _, listed = ask(2, "tools/list", {})
+        self.assertEqual((listed["result"]["cacheScope"], listed["result"]["resultType"]), ("public", "complete"))
+        self.assertGreater(listed["result"]["ttlMs"], 0)
+        read = {"name": "read_file", "arguments": {"path": "notes.txt"}}
+        _, answer = ask(3, "tools/call", read, **{"Mcp-Name": "read_file"})
+        self.assertEqual(answer["result"]["content"][0]["text"], "one\ntwo\nthree\n")
+        status, answer = ask(4, "tools/call", read, **{"Mcp-Name": "write_file"})
+        self.assertEqual((status, answer["error"]["code"], answer["id"]), (400, -32020, 4))
+        status, answer = ask(5, "prompts/list", {})
+        self.assertEqual(answer["error"]["code"], -32601)
+
+    def test_hosts_and_origins(self):
+        """MC-08: neither a foreign name nor a foreign page reaches the server."""
+        ping = request(1, "ping", {})
+        for headers, allowed in [
+            ({}, True),
+            ({"Host": "localhost:9"}, True),
+            ({"Host": "evil.example"}, False),
+            ({"Origin": "http://localhost:3000"}, True),
+            ({"Origin": "https://evil.example"}, False),
+            ({"Origin": "null"}, False),
+        ]:
+            with self.subTest(headers):
+                status = self.server.post(ping, headers)[0]
+                self.assertEqual(status, 200 if allowed else 403)
+
+    def test_graceful_stop(self):
+        """MC-09: a stop answers what is under way and ends with success."""
+        self.server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.server.process.wait(5), 0)
+
+
+class Guarded(Served):
+    flags = ["--token", "s3cret", "--allowed-host", "workspace.default.svc.cluster.local", "--read-only",
+             "--max-file-size", "1KB", "--root-name", "/data"]
+
+    def test_token(self):
+        """MC-10: a bearer token guards everything but the health check."""
+        ping = request(1, "ping", {})
+        self.assertEqual(self.server.post(ping)[0], 401)
+        self.assertEqual(self.server.post(ping, {"Authorization": "Bearer wrong"})[0], 401)
+        right = {"Authorization": "Bearer s3cret"}
+        self.assertEqual(self.server.post(ping, right)[0], 200)
+        inside = {**right, "Host": "workspace.default.svc.cluster.local"}
+        self.assertEqual(self.server.post(ping, inside)[0], 200)
+        with urllib.request.urlopen(self.server.url.replace("/mcp", "/health")) as response:
+            self.assertEqual(response.status, 200)
+
+    def test_read_only_small_and_renamed(self):
+        """MC-01 MC-02 MC-07: flags that narrow."""
+        def ask(tool, args):
+            return json.loads(self.server.post(call(1, tool, args), {"Authorization": "Bearer s3cret"})[1])
+        self.assertEqual(ask("write_file", {"path": "x", "content": ""})["error"]["code"], -32602)
+        self.assertFalse((self.ws / "x").exists())
+        text = lambda answer: answer["result"]["content"][0]["text"]
+        self.assertEqual(text(ask("read_file", {"path": "kb.bin"})), "Error: File too large (1260 bytes, the limit is 1024): kb.bin")
+        self.assertEqual(text(ask("read_file", {"path": "/data/notes.txt", "head": 1})), "one\n")
+        self.assertEqual(text(ask("read_file", {"path": "/workspace/notes.txt"})), "Error: Access denied. Path must be within /data")
+
+
+class Resources(Served):
+    def test_listed_in_pages_and_read(self):
+        """MC-08: resources, templates, pages."""
+        for number in range(1100):
+            (self.ws / f"many{number:04}").write_text("")
+        seen, cursor = [], None
+        while True:
+            page = json.loads(self.server.post(request(1, "resources/list", {"cursor": cursor} if cursor else {}))[1])["result"]
+            seen += [resource["uri"] for resource in page["resources"]]
+            cursor = page.get("nextCursor")
+            if not cursor:
+                break
+        self.assertEqual(len(seen), len(set(seen)))
+        self.assertIn("file:///workspace/many1099", seen)
+        self.assertIn("file:///workspace/tree/b/deep/out.json", seen)
+        self.assertFalse([uri for uri in seen if "leak" in uri or "hidden" in uri])
+        read = lambda uri: json.loads(self.server.post(request(2, "resources/read", {"uri": uri}))[1])
+        self.assertEqual(read("file:///workspace/notes.txt")["result"]["contents"][0]["text"], "one\ntwo\nthree\n")
+        self.assertEqual(read("file:///workspace/latin1.txt")["result"]["contents"][0]["blob"], "Y2Fm6Qo=")
+        for uri in ["file:///etc/passwd", "file:///workspace/../out/secret.txt", "file:///workspace/%2e%2e/out/secret.txt",
+                    "file:///workspace/leak.txt", "file:///workspace/nope", "http://workspace/notes.txt"]:
+            self.assertEqual(read(uri)["error"]["code"], -32002, uri)
+        self.assertEqual(json.loads(self.server.post(request(3, "resources/list", {"cursor": "x"}))[1])["error"]["code"], -32602)
+
+    def test_changes_are_told(self):
+        """MC-08: subscriptions of both eras."""
+        uri = "file:///workspace/notes.txt"
+        old = Stdio([ATELIER, "mcp", str(self.ws)])
+        old.send(2, "resources/subscribe", {"uri": uri})
+        old.wait(2, 5)
+        listen = {"_meta": MODERN, "notifications": {"resourcesListChanged": True, "resourceSubscriptions": [uri]}}
+        headers = {**BOTH, "Content-Type": "application/json", "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "subscriptions/listen"}
+        stream = urllib.request.urlopen(
+            urllib.request.Request(self.server.url, request(7, "subscriptions/listen", listen), headers), timeout=10
+        )
+        def following():
+            for line in stream:
+                if line.startswith(b"data: {"):
+                    yield json.loads(line[6:])
+        told = following()
+        self.assertEqual(next(told)["method"], "notifications/subscriptions/acknowledged")
+        # The watch begins after the acknowledgement, so write until it is seen.
+        stop = threading.Event()
+        def write():
+            while not stop.wait(0.2):
+                self.server.post(call(1, "write_file", {"path": "notes.txt", "content": str(time.time())}))
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            changed = next(told)
+            while changed["method"] != "notifications/resources/updated":
+                changed = next(told)
+            self.assertEqual(changed["params"]["uri"], uri)
+            self.assertEqual(changed["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 7)
+            # A notification has no id; the helper keeps the last one under None.
+            self.assertEqual(old.wait(None, 5)["jsonrpc"], "2.0")
+        finally:
+            stop.set()
+            writer.join()
+            stream.close()
+            old.close()
+
+
+class Together(Served):
+    def test_readers_never_see_half_a_file(self):
+        """MC-11: many read while others replace; every answer is one whole version."""
+        versions = {letter * 200_000 for letter in "abcd"}
+        (self.ws / "shared.txt").write_text("a" * 200_000)
+        stop, wrong = threading.Event(), []
+        def write(letter):
+            while not stop.is_set():
+                self.server.post(call(1, "write_file", {"path": "shared.txt", "content": letter * 200_000}))
+        def read():
+            for _ in range(40):
+                answer = json.loads(self.server.post(call(1, "read_file", {"path": "shared.txt"}))[1])
+                if answer["result"]["content"][0]["text"] not in versions:
+                    wrong.append(answer)
+        writers = [threading.Thread(target=write, args=letter) for letter in "bcd"]
+        readers = [threading.Thread(target=read) for _ in range(6)]
+        for thread in writers + readers:
+            thread.start()
+        for thread in readers:
+            thread.join()
+        stop.set()
+        for thread in writers:
+            thread.join()
+        self.assertEqual(wrong, [])
+
+    def test_idle_memory(self):
+        """MC-10: small enough to run beside every agent. The limit is for the optimised program."""
+        limit = 12_000 if "/release/" in ATELIER else 40_000
+        self.assertLess(memory_kb(self.server.pid), limit)
+
+
+class Long(unittest.TestCase):
+    def test_cancelled_searches_do_not_pile_up(self):
+        """MC-06: a search that is cancelled stops, and the server goes on answering."""
+        with tempfile.TemporaryDirectory() as base:
+            ws = Path(base)
+            # A ring of links that a search does not follow, and a FIFO that nobody opens: neither holds it up.
+            os.mkfifo(ws / "pipe")
+            for top in range(40):
+                for name in range(250):
+                    (ws / f"d{top}/s{name}").mkdir(parents=True)
+            server = Stdio([ATELIER, "mcp", base])
+            number = 10
+            params = {"name": "search_files", "arguments": {"path": ".", "pattern": "**/nothing"}, "_meta": {"progressToken": "p"}}
+            for _ in range(30):
+                server.send(number, "tools/call", params)
+                told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number, "reason": "test"}}
+                server.raw(json.dumps(told).encode())
+                number += 1
+            began = time.monotonic()
+            server.send(5, "ping", {})
+            server.wait(5, 2)
+            self.assertLess(time.monotonic() - began, 2)
+            server.send(6, "tools/call", params)
+            self.assertFalse(server.wait(6, 10)["result"]["isError"])
+            server.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

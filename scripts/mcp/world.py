@@ -1,0 +1,140 @@
+"""A workspace to try things on, the server that serves it, and the ways to talk to it."""
+
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+SECRET = "SECRET-42"
+
+
+def prepare(base: Path) -> Path:
+    """What cases.json speaks of; returns the workspace's root."""
+    ws, out = base / "ws", base / "out"
+    for folder in ["sub", "listing/b-dir", "odd", "tree/a", "tree/b/deep"]:
+        (ws / folder).mkdir(parents=True)
+    out.mkdir()
+    (out / "secret.txt").write_text(SECRET)
+    files = {
+        "notes.txt": "one\ntwo\nthree\n", "unended.txt": "first\nlast", "empty.txt": "", "secret.txt": "mine",
+        "sub/target.txt": "old", "listing/a.txt": "", "listing/c.txt": "", "listing/.hidden": "",
+        "odd/x\n[FILE] fake": "", "tree/top.json": "", "tree/a/metrics.json": "", "tree/b/deep/out.json": "",
+        "tree/.hidden.txt": "", "kb.bin": "x" * 1260, "tool.sh": "echo 1\n",
+    }
+    for name, text in files.items():
+        (ws / name).write_text(text)
+        (ws / name).chmod(0o644)
+    (ws / "latin1.txt").write_bytes(b"caf\xe9\n")
+    (ws / "secret.txt").chmod(0o000)
+    (ws / "tool.sh").chmod(0o755)
+    for folder, _, _ in os.walk(ws):
+        os.chmod(folder, 0o755)
+    os.utime(ws / "kb.bin", (1762540200, 1762540200))
+    (ws / "inside-link.txt").symlink_to("sub/target.txt")
+    (ws / "listing/link-to-dir").symlink_to("b-dir")
+    (ws / "listing/link-out").symlink_to(out)
+    (ws / "leak.txt").symlink_to(out / "secret.txt")
+    (ws / "leak-dir").symlink_to(out)
+    return ws
+
+
+class Stdio:
+    """The server on pipes, spoken to without any client: a test must be able to send what none would."""
+
+    def __init__(self, command):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+        self.pid = self.process.pid
+        self.answers, self.came = {}, threading.Condition()
+        threading.Thread(target=self._listen, daemon=True).start()
+        self.send(1, "initialize", INITIALIZE)
+        self.wait(1, 10)
+
+    def _listen(self):
+        for line in self.process.stdout:
+            message = json.loads(line)
+            with self.came:
+                self.answers[message.get("id")] = message
+                self.came.notify_all()
+
+    def raw(self, message: bytes):
+        self.process.stdin.write(message + b"\n")
+        self.process.stdin.flush()
+
+    def send(self, number, method, params):
+        self.raw(request(number, method, params))
+
+    def wait(self, number, seconds):
+        with self.came:
+            if not self.came.wait_for(lambda: number in self.answers, seconds):
+                raise AssertionError(f"request {number} was not answered within {seconds} s")
+            return self.answers.pop(number)
+
+    def ask(self, message: bytes, number, seconds):
+        self.raw(message)
+        return self.wait(number, seconds)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(10)
+
+
+class Http:
+    """The server on a free port of the loopback; every request stands alone, as curl sends it."""
+
+    def __init__(self, command):
+        self.process = subprocess.Popen([*command, "--http", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True)
+        self.pid = self.process.pid
+        for line in self.process.stderr:
+            if "listening on " in line:
+                self.url = line.split("listening on ")[1].strip()
+                break
+        else:
+            raise AssertionError("the server did not start")
+        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+
+    def ask(self, message: bytes, number, seconds):
+        return json.loads(self.post(message, seconds=seconds)[1])
+
+    def post(self, message: bytes, headers=None, seconds=10):
+        headers = {"Content-Type": "application/json", **(headers or {})}
+        request = urllib.request.Request(self.url, message, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=seconds) as response:
+                return response.status, response.read(), response.headers
+        except urllib.error.HTTPError as error:
+            return error.code, error.read(), error.headers
+        except (TimeoutError, socket.timeout):
+            raise AssertionError(f"a request was not answered within {seconds} s") from None
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait(10)
+
+
+INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
+
+
+def request(number, method, params) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode()
+
+
+def call(number, tool, args) -> bytes:
+    return request(number, "tools/call", {"name": tool, "arguments": args})
+
+
+def memory_kb(pid) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1])
+    raise AssertionError("no VmHWM")
+
+
+def within(seconds, began):
+    took = time.monotonic() - began
+    assert took < seconds, f"took {took:.2f} s"
