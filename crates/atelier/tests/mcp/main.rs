@@ -1,6 +1,8 @@
 //! The promises MC-01 to MC-11 of `spec/scenarios.md`, shown by the real program on both transports.
 //! `scripts/test-mcp` shows them again with the official clients, and much more.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod host;
 
 use host::{Host, error, exchange, ok, post};
