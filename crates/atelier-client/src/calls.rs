@@ -80,6 +80,15 @@ impl Client {
         unbegun.contains(&(call.tool_id, call.attempt))
     }
 
+    /// What never began and is not ours to run any more need not be remembered.
+    pub(crate) fn forget_settled(&self, dispatched: &[GatedCall]) -> Result<()> {
+        let mut unbegun = self.unbegun.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = |key: &Key| dispatched.iter().any(|call| (call.tool_id, call.attempt) == *key);
+        let (open, settled): (Vec<Key>, Vec<Key>) = unbegun.drain(..).partition(open);
+        *unbegun = open;
+        settled.into_iter().try_for_each(|key| self.journal.note(key, Step::Done, false))
+    }
+
     /// The person or the server does not want it any more.
     pub(crate) fn cancel(&self, id: CallId) {
         let active = self.active.lock().unwrap_or_else(PoisonError::into_inner);

@@ -171,7 +171,9 @@ impl Connection {
     /// Asks for everything that is meant for us, whatever we have heard of it.
     async fn catch_up(&self) -> Result<()> {
         let client = &self.client;
-        for call in client.desk.calls(CallStatus::Dispatched).await? {
+        let dispatched = client.desk.calls(CallStatus::Dispatched).await?;
+        client.forget_settled(&dispatched)?;
+        for call in dispatched {
             if call.client_id == Some(client.desk.client) && (!call.claimed || client.never_began(&call)) {
                 client.take(Signal::from(call));
             }

@@ -101,6 +101,7 @@ impl AgentConfig {
             self.system_prompt.chars().count() <= 100_000 && !self.system_prompt.contains('\0'),
             "must have at most 100000 characters and no NUL",
         )?;
+        range("metadata", fits(&self.metadata), "must be at most 65536 bytes of JSON")?;
         range(
             "tools",
             self.tools.len() <= MAX_TOOLS && self.tools.iter().all(|t| is_tool_name(t)),
@@ -129,6 +130,14 @@ fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     } else {
         Err(D::Error::custom("expected a whole number that is not negative"))
     }
+}
+
+/// Free-form values travel in events, which stay small.
+const MAX_FREE_FORM: usize = 64 * 1024;
+
+/// Whether a free-form object is small enough to be kept and told.
+pub fn fits(object: &Map<String, Value>) -> bool {
+    serde_json::to_string(object).is_ok_and(|json| json.len() <= MAX_FREE_FORM)
 }
 
 fn is_tool_name(name: &str) -> bool {

@@ -121,7 +121,10 @@ impl WorkerSpace {
         let store = tokio::time::timeout(Duration::from_secs(1), self.store.ping()).await;
         let store = match store {
             Ok(Ok(())) => Part::new("store", Status::Healthy, format!("{} answers", self.store.kind())),
-            Ok(Err(error)) => Part::new("store", Status::Unhealthy, error.to_string()),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the store does not answer");
+                Part::new("store", Status::Unhealthy, format!("{} refuses", self.store.kind()))
+            }
             Err(_) => Part::new("store", Status::Unhealthy, "no answer within a second"),
         };
         let cache = match self.overflowed.load(Ordering::Relaxed) {

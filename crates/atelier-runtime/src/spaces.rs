@@ -63,6 +63,7 @@ impl Spaces {
         if space.owned().owner != user {
             return Err(StoreError::NotFound.into());
         }
+        space.tasks.touch();
         Ok(space)
     }
 
@@ -98,14 +99,20 @@ impl Spaces {
         Ok(space.clone())
     }
 
-    /// Takes the space out, so that the next request makes a new one.
-    fn take(&self, project: ProjectId) -> Option<Arc<WorkerSpace>> {
-        self.slots().remove(&project)?.get().cloned()
+    /// Takes the space out if it is ready and `fits`, so that the next request makes a new one.
+    fn take(&self, project: ProjectId, fits: impl Fn(&WorkerSpace) -> bool) -> Option<Arc<WorkerSpace>> {
+        let mut slots = self.slots();
+        let space = slots.get(&project)?.get().filter(|space| fits(space))?.clone();
+        slots.remove(&project);
+        Some(space)
     }
 
     /// Releases a space: what runs may finish within the grace time.
     pub async fn close(&self, owned: &Owned, reason: CloseReason) -> Result<()> {
-        if let Some(space) = self.take(owned.project) {
+        // Asked under the lock: a request may have come since it was found idle.
+        let idle = |space: &WorkerSpace| space.tasks.idle_for() > self.inner.settings.inactivity;
+        let fits = |space: &WorkerSpace| reason != CloseReason::Inactive || idle(space);
+        if let Some(space) = self.take(owned.project, fits) {
             let ended = space.tasks.finish(self.inner.settings.grace).await;
             self.released(&space, reason, ended).await?;
         }
@@ -114,7 +121,7 @@ impl Spaces {
 
     /// Ends everything in the space at once and makes it anew.
     pub async fn reset(&self, owned: Owned) -> Result<Arc<WorkerSpace>> {
-        if let Some(space) = self.take(owned.project) {
+        if let Some(space) = self.take(owned.project, |_| true) {
             let ended = space.tasks.end();
             self.released(&space, CloseReason::Reset, ended).await?;
         }
@@ -123,7 +130,7 @@ impl Spaces {
 
     /// Lets go of the space of a project that was deleted: there is nobody left to tell.
     pub fn drop_deleted(&self, project: ProjectId) {
-        if let Some(space) = self.take(project) {
+        if let Some(space) = self.take(project, |_| true) {
             space.tasks.end();
             space.forget_agents();
         }

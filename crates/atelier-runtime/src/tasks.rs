@@ -78,7 +78,8 @@ impl Tasks {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn touch(&self) {
+    /// Counts as use, though nothing runs.
+    pub(crate) fn touch(&self) {
         *self.last_use.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 

@@ -41,10 +41,12 @@ impl App {
         Self(Arc::new(parts))
     }
 
-    /// On the first start of a server: makes its owner and a project to begin with, and a code that
-    /// signs them in once. `None` when somebody has been here before.
+    /// On the first start of a server: makes its owner, a code that signs them in once, and a project to begin
+    /// with. `None` when there has been a project before, or when people sign in elsewhere.
+    ///
+    /// The project comes last: a start that is cut short is a first start again.
     pub async fn welcome(&self) -> atelier_store::Result<Option<String>> {
-        if self.store.has_users().await? {
+        if !self.auth.is_local() || self.store.has_projects().await? {
             return Ok(None);
         }
         let tenant: Tenant =
@@ -53,13 +55,12 @@ impl App {
             .unwrap_or_else(|invalid| unreachable!("a name of ours is valid: {invalid}"));
         let user: UserId = crate::user_id(&tenant, OWNER);
         self.store.ensure_user(user, &tenant).await?;
-        let agents = self.starter_pack.clone();
-        self.store
-            .create_project(user, tenant.clone(), name, Default::default(), Default::default(), agents)
-            .await?;
         let (code, hash) = crate::auth::new_sign_in_code();
         let expires = chrono::Utc::now() + chrono::TimeDelta::hours(24);
-        self.store.offer_sign_in(hash, SignIn { user, tenant, role: Role::Admin }, expires).await?;
+        let who = SignIn { user, tenant: tenant.clone(), role: Role::Admin };
+        self.store.offer_sign_in(hash, who, expires).await?;
+        let (agents, nothing) = (self.starter_pack.clone(), Default::default());
+        self.store.create_project(user, tenant, name, Default::default(), nothing, agents).await?;
         Ok(Some(code))
     }
 }

@@ -30,7 +30,9 @@ impl<T: DeserializeOwned, const FILES: bool> FromRequest<App> for Json<T, FILES>
         if announced.is_some_and(|length| length > limit as u64) {
             return Err(Error::TooLarge(limit));
         }
-        let body = Limited::new(request.into_body(), limit).collect().await;
+        let body = Limited::new(request.into_body(), limit).collect();
+        let body = tokio::time::timeout(app.settings.request_timeout, body).await;
+        let body = body.map_err(|_| Error::Timeout)?;
         let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
             Some(_) => Error::TooLarge(limit),
             None => Error::MalformedJson(format!("the body broke off: {error}")),

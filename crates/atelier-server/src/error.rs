@@ -33,8 +33,10 @@ pub(crate) enum Error {
     NotFound,
     #[error("this path does not take this method")]
     MethodNotAllowed,
-    #[error("the answer took too long")]
+    #[error("the request came too slowly")]
     Timeout,
+    #[error("the answer took too long; try again")]
+    TookTooLong,
     #[error("something went wrong on our side; the log says what")]
     Panicked,
 }
@@ -92,6 +94,7 @@ impl Error {
             Error::Forbidden(_) => (S::FORBIDDEN, "forbidden"),
             Error::MethodNotAllowed => (S::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Error::Timeout => (S::REQUEST_TIMEOUT, "request_timeout"),
+            Error::TookTooLong => (S::SERVICE_UNAVAILABLE, "took_too_long"),
             Error::Panicked => (S::INTERNAL_SERVER_ERROR, "internal"),
         }
     }
@@ -100,7 +103,9 @@ impl Error {
     fn detail(&self, status: StatusCode) -> String {
         match status {
             StatusCode::INTERNAL_SERVER_ERROR => Error::Panicked.to_string(),
-            StatusCode::SERVICE_UNAVAILABLE => "the database does not answer; try again".into(),
+            StatusCode::SERVICE_UNAVAILABLE if !matches!(self, Error::TookTooLong) => {
+                "the database refuses or does not answer; try again".into()
+            }
             StatusCode::NOT_FOUND => Error::NotFound.to_string(),
             _ => self.to_string(),
         }

@@ -6,7 +6,7 @@ use atelier_runtime::{Decider, WorkerSpace};
 use atelier_store::Owned;
 use axum::{
     extract::{FromRequestParts, MatchedPath, Request, State},
-    http::{HeaderMap, HeaderValue, header, request::Parts},
+    http::{HeaderMap, HeaderValue, Method, header, request::Parts},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -111,22 +111,29 @@ fn route(extensions: &axum::http::Extensions) -> &str {
     extensions.get::<MatchedPath>().map_or("(none)", MatchedPath::as_str)
 }
 
+/// Whoever sends a request chooses its method: what is not one of the usual must not become a figure.
+fn label(method: &Method) -> &'static str {
+    const USUAL: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"];
+    USUAL.into_iter().find(|usual| method.as_str() == *usual).unwrap_or("other")
+}
+
 /// Measures a request and keeps it within its time. A stream counts until it begins.
 pub(crate) async fn measured(State(app): State<App>, request: Request, next: Next) -> Response {
     let start = Instant::now();
-    let method = request.method().as_str().to_owned();
+    let method = label(request.method());
     let route = route(request.extensions()).to_owned();
     let span = tracing::info_span!("request", method, route, status = tracing::field::Empty);
     let answer = next.run(request).instrument(span.clone());
-    let answer = tokio::time::timeout(app.settings.request_timeout, answer).await;
-    let mut response = answer.unwrap_or_else(|_| Error::Timeout.into_response());
+    // Twice: a slow body has its own, the peer's, and then it is we who are slow.
+    let answer = tokio::time::timeout(app.settings.request_timeout * 2, answer).await;
+    let mut response = answer.unwrap_or_else(|_| Error::TookTooLong.into_response());
     span.record("status", response.status().as_u16());
     // Answers are somebody's own data unless they say otherwise.
     let headers = response.headers_mut();
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
     let status = response.status().as_u16().to_string();
-    counter!("atelier_http_requests_total", "method" => method.clone(), "route" => route.clone(), "status" => status)
+    counter!("atelier_http_requests_total", "method" => method, "route" => route.clone(), "status" => status)
         .increment(1);
     histogram!("atelier_http_request_seconds", "method" => method, "route" => route)
         .record(start.elapsed().as_secs_f64());

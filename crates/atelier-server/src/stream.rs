@@ -87,7 +87,7 @@ impl Follower {
             return Some(greeting);
         }
         loop {
-            if Instant::now() >= self.ends || self.app.auth.is_revoked(self.caller.token) {
+            if Instant::now() >= self.ends || self.app.auth.is_revoked(&self.caller) {
                 return None;
             }
             tokio::select! {
@@ -97,6 +97,11 @@ impl Follower {
                 events = self.subscription.next() => match events {
                     Ok(events) => {
                         self.rest();
+                        let last = events.last().is_some_and(|event| event.name == "PROJECT_DELETED");
+                        if last && matches!(self.scope, Scope::Project(_)) {
+                            // Nothing comes after it.
+                            self.ends = Instant::now();
+                        }
                         return Some(render(self.scope, &events));
                     }
                     Err(error) => {

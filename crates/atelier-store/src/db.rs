@@ -2,7 +2,7 @@
 
 use crate::{Error, Result};
 use sqlx::{
-    PgPool, Postgres, Sqlite, SqlitePool,
+    Connection, PgPool, Postgres, Sqlite, SqlitePool,
     pool::PoolConnection,
     postgres::{PgConnectOptions, PgPoolOptions},
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
@@ -84,6 +84,10 @@ impl Db {
     async fn open_pg(url: &str) -> Result<Self> {
         let open = async {
             let options = PgConnectOptions::from_str(url)?.application_name("atelier");
+            // Once by itself: a pool only says that it waited in vain.
+            let first = sqlx::PgConnection::connect_with(&options);
+            let first = tokio::time::timeout(Duration::from_secs(10), first).await;
+            first.map_err(|_| sqlx::Error::PoolTimedOut)??.close().await?;
             PgPoolOptions::new()
                 .max_connections(POOL)
                 .acquire_timeout(Duration::from_secs(10))
@@ -136,13 +140,12 @@ impl Conn {
     }
 }
 
-/// A database URL fit to be shown: without its password.
+/// A URL fit to be shown: without user, password and query, which may hold either.
 pub fn masked(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return "the given URL".into();
-    };
-    match rest.rsplit_once('@') {
-        Some((_, place)) => format!("{scheme}://…@{place}"),
-        None => url.to_owned(),
+    let Some((scheme, rest)) = url.split_once("://") else { return "…".into() };
+    let (place, query) = rest.split_once('?').map_or((rest, ""), |(place, _)| (place, "?…"));
+    match place.rsplit_once('@') {
+        Some((_, place)) => format!("{scheme}://…@{place}{query}"),
+        None => format!("{scheme}://{place}{query}"),
     }
 }

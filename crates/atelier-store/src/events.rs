@@ -235,13 +235,16 @@ impl Store {
 
     /// Removes what is older or more than kept, and the tombstones of projects whose last event went.
     pub async fn sweep_events(&self, retention: Retention, now: DateTime<Utc>) -> Result<u64> {
-        let before = now - TimeDelta::days(i64::from(retention.days));
+        // Longer than there is time means for ever.
+        let before = TimeDelta::try_days(retention.days.into())
+            .and_then(|days| now.checked_sub_signed(days))
+            .unwrap_or(DateTime::<Utc>::UNIX_EPOCH);
         let keep = i64::from(retention.events);
         let mut conn = self.db.connect().await?;
         let projects: Vec<(Uuid, Uuid)> = on!(&mut conn, |c| {
             sqlx::query_as(
                 "SELECT id, user_id FROM projects p WHERE EXISTS (
-                   SELECT 1 FROM events e WHERE e.project_id = p.id
+                   SELECT 1 FROM events e WHERE e.project_id = p.id AND e.seq = p.event_floor + 1
                    AND (e.created_at < $1 OR e.seq <= p.event_seq - $2))",
             )
             .bind(before)
@@ -279,14 +282,14 @@ async fn remove(conn: &mut Conn, project: Uuid, user: Uuid, before: DateTime<Utc
     };
     // The floors rise first: a reader below them is told to start afresh, never shown a gap.
     on!(&mut *conn, |c| {
-        sqlx::query("UPDATE projects SET event_floor = $1 WHERE id = $2 AND event_floor < $1")
-            .bind(last)
-            .bind(project)
-            .execute(&mut *c)
-            .await?;
         sqlx::query("UPDATE users SET event_floor = $1 WHERE id = $2 AND event_floor < $1")
             .bind(user_last)
             .bind(user)
+            .execute(&mut *c)
+            .await?;
+        sqlx::query("UPDATE projects SET event_floor = $1 WHERE id = $2 AND event_floor < $1")
+            .bind(last)
+            .bind(project)
             .execute(&mut *c)
             .await?;
         let removed = sqlx::query("DELETE FROM events WHERE project_id = $1 AND seq <= $2")

@@ -19,7 +19,9 @@ use uuid::Uuid;
 
 /// How many recent events a feed keeps at hand; readers further behind ask the database.
 const RECENT: usize = 256;
-const PAGE: i64 = 256;
+/// And how many bytes of them.
+const RECENT_BYTES: usize = 1 << 20;
+const PAGE: i64 = 64;
 const CHANNEL: &str = "atelier";
 /// How long a lost notification can go unnoticed.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -138,10 +140,11 @@ impl Feed {
         if recent.back().is_some_and(|(last, _)| last + 1 != number) {
             recent.clear();
         }
-        if recent.len() == RECENT {
-            recent.pop_front();
-        }
         recent.push_back((number, event));
+        let mut bytes: usize = recent.iter().map(|(_, event)| event.data.len()).sum();
+        while recent.len() > RECENT || (recent.len() > 1 && bytes > RECENT_BYTES) {
+            bytes -= recent.pop_front().map_or(0, |(_, event)| event.data.len());
+        }
         drop(recent);
         self.reach(number);
     }
@@ -194,12 +197,11 @@ impl Subscription {
             Some(events) => events,
             None => self.store.events_after(self.scope, self.cursor, PAGE).await?,
         };
-        // Retention may have overtaken a slow reader: it must start afresh, not see a gap.
-        if events.first().map(|event| event.number(self.scope)) != Some(self.cursor + 1) {
-            return Err(Error::Overtaken);
-        }
-        if let Some(last) = events.last() {
-            self.cursor = last.number(self.scope);
+        // Retention may have overtaken a slow reader, and it removes by project: a user's log may have a hole
+        // anywhere. The reader must start afresh, not see a gap.
+        match events.last().map(|last| last.number(self.scope)) {
+            Some(last) if last - self.cursor == events.len() as i64 => self.cursor = last,
+            _ => return Err(Error::Overtaken),
         }
         Ok(events)
     }
@@ -255,35 +257,43 @@ async fn hear(pool: &sqlx::PgPool, feeds: &Weak<Feeds>) -> Result<(), sqlx::Erro
     if let Some(feeds) = feeds.upgrade() {
         feeds.bell.ring(Ring::Everything);
     }
+    let mut look_again = tokio::time::interval(LOOK_AGAIN);
     loop {
-        let heard = tokio::time::timeout(LOOK_AGAIN, listener.recv()).await;
-        let Some(feeds) = feeds.upgrade() else {
-            return Ok(());
+        let heard = tokio::select! {
+            heard = listener.try_recv() => Some(heard?),
+            _ = look_again.tick() => None,
         };
-        match heard {
-            Ok(note) => {
-                let note = note?;
-                let mut words = note.payload().lines();
-                // What this node did, it knows already.
-                if words.next() == Some(feeds.node.to_string().as_str()) {
-                    continue;
-                }
-                let mut logs = Vec::new();
-                for word in words {
-                    feeds.understand(word, &mut logs);
-                }
-                catch_up(pool, &feeds, &logs).await?;
+        let Some(feeds) = feeds.upgrade() else { return Ok(()) };
+        let logs = match heard {
+            Some(Some(note)) => feeds.understand(note.payload()),
+            // The connection was lost and made again, and what was said in between was not heard.
+            Some(None) => {
+                feeds.bell.ring(Ring::Everything);
+                feeds.all_followed()
             }
-            Err(_quiet) => {
-                let all: Vec<Scope> = feeds.followed().keys().copied().collect();
-                catch_up(pool, &feeds, &all).await?;
-            }
-        }
+            None => feeds.all_followed(),
+        };
+        catch_up(pool, &feeds, &logs).await?;
     }
 }
 
 impl Feeds {
-    fn understand(&self, word: &str, logs: &mut Vec<Scope>) {
+    fn all_followed(&self) -> Vec<Scope> {
+        self.followed().keys().copied().collect()
+    }
+
+    /// Takes a note of another node apart: rings the bell, and says which logs have grown.
+    fn understand(&self, note: &str) -> Vec<Scope> {
+        let mut logs = Vec::new();
+        let mut words = note.lines();
+        // What this node did, it knows already.
+        if words.next() != Some(self.node.to_string().as_str()) {
+            words.for_each(|word| self.understand_word(word, &mut logs));
+        }
+        logs
+    }
+
+    fn understand_word(&self, word: &str, logs: &mut Vec<Scope>) {
         let mut parts = word.split(' ');
         let kind = parts.next();
         let mut id = || parts.next().and_then(|id| Uuid::parse_str(id).ok());

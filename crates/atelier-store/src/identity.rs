@@ -67,11 +67,11 @@ impl Store {
         .await
     }
 
-    /// Whether anybody has ever used this server.
-    pub async fn has_users(&self) -> Result<bool> {
+    /// Whether there has ever been a project here.
+    pub async fn has_projects(&self) -> Result<bool> {
         let mut conn = self.db.connect().await?;
         let row: Option<(i32,)> =
-            on!(&mut conn, |c| sqlx::query_as("SELECT 1 FROM users LIMIT 1").fetch_optional(c).await)?;
+            on!(&mut conn, |c| sqlx::query_as("SELECT 1 FROM projects LIMIT 1").fetch_optional(c).await)?;
         Ok(row.is_some())
     }
 

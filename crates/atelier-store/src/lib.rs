@@ -25,7 +25,7 @@ pub use writer::Tx;
 
 use chrono::{DateTime, SubsecRound, Utc};
 use db::Db;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 
 /// A cheap handle on the database, its writer and its feeds.
@@ -49,9 +49,9 @@ pub enum Error {
          it was last used by a newer version; run that one, or restore an older backup"
     )]
     Newer { found: i64, known: i64 },
-    #[error("cannot open the database at {place}: {source}")]
+    #[error("cannot open the database at {place}")]
     Open { place: String, source: sqlx::Error },
-    #[error("cannot migrate the database: {0}")]
+    #[error("cannot migrate the database")]
     Migrate(#[from] sqlx::migrate::MigrateError),
     #[error("the database refused: {0}")]
     Sql(#[from] sqlx::Error),
@@ -97,8 +97,14 @@ impl Store {
 
     /// Waits for the writes under way, then closes every connection.
     pub async fn close(&self) {
-        self.writer.close().await;
-        self.db.close().await;
+        let close = async {
+            self.writer.close().await;
+            self.db.close().await;
+        };
+        // A database that does not answer any more must not keep the program from ending.
+        if tokio::time::timeout(Duration::from_secs(10), close).await.is_err() {
+            tracing::warn!("the database does not let go; leaving anyway");
+        }
     }
 }
 

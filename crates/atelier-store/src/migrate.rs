@@ -54,19 +54,19 @@ impl Store {
         }
         let db = Db::open(settings).await?;
         let mut conn = db.connect().await?;
-        let found: Result<(Option<i64>,), sqlx::Error> = on!(&mut conn, |c| {
-            sqlx::query_as("SELECT MAX(version) FROM _sqlx_migrations").fetch_one(c).await
-        });
-        drop(conn);
-        db.close().await;
-        let known = newest(&migrator(&db));
-        match found {
-            Ok((Some(found),)) => Ok(Schema::Known { found, known }),
-            Ok((None,)) => Ok(Schema::Missing),
-            // No such table: a database that is empty, or somebody else's.
-            Err(sqlx::Error::Database(_)) => Ok(Schema::Missing),
-            Err(error) => Err(error.into()),
+        let catalogue = match &db {
+            Db::Lite(_) => "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'",
+            Db::Pg(_) => "SELECT COUNT(*) FROM pg_class WHERE oid = to_regclass('_sqlx_migrations')",
+        };
+        let (there,): (i64,) = on!(&mut conn, |c| sqlx::query_as(catalogue).fetch_one(c).await)?;
+        if there == 0 {
+            return Ok(Schema::Missing);
         }
+        let (found,): (Option<i64>,) = on!(&mut conn, |c| {
+            sqlx::query_as("SELECT MAX(version) FROM _sqlx_migrations").fetch_one(c).await
+        })?;
+        let known = newest(&migrator(&db));
+        Ok(found.map_or(Schema::Missing, |found| Schema::Known { found, known }))
     }
 }
 

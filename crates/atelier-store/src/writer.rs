@@ -12,16 +12,20 @@ use crate::{
 };
 use atelier_core::{Event, ProjectId, UserId};
 use futures::{FutureExt, future::BoxFuture};
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{io, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 /// Writes of one owner share a lane, so that they share commits and do not wait for each other's
 /// row locks. SQLite has one writer anyway.
-const PG_LANES: usize = 4;
+const PG_LANES: i32 = 4;
+/// Sets our advisory locks apart from those of others in the same database.
+const LOCKS: i32 = 0x0061_746c;
 const QUEUE: usize = 1024;
 const GROUP: usize = 128;
+/// A database that has stopped answering must not hold up its lane for ever.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a write may do: query its connection, tell events, ring the bell.
 pub struct Tx {
@@ -72,9 +76,9 @@ impl Writer {
         };
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let lanes = (0..lanes)
-            .map(|_| {
+            .map(|number| {
                 let (sender, jobs) = mpsc::channel(QUEUE);
-                let lane = Lane { db: db.clone(), feeds: feeds.clone(), tx: None };
+                let lane = Lane { number, db: db.clone(), feeds: feeds.clone(), tx: None };
                 tasks.spawn(lane.run(jobs, stop.clone()));
                 sender
             })
@@ -114,9 +118,11 @@ where
 {
     fn run<'t>(&'t mut self, tx: &'t mut Tx) -> BoxFuture<'t, bool> {
         Box::pin(async move {
-            let Some(work) = self.work.take() else {
+            // Nobody waits for it any more, so nobody was told that it happens.
+            if self.reply.is_closed() {
                 return false;
-            };
+            }
+            let Some(work) = self.work.take() else { return false };
             // A panic in one write must not take its lane, and so every later write, with it.
             let outcome = AssertUnwindSafe(work(tx)).catch_unwind().await;
             let outcome = outcome.unwrap_or_else(|_| Err(Error::Corrupt("a write panicked".into())));
@@ -138,6 +144,7 @@ where
 }
 
 struct Lane {
+    number: i32,
     db: Db,
     feeds: Arc<Feeds>,
     /// Kept between groups, dropped after an error.
@@ -157,8 +164,12 @@ impl Lane {
                     if jobs.recv_many(&mut group, GROUP).await == 0 { break }
                 }
             }
-            let outcome = self.commit(&mut group).await;
+            let outcome = tokio::time::timeout(PATIENCE, self.commit(&mut group)).await;
+            let outcome = outcome.unwrap_or_else(|_| {
+                Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, "the database does not answer")))
+            });
             let outcome = outcome.map_err(|error| {
+                self.give_up();
                 tracing::error!(%error, writes = group.len(), "a group of writes was not committed");
                 Arc::new(error)
             });
@@ -168,38 +179,49 @@ impl Lane {
         }
     }
 
-    /// A transaction on the connection at hand or, where that has gone bad meanwhile, on a new one.
-    async fn begin(&mut self) -> Result<Tx, sqlx::Error> {
-        if let Some(mut tx) = self.tx.take() {
-            match tx.conn.begin().await {
-                Ok(()) => return Ok(tx),
+    /// Begins a transaction on the connection at hand or, where that has gone bad meanwhile, on a new one.
+    async fn begin(&mut self) -> Result<(), sqlx::Error> {
+        if let Some(tx) = &mut self.tx {
+            match enter(&mut tx.conn, self.number).await {
+                Ok(()) => return Ok(()),
                 Err(error) => tracing::warn!(%error, "the writer lost its connection; connecting again"),
             }
-            tx.conn.discard();
+            self.give_up();
         }
-        let mut conn = self.db.connect().await?;
-        conn.begin().await?;
-        Ok(Tx { conn, events: Vec::new(), rings: Vec::new() })
+        let conn = self.db.connect().await?;
+        let tx = self.tx.insert(Tx { conn, events: Vec::new(), rings: Vec::new() });
+        enter(&mut tx.conn, self.number).await
     }
 
-    /// Runs the group in one transaction. An error fails all of it and gives up the connection.
+    /// Runs the group in one transaction. An error fails all of it.
     async fn commit(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), sqlx::Error> {
-        let mut tx = self.begin().await?;
-        match run_group(&mut tx, group, self.feeds.node).await {
-            Ok(stored) => {
-                self.feeds.publish(&stored);
-                for ring in tx.rings.drain(..) {
-                    self.feeds.bell().ring(ring);
-                }
-                self.tx = Some(tx);
-                Ok(())
-            }
-            Err(error) => {
-                tx.conn.discard();
-                Err(error)
-            }
+        self.begin().await?;
+        let Some(tx) = &mut self.tx else { return Err(sqlx::Error::PoolClosed) };
+        let stored = run_group(tx, group, self.feeds.node).await?;
+        self.feeds.publish(&stored);
+        for ring in tx.rings.drain(..) {
+            self.feeds.bell().ring(ring);
+        }
+        Ok(())
+    }
+
+    /// Closes the connection: it may be in the middle of anything.
+    fn give_up(&mut self) {
+        if let Some(tx) = self.tx.take() {
+            tx.conn.discard();
         }
     }
+}
+
+/// Begins, and has its lane to itself on every node: what belongs to one owner is always written in one lane,
+/// so that two nodes never hold a row that the other waits for.
+async fn enter(conn: &mut Conn, lane: i32) -> Result<(), sqlx::Error> {
+    conn.begin().await?;
+    if let Conn::Pg(conn) = conn {
+        let lock = sqlx::query("SELECT pg_advisory_xact_lock($1, $2)").bind(LOCKS).bind(lane);
+        lock.execute(&mut **conn).await?;
+    }
+    Ok(())
 }
 
 async fn run_group(

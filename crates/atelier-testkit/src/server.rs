@@ -7,7 +7,6 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
-    time::Duration,
 };
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -121,8 +120,13 @@ impl Server {
             drop(process.wait());
             panic!("the server did not start: {}", log.lock().unwrap().join("\n"));
         };
-        // What else it has to say, it says at once.
-        while let Ok(Some(line)) = tokio::time::timeout(Duration::from_millis(20), printed.recv()).await {
+        // The greeting is whole when the log says so.
+        let ready = log.clone();
+        crate::eventually("the server serves", async || {
+            ready.lock().unwrap().iter().any(|line: &String| line.contains("serving")).then_some(())
+        })
+        .await;
+        while let Ok(line) = printed.try_recv() {
             greeting.push(line);
         }
         Self { builder, data, database, process, url, http: http(), greeting, log }

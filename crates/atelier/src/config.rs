@@ -9,7 +9,10 @@ use figment::{
     providers::{Env, Format, Serialized, Toml},
 };
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 const FILE: &str = "atelier.toml";
 
@@ -126,9 +129,23 @@ impl Config {
                 "database_url has to start with postgres:// (leave it out for the embedded database)"
             );
         }
+        let mut names = HashSet::new();
         for agent in &self.starter_pack {
             agent.config.validate().with_context(|| format!("starter_pack: {}", agent.name))?;
+            if !names.insert(agent.name.as_str()) {
+                anyhow::bail!("starter_pack: {} is there twice", agent.name);
+            }
         }
+        for (what, time) in [
+            ("server.heartbeat", self.server.heartbeat),
+            ("server.request_timeout", self.server.request_timeout),
+            ("server.write_timeout", self.server.write_timeout),
+        ] {
+            anyhow::ensure!(!time.is_zero(), "{what} must not be 0");
+        }
+        let spaces = &self.worker_space;
+        anyhow::ensure!(spaces.max_active > 0, "worker_space.max_active must not be 0");
+        anyhow::ensure!(spaces.agent_cache > 0, "worker_space.agent_cache must not be 0");
         Ok(())
     }
 
@@ -143,7 +160,12 @@ impl Config {
     /// As TOML, with secrets masked.
     pub(crate) fn shown(&self) -> Result<String> {
         let mut shown = self.clone();
-        shown.database_url = shown.database_url.map(|url| atelier_store::masked(&url));
+        for secret in [&mut shown.database_url, &mut shown.auth.jwks, &mut shown.telemetry.otlp_endpoint] {
+            *secret = secret.take().map(|url| match url.contains("://") {
+                true => atelier_store::masked(&url),
+                false => url,
+            });
+        }
         Ok(toml::to_string_pretty(&shown)?)
     }
 }

@@ -70,10 +70,21 @@ async fn examine(config: &Config) -> Vec<Finding> {
     findings
 }
 
+fn writable(folder: &Path) -> bool {
+    let probe = folder.join(format!(".doctor-{}", std::process::id()));
+    std::fs::write(&probe, b"").and_then(|()| std::fs::remove_file(&probe)).is_ok()
+}
+
 fn data_folder(data: &Path) -> Result<String, Trouble> {
     let place = data.display();
     if !data.exists() {
-        return Ok(format!("{place} will be made at the first start"));
+        let nearest = data.ancestors().find(|folder| folder.exists());
+        return match nearest {
+            Some(folder) if folder.is_dir() && writable(folder) => {
+                Ok(format!("{place} will be made at the first start"))
+            }
+            _ => Err(trouble(format!("{place} cannot be made"), "choose another folder with --data")),
+        };
     }
     let probe = data.join(format!(".doctor-{}", std::process::id()));
     std::fs::write(&probe, b"").and_then(|()| std::fs::remove_file(&probe)).map_err(|error| {
@@ -116,7 +127,13 @@ async fn database(config: &Config) -> Result<String, Trouble> {
     let settings = config.store();
     match tokio::time::timeout(Duration::from_secs(10), Store::examine(&settings)).await {
         Err(_) => Err(trouble("no answer within 10 seconds", "check the address and the network")),
-        Ok(Err(error)) => Err(trouble(error, "check database_url, and that the server runs and lets you in")),
+        Ok(Err(error)) => Err(trouble(
+            format!("{:#}", anyhow::Error::from(error)),
+            match config.database_url {
+                Some(_) => "check database_url, and that the server runs and lets you in",
+                None => "restore it from a backup, or move it away to begin anew",
+            },
+        )),
         Ok(Ok(Schema::Missing)) => Ok("empty; set up at the first start".into()),
         Ok(Ok(Schema::Known { found, known })) if found == known => Ok(format!("answers, schema {found}")),
         Ok(Ok(Schema::Known { found, known })) if found < known => {

@@ -13,6 +13,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use serde::Serialize;
 use std::{
     fs::{File, TryLockError},
+    io::Write,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -82,12 +83,18 @@ fn raise_file_limit() {
 #[cfg(not(unix))]
 fn raise_file_limit() {}
 
-#[expect(clippy::print_stdout, reason = "what was asked for")]
+/// Prints, whether or not anybody reads it: a closed pipe is no reason to stop.
 fn print_all(text: &str) {
-    print!("{text}");
+    let mut out = std::io::stdout().lock();
+    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        tracing::debug!(%error, "nobody reads standard output");
+    }
 }
 
 async fn serve(config: Config) -> Result<()> {
+    // Whatever the folder allows: what is in it is for this user.
+    #[cfg(unix)]
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     create_private(&config.data)?;
     let _lock = config.database_url.is_none().then(|| lock(&config.data)).transpose()?;
     let metrics = PrometheusBuilder::new()
@@ -121,7 +128,7 @@ async fn serve(config: Config) -> Result<()> {
 
     let tasks = TaskTracker::new();
     tasks.spawn(stop_on_signal(stop.clone()));
-    tasks.spawn(tend(app.clone(), config));
+    tasks.spawn(watch_over(app.clone(), config));
     let served = atelier_server::serve(listening, app.clone()).await;
     stop.cancel();
     tasks.close();
@@ -134,6 +141,16 @@ async fn serve(config: Config) -> Result<()> {
 /// Seconds; from a cached read to a request that is about to time out.
 const BUCKETS: [f64; 13] =
     [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+
+/// Tends, and stops the server if that ends before its time: half a server is worse than none.
+async fn watch_over(app: App, config: Config) {
+    let stop = app.stop.clone();
+    let tended = tokio::spawn(tend(app, config)).await;
+    if !stop.is_cancelled() {
+        tracing::error!(?tended, "what goes on beside the requests has ended; stopping");
+        stop.cancel();
+    }
+}
 
 /// What goes on beside the requests, until the server stops.
 async fn tend(app: App, config: Config) {
@@ -169,9 +186,15 @@ async fn tend(app: App, config: Config) {
 async fn stop_on_signal(stop: CancellationToken) {
     tokio::select! {
         signal = signal() => tracing::info!(signal, "stopping"),
-        () = stop.cancelled() => return,
+        () = stop.cancelled() => {}
     }
     stop.cancel();
+    // Who asks twice does not want to wait for anything.
+    tokio::spawn(async {
+        let signal = signal().await;
+        tracing::warn!(signal, "stopping at once");
+        std::process::exit(1);
+    });
 }
 
 #[cfg(unix)]
@@ -197,18 +220,16 @@ async fn signal() -> &'static str {
 
 /// The address, and on the very first start the way in. On standard output, not in the log: whoever
 /// collects logs should not find a link that signs in.
-#[expect(clippy::print_stdout, reason = "for the person who started it")]
 fn greet(url: &str, sign_in: Option<&str>) {
-    println!("Atelier is listening on {url}");
+    let mut words = format!("Atelier is listening on {url}\n");
     if let Some(code) = sign_in {
-        println!();
-        println!("  Sign in once, within a day:  {url}/#sign-in={code}");
-        println!(
-            "  A project and four agents are waiting. Later on: atelier token --user {}",
+        words += &format!(
+            "\n  Sign in once, within a day:  {url}/#sign-in={code}\n  \
+             A project and four agents are waiting. Later on: atelier token --user {}\n\n",
             atelier_server::OWNER
         );
-        println!();
     }
+    print_all(&words);
 }
 
 /// Only the user who runs the server may look into its data.

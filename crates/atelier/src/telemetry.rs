@@ -6,7 +6,9 @@ use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
 use std::io::IsTerminal;
-use tracing_subscriber::{EnvFilter, Layer, Registry, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry, filter::LevelFilter, layer::SubscriberExt, util::SubscriberInitExt,
+};
 
 /// Sends what is left of the traces when dropped.
 pub(crate) struct Telemetry(Option<SdkTracerProvider>);
@@ -29,7 +31,11 @@ pub(crate) fn start(settings: &TelemetrySettings) -> Result<Telemetry> {
         "" | "info" => "info,rmcp=warn",
         level => level,
     };
-    let filter = EnvFilter::try_new(level)
+    let level = if level == "warning" { "warn" } else { level };
+    // A single unknown word would be taken for the name of a module, and turn everything else off.
+    let words = |level: &str| level.contains(['=', ',']) || level.parse::<LevelFilter>().is_ok();
+    let filter = EnvFilter::try_new(level).ok().filter(|_| words(level));
+    let filter = filter
         .with_context(|| format!("LOG_LEVEL={level} is not a level (error, warn, info, debug, trace)"))?;
     let logs = if std::io::stderr().is_terminal() {
         tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).boxed()

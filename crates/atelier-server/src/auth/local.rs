@@ -1,6 +1,6 @@
 //! Tokens this server makes itself: HS256 with a secret from its data directory.
 
-use super::verify::AuthError;
+use super::verify::{AuthError, latest};
 use atelier_core::{Role, Tenant, TokenId, UserId};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -33,6 +33,8 @@ pub struct Grant {
     pub tenant: Tenant,
     pub role: Role,
     pub lifetime: Duration,
+    /// The family and the time of the first token, where this one continues another.
+    pub renews: Option<(TokenId, DateTime<Utc>)>,
 }
 
 #[derive(Serialize)]
@@ -45,6 +47,8 @@ struct Claims<'c> {
     iat: i64,
     exp: i64,
     jti: TokenId,
+    family: TokenId,
+    auth_time: i64,
 }
 
 impl LocalKey {
@@ -75,7 +79,9 @@ impl LocalKey {
     ) -> Result<(String, DateTime<Utc>), AuthError> {
         let now = Utc::now();
         let lifetime = TimeDelta::from_std(grant.lifetime).unwrap_or(TimeDelta::MAX);
-        let expires_at = now.checked_add_signed(lifetime).unwrap_or(DateTime::<Utc>::MAX_UTC);
+        let expires_at = now.checked_add_signed(lifetime).unwrap_or_else(latest).min(latest());
+        let jti = TokenId(Uuid::now_v7());
+        let (family, since) = grant.renews.unwrap_or((jti, now));
         let claims = Claims {
             sub: grant.user,
             tenant: &grant.tenant,
@@ -84,7 +90,9 @@ impl LocalKey {
             aud: audience,
             iat: now.timestamp(),
             exp: expires_at.timestamp(),
-            jti: TokenId(Uuid::now_v7()),
+            jti,
+            family,
+            auth_time: since.timestamp(),
         };
         let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &self.encoding)?;
         Ok((token, expires_at))

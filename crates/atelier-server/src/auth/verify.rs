@@ -11,7 +11,7 @@ use axum::{
     extract::FromRequestParts,
     http::{header::AUTHORIZATION, request::Parts},
 };
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde::Deserialize;
 use std::{
@@ -60,6 +60,11 @@ pub(crate) struct Caller {
     pub(crate) role: Role,
     pub(crate) token: TokenId,
     pub(crate) expires_at: DateTime<Utc>,
+    /// All tokens that came from one by refreshing; revoked together.
+    pub(crate) family: TokenId,
+    /// When the first of them was made.
+    pub(crate) since: DateTime<Utc>,
+    pub(crate) lifetime: Duration,
     /// Made by this server, so that it can be made again.
     pub(crate) local: bool,
 }
@@ -67,10 +72,15 @@ pub(crate) struct Caller {
 #[derive(Deserialize)]
 struct Claims {
     sub: UserId,
-    exp: i64,
+    /// RFC 7519 allows fractions.
+    exp: f64,
+    iat: Option<f64>,
     tenant: Option<Tenant>,
     role: Option<Role>,
-    jti: Option<TokenId>,
+    /// Any text, by the RFC.
+    jti: Option<String>,
+    family: Option<TokenId>,
+    auth_time: Option<f64>,
 }
 
 impl Auth {
@@ -116,7 +126,7 @@ impl Auth {
             _ => return Err(AuthError::Refused("its key is unknown")),
         };
         let caller = caller(claims, local, token)?;
-        if self.is_revoked(caller.token) {
+        if self.is_revoked(&caller) {
             return Err(AuthError::Refused("it was revoked"));
         }
         Ok(caller)
@@ -140,8 +150,14 @@ impl Auth {
         Ok(jsonwebtoken::decode(token, key, &validation)?.claims)
     }
 
-    pub(crate) fn is_revoked(&self, token: TokenId) -> bool {
-        self.revoked.read().unwrap_or_else(PoisonError::into_inner).contains(&token)
+    pub(crate) fn is_revoked(&self, caller: &Caller) -> bool {
+        let revoked = self.revoked.read().unwrap_or_else(PoisonError::into_inner);
+        revoked.contains(&caller.token) || revoked.contains(&caller.family)
+    }
+
+    /// Whether tokens of this server are good here.
+    pub(crate) fn is_local(&self) -> bool {
+        self.settings.local
     }
 
     /// Wakes when some token was revoked.
@@ -151,8 +167,10 @@ impl Auth {
 
     pub(crate) async fn revoke(&self, caller: &Caller) -> atelier_store::Result<()> {
         let _revoking = self.revoking.lock().await;
-        self.store.revoke(caller.token, caller.expires_at).await?;
-        self.revoked.write().unwrap_or_else(PoisonError::into_inner).insert(caller.token);
+        // With all that were made from it, for as long as any of them could live.
+        let until = caller.expires_at.max(Utc::now() + MAX_SESSION).min(latest());
+        self.store.revoke(caller.family, until).await?;
+        self.revoked.write().unwrap_or_else(PoisonError::into_inner).insert(caller.family);
         self.revocations.send_replace(());
         Ok(())
     }
@@ -161,11 +179,24 @@ impl Auth {
     pub(crate) fn issue(
         &self,
         user: UserId,
-        tenant: &Tenant,
+        tenant: Tenant,
         role: Role,
     ) -> Result<(String, DateTime<Utc>), AuthError> {
-        let lifetime = self.settings.token_ttl;
-        let grant = Grant { user, tenant: tenant.clone(), role, lifetime };
+        let grant = Grant { user, tenant, role, lifetime: self.settings.token_ttl, renews: None };
+        self.local.issue(&grant, &self.settings.issuer, &self.settings.audience)
+    }
+
+    /// Another token like the caller's: not for longer than that one, and not for ever.
+    pub(crate) fn renew(&self, caller: &Caller) -> Result<(String, DateTime<Utc>), AuthError> {
+        let left = (caller.since + MAX_SESSION - Utc::now()).to_std();
+        let left = left.map_err(|_| AuthError::Refused("it was renewed for 30 days: sign in again"))?;
+        let grant = Grant {
+            user: caller.user,
+            tenant: caller.tenant.clone(),
+            role: caller.role,
+            lifetime: caller.lifetime.min(left),
+            renews: Some((caller.family, caller.since)),
+        };
         self.local.issue(&grant, &self.settings.issuer, &self.settings.audience)
     }
 
@@ -229,20 +260,39 @@ impl Auth {
     }
 }
 
+/// How long a token can be renewed.
+const MAX_SESSION: TimeDelta = TimeDelta::days(30);
+
+/// The last time that every database compares rightly.
+pub(super) fn latest() -> DateTime<Utc> {
+    DateTime::from_timestamp(253_402_300_799, 0).unwrap_or(DateTime::<Utc>::MAX_UTC)
+}
+
+fn time(seconds: f64) -> DateTime<Utc> {
+    // As far as it goes; what lies beyond the calendar is its end.
+    DateTime::from_timestamp(seconds as i64, 0).unwrap_or_else(latest).min(latest())
+}
+
 fn caller(claims: Claims, local: bool, token: &str) -> Result<Caller, AuthError> {
-    let expires_at = DateTime::from_timestamp(claims.exp, 0).unwrap_or(DateTime::<Utc>::MAX_UTC);
     // Tokens of ours say everything. Providers leave things out: then the least is assumed.
     let missing = AuthError::Refused("it lacks tenant, role or jti");
-    let (tenant, role, jti) = match (claims.tenant, claims.role, claims.jti) {
-        (Some(tenant), Some(role), Some(jti)) => (tenant, role, jti),
-        _ if local => return Err(missing),
-        (tenant, role, jti) => (
-            tenant.map_or_else(|| "default".parse(), Ok).map_err(|_| missing)?,
-            role.unwrap_or(Role::User),
-            jti.unwrap_or_else(|| TokenId(Uuid::new_v5(&Uuid::NAMESPACE_OID, token.as_bytes()))),
-        ),
-    };
-    Ok(Caller { user: claims.sub, tenant, role, token: jti, expires_at, local })
+    if local && (claims.tenant.is_none() || claims.role.is_none() || claims.jti.is_none()) {
+        return Err(missing);
+    }
+    let name = claims.jti.as_deref().unwrap_or(token);
+    let jti = Uuid::parse_str(name).unwrap_or_else(|_| Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()));
+    let (expires_at, issued_at) = (time(claims.exp), claims.iat.map_or_else(Utc::now, time));
+    Ok(Caller {
+        user: claims.sub,
+        tenant: claims.tenant.map_or_else(|| "default".parse(), Ok).map_err(|_| missing)?,
+        role: claims.role.unwrap_or(Role::User),
+        token: TokenId(jti),
+        family: claims.family.unwrap_or(TokenId(jti)),
+        since: claims.auth_time.map_or(issued_at, time),
+        lifetime: (expires_at - issued_at).to_std().unwrap_or_default(),
+        expires_at,
+        local,
+    })
 }
 
 impl FromRequestParts<App> for Caller {

@@ -3,7 +3,7 @@
 use super::DONE;
 use crate::{
     App,
-    auth::{Caller, sign_in_hash},
+    auth::{AuthError, Caller, sign_in_hash},
     body::Json,
     error::{Error, Result},
 };
@@ -53,12 +53,15 @@ pub(super) async fn sign_in(
     State(app): State<App>,
     Json(request): Json<SignInRequest>,
 ) -> Result<Reply<Token>> {
+    if !app.auth.is_local() {
+        return Err(Error::Forbidden("sign in with your identity provider"));
+    }
     let taken = app.store.take_sign_in(sign_in_hash(&request.code)).await;
     let who = taken.map_err(|error| match error {
         atelier_store::Error::NotFound => Error::Unauthorized("the code is unknown, used or too old".into()),
         other => other.into(),
     })?;
-    issue(&app, who.user, &who.tenant, who.role)
+    reply(app.auth.issue(who.user, who.tenant, who.role))
 }
 
 /// Get a new token before the present one expires
@@ -69,16 +72,15 @@ pub(super) async fn refresh(State(app): State<App>, caller: Caller) -> Result<Re
     if !caller.local {
         return Err(Error::Forbidden("this token is your identity provider's to renew"));
     }
-    issue(&app, caller.user, &caller.tenant, caller.role)
+    reply(app.auth.renew(&caller))
 }
 
-fn issue(app: &App, user: UserId, tenant: &atelier_core::Tenant, role: Role) -> Result<Reply<Token>> {
-    let (token, expires_at) =
-        app.auth.issue(user, tenant, role).map_err(|error| Error::Unauthorized(error.to_string().into()))?;
+fn reply(issued: Result<(String, DateTime<Utc>), AuthError>) -> Result<Reply<Token>> {
+    let (token, expires_at) = issued.map_err(|error| Error::Unauthorized(error.to_string().into()))?;
     Ok(Reply(Token { token, expires_at }))
 }
 
-/// Revoke one of your tokens, on every node and for open streams too
+/// Revoke one of your tokens and all that were renewed from it, on every node and for open streams too
 #[utoipa::path(post, path = "/auth/revoke", tag = "account", request_body = Revocation, responses(
     (status = 204, description = "Revoked"),
     (status = 404, description = "Not a token of yours"),

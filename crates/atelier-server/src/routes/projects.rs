@@ -5,7 +5,7 @@ use crate::{
     App,
     auth::{Caller, Person},
     body::{Json, Paging},
-    error::Result,
+    error::{Error, Result},
     guard::{OwnProject, Space},
 };
 use atelier_core::{Project, ProjectName, WorkspaceKind};
@@ -52,6 +52,7 @@ pub(super) async fn create(
     Person(caller): Person,
     Json(new): Json<NewProject>,
 ) -> Result<(StatusCode, Reply<Project>)> {
+    check_settings(Some(&new.settings))?;
     let agents = app.starter_pack.clone();
     let created = app
         .store
@@ -90,7 +91,15 @@ pub(super) async fn update(
     Json(changes): Json<ProjectChanges>,
 ) -> Result<Reply<Project>> {
     let ProjectChanges { name, workspace, settings } = changes;
+    check_settings(settings.as_ref())?;
     Ok(Reply(app.store.update_project(space.owned(), name, workspace, settings).await?))
+}
+
+fn check_settings(settings: Option<&Map<String, Value>>) -> Result<()> {
+    match settings.is_none_or(atelier_core::agent::fits) {
+        true => Ok(()),
+        false => Err(Error::Invalid("settings: must be at most 65536 bytes of JSON".into())),
+    }
 }
 
 /// Delete a project, its agents and all the server holds for it

@@ -266,6 +266,29 @@ async fn events_written_on_one_node_reach_readers_of_another_on_postgres() {
     assert_eq!(data(&mine.take(46).await), data(&a));
 }
 
+/// Two nodes that change a project and its agents at the same time never wait for each other in a circle.
+#[tokio::test]
+async fn nodes_do_not_deadlock_on_postgres() {
+    let one = start(Postgres).await;
+    let two = one.second_node().await;
+    let ann = one.user("ann");
+    let project = ann.project("shop").await;
+    let there = ann.at(&two);
+    let changes = [(&ann, 0), (&there, 1), (&ann, 2), (&there, 3)].map(|(user, worker)| {
+        let (user, project) = (user.clone(), project.clone());
+        tokio::spawn(async move {
+            for n in 0..15 {
+                user.put(&project, json!({"settings": {"n": n, "by": worker}})).await.expect(200);
+                let agent = format!("{project}/agents/coder");
+                user.put(&agent, json!({"config": {"max_tokens": 1 + n}})).await.expect(200);
+            }
+        })
+    });
+    for change in changes {
+        change.await.unwrap();
+    }
+}
+
 #[rstest]
 #[tokio::test]
 async fn a_silent_stream_says_that_it_is_alive(#[values(Sqlite)] backend: Backend) {

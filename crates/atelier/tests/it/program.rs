@@ -339,3 +339,50 @@ async fn logs_are_json_and_as_loud_as_asked() {
         assert!(line["level"].is_string() && line["message"].is_string(), "{line}");
     }
 }
+
+/// What an operator mistypes is said, not swallowed.
+#[tokio::test]
+async fn settings_that_cannot_work_are_refused() {
+    let server = start(Sqlite).await;
+    let refused = |name: &str, value: &str| {
+        #[expect(clippy::disallowed_methods, reason = "starts the program under test")]
+        let mut command = std::process::Command::new(BINARY);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(server.data().join("other"));
+        command.env(name, value).current_dir(server.data());
+        let output = command.output().unwrap();
+        assert!(!output.status.success(), "{name}={value}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for (name, value, word) in [
+        ("LOG_LEVEL", "verbose", "LOG_LEVEL=verbose"),
+        ("ATELIER_SERVER__HEARTBEAT", "0s", "server.heartbeat"),
+        ("ATELIER_WORKER_SPACE__MAX_ACTIVE", "0", "worker_space.max_active"),
+        ("ATELIER_DATABASE_URL", "postgres://nobody@127.0.0.1:1/none", "refused"),
+    ] {
+        let said = refused(name, value);
+        assert!(said.contains(word), "{name}={value}: {said}");
+    }
+}
+
+/// Nothing in the data folder is for others, whatever the folder allows.
+#[tokio::test]
+async fn the_database_is_for_its_owner_only() {
+    let server = start(Sqlite).await;
+    for entry in std::fs::read_dir(server.data()).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode & 0o077, 0, "{:?} {mode:o}", entry.file_name());
+    }
+}
+
+/// Methods that nobody has heard of must not become figures that are kept for ever.
+#[tokio::test]
+async fn strangers_do_not_grow_the_metrics() {
+    let server = start(Sqlite).await;
+    for n in 0..50 {
+        let method = reqwest::Method::from_bytes(format!("X{n}").as_bytes()).unwrap();
+        server.http.request(method, format!("{}/health", server.url)).send().await.unwrap();
+    }
+    let text = server.http.get(format!("{}/metrics", server.url)).send().await.unwrap().text().await.unwrap();
+    assert!(text.contains("method=\"other\"") && !text.contains("X49"), "{text}");
+}

@@ -98,6 +98,7 @@ async fn several_spaces_of_one_user_run_side_by_side(#[values(Sqlite, Postgres)]
     for project in &projects {
         prefixes.push(space(&ann, project).await["user_prefix"].clone());
     }
+    prefixes.sort_by_key(ToString::to_string);
     prefixes.dedup();
     assert_eq!(prefixes.len(), 3);
     assert_eq!(server.metric("atelier_worker_spaces").await, 3.0);

@@ -5,11 +5,12 @@ use super::client::{Client, Desk, Machine, Road};
 use crate::start;
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
-    eventually,
+    User, eventually,
 };
 use rstest::rstest;
 use serde_json::{Value, json};
 use std::time::Duration;
+use uuid::Uuid;
 
 /// Leaves a line in `ran` and, unless there is a file `go`, waits for it.
 const SCRIPT: &str = "import os, time\nwith open('ran', 'a') as f: f.write('x\\n')\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('ready')\n";
@@ -202,46 +203,113 @@ async fn a_stored_token_is_kept_fresh(#[values(Sqlite, Postgres)] backend: Backe
     assert!(stored.contains(&server.url) && !stored.contains(&short), "{stored}");
 }
 
+/// How often something is killed: a few times in every run, more often by `make judge`.
+fn kills() -> usize {
+    std::env::var("ATELIER_TEST_KILLS").map_or(6, |kills| kills.parse().unwrap())
+}
+
+/// Commands that leave a mark each time they run, allowed once and for all.
+struct Counted {
+    machine: Machine,
+    desk: Desk,
+    session: Uuid,
+}
+
+impl Counted {
+    /// With a client that is connected to `url`.
+    async fn new(user: User, url: &str) -> (Self, Client) {
+        let machine = Machine::new();
+        machine.write("count.py", "import sys\nwith open(sys.argv[1], 'a') as f: f.write('x')\n");
+        let counted = Self { machine, desk: Desk::new(user).await, session: Uuid::now_v7() };
+        let client = counted.machine.connect(&counted.desk, url).await;
+        let first = counted.ask("first").await.unwrap();
+        counted.desk.decide(&first, "approve", json!({"scope": "class"})).await;
+        counted.desk.until(&first, "completed").await;
+        (counted, client)
+    }
+
+    /// The call, if the server said that it has it.
+    async fn ask(&self, name: &str) -> Option<Value> {
+        let params = json!({"command": "python3", "args": ["count.py", name]});
+        let body = json!({"tool_name": "execute_command", "tool_params": params, "session_id": self.session});
+        let path = format!("{}/tools/execute", self.desk.project);
+        let answer = self.desk.user.request("POST".parse().unwrap(), &path).json(&body).send().await.ok()?;
+        assert_eq!(answer.status(), 200);
+        answer.json().await.ok()
+    }
+
+    async fn settled(&self, call: &Value) -> Value {
+        eventually("it is settled", async || {
+            let call = self.desk.show(call).await;
+            call["completed_at"].is_string().then_some(call)
+        })
+        .await
+    }
+
+    fn runs(&self, name: &str) -> usize {
+        std::fs::read_to_string(self.machine.root().join(name)).unwrap_or_default().len()
+    }
+}
+
 /// kill -9 of the client at random points, again and again: no call runs twice, what is completed ran once, and
 /// nothing stays open.
 #[rstest]
 #[tokio::test]
 async fn no_call_runs_twice(#[values(Sqlite, Postgres)] backend: Backend) {
-    let machine = Machine::new();
-    machine.write("count.py", "import sys\nwith open(sys.argv[1], 'a') as f: f.write('x')\n");
     let server = start(backend).await;
-    let desk = Desk::new(server.user("ann")).await;
-    let session = uuid::Uuid::now_v7();
-    let ask = async |name: &str| {
-        let params = json!({"command": "python3", "args": ["count.py", name]});
-        let body = json!({"tool_name": "execute_command", "tool_params": params, "session_id": session});
-        desk.post("tools/execute", body).await.expect(200)
-    };
-    let mut client = machine.connect(&desk, &server.url).await;
-    let first = ask("first").await;
-    desk.decide(&first, "approve", json!({"scope": "class"})).await;
-    desk.until(&first, "completed").await;
+    let (counted, mut client) = Counted::new(server.user("ann"), &server.url).await;
     let mut calls = Vec::new();
-    for round in 0..6 {
+    for round in 0..kills() {
         for n in 0..4 {
             let name = format!("n{round}-{n}");
-            calls.push((ask(&name).await, name));
+            calls.push((counted.ask(&name).await.unwrap(), name));
         }
         tokio::time::sleep(Duration::from_millis(rand::random_range(0..250))).await;
         client.kill();
-        client = machine.connect(&desk, &server.url).await;
+        client = counted.machine.connect(&counted.desk, &server.url).await;
     }
     for (call, name) in &calls {
-        let settled = eventually("it is settled", async || {
-            let call = desk.show(call).await;
-            call["completed_at"].is_string().then_some(call)
-        })
-        .await;
-        let runs = std::fs::read_to_string(machine.root().join(name)).unwrap_or_default().len();
+        let settled = counted.settled(call).await;
         match settled["status"].as_str().unwrap() {
-            "completed" => assert_eq!(runs, 1, "{settled}"),
-            "unknown" => assert!(runs <= 1, "{settled}"),
+            "completed" => assert_eq!(counted.runs(name), 1, "{settled}"),
+            "unknown" => assert!(counted.runs(name) <= 1, "{settled}"),
             other => panic!("{other}: {settled}"),
         }
+    }
+}
+
+/// kill -9 of the server at random points under a client that stays: every call it said it had is run once and
+/// has its result, and the others ran once at most.
+#[rstest]
+#[tokio::test]
+async fn nothing_the_server_took_is_lost(#[values(Sqlite, Postgres)] backend: Backend) {
+    let mut server = start(backend).await;
+    let road = Road::to(&server).await;
+    let (mut counted, _client) = Counted::new(server.user("ann"), &road.url).await;
+    let (mut taken, mut asked) = (Vec::new(), 0);
+    for _ in 0..kills() {
+        let asking = async {
+            loop {
+                let name = format!("n{asked}");
+                asked += 1;
+                let Some(call) = counted.ask(&name).await else { break };
+                taken.push((call, name));
+            }
+        };
+        let killing = async {
+            tokio::time::sleep(Duration::from_millis(rand::random_range(0..300))).await;
+            server.kill();
+        };
+        tokio::join!(asking, killing);
+        server = server.restart_killed().await;
+        road.lead_to(&server);
+        counted.desk.user = counted.desk.user.at(&server);
+    }
+    for (call, name) in &taken {
+        let settled = counted.settled(call).await;
+        assert_eq!((&settled["status"], counted.runs(name)), (&json!("completed"), 1), "{settled}");
+    }
+    for n in 0..asked {
+        assert!(counted.runs(&format!("n{n}")) <= 1);
     }
 }
