@@ -1,6 +1,7 @@
 //! Finding entries: by glob, and as a listing with sizes and times.
 
 use std::collections::BinaryHeap;
+use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -9,13 +10,14 @@ use std::path::{Path, PathBuf};
 use atelier_core::path::WorkspacePath;
 use chrono::{DateTime, Utc};
 use rustix::fs::AtFlags;
+use rustix::io::Errno;
 
 use crate::beneath;
 use crate::cancel::Cancel;
 use crate::entries::modified;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::glob::Glob;
-use crate::walk::{Ended, Hit, Kind, Order};
+use crate::walk::{Ended, Hit, Kind, Names, Order};
 use crate::workspace::Workspace;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +70,25 @@ impl Workspace {
             ControlFlow::Continue(())
         })?;
         Ok(Found { hits, cut: ended == Ended::Cut })
+    }
+
+    /// What one directory holds, hidden names too, by name: no pattern, no sizes, nothing opened but it.
+    pub fn entries(&self, path: &WorkspacePath) -> Result<Vec<(OsString, Kind)>> {
+        let (real, fd) = self.open_directory(path)?;
+        let ignored = self.ignored()?;
+        let mut entries = Vec::new();
+        let mut left = self.options().max_entries;
+        Names::from_fd(fd)
+            .each(|name, kind| {
+                left = left.checked_sub(1).ok_or(Errno::OVERFLOW)?;
+                if ignored.is_empty() || !ignored.hides_entry(&real.join(name), kind == Kind::Directory) {
+                    entries.push((name.to_owned(), kind));
+                }
+                Ok(())
+            })
+            .map_err(|errno| Error::from_os(errno, "list", path.as_str()))?;
+        entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(entries)
     }
 
     /// Everything that matches is counted, the first `limit` are described.

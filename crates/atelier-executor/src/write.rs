@@ -145,18 +145,17 @@ impl Workspace {
         let shown = path.as_str();
         let dir = target.dir.as_fd();
         let fail = |errno| Error::from_os(errno, "write", shown);
-        let (temporary, fd) = Temporary::create(dir).map_err(fail)?;
+        // Made with the mode it will have, because every change of an inode is work for the file system's journal.
+        // Without set-user-ID and its like: new content does not inherit special powers.
+        let mode = target.old.map_or(FILE_MODE, |old| Mode::from_raw_mode(old.st_mode & 0o777));
+        let (temporary, fd) = Temporary::create(dir, mode).map_err(fail)?;
         let mut file = File::from(fd);
         file.write_all(bytes).map_err(|source| Error::Io {
             action: "write",
             path: shown.to_owned(),
             source,
         })?;
-        if let Some(old) = &target.old {
-            keep_owner_and_mode(&file, old).map_err(fail)?;
-        } else {
-            rustix::fs::fchmod(&file, FILE_MODE).map_err(fail)?;
-        }
+        keep_owner_and_mode(&file, target.old.as_ref(), mode).map_err(fail)?;
         if self.options().durable {
             rustix::fs::fsync(&file).map_err(fail)?;
         }
@@ -221,13 +220,17 @@ fn identity(stat: &Stat) -> (u64, u64, i64, i64) {
     (stat.st_dev as u64, stat.st_ino as u64, stat.st_mtime as i64, stat.st_mtime_nsec as i64)
 }
 
-fn keep_owner_and_mode(file: &File, old: &Stat) -> Result<(), Errno> {
+fn keep_owner_and_mode(file: &File, old: Option<&Stat>, mode: Mode) -> Result<(), Errno> {
+    let made = rustix::fs::fstat(file)?;
     // Only root may give files away; for everyone else the file was theirs or becomes theirs.
-    if rustix::process::geteuid().is_root() {
+    if let Some(old) = old
+        && (old.st_uid, old.st_gid) != (made.st_uid, made.st_gid)
+        && rustix::process::geteuid().is_root()
+    {
         rustix::fs::fchown(file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)))?;
     }
-    // Without set-user-ID and its like: new content does not inherit special powers.
-    rustix::fs::fchmod(file, Mode::from_raw_mode(old.st_mode & 0o777))
+    // The umask may have taken bits away.
+    if made.st_mode & 0o7777 == mode.as_raw_mode() { Ok(()) } else { rustix::fs::fchmod(file, mode) }
 }
 
 pub(crate) fn sync_directory(dir: BorrowedFd<'_>) -> Result<(), Errno> {
@@ -244,11 +247,11 @@ struct Temporary<'dir> {
 }
 
 impl<'dir> Temporary<'dir> {
-    fn create(dir: BorrowedFd<'dir>) -> Result<(Self, OwnedFd), Errno> {
+    fn create(dir: BorrowedFd<'dir>, mode: Mode) -> Result<(Self, OwnedFd), Errno> {
         loop {
             let name = format!(".atelier-{:016x}.tmp", rand::random::<u64>());
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            match rustix::fs::openat(dir, &name, flags, Mode::from_raw_mode(0o600)) {
+            match rustix::fs::openat(dir, &name, flags, mode) {
                 Ok(fd) => return Ok((Self { dir, name, published: false }, fd)),
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno),

@@ -39,6 +39,6 @@ impl ServerHandler for Echo {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<rmcp::service::ServerInitializeError>> {
-    stdio::serve(Echo, 1 << 20, CancellationToken::new()).await.map_err(Box::new)
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    Ok(stdio::serve(Echo, 1 << 20, CancellationToken::new()).await?)
 }

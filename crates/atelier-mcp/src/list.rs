@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fmt::Write;
 
 use atelier_core::path::WorkspacePath;
-use atelier_executor::{Cancel, Error, Glob, Hit, Info, Kind};
+use atelier_executor::{Error, Hit, Info, Kind};
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
@@ -12,16 +12,20 @@ use crate::args::Args;
 use crate::reply::{Answer, Failure, Reply, reason};
 use crate::space::{Space, shown};
 
-pub(crate) fn list_directory(space: &Space, mut args: Args, cancel: &Cancel) -> Answer {
+pub(crate) fn list_directory(space: &Space, mut args: Args) -> Answer {
     let raw = args.text("path");
     args.done()?;
     let path = space.path(&raw)?;
-    let hits = entries(space, &path, cancel).map_err(|error| directory_failure(space, &raw, &error))?;
-    let mut rows = Rows::new(hits.len());
-    for hit in &hits {
-        rows.push(is_directory(space, hit), hit.path.file_name().unwrap_or_default());
+    let entries = space.workspace().entries(&path).map_err(|error| directory_failure(space, &raw, &error))?;
+    let mut rows = Rows::new(entries.len());
+    for (name, kind) in &entries {
+        let directory = match kind {
+            Kind::Symlink => leads_to_directory(space, name.to_str().and_then(|name| path.join(name).ok())),
+            kind => *kind == Kind::Directory,
+        };
+        rows.push(directory, name);
     }
-    let text = if hits.is_empty() {
+    let text = if entries.is_empty() {
         format!("Directory is empty: {raw}")
     } else {
         // Directories first, each by name.
@@ -69,12 +73,6 @@ pub(crate) fn line_of(text: &mut String, directory: bool, name: &str) {
     text.push_str(&shown(name));
 }
 
-/// Everything in one directory, hidden names too, by name.
-pub(crate) fn entries(space: &Space, path: &WorkspacePath, cancel: &Cancel) -> Result<Vec<Hit>, Error> {
-    let all = Glob::parse("*")?.with_hidden();
-    Ok(space.workspace().search(path, &all, usize::MAX, cancel)?.hits)
-}
-
 pub(crate) fn directory_failure(space: &Space, raw: &str, error: &Error) -> Failure {
     match error {
         Error::NotFound { .. } | Error::NameTooLong { .. } => {
@@ -87,17 +85,19 @@ pub(crate) fn directory_failure(space: &Space, raw: &str, error: &Error) -> Fail
     }
 }
 
-/// A link counts as what it leads to, as long as that is inside.
 pub(crate) fn is_directory(space: &Space, hit: &Hit) -> bool {
     match hit.kind {
-        Kind::Directory => true,
-        Kind::Symlink => hit
-            .path
-            .to_str()
-            .and_then(|path| WorkspacePath::root().join(path).ok())
-            .is_some_and(|path| space.workspace().is_directory(&path)),
-        Kind::File | Kind::Other => false,
+        Kind::Symlink => leads_to_directory(
+            space,
+            hit.path.to_str().and_then(|path| WorkspacePath::root().join(path).ok()),
+        ),
+        kind => kind == Kind::Directory,
     }
+}
+
+/// A link counts as what it leads to, as long as that is inside.
+fn leads_to_directory(space: &Space, link: Option<WorkspacePath>) -> bool {
+    link.is_some_and(|link| space.workspace().is_directory(&link))
 }
 
 pub(crate) fn get_file_info(space: &Space, mut args: Args) -> Answer {

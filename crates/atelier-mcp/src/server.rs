@@ -151,7 +151,9 @@ impl ServerHandler for WorkspaceServer {
             return Err(ErrorData::invalid_params(format!("Unknown tool: {name}"), None));
         }
         let args = Args::new(request.arguments);
-        let cancel = new_cancel()?;
+        let walks = tools::walks(&name);
+        // What does not walk cannot be stopped; all of it shares one signal, which is never given.
+        let cancel = if walks { new_cancel()? } else { self.space.never().clone() };
         let for_work = cancel.clone();
         let mut work = std::pin::pin!(
             self.blocking(move |space| tools::run(space, &name, args, &for_work).map(reply::result))
@@ -165,7 +167,7 @@ impl ServerHandler for WorkspaceServer {
         };
         let result = tokio::select! {
             result = &mut work => result?,
-            () = context.ct.cancelled() => {
+            () = context.ct.cancelled(), if walks => {
                 cancel.cancel();
                 work.await?
             }

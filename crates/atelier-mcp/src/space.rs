@@ -7,7 +7,7 @@ use std::sync::Arc;
 use atelier_core::path::{Roots, WorkspacePath};
 use atelier_core::policy::verdict::Verdict;
 use atelier_core::policy::{Access, Policy};
-use atelier_executor::{Error, Options, Workspace};
+use atelier_executor::{Cancel, Error, Options, Workspace};
 
 use crate::reply::Failure;
 use crate::watch::Watch;
@@ -35,6 +35,7 @@ struct Inner {
     roots: Roots,
     settings: Settings,
     watch: Watch,
+    never: Cancel,
 }
 
 impl Space {
@@ -56,8 +57,13 @@ impl Space {
                 roots = roots.also(name);
             }
         }
+        let never = Cancel::new().map_err(|source| Error::Io {
+            action: "prepare",
+            path: settings.root_name.clone(),
+            source,
+        })?;
         let watch = Watch::new(workspace.root().to_owned());
-        Ok(Self(Arc::new(Inner { workspace, roots, settings, watch })))
+        Ok(Self(Arc::new(Inner { workspace, roots, settings, watch, never })))
     }
 
     pub(crate) fn workspace(&self) -> &Workspace {
@@ -66,6 +72,11 @@ impl Space {
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.0.settings
+    }
+
+    /// The signal of calls that nobody can stop.
+    pub(crate) fn never(&self) -> &Cancel {
+        &self.0.never
     }
 
     pub(crate) fn watch(&self) -> &Watch {

@@ -7,12 +7,17 @@ use crate::reply::Answer;
 use crate::space::Space;
 use crate::{extra, list, read, search, write};
 
+/// Whether a tool walks a tree, which takes long and can be stopped on the way.
+pub(crate) fn walks(name: &str) -> bool {
+    matches!(name, "search_files" | "grep" | "directory_tree")
+}
+
 /// Runs a tool that the catalogue lists; `None` for a name that nobody knows. Blocks.
 pub(crate) fn run(space: &Space, name: &str, args: Args, cancel: &Cancel) -> Option<Answer> {
     Some(match name {
         "read_file" => read::read_file(space, args),
         "write_file" => write::write_file(space, args),
-        "list_directory" => list::list_directory(space, args, cancel),
+        "list_directory" => list::list_directory(space, args),
         "create_directory" => write::create_directory(space, args),
         "get_file_info" => list::get_file_info(space, args),
         "search_files" => search::search_files(space, args, cancel),

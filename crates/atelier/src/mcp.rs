@@ -32,22 +32,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", default_value = "/workspace")]
     root_name: String,
     /// Another host name that requests may be addressed to; `*` for any (repeatable)
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "ATELIER_MCP_ALLOWED_HOSTS",
-        value_delimiter = ',',
-        requires = "http"
-    )]
+    #[arg(long, value_name = "NAME", env = "ATELIER_MCP_ALLOWED_HOSTS", value_delimiter = ',')]
     allowed_host: Vec<String>,
     /// A web origin that may call the server, such as https://app.example:443 (repeatable)
-    #[arg(
-        long,
-        value_name = "ORIGIN",
-        env = "ATELIER_MCP_ALLOWED_ORIGINS",
-        value_delimiter = ',',
-        requires = "http"
-    )]
+    #[arg(long, value_name = "ORIGIN", env = "ATELIER_MCP_ALLOWED_ORIGINS", value_delimiter = ',')]
     allowed_origin: Vec<String>,
     /// Callers must show this bearer token; better given by the environment than on the command line
     #[arg(long, env = "ATELIER_MCP_TOKEN", hide_env_values = true)]
