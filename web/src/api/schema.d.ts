@@ -47,7 +47,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Revoke one of your tokens, on every node and for open streams too */
+        /** Revoke one of your tokens and all that were renewed from it, on every node and for open streams too */
         post: operations["account_revoke"];
         delete?: never;
         options?: never;
