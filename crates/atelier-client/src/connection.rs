@@ -17,7 +17,11 @@ use crate::{
     state::State,
     token,
 };
-use atelier_core::{CallId, Event, Role, gate::CallStatus, policy::verdict::Verdict};
+use atelier_core::{
+    CallId, Event, Role,
+    gate::{CallStatus, LINK},
+    policy::verdict::Verdict,
+};
 use serde_json::Value;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::sync::{Semaphore, mpsc};
@@ -227,7 +231,7 @@ impl Connection {
             Ok(Event::ToolPreviewRequest { tool_id, client_id, tool_name, tool_params })
                 if client_id == client.desk.client =>
             {
-                client.preview(tool_id, tool_name, tool_params);
+                client.preview(tool_id, tool_name, self.whole(tool_id, tool_params).await?);
             }
             Ok(Event::ToolExecutionSignal {
                 tool_id,
@@ -244,7 +248,7 @@ impl Connection {
                 tool_id,
                 attempt,
                 tool_name,
-                tool_params,
+                tool_params: self.whole(tool_id, tool_params).await?,
                 digest,
                 risk_level,
                 base_checksum,
@@ -270,6 +274,14 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// The parameters of a call, also where the event only links to them.
+    async fn whole(&self, id: CallId, told: Value) -> Result<Value> {
+        match told.get(LINK) {
+            Some(_) => Ok(self.client.desk.call(id).await?.tool_params),
+            None => Ok(told),
+        }
     }
 
     fn updated(&self, id: CallId, status: CallStatus, cancelled: bool) {

@@ -12,7 +12,7 @@ use crate::{
 };
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -275,6 +275,12 @@ pub enum Refusal {
     OtherResult,
 }
 
+/// Event bodies stay small; what is larger is looked up.
+const MAX_TOLD: usize = 64 * 1024;
+
+/// Stands in an event's `tool_params` for parameters that are too large to be told.
+pub const LINK: &str = "$link";
+
 type Step = Result<Vec<Event>, Refusal>;
 
 /// A warning comes this long before an approval runs out, or at half its time if that is later.
@@ -289,6 +295,22 @@ impl GatedCall {
         self.network = judgement.network;
         self.timeout = judgement.timeout;
         self.requires_approval = judgement.verdict.needs_approval();
+    }
+
+    /// The parameters as events carry them: whole while they are small, otherwise by a link to the call.
+    fn told_params(&self) -> Value {
+        match serde_json::to_string(&self.tool_params) {
+            Ok(json) if json.len() <= MAX_TOLD => self.tool_params.clone(),
+            _ => json!({ LINK: format!("/my/projects/{}/tools/{}", self.project_id, self.tool_id) }),
+        }
+    }
+
+    fn told_preview(&self) -> Option<CallPreview> {
+        let mut preview = self.preview.clone()?;
+        if preview.diff.len() > MAX_TOLD {
+            preview.diff = format!("({} bytes: see the tool call)", preview.diff.len());
+        }
+        Some(preview)
     }
 
     fn settle(&mut self, status: CallStatus, failure: Option<CallFailure>, now: DateTime<Utc>) -> Event {
@@ -323,7 +345,7 @@ impl GatedCall {
             tool_id: self.tool_id,
             client_id,
             tool_name: self.tool_name.clone(),
-            tool_params: self.tool_params.clone(),
+            tool_params: self.told_params(),
         }));
         events
     }
@@ -376,12 +398,12 @@ impl GatedCall {
             approval_id: id,
             tool_id: self.tool_id,
             tool_name: self.tool_name.clone(),
-            tool_params: self.tool_params.clone(),
+            tool_params: self.told_params(),
             risk_level: self.risk_level,
             rule: self.rule.clone(),
             reason: self.reason.clone(),
             network: self.network,
-            preview: self.preview.clone(),
+            preview: self.told_preview(),
             digest: self.digest,
             agent_id: self.agent_id,
             session_id: self.session_id,
@@ -451,7 +473,7 @@ impl GatedCall {
                 client_id,
                 attempt: self.attempt,
                 tool_name: self.tool_name.clone(),
-                tool_params: self.tool_params.clone(),
+                tool_params: self.told_params(),
                 digest: self.digest,
                 risk_level: self.risk_level,
                 base_checksum: self.preview.as_ref().map(|preview| preview.base_checksum.clone()),

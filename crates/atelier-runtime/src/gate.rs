@@ -105,7 +105,10 @@ impl Gate {
         let clients = self.store.clients(owned.project).await?;
         let roots =
             clients.first().map_or_else(Roots::relative_only, |client| Roots::announced(&*client.root));
-        let (parsed, judgement) = policy.judge_request(&ask.tool_name, ask.tool_params.clone(), &roots);
+        let (parsed, mut judgement) = policy.judge_request(&ask.tool_name, ask.tool_params.clone(), &roots);
+        if let (Ok(ToolCall::ExecuteCommand(_)), Some(client)) = (&parsed, clients.first()) {
+            judgement = judgement.stricter(on_machine(client));
+        }
         let call = new_call(owned, ask, parsed.as_ref().ok(), &judgement);
         let previewed = matches!(parsed, Ok(ToolCall::WriteFile { .. } | ToolCall::EditFile { .. }));
         counter!("atelier_tool_calls_total", "risk" => judgement.verdict.as_str()).increment(1);
@@ -307,6 +310,18 @@ impl Gate {
             }
         }
         Ok(())
+    }
+}
+
+/// A machine that cannot keep a command from writing or from the network runs none unasked.
+fn on_machine(client: &Client) -> Judgement {
+    match client.isolation["enforces_read_only"] == true {
+        true => Judgement::new(Verdict::Low, "isolation", "The machine holds commands in."),
+        false => Judgement::new(
+            Verdict::Medium,
+            "isolation",
+            "The machine cannot hold commands in, so every command is asked about.",
+        ),
     }
 }
 

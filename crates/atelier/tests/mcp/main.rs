@@ -2,8 +2,6 @@
 //! `scripts/test-mcp` shows them again with the official clients, and much more.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 mod host;
 
 use host::{Host, error, exchange, ok, post};

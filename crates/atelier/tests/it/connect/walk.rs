@@ -99,6 +99,24 @@ async fn an_agent_changes_a_file(#[values(Sqlite, Postgres)] backend: Backend) {
     );
 }
 
+/// Event bodies stay small: what is large is linked, looked up by the client, and arrives whole.
+#[rstest]
+#[tokio::test]
+async fn a_large_file_is_linked_and_written_whole(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let _client = machine.connect(&desk, &server.url).await;
+    let content = "0123456789abcdef\n".repeat(60_000);
+    let call = desk.approved("write_file", json!({"path": "big.txt", "content": content})).await;
+    desk.until(&call, "completed").await;
+    assert_eq!(machine.read("big.txt"), content);
+    let mut events = desk.user.events(&format!("{}/events", desk.project), Some("0")).await;
+    let signal = events.until("TOOL_EXECUTION_SIGNAL").await;
+    let link = signal.data["tool_params"]["$link"].as_str().expect("a link");
+    assert_eq!(desk.user.get(link).await.expect(200)["tool_params"]["content"], content);
+}
+
 /// TL-06.3: what was approved is what runs; a file that has changed since is shown again, and asked about again.
 #[rstest]
 #[tokio::test]
