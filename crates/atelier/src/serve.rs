@@ -220,16 +220,17 @@ async fn signal() -> &'static str {
 
 /// The address, and on the very first start the way in. On standard output, not in the log: whoever
 /// collects logs should not find a link that signs in.
+///
+/// The address comes last: whoever waits for it has heard everything.
 fn greet(url: &str, sign_in: Option<&str>) {
-    let mut words = format!("Atelier is listening on {url}\n");
-    if let Some(code) = sign_in {
-        words += &format!(
+    let way_in = sign_in.map(|code| {
+        format!(
             "\n  Sign in once, within a day:  {url}/#sign-in={code}\n  \
              A project and four agents are waiting. Later on: atelier token --user {}\n\n",
             atelier_server::OWNER
-        );
-    }
-    print_all(&words);
+        )
+    });
+    print_all(&format!("{}Atelier is listening on {url}\n", way_in.unwrap_or_default()));
 }
 
 /// Only the user who runs the server may look into its data.

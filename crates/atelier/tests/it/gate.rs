@@ -72,7 +72,7 @@ fn id(call: &Value) -> &str {
     call["tool_id"].as_str().unwrap()
 }
 
-/// TL-04.1 TL-05.2 TL-05.3 TL-02.2: LOW goes straight to the client, and its result comes back.
+/// TL-04.1 TL-04.2 TL-05.2 TL-05.3 TL-02.2: LOW goes straight to the client, and its result comes back.
 #[rstest]
 #[tokio::test]
 async fn a_harmless_call_runs_without_asking(#[values(Sqlite, Postgres)] backend: Backend) {

@@ -2,14 +2,27 @@
 
 use crate::{build, start};
 use atelier_testkit::{
+    Answer,
     Backend::{self, Postgres, Sqlite},
     User, eventually,
 };
 use rstest::rstest;
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 async fn space(user: &User, project: &str) -> Value {
     user.get(&format!("{project}/worker-space")).await.expect(200)
+}
+
+/// Something that cannot go on while the agents are held, and is under way when this returns.
+async fn begin_work(user: &User, project: &str) -> JoinHandle<Answer> {
+    let (asker, agents) = (user.clone(), format!("{project}/agents"));
+    let work = tokio::spawn(async move { asker.post(&agents, json!({"name": "late"})).await });
+    eventually("the work is under way", async || {
+        (space(user, project).await["active_tasks"] == 1).then_some(())
+    })
+    .await;
+    work
 }
 
 /// WS-03.1 WS-13.1
@@ -201,14 +214,7 @@ async fn ending_a_session_lets_work_finish(#[values(Sqlite, Postgres)] backend: 
     let mut events = ann.events(&format!("{project}/events"), None).await;
     let mut sql = server.sql().await;
     sql.hold_agents().await;
-    let work = tokio::spawn({
-        let (ann, agents) = (ann.clone(), format!("{project}/agents"));
-        async move { ann.post(&agents, json!({"name": "late"})).await }
-    });
-    eventually("the work is under way", async || {
-        (space(&ann, &project).await["active_tasks"] == 1).then_some(())
-    })
-    .await;
+    let work = begin_work(&ann, &project).await;
     let end = tokio::spawn({
         let (ann, path) = (ann.clone(), format!("{project}/worker-space"));
         async move { ann.delete(&path).await }
@@ -234,14 +240,7 @@ async fn work_that_outlasts_the_grace_time_is_ended(#[values(Sqlite, Postgres)] 
     ann.get(&project).await.expect(200);
     let mut sql = server.sql().await;
     sql.hold_agents().await;
-    let work = tokio::spawn({
-        let (ann, agents) = (ann.clone(), format!("{project}/agents"));
-        async move { ann.post(&agents, json!({"name": "late"})).await }
-    });
-    eventually("the work is under way", async || {
-        (space(&ann, &project).await["active_tasks"] == 1).then_some(())
-    })
-    .await;
+    let work = begin_work(&ann, &project).await;
     let end = tokio::spawn({
         let (ann, path) = (ann.clone(), format!("{project}/worker-space"));
         async move { ann.delete(&path).await }
@@ -262,14 +261,7 @@ async fn a_reset_stops_everything_at_once(#[values(Sqlite, Postgres)] backend: B
     let before = space(&ann, &project).await;
     let mut sql = server.sql().await;
     sql.hold_agents().await;
-    let work = tokio::spawn({
-        let (ann, agents) = (ann.clone(), format!("{project}/agents"));
-        async move { ann.post(&agents, json!({"name": "late"})).await }
-    });
-    eventually("the work is under way", async || {
-        (space(&ann, &project).await["active_tasks"] == 1).then_some(())
-    })
-    .await;
+    let work = begin_work(&ann, &project).await;
     let reset = tokio::spawn({
         let (ann, path) = (ann.clone(), format!("{project}/worker-space/reset"));
         async move { ann.post(&path, Value::Null).await }
@@ -357,10 +349,7 @@ async fn a_hung_task_raises_an_alert(#[values(Sqlite, Postgres)] backend: Backen
 
     let mut sql = server.sql().await;
     sql.hold_agents().await;
-    let work = tokio::spawn({
-        let (ann, agents) = (ann.clone(), format!("{project}/agents"));
-        async move { ann.post(&agents, json!({"name": "late"})).await }
-    });
+    let work = begin_work(&ann, &project).await;
     const ALERTS: &str = "atelier_worker_space_alerts_total{alert=\"hung_task\"}";
     eventually("the alert", async || (server.metric(ALERTS).await == 1.0).then_some(())).await;
     assert!(server.log().contains("worker space alert"), "{}", server.log());
