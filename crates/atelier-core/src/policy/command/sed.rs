@@ -263,7 +263,8 @@ mod tests {
         assert_eq!(of("p;1,3e id"), [Effect::Runs]);
         assert_eq!(of("a x\ne id"), [Effect::Runs]);
         assert_eq!(of("s/[/]w x/y/;e id"), [Effect::Runs], "seds disagree");
-        for script in [":a e id", "v 4.2 e id", "b e id", "ta e id", "T\te id", ":a\u{b}e id", ":a}s/x/;e id"]
+        for script in
+            [":a e id", "v 4.2 e id", "b x e id", "ta e id", "T\tx\te id", ":a\u{b}e id", ":a}s/x/;e id"]
         {
             assert_eq!(of(script), [Effect::Runs], "{script:?}");
         }
