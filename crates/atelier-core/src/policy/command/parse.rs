@@ -262,7 +262,9 @@ impl<'p, 'c> Judge<'p, 'c> {
     fn found(&mut self, seen: &mut Seen<'p, 'c>, opt: &'p Opt, value: Option<&'c str>) -> Next {
         seen.filled |= opt.fills;
         seen.written |= opt.writes;
-        if let (Kind::In(list), Some(value)) = (&opt.kind, value) {
+        if let (Kind::In(_), None, Arity::Optional) = (&opt.kind, value, opt.arity) {
+            // What it means without a value is one of those.
+        } else if let (Kind::In(list), Some(value)) = (&opt.kind, value) {
             let verdict = opt.verdict.unwrap_or(Verdict::Deny);
             if !list.iter().any(|known| **known == *value) {
                 self.raise(verdict, || ((&*opt.name).into(), (&*opt.reason).into()));
