@@ -7,10 +7,20 @@ const MAX_FORKS: usize = 64;
 
 /// Reports each effect. Names that are computed are Unclear; so is what does not lex.
 pub(super) fn effects<'a>(program: &'a str, report: &mut dyn FnMut(Effect<'a>)) {
-    let lexer = Lexer { rest: program, slash: Slash::Begins };
-    let reader = Reader { lexer, printing: false, asking: false, depth: 0, redirected: None, goes_on: false };
-    let mut forks = MAX_FORKS;
-    reader.read(&mut forks).unwrap_or_else(|| vec![Effect::Unclear]).into_iter().for_each(report);
+    // Awks differ on whether `/` inside brackets ends a pattern. A reading that does not lex would be refused.
+    let readings = [true, false].map(|brackets| {
+        let lexer = Lexer { rest: program, slash: Slash::Begins, brackets };
+        let reader =
+            Reader { lexer, printing: false, asking: false, depth: 0, redirected: None, goes_on: false };
+        let mut forks = MAX_FORKS;
+        reader.read(&mut forks)
+    });
+    if readings.iter().all(Option::is_none) {
+        return report(Effect::Unclear);
+    }
+    let mut found = Vec::new();
+    readings.into_iter().flatten().flatten().for_each(|effect| add(&mut found, effect));
+    found.into_iter().for_each(report);
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -136,6 +146,8 @@ enum Slash {
 struct Lexer<'a> {
     rest: &'a str,
     slash: Slash,
+    /// `/` inside brackets is part of the pattern.
+    brackets: bool,
 }
 
 impl<'a> Lexer<'a> {
@@ -271,8 +283,7 @@ impl<'a> Lexer<'a> {
                     }
                 }
                 ']' => bracket = false,
-                '/' if bracket => return Err(Fault::Disputed),
-                '/' => {
+                '/' if !(bracket && self.brackets) => {
                     self.rest = rest;
                     return Ok(());
                 }
@@ -317,6 +328,8 @@ mod tests {
             "{ print; if ($1 > 2) x = 1 }",
             "{ print ($1 + $2) / 2; n = (a) / (b) }",
             "{ print 1e3, 0x1f, 1.5 }",
+            "/[/]usr/",
+            "/^[^/]*$/ { n++ }",
             "/[[:alpha:]|]/ { print $NF / 2 }",
             "{ print $1,\n  $2 }",
             "BEGIN { while ((getline line) > 0) n++ }",
