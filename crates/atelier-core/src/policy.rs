@@ -244,7 +244,16 @@ impl Policy {
                 let mut judge = Judge::new(&self.files, roots, &command.cwd);
                 judge.paths = Some(Vec::new());
                 judge.judge(rule, command);
-                judge.paths.take().unwrap_or_default()
+                let mut paths = judge.paths.take().unwrap_or_default();
+                if !command.cwd.is_root() {
+                    // Where it runs: walked like any other path.
+                    paths.push(PathUse {
+                        raw: ".".to_owned(),
+                        path: command.cwd.clone(),
+                        access: Access::Read,
+                    });
+                }
+                paths
             }
         }
     }

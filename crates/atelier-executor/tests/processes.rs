@@ -489,6 +489,36 @@ fn git_starts_none_of_the_helpers_a_repository_names() {
     }
 }
 
+#[test]
+fn git_does_not_look_into_submodules_with_filters_of_their_own() {
+    let s = space();
+    repository(&s);
+    for args in [&["init", "-q", "sub"][..], &["-C", "sub", "commit", "-q", "--allow-empty", "-m", "x"]] {
+        ok(&s.work("git", args));
+    }
+    s.put("sub/f", "one\n");
+    s.put("sub/.gitattributes", "* filter=y\n");
+    for args in [&["-C", "sub", "add", "."][..], &["-C", "sub", "commit", "-q", "-m", "y"], &["add", "sub"]] {
+        ok(&s.work("git", args));
+    }
+    s.put(".gitmodules", "[submodule \"sub\"]\n path = sub\n url = ./sub\n ignore = none\n");
+    let touch = format!("touch {}", s.path("HELPED").display());
+    let config = fs::read_to_string(s.path("sub/.git/config")).unwrap();
+    s.put("sub/.git/config", &format!("{config}\n[filter \"y\"]\n clean = {touch};cat\n"));
+    s.put("sub/f", "two\n");
+    for args in [
+        &["status"][..],
+        &["status", "--ignore-submodules=none"],
+        &["diff"],
+        &["diff", "HEAD"],
+        &["-C", "sub", "status"],
+        &["-P", "-C", "sub", "diff"],
+    ] {
+        ok(&s.work("git", args));
+        assert!(!s.path("HELPED").exists(), "{args:?} started a filter of the submodule");
+    }
+}
+
 /// What a project is built with works inside the walls, where the machine has it.
 #[test]
 fn compilers_and_package_managers_work_offline() {

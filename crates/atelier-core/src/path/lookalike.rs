@@ -14,7 +14,8 @@ pub(super) fn refuse(raw: &str, roots: &Roots) -> Result<(), PathError> {
             _ => {}
         }
     }
-    if expands(raw) || is_url(raw) {
+    let drive = roots.platform() == Platform::Unix && windows::is_rooted_drive(raw);
+    if drive || expands(raw) || is_url(raw) {
         return Err(roots.outside());
     }
     if plain {
@@ -23,7 +24,7 @@ pub(super) fn refuse(raw: &str, roots: &Roots) -> Result<(), PathError> {
     if let Some(hidden) = raw.chars().find(|c| is_unprintable(*c)) {
         return Err(PathError::Unprintable(hidden));
     }
-    if roots.platform() == Platform::Unix && (raw.starts_with("\\\\") || windows::is_rooted_drive(raw)) {
+    if roots.platform() == Platform::Unix && raw.starts_with("\\\\") {
         return Err(roots.outside());
     }
     // Three rounds: `%25252e` is an old trick, and nobody needs a fourth. A `..` that is there for everybody

@@ -62,6 +62,8 @@ fn leaving_is_refused_also_when_it_comes_back() {
         "..\\out",
         "src\\..\\..\\out",
         "C:\\x",
+        "C:/x.txt",
+        "c:/Users/x.txt",
         "\\\\server\\share",
         "%2e%2e/out",
         "%2E%2e%2fout",

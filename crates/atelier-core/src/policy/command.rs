@@ -39,6 +39,8 @@ pub(super) struct Judge<'p, 'c> {
     entered: Option<&'c str>,
     /// Where `cp` and `mv` put things, once known.
     dest: Option<&'c str>,
+    /// What is put behind the names of files to make backups or products.
+    suffix: Option<&'c str>,
     pub(super) paths: Option<Vec<PathUse>>,
 }
 
@@ -54,7 +56,17 @@ const NOT_ALLOWED: &str = "command_not_allowed";
 
 impl<'p, 'c> Judge<'p, 'c> {
     pub(super) fn new(files: &'p FileRules, roots: &'c Roots, cwd: &'c WorkspacePath) -> Self {
-        Self { files, roots, cwd, worst: None, unlisted: false, entered: None, dest: None, paths: None }
+        Self {
+            files,
+            roots,
+            cwd,
+            worst: None,
+            unlisted: false,
+            entered: None,
+            dest: None,
+            suffix: None,
+            paths: None,
+        }
     }
 
     /// Judges the arguments under the rule of their command.
@@ -137,9 +149,20 @@ impl<'p, 'c> Judge<'p, 'c> {
                 (format!("file.{}", class.id).into(), format!("{raw}: {}", class.reason).into())
             });
         }
-        if let Some(paths) = &mut self.paths {
-            paths.push(PathUse { raw: raw.to_owned(), path: normal.into_path(), access });
+        self.note(raw, normal.into_path(), access);
+    }
+
+    /// Keeps a path for the executor, as it is and as it is from where the program goes first.
+    fn note(&mut self, raw: &str, path: WorkspacePath, access: Access) {
+        let Some(paths) = &mut self.paths else { return };
+        if let Some(entered) = self.entered.filter(|entered| *entered != raw && !raw.starts_with('/')) {
+            let raw = format!("{entered}/{raw}");
+            let path = normalise(&raw, self.cwd.relative(), self.roots).map(|normal| normal.into_path());
+            if let Ok(path) = path {
+                paths.push(PathUse { raw, path, access });
+            }
         }
+        paths.push(PathUse { raw: raw.to_owned(), path, access });
     }
 
     /// The root and the directories directly beneath it stay where they are.

@@ -66,6 +66,10 @@ pub(super) struct FileRules {
     extension: HashMap<Box<str>, Vec<usize>>,
     /// A `*` anywhere else: what must be before it, and what behind.
     around: Vec<(Box<str>, Box<str>, usize)>,
+    /// `*part*end`.
+    within: Vec<(Box<str>, Box<str>, usize)>,
+    /// Names in the data with capitals: compared as they are, because `build` is an ordinary directory.
+    cased: HashMap<Box<str>, Vec<usize>>,
     versioned: Vec<(Box<str>, usize)>,
     under: HashMap<Box<str>, Vec<usize>>,
     paths: Vec<(Box<str>, usize)>,
@@ -78,6 +82,9 @@ impl FileRules {
         for (at, class) in rules.classes.iter().enumerate() {
             for name in &class.names {
                 match name.split_once('*') {
+                    None if name.contains(|c: char| c.is_ascii_uppercase()) => {
+                        rules.cased.entry(name.as_str().into()).or_default().push(at);
+                    }
                     None => rules.exact.entry(name.as_str().into()).or_default().push(at),
                     Some((".", "")) if class.dot_anywhere => rules.dots.push(at),
                     Some(("", end)) if end.rfind('.') == Some(0) => {
@@ -86,6 +93,10 @@ impl FileRules {
                     // `*.so.#*`: the part between the stars, with a digit behind it.
                     Some(("", end)) if end.ends_with("#*") => {
                         rules.versioned.push((end.trim_end_matches("#*").into(), at));
+                    }
+                    Some(("", end)) if end.contains('*') => {
+                        let (part, end) = end.split_once('*').unwrap_or((end, ""));
+                        rules.within.push((part.into(), end.into(), at));
                     }
                     Some((start, end)) => rules.around.push((start.into(), end.into(), at)),
                 }
@@ -128,6 +139,11 @@ impl FileRules {
                 if let Some((_, extension)) = name.rsplit_once('.') {
                     self.extension.get(extension).into_iter().flatten().for_each(|at| found(*at));
                 }
+                for (part, end, at) in &self.within {
+                    if name.strip_suffix(&**end).is_some_and(|name| name.contains(&**part)) {
+                        found(*at);
+                    }
+                }
                 for (start, end, at) in &self.around {
                     let long_enough = name.len() >= start.len() + end.len();
                     if long_enough && name.starts_with(&**start) && name.ends_with(&**end) {
@@ -136,6 +152,8 @@ impl FileRules {
                 }
             }
         }
+        let last = relative.rsplit('/').next().unwrap_or(relative);
+        self.cased.get(last).into_iter().flatten().for_each(|at| found(*at));
         for (part, at) in &self.versioned {
             let digit = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
             if lower.split_once(&**part).is_some_and(|(_, rest)| digit(rest) && !rest.contains('/')) {
@@ -165,7 +183,8 @@ impl FileRules {
                 Judgement::new(Verdict::Medium, "file.write", "A file of the project is written.")
             }
             Access::Remove => {
-                Judgement::new(Verdict::High, "file.remove", "A file of the project is taken away.")
+                // Deleting is High by its tool; moving is not.
+                Judgement::new(Verdict::Medium, "file.remove", "A file of the project is taken away.")
             }
         };
         match self.class(path.relative(), access) {

@@ -92,7 +92,8 @@ fn paths_are_listed_for_the_second_judgement() {
         [
             own("../p.txt", "p.txt", Access::Read),
             own("lnk/", "src/lnk", Access::Read),
-            own("/ws/x", "x", Access::Read)
+            own("/ws/x", "x", Access::Read),
+            own(".", "src", Access::Read),
         ]
     );
     assert_eq!(
@@ -102,11 +103,12 @@ fn paths_are_listed_for_the_second_judgement() {
             own("a", "src/a", Access::Remove),
             own("b", "src/b", Access::Write),
             own("b/a", "src/b/a", Access::Write),
+            own(".", "src", Access::Read),
         ]
     );
     let root_dir = WorkspacePath::parse("src", &roots).unwrap();
     assert_eq!(policy.judge_resolved(&root_dir, Access::Remove, true).verdict, Verdict::Deny);
-    assert_eq!(policy.judge_resolved(&root_dir, Access::Remove, false).verdict, Verdict::High);
+    assert_eq!(policy.judge_resolved(&root_dir, Access::Remove, false).verdict, Verdict::Medium);
 }
 
 #[test]

@@ -36,6 +36,10 @@ const SETTINGS: &[(&str, &str)] = &[
     ("maintenance.auto", "false"),
     ("init.templateDir", ""),
     ("submodule.recurse", "false"),
+    // Looking into a submodule starts another git, with the submodule's configuration and its filters.
+    ("diff.ignoreSubmodules", "dirty"),
+    ("status.submoduleSummary", "false"),
+    ("diff.submodule", "short"),
     ("fetch.recurseSubmodules", "false"),
     ("safe.bareRepository", "explicit"),
     // The walls around the process decide what it may read; git's guess about owners does not.
@@ -46,11 +50,7 @@ const SETTINGS: &[(&str, &str)] = &[
 /// would run something and can be emptied.
 pub(super) fn environment(identity: &GitIdentity, neutralised: &[String]) -> Vec<(String, String)> {
     let mut settings: Vec<(&str, &str)> = SETTINGS.to_vec();
-    settings.extend(
-        neutralised
-            .iter()
-            .map(|name| (name.as_str(), if name.ends_with(".required") { "false" } else { "" })),
-    );
+    settings.extend(neutralised.iter().map(|name| (name.as_str(), neutral(name))));
     let identity = [("user.name", &identity.name), ("user.email", &identity.email)];
     settings.extend(identity.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))));
     let mut environment = vec![("GIT_CONFIG_COUNT".to_owned(), settings.len().to_string())];
@@ -77,15 +77,48 @@ pub(super) fn environment(identity: &GitIdentity, neutralised: &[String]) -> Vec
     environment
 }
 
+/// The value that starts nothing. An empty merge driver still would be started, as an empty command; `false`
+/// fails, and then the file is in conflict.
+fn neutral(name: &str) -> &'static str {
+    let section = name.split('.').next().unwrap_or("");
+    let key = name.rsplit('.').next().unwrap_or("");
+    if section.eq_ignore_ascii_case("submodule") {
+        "dirty"
+    } else if key.eq_ignore_ascii_case("required") || !section.eq_ignore_ascii_case("filter") {
+        "false"
+    } else {
+        ""
+    }
+}
+
 /// Names of settings in a repository's configuration that make git run a program for certain files.
 /// An empty filter passes content through unchanged.
 pub(super) fn helpers(names: &str) -> Vec<String> {
     let runs = |name: &&str| {
         let (section, key) = (name.split('.').next().unwrap_or(""), name.rsplit('.').next().unwrap_or(""));
-        section.eq_ignore_ascii_case("filter")
-            && ["clean", "smudge", "process", "required"].iter().any(|known| key.eq_ignore_ascii_case(known))
+        let known: &[&str] = match section.to_ascii_lowercase().as_str() {
+            "filter" => &["clean", "smudge", "process", "required"],
+            "merge" if name.matches('.').count() > 1 => &["driver"],
+            "tar" => &["command"],
+            "submodule" => &["ignore"],
+            _ => &[],
+        };
+        known.iter().any(|known| key.eq_ignore_ascii_case(known))
     };
     names.split('\0').filter(|name| !name.is_empty()).filter(runs).map(str::to_owned).collect()
+}
+
+/// `-C dir …` in front: the repository that the command will work on.
+pub(super) fn place(args: &[String]) -> Vec<String> {
+    let (mut place, mut at) = (Vec::new(), 0);
+    while let Some(arg) = args.get(at).filter(|arg| arg.starts_with('-')) {
+        at += 1;
+        if let ("-C", Some(dir)) = (arg.as_str(), args.get(at)) {
+            place.extend([arg.clone(), dir.clone()]);
+            at += 1;
+        }
+    }
+    place
 }
 
 /// `--no-ext-diff --no-textconv` behind the sub-commands that know them: an empty `diff.external` would be
@@ -107,6 +140,11 @@ pub(super) fn arguments(args: &[String]) -> Vec<String> {
                 }
                 args.insert(at + 1, "--no-textconv".to_owned());
                 args.insert(at + 1, "--no-ext-diff".to_owned());
+                leave_submodules(&mut args, at + 1);
+                break;
+            }
+            "status" => {
+                leave_submodules(&mut args, at + 1);
                 break;
             }
             // git-blame has the option under this name only; git-grep textconvs only when asked to.
@@ -120,9 +158,25 @@ pub(super) fn arguments(args: &[String]) -> Vec<String> {
     args
 }
 
+/// `.gitmodules` can ask for a look into submodules, which starts another git there; only an option overrules it.
+fn leave_submodules(args: &mut Vec<String>, at: usize) {
+    let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
+    let mut all = false;
+    let mut index = 0;
+    args.retain(|arg| {
+        index += 1;
+        let asks = index > at && index <= end && arg.starts_with("--ignore-su");
+        all |= asks && (arg.ends_with("=all") || !arg.contains('='));
+        !asks
+    });
+    args.insert(at, format!("--ignore-submodules={}", if all { "all" } else { "dirty" }));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LEAVE: &str = "--ignore-submodules=dirty";
 
     fn with(args: &[&str]) -> Vec<String> {
         arguments(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>())
@@ -130,11 +184,17 @@ mod tests {
 
     #[test]
     fn options_go_behind_the_sub_command() {
-        assert_eq!(with(&["diff", "--", "a"]), ["diff", "--no-ext-diff", "--no-textconv", "--", "a"]);
-        assert_eq!(with(&["-C", "src", "--no-pager", "log"])[3..], ["log", "--no-ext-diff", "--no-textconv"]);
-        assert_eq!(with(&["stash", "show"]), ["stash", "show", "--no-ext-diff", "--no-textconv"]);
+        assert_eq!(with(&["diff", "--", "a"]), ["diff", LEAVE, "--no-ext-diff", "--no-textconv", "--", "a"]);
+        assert_eq!(
+            with(&["-C", "src", "--no-pager", "log"])[3..],
+            ["log", LEAVE, "--no-ext-diff", "--no-textconv"]
+        );
+        assert_eq!(with(&["stash", "show"]), ["stash", "show", LEAVE, "--no-ext-diff", "--no-textconv"]);
         assert_eq!(with(&["stash", "pop"]), ["stash", "pop"]);
-        assert_eq!(with(&["status"]), ["status"]);
+        assert_eq!(with(&["status"]), ["status", LEAVE]);
+        assert_eq!(with(&["status", "--ignore-submodules=none", "-s"]), ["status", LEAVE, "-s"]);
+        assert_eq!(with(&["status", "--ignore-submodules"]), ["status", "--ignore-submodules=all"]);
+        assert_eq!(place(&["-P", "-C", "a", "status", "-C"].map(str::to_owned)), ["-C", "a"]);
         assert_eq!(with(&[]), [""; 0]);
     }
 
@@ -143,5 +203,7 @@ mod tests {
         let names =
             "core.bare\0filter.lfs.clean\0filter.a.b.Process\0filter.x.required\0diff.filter.command\0";
         assert_eq!(helpers(names), ["filter.lfs.clean", "filter.a.b.Process", "filter.x.required"]);
+        let names = "merge.ff\0merge.x.driver\0merge.x.name\0tar.tgz.command\0submodule.s.ignore\0";
+        assert_eq!(helpers(names), ["merge.x.driver", "tar.tgz.command", "submodule.s.ignore"]);
     }
 }

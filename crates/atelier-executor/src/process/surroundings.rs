@@ -80,7 +80,11 @@ impl Runner {
         // git itself says which helpers the repository names; reading its configuration runs none of them.
         let ask = CommandSpec {
             program: "git".to_owned(),
-            args: ["config", "--list", "--name-only", "-z"].map(str::to_owned).to_vec(),
+            args: [
+                git::place(&spec.args),
+                ["config", "--list", "--name-only", "-z"].map(str::to_owned).to_vec(),
+            ]
+            .concat(),
             access: Access::ReadOnly,
             network: false,
             ..spec.clone()

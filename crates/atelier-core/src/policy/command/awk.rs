@@ -2,53 +2,118 @@
 
 use super::value::Effect;
 
+/// Where `/` could divide or begin a pattern, both readings are followed; this many times.
+const MAX_FORKS: usize = 64;
+
 /// Reports each effect. Names that are computed are Unclear; so is what does not lex.
 pub(super) fn effects<'a>(program: &'a str, report: &mut dyn FnMut(Effect<'a>)) {
-    let mut lexer = Lexer { rest: program, operand: false };
-    let mut printing = false;
-    let mut depth = 0usize;
-    let mut redirected: Option<bool> = None;
-    loop {
-        let token = match lexer.token() {
-            Some(Token::End) => break,
-            Some(token) => token,
-            None => return report(Effect::Unclear),
-        };
-        if let Some(writes) = redirected.take() {
-            report(match token {
-                Token::Text(name) if !name.contains('\\') && !lexer.concatenates() => {
-                    if writes {
-                        Effect::Writes(name)
-                    } else {
-                        Effect::Reads(name)
+    // Awks differ on whether `/` inside brackets ends a pattern. A reading that does not lex would be refused.
+    let readings = [true, false].map(|brackets| {
+        let lexer = Lexer { rest: program, slash: Slash::Begins, brackets };
+        let reader =
+            Reader { lexer, printing: false, asking: false, depth: 0, redirected: None, goes_on: false };
+        let mut forks = MAX_FORKS;
+        reader.read(&mut forks)
+    });
+    if readings.iter().all(Option::is_none) {
+        return report(Effect::Unclear);
+    }
+    let mut found = Vec::new();
+    readings.into_iter().flatten().flatten().for_each(|effect| add(&mut found, effect));
+    found.into_iter().for_each(report);
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Reader<'a> {
+    lexer: Lexer<'a>,
+    /// Behind `print`, where `>` redirects.
+    printing: bool,
+    /// Behind `getline`, where `<` names a file.
+    asking: bool,
+    depth: usize,
+    /// A file's name must follow; whether it is written, and whether in parentheses.
+    redirected: Option<(bool, bool)>,
+    /// The token before lets a statement go on in the next line.
+    goes_on: bool,
+}
+
+impl<'a> Reader<'a> {
+    /// Everything the program does in this reading; none when the reading is impossible.
+    fn read(mut self, forks: &mut usize) -> Option<Vec<Effect<'a>>> {
+        let mut found = Vec::new();
+        loop {
+            self.lexer.skip_blanks();
+            if self.lexer.slash == Slash::Either && self.lexer.rest.starts_with('/') {
+                if let Some(left) = forks.checked_sub(1) {
+                    *forks = left;
+                    let [divides, begins] = [Slash::Divides, Slash::Begins].map(|slash| {
+                        let lexer = Lexer { slash, ..self.lexer };
+                        Reader { lexer, ..self }.read(forks)
+                    });
+                    if divides.is_none() && begins.is_none() {
+                        return None;
+                    }
+                    for effect in divides.into_iter().chain(begins).flatten() {
+                        add(&mut found, effect);
+                    }
+                    return Some(found);
+                }
+                add(&mut found, Effect::Unclear);
+            }
+            let token = match self.lexer.token() {
+                Ok(Token::End) => break,
+                Ok(token) => token,
+                Err(Fault::Open) => return None,
+                Err(Fault::Disputed) => {
+                    add(&mut found, Effect::Unclear);
+                    return Some(found);
+                }
+            };
+            self.step(token, &mut found);
+        }
+        if self.redirected.is_some() {
+            add(&mut found, Effect::Unclear);
+        }
+        Some(found)
+    }
+
+    fn step(&mut self, token: Token<'a>, found: &mut Vec<Effect<'a>>) {
+        if let Some((writes, enclosed)) = self.redirected.take() {
+            match token {
+                Token::Sign("(") => self.redirected = Some((writes, true)),
+                Token::Text(name) if !name.contains('\\') => {
+                    add(found, if writes { Effect::Writes(name) } else { Effect::Reads(name) });
+                    if enclosed || self.lexer.concatenates() {
+                        add(found, Effect::Unclear);
                     }
                 }
-                _ => Effect::Unclear,
-            });
+                _ => add(found, Effect::Unclear),
+            }
         }
         match token {
-            Token::Word("system") | Token::Sign("|" | "|&" | "@") => report(Effect::Runs),
-            Token::Word("getline") => {
-                lexer.skip_target();
-                if lexer.rest.starts_with('<') {
-                    lexer.rest = &lexer.rest[1..];
-                    lexer.operand = false;
-                    redirected = Some(false);
-                }
-            }
+            Token::Word("system") | Token::Sign("|" | "|&" | "@") => add(found, Effect::Runs),
+            Token::Word("getline") => self.asking = true,
+            Token::Sign("<") if self.asking => self.redirected = Some((false, false)),
             // Files can also be named by changing the list of arguments.
-            Token::Word("ARGV" | "ARGC" | "ENVIRON" | "SYMTAB" | "PROCINFO") => report(Effect::Unclear),
-            Token::Word("print" | "printf") => (printing, depth) = (true, 0),
-            Token::Sign("(") => depth += 1,
-            Token::Sign(")") => depth = depth.saturating_sub(1),
-            Token::Sign(";" | "\n" | "}") => printing = false,
+            Token::Word("ARGV" | "ARGC" | "ENVIRON" | "SYMTAB" | "PROCINFO") => add(found, Effect::Unclear),
+            Token::Word("print" | "printf") => (self.printing, self.depth) = (true, 0),
+            Token::Sign("(") => self.depth += 1,
+            Token::Sign(")") => self.depth = self.depth.saturating_sub(1),
+            Token::Sign("\n") if self.goes_on => return,
+            Token::Sign(";" | "\n" | "}" | "{") => (self.printing, self.asking) = (false, false),
             // In parentheses `>` compares; behind print it redirects.
-            Token::Sign(">" | ">>") if printing && depth == 0 => redirected = Some(true),
+            Token::Sign(">" | ">>") if self.printing && self.depth == 0 => {
+                self.redirected = Some((true, false));
+            }
             _ => {}
         }
+        self.goes_on = matches!(token, Token::Sign("," | "&&" | "||" | "?" | ":"));
     }
-    if redirected.is_some() {
-        report(Effect::Unclear);
+}
+
+fn add<'a>(found: &mut Vec<Effect<'a>>, effect: Effect<'a>) {
+    if !found.contains(&effect) {
+        found.push(effect);
     }
 }
 
@@ -61,10 +126,28 @@ enum Token<'a> {
     End,
 }
 
+/// Why there is no token.
+enum Fault {
+    /// A text or pattern does not end: every awk refuses the program.
+    Open,
+    /// Awks differ on where it ends.
+    Disputed,
+}
+
+/// What `/` is here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Slash {
+    Divides,
+    Begins,
+    Either,
+}
+
+#[derive(Debug, Clone, Copy)]
 struct Lexer<'a> {
     rest: &'a str,
-    /// The token before was a value, so that `/` divides and does not begin a pattern.
-    operand: bool,
+    slash: Slash,
+    /// `/` inside brackets is part of the pattern.
+    brackets: bool,
 }
 
 impl<'a> Lexer<'a> {
@@ -74,88 +157,147 @@ impl<'a> Lexer<'a> {
         taken
     }
 
-    /// None when a text or pattern does not end.
-    fn token(&mut self) -> Option<Token<'a>> {
-        self.rest = self.rest.trim_start_matches([' ', '\t', '\r']);
-        self.rest = self.rest.trim_start_matches("\\\n");
-        let Some(first) = self.rest.chars().next() else { return Some(Token::End) };
-        Some(match first {
-            '#' => {
-                self.take(self.rest.find('\n').unwrap_or(self.rest.len()));
-                return self.token();
+    /// Blanks, lines that go on, and comments.
+    fn skip_blanks(&mut self) {
+        loop {
+            let rest = self.rest.trim_start_matches([' ', '\t', '\r']);
+            let rest = rest.strip_prefix("\\\n").or_else(|| rest.strip_prefix("\\\r\n")).unwrap_or(rest);
+            let rest =
+                if rest.starts_with('#') { &rest[rest.find('\n').unwrap_or(rest.len())..] } else { rest };
+            if rest.len() == self.rest.len() {
+                return;
             }
-            '"' => {
-                let text = self.quoted('"')?;
-                self.operand = true;
-                Token::Text(text)
-            }
-            '/' if !self.operand => {
-                self.quoted('/')?;
-                self.operand = true;
-                Token::Other
+            self.rest = rest;
+        }
+    }
+
+    fn token(&mut self) -> Result<Token<'a>, Fault> {
+        self.skip_blanks();
+        let Some(first) = self.rest.chars().next() else { return Ok(Token::End) };
+        let (token, slash) = match first {
+            '"' => (Token::Text(self.text()?), Slash::Divides),
+            '/' if self.slash == Slash::Begins => {
+                self.pattern()?;
+                (Token::Other, Slash::Divides)
             }
             c if c.is_alphabetic() || c == '_' => {
                 let end =
                     self.rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(self.rest.len());
                 let word = self.take(end);
-                self.operand = !matches!(
-                    word,
-                    "print" | "printf" | "return" | "in" | "case" | "getline" | "do" | "else"
-                );
-                Token::Word(word)
+                let slash = match word {
+                    "print" | "printf" | "return" | "exit" | "in" | "case" | "do" | "else" => Slash::Begins,
+                    "getline" | "length" | "next" | "nextfile" | "break" | "continue" => Slash::Either,
+                    _ => Slash::Divides,
+                };
+                (Token::Word(word), slash)
             }
-            c if c.is_ascii_digit() => {
-                let end =
-                    self.rest.find(|c: char| !(c.is_alphanumeric() || c == '.')).unwrap_or(self.rest.len());
-                self.take(end);
-                self.operand = true;
-                Token::Other
-            }
+            c if c.is_ascii_digit() => (self.number(), Slash::Divides),
             _ => {
                 let length = ["||", "&&", "|&", ">>", ">=", "<=", "==", "!=", "++", "--"]
                     .iter()
                     .find(|sign| self.rest.starts_with(**sign))
                     .map_or(first.len_utf8(), |sign| sign.len());
                 let sign = self.take(length);
-                self.operand = matches!(sign, ")" | "]" | "++" | "--" | "$");
-                Token::Sign(sign)
+                let slash = match sign {
+                    "]" => Slash::Divides,
+                    // `(a) / 2`, and `if (a) /pattern/`.
+                    ")" | "++" | "--" => Slash::Either,
+                    _ => Slash::Begins,
+                };
+                (Token::Sign(sign), slash)
             }
-        })
+        };
+        self.slash = slash;
+        Ok(token)
     }
 
-    fn quoted(&mut self, quote: char) -> Option<&'a str> {
+    /// `12`, `1.5`, `1e-3`, `0x1f`. A word may follow at once: `1system("id")` is a number and a call.
+    fn number(&mut self) -> Token<'a> {
+        let all = self.rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.'));
+        let all = &self.rest[..all.unwrap_or(self.rest.len())];
+        // Awks differ on how much belongs to the number, so a word that matters is found wherever it begins.
+        for word in ["system", "getline"] {
+            if let Some(at) = all.find(word) {
+                self.take(at + word.len());
+                return Token::Word(&all[at..at + word.len()]);
+            }
+        }
+        let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let hexadecimal = all.strip_prefix("0x").or_else(|| all.strip_prefix("0X"));
+        if let Some(rest) = hexadecimal.filter(|rest| rest.starts_with(|c: char| c.is_ascii_hexdigit())) {
+            let length = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
+            self.take(2 + length);
+            return Token::Other;
+        }
+        self.take(all.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(all.len()));
+        if let Some(exponent) = self.rest.strip_prefix(['e', 'E']) {
+            let signed = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+            let length = digits(signed);
+            if length > 0 {
+                self.take(1 + exponent.len() - signed.len() + length);
+            }
+        }
+        Token::Other
+    }
+
+    fn text(&mut self) -> Result<&'a str, Fault> {
         let mut escaped = false;
-        let mut bracket = false;
         for (at, c) in self.rest.char_indices().skip(1) {
             match c {
                 _ if escaped => escaped = false,
                 '\\' => escaped = true,
-                '\n' => return None,
-                '[' if quote == '/' => bracket = true,
-                ']' => bracket = false,
-                // Awks differ on whether this one ends the pattern.
-                c if c == quote && bracket => return None,
-                c if c == quote => {
+                '\n' => return Err(Fault::Open),
+                '"' => {
                     let text = &self.rest[1..at];
                     self.rest = &self.rest[at + 1..];
-                    return Some(text);
+                    return Ok(text);
                 }
                 _ => {}
             }
         }
-        None
+        Err(Fault::Open)
+    }
+
+    fn pattern(&mut self) -> Result<(), Fault> {
+        let mut rest = &self.rest[1..];
+        let mut bracket = false;
+        while let Some(c) = rest.chars().next() {
+            rest = &rest[c.len_utf8()..];
+            match c {
+                '\\' => {
+                    let Some(next) = rest.chars().next() else { break };
+                    rest = &rest[next.len_utf8()..];
+                }
+                '\n' => return Err(Fault::Open),
+                '[' if !bracket => {
+                    bracket = true;
+                    rest = rest.strip_prefix('^').unwrap_or(rest);
+                    rest = rest.strip_prefix(']').unwrap_or(rest);
+                }
+                // `[[:alpha:]/]`: the class ends, the brackets do not.
+                '[' if rest.starts_with([':', '.', '=']) => {
+                    let kind = &rest[..1];
+                    match rest[1..].find(&format!("{kind}]")) {
+                        Some(at) => rest = &rest[at + 3..],
+                        None => return Err(Fault::Disputed),
+                    }
+                }
+                ']' => bracket = false,
+                '/' if !(bracket && self.brackets) => {
+                    self.rest = rest;
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+        // An open bracket may have swallowed the end in one awk and not in another.
+        Err(if bracket { Fault::Disputed } else { Fault::Open })
     }
 
     /// Whether what follows goes on with the name just read: `"a" "b"`, `"a" $1`.
     fn concatenates(&self) -> bool {
         let rest = self.rest.trim_start_matches([' ', '\t']);
         !(rest.is_empty() || rest.starts_with([';', '\n', '}', ')']))
-    }
-
-    /// `getline`, `getline x`, `getline $1`, `getline a[i]`: stands before the sign that follows.
-    fn skip_target(&mut self) {
-        let target = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$' | ' ' | '\t' | '[' | ']' | '"');
-        self.rest = self.rest.trim_start_matches(target);
     }
 }
 
@@ -184,6 +326,13 @@ mod tests {
             "BEGIN { FS = \"|\" } { print $2 } # system(\"x\")",
             "length($0) > 80 { print FILENAME \": \" FNR }",
             "{ print; if ($1 > 2) x = 1 }",
+            "{ print ($1 + $2) / 2; n = (a) / (b) }",
+            "{ print 1e3, 0x1f, 1.5 }",
+            "/[/]usr/",
+            "/^[^/]*$/ { n++ }",
+            "/[[:alpha:]|]/ { print $NF / 2 }",
+            "{ print $1,\n  $2 }",
+            "BEGIN { while ((getline line) > 0) n++ }",
         ] {
             assert_eq!(of(program), [], "{program}");
         }
@@ -200,7 +349,7 @@ mod tests {
         assert_eq!(of("{ print $1 >> \"x.txt\"; next }"), [Effect::Writes("x.txt")]);
         assert_eq!(of("{ printf(\"%s\", $1) > \"x\" }"), [Effect::Writes("x")]);
         assert_eq!(of("{ print > $1 }"), [Effect::Unclear]);
-        assert_eq!(of("{ print > \"a\" \"b\" }"), [Effect::Unclear]);
+        assert_eq!(of("{ print > \"a\" \"b\" }"), [Effect::Writes("a"), Effect::Unclear]);
         assert_eq!(
             of("BEGIN { while ((getline line < \"/etc/passwd\") > 0) print line }"),
             [Effect::Reads("/etc/passwd")]
@@ -210,5 +359,41 @@ mod tests {
         assert_eq!(of("{ print \"open }"), [Effect::Unclear]);
         assert_eq!(of("{ x = 1 / 2; system(\"id\") / 3 }"), [Effect::Runs]);
         assert_eq!(of("{ print $1 / system(\"id\") / 2 }"), [Effect::Runs]);
+    }
+
+    #[test]
+    fn no_spelling_hides_an_effect() {
+        for program in [
+            "BEGIN{x=1system(\"id\")}",
+            "BEGIN{x=0xfsystem(\"id\")}",
+            "BEGIN{x=1e5system(\"id\")}",
+            "BEGIN{exit /\"/ + system(\"id\") + /\"/}",
+            "{ if (1) /\"/; system(\"id\"); /\"/ }",
+            "{ x = $/\"/ + system(\"id\") + /\"/ }",
+            "{ x = (1)/2; system(\"id\"); y = 1/2 }",
+            "/[^]/]\"/{system(\"id\")}#\"",
+            "BEGIN { awk::system(\"id\") }",
+        ] {
+            let found = of(program);
+            assert!(
+                found.contains(&Effect::Runs) || found.contains(&Effect::Unclear),
+                "{program}: {found:?}"
+            );
+        }
+        for target in ["a[n++]", "x[1,2]", "$(1)", "$NF", "a[\"<\"]", "a[b[1]]", "x \\\n"] {
+            let program = format!("BEGIN {{ getline {target} < \"/etc/passwd\" }}");
+            assert_eq!(of(&program), [Effect::Reads("/etc/passwd")], "{program}");
+        }
+        for program in [
+            "{ print $1,\n$2 > \"../x\" }",
+            "{ print $1, # and\n\n$2 > \"../x\" }",
+            "{ print $1 &&\n$2 > \"../x\" }",
+            "{ print > (\"../x\") }",
+            "{ print > \"../x\" $1 }",
+        ] {
+            assert!(of(program).contains(&Effect::Writes("../x")), "{program}");
+        }
+        let many = format!("{{ x = (1){} }}", "/(1)".repeat(5000));
+        assert_eq!(of(&many), [Effect::Unclear]);
     }
 }

@@ -59,6 +59,10 @@ pub(crate) enum Kind {
     Passed,
     /// Flags that are handed on to a compiler or linker.
     Flags,
+    /// A time, or a file whose time counts.
+    Date,
+    /// A package of the project, or one from elsewhere by its version.
+    Versioned,
     /// An address where packages come from.
     Registry,
     /// One of these; for anything else the option's own verdict counts.
@@ -100,6 +104,8 @@ impl Kind {
             "define" => Self::Define,
             "passed" => Self::Passed,
             "flags" => Self::Flags,
+            "date" => Self::Date,
+            "versioned" => Self::Versioned,
             "registry" => Self::Registry,
             other => return Err(format!("{other:?} is no kind of argument")),
         })

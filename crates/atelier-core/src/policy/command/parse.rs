@@ -118,6 +118,7 @@ impl<'p, 'c> Judge<'p, 'c> {
             Grammar::Single | Grammar::Equals | Grammar::Glued => self.single(seen, arg, rest),
             _ => match arg.strip_prefix("--") {
                 Some(long) => self.long(seen, long, rest),
+                None if seen.nopt() && seen.is_long(&arg[1..]) => self.long(seen, &arg[1..], rest),
                 None => self.bundle(seen, arg, rest),
             },
         }
@@ -151,6 +152,7 @@ impl<'p, 'c> Judge<'p, 'c> {
         }
         let Some(opt) = opt else { return self.unlisted(arg) };
         match (opt.arity, value) {
+            (Arity::Flag, Some("true" | "false")) if seen.nopt() => self.found(seen, opt, None),
             (Arity::Flag, Some(_)) => self.unlisted(arg),
             (Arity::Required, None) => match rest.split_first() {
                 Some((next, tail)) => {
@@ -260,7 +262,9 @@ impl<'p, 'c> Judge<'p, 'c> {
     fn found(&mut self, seen: &mut Seen<'p, 'c>, opt: &'p Opt, value: Option<&'c str>) -> Next {
         seen.filled |= opt.fills;
         seen.written |= opt.writes;
-        if let (Kind::In(list), Some(value)) = (&opt.kind, value) {
+        if let (Kind::In(_), None, Arity::Optional) = (&opt.kind, value, opt.arity) {
+            // What it means without a value is one of those.
+        } else if let (Kind::In(list), Some(value)) = (&opt.kind, value) {
             let verdict = opt.verdict.unwrap_or(Verdict::Deny);
             if !list.iter().any(|known| **known == *value) {
                 self.raise(verdict, || ((&*opt.name).into(), (&*opt.reason).into()));
@@ -315,6 +319,8 @@ impl<'p, 'c> Judge<'p, 'c> {
                 _ => leaf.operands.many.as_ref(),
             };
             match kind {
+                // A key alone is shown, not set.
+                Some(Kind::GitKey) if count == 1 && !seen.filled => {}
                 Some(kind) => self.value(kind, text),
                 None if leaf.children.is_empty() => {
                     self.argument(text);
@@ -324,12 +330,16 @@ impl<'p, 'c> Judge<'p, 'c> {
                 }
                 None => self.argument(text),
             }
-            if seen.written {
+            if seen.written && kind != Some(&Kind::Sed) {
                 self.value(&Kind::Write, text);
             }
         }
         if let Some(dest) = self.dest {
             self.land_in(dest, seen.operands.iter().map(|(text, _)| *text));
+        }
+        if let Some(suffix) = self.suffix {
+            let script = usize::from(first.first() == Some(&Kind::Sed));
+            self.suffixed(suffix, seen.operands.iter().skip(script).map(|(text, _)| *text));
         }
         seen.operands.clear();
     }
@@ -338,6 +348,16 @@ impl<'p, 'c> Judge<'p, 'c> {
 impl<'p, 'c> Seen<'p, 'c> {
     fn leaf(&self) -> &'p Rule {
         self.rules[self.rules.len() - 1]
+    }
+
+    fn nopt(&self) -> bool {
+        self.rules.iter().any(|rule| rule.grammar == Grammar::Nopt)
+    }
+
+    /// Whether npm would read `-name` as `--name`.
+    fn is_long(&self, arg: &str) -> bool {
+        let name = arg.split('=').next().unwrap_or(arg);
+        name.len() > 3 && self.rules.iter().any(|rule| rule.table.abbreviated(name).next().is_some())
     }
 
     /// The innermost rule that knows.

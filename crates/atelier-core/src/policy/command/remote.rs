@@ -1,7 +1,7 @@
 //! Addresses: git repositories and packages, wherever they come from.
 
 use super::Judge;
-use crate::policy::files::Access;
+use crate::{path::normalise, policy::files::Access};
 
 impl Judge<'_, '_> {
     /// A repository by name, by path or by address.
@@ -16,8 +16,12 @@ impl Judge<'_, '_> {
         if let Some((host, _)) = head.split_once(':') {
             return self.host(host, sends);
         }
+        let access = if sends { Access::Write } else { Access::Read };
         if text.contains('/') || text.starts_with('.') || text.starts_with('~') {
-            self.path(text, if sends { Access::Write } else { Access::Read });
+            self.path(text, access);
+        } else if let Ok(normal) = normalise(text, self.cwd.relative(), self.roots) {
+            // A directory of this name counts before a remote of this name.
+            self.note(text, normal.into_path(), Access::Read);
         }
     }
 
@@ -90,13 +94,25 @@ impl Judge<'_, '_> {
 
 fn is_internal(host: &str) -> bool {
     let host = host.trim_start_matches('[').to_ascii_lowercase();
-    let name = host.split([':', ']']).next().unwrap_or(&host);
+    let host = host.trim_end_matches('.');
+    let name = host.split([':', ']']).next().unwrap_or(host).trim_end_matches('.');
     let private_172 = name.strip_prefix("172.").and_then(|rest| rest.split('.').next()?.parse::<u8>().ok());
+    let shared_100 = name.strip_prefix("100.").and_then(|rest| rest.split('.').next()?.parse::<u8>().ok());
+    // Parts in octal or hexadecimal are written to be misread.
+    let disguised = name.starts_with(|c: char| c.is_ascii_digit())
+        && name.split('.').all(|part| {
+            let digits = part.strip_prefix("0x").unwrap_or(part);
+            !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit())
+        })
+        && (name.split('.').any(|part| part.len() > 1 && part.starts_with('0'))
+            || name.split('.').count() < 4);
     let numeric = !name.is_empty() && name.bytes().all(|b| b.is_ascii_hexdigit() || b == b'.' || b == b'x');
     host.starts_with("::") || host.starts_with("fe80:") || host.starts_with("fd") && host.contains(':')
         || name == "localhost"
         || [".localhost", ".local", ".internal", ".lan", ".home", ".corp"].iter().any(|end| name.ends_with(end))
         || ["127.", "10.", "192.168.", "169.254.", "0."].iter().any(|start| name.starts_with(start))
+        || disguised
+        || shared_100.is_some_and(|second| (64..128).contains(&second))
         || private_172.is_some_and(|second| (16..32).contains(&second))
         // 2130706433 and 0x7f000001 are 127.0.0.1 to some.
         || (numeric && !name.contains('.'))

@@ -3,15 +3,39 @@
 use super::value::Effect;
 
 /// Reports each effect. A script that does not parse is Unclear: sed will refuse it, or knows more than this.
+///
+/// Seds differ on whether a delimiter inside brackets closes a pattern and whether `}` ends a label. Every reading
+/// counts; one that does not parse would be refused, so it counts only when none does.
 pub(super) fn effects<'a>(script: &'a str, report: &mut dyn FnMut(Effect<'a>)) {
-    let mut reader = Reader { rest: script };
-    if reader.script(report).is_none() {
-        report(Effect::Unclear);
+    let mut understood = false;
+    let mut told: Vec<Effect<'a>> = Vec::new();
+    for (brackets, braces) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut reader = Reader { rest: script, brackets, braces, differs: false };
+        understood |= reader
+            .script(&mut |effect| {
+                if !told.contains(&effect) {
+                    told.push(effect);
+                }
+            })
+            .is_some();
+        if !reader.differs {
+            break;
+        }
     }
+    if !understood {
+        told.push(Effect::Unclear);
+    }
+    told.into_iter().for_each(report);
 }
 
 struct Reader<'a> {
     rest: &'a str,
+    /// A delimiter inside brackets is part of the pattern.
+    brackets: bool,
+    /// `}` ends a label.
+    braces: bool,
+    /// Another reading would have gone on differently.
+    differs: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -31,7 +55,13 @@ impl<'a> Reader<'a> {
                 '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z' | 'F' => {}
                 'q' | 'Q' | 'l' | 'L' => self.skip(|c| c == ' ' || c.is_ascii_digit()),
                 ':' | 'b' | 't' | 'T' | 'v' => {
-                    self.until(|c| c == ';' || c == '\n' || c == '}');
+                    // The script goes on behind a label, also without `;`.
+                    self.skip(|c| c == ' ' || c == '\t');
+                    let braces = self.braces;
+                    let ends = |c: char| c == ';' || c.is_ascii_whitespace() || c == '\u{b}';
+                    let label = self.until(|c| ends(c) || (c == '}' && braces));
+                    self.differs |= label.contains('}') || self.rest.starts_with('}');
+                    continue;
                 }
                 'a' | 'i' | 'c' => self.text(),
                 'r' | 'R' => report(Effect::Reads(self.line().trim())),
@@ -106,8 +136,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Up to the delimiter. Whether one inside brackets closes the pattern differs between seds, so a pattern
-    /// where it matters is not understood.
+    /// Up to the delimiter.
     fn pattern(&mut self, delimiter: char) -> Option<()> {
         let mut bracket = false;
         loop {
@@ -115,8 +144,12 @@ impl<'a> Reader<'a> {
                 '\\' => {
                     self.next()?;
                 }
-                c if c == delimiter && bracket => return None,
-                c if c == delimiter => return Some(()),
+                c if c == delimiter => {
+                    self.differs |= bracket;
+                    if !(bracket && self.brackets) {
+                        return Some(());
+                    }
+                }
                 '[' if !bracket => {
                     bracket = true;
                     self.skip(|c| c == '^');
@@ -143,6 +176,7 @@ impl<'a> Reader<'a> {
 
     fn flags(&mut self, report: &mut dyn FnMut(Effect<'a>)) -> Option<()> {
         loop {
+            self.skip(|c| c == ' ' || c == '\t' || c == '\r');
             match self.rest.chars().next() {
                 Some('g' | 'p' | 'i' | 'I' | 'm' | 'M' | '0'..='9') => {
                     self.next();
@@ -206,6 +240,11 @@ mod tests {
             "",
             "# w x",
             "s/a/\\/w b/",
+            "s/[/]/x/",
+            "s/[^/]*$//",
+            ":a s/x/y/;ta",
+            "/x/{:a;n;ba}",
+            "s/a/b/ g",
         ] {
             assert_eq!(of(script), [], "{script:?}");
         }
@@ -223,7 +262,16 @@ mod tests {
         assert_eq!(of("s/.*/id/e"), [Effect::Runs]);
         assert_eq!(of("p;1,3e id"), [Effect::Runs]);
         assert_eq!(of("a x\ne id"), [Effect::Runs]);
-        assert_eq!(of("s/[/]w x/y/;e id"), [Effect::Unclear], "what seds disagree about");
+        assert_eq!(of("s/[/]w x/y/;e id"), [Effect::Runs], "seds disagree");
+        for script in
+            [":a e id", "v 4.2 e id", "b x e id", "ta e id", "T\tx\te id", ":a\u{b}e id", ":a}s/x/;e id"]
+        {
+            assert_eq!(of(script), [Effect::Runs], "{script:?}");
+        }
+        assert_eq!(of(":a r /etc/passwd"), [Effect::Reads("/etc/passwd")]);
+        assert_eq!(of(":a w ../out/P"), [Effect::Writes("../out/P")]);
+        assert_eq!(of("s/.*/id/ e"), [Effect::Runs]);
+        assert_eq!(of("s/.*/id/g\tw ../x"), [Effect::Writes("../x")]);
         assert_eq!(of("k"), [Effect::Unclear]);
         assert_eq!(of("s/a"), [Effect::Unclear]);
     }

@@ -100,6 +100,8 @@ pub(crate) enum Grammar {
     Git,
     /// As Gnu, and `_` in a long name is `-`.
     Node,
+    /// As Gnu, and long names may stand behind one dash, and flags may be given as `=true`: npm.
+    Nopt,
     /// As Gnu, but a first argument without dash is a bundle as well.
     Tar,
     /// Long names behind one dash, value in the next argument: find.

@@ -69,7 +69,7 @@ impl<'c> Judge<'_, 'c> {
             Kind::Suffix if text.contains('/') => {
                 self.deny("suffix", "The suffix of its backups names a directory.");
             }
-            Kind::Suffix => {}
+            Kind::Suffix => self.suffix = Some(text),
             Kind::Plus if text.starts_with('+') => {}
             Kind::Plus => self.deny("clock", "It would set the system's clock."),
             Kind::Archive => self.archive(text),
@@ -95,6 +95,14 @@ impl<'c> Judge<'_, 'c> {
             }
             Kind::Format => {}
             Kind::GitKey => self.git_key(text),
+            Kind::Date if text.starts_with(['/', '.']) => self.path(text, Access::Read),
+            Kind::Date => {}
+            Kind::Versioned => {
+                self.argument(text);
+                if text.contains('@') {
+                    self.high("package", "The program is loaded from elsewhere.");
+                }
+            }
             Kind::Spec => self.package(text),
             Kind::Registry => {
                 self.high("registry", "It chooses where packages come from, and where credentials go.");
@@ -149,10 +157,7 @@ impl<'c> Judge<'_, 'c> {
             Err(_) => {}
             Ok(normal) => {
                 self.secret(&normal.relative, text);
-                if let Some(paths) = &mut self.paths {
-                    let path = normal.into_path();
-                    paths.push(super::PathUse { raw: text.to_owned(), path, access: Access::Read });
-                }
+                self.note(text, normal.into_path(), Access::Read);
             }
         }
     }
@@ -197,6 +202,28 @@ impl<'c> Judge<'_, 'c> {
         }
     }
 
+    /// `-i.bak` and `-S .bak` write beside each file; sed puts its name in place of `*`.
+    pub(super) fn suffixed<'a>(&mut self, suffix: &str, operands: impl Iterator<Item = &'a str>) {
+        let named = |base: &str| {
+            if suffix.contains('*') { suffix.replace('*', base) } else { format!("{base}{suffix}") }
+        };
+        // Products of which the call does not tell the names end in it as well.
+        let product = named("x");
+        if let Some(class) = self.files.class(&product, Access::Write) {
+            self.raise_coded(class.verdict, class.code(), || {
+                (format!("file.{}", class.id).into(), format!("{product}: {}", class.reason).into())
+            });
+        }
+        for operand in operands.filter(|operand| !operand.ends_with('/')) {
+            let (dir, base) = operand.rsplit_once('/').map_or(("", operand), |(dir, base)| (dir, base));
+            if matches!(base, "" | "." | ".." | "-") {
+                continue;
+            }
+            let backup = if operand.contains('/') { format!("{dir}/{}", named(base)) } else { named(base) };
+            self.path(&backup, Access::Write);
+        }
+    }
+
     fn archive(&mut self, text: &str) {
         let host = text.split('/').next().unwrap_or(text);
         if host.contains(':') {
@@ -208,17 +235,20 @@ impl<'c> Judge<'_, 'c> {
     fn revision(&mut self, text: &str) {
         // `HEAD:.env` shows a file as it was. Behind the colon git looks into its own trees, or from the top of
         // the repository; only what stands before it can be a place on disk.
+        if text == "/dev/null" {
+            return;
+        }
         for (at, part) in text.split(':').enumerate().filter(|(_, part)| !part.is_empty()) {
             let part = part.trim_start_matches(|c| c == '!' || c == '^' || (c == '/' && at > 0));
+            // `:(top,icase)x` is x, looked for in another way.
+            let magic = if at == 1 && text.starts_with(":(") { part.split_once(')') } else { None };
+            let part = magic.map_or(part, |(_, path)| path);
             match normalise(part, self.cwd.relative(), self.roots) {
                 Err(error @ PathError::Outside { .. }) if at == 0 => self.outside(&error),
                 Err(_) => {}
                 Ok(normal) => {
                     self.secret(&normal.relative, text);
-                    if let Some(paths) = &mut self.paths {
-                        let path = normal.into_path();
-                        paths.push(super::PathUse { raw: part.to_owned(), path, access: Access::Read });
-                    }
+                    self.note(part, normal.into_path(), Access::Read);
                 }
             }
         }
@@ -228,7 +258,10 @@ impl<'c> Judge<'_, 'c> {
         let key = text.to_ascii_lowercase();
         let harmless = HARMLESS_KEYS.contains(&key.as_str())
             || key.starts_with("color.")
-            || (key.starts_with("branch.") && (key.ends_with(".merge") || key.ends_with(".remote")));
+            || (key.starts_with("branch.") && key.ends_with(".merge"));
+        if key.starts_with("branch.") && key.ends_with(".remote") {
+            return self.high("key", "It decides where the branch's commits go.");
+        }
         if !harmless {
             self.deny(
                 "key",
@@ -241,9 +274,15 @@ impl<'c> Judge<'_, 'c> {
         if text.contains("$(") || text.contains("${") || text.contains('`') || text.contains("!=") {
             return self.deny("assignment", "make would expand this, and that can start a program.");
         }
+        if text.starts_with("--ev") || text.starts_with("-E") {
+            return self.deny("assignment", "It adds rules, and rules run programs.");
+        }
         match text.split_once('=') {
             Some((name, value)) => {
-                let name = name.trim_end_matches([':', '+', '?', '!', ' ']);
+                let name = name
+                    .trim_start()
+                    .trim_end_matches(|c: char| c.is_whitespace() || matches!(c, ':' | '+' | '?' | '!'));
+                let name = name.rsplit(|c: char| c.is_whitespace()).next().unwrap_or(name);
                 if matches!(
                     name,
                     "SHELL" | ".SHELLFLAGS" | "MAKEFLAGS" | "GNUMAKEFLAGS" | "MAKEFILES" | "MAKE"
@@ -271,7 +310,14 @@ impl<'c> Judge<'_, 'c> {
 
     /// `-Wl,-rpath,x`: each part goes to another program as an option of its own.
     fn passed_on(&mut self, text: &str) {
+        let mut before = "";
         for part in text.split(',') {
+            // Where the program will look for libraries, from where it lies; nothing is read now.
+            let beside = before.ends_with("-rpath") && part.starts_with("$ORIGIN");
+            before = part;
+            if beside {
+                continue;
+            }
             if part.starts_with('@') {
                 self.deny("response-file", "It takes its arguments from a file.");
             }
