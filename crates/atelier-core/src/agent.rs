@@ -123,7 +123,7 @@ impl AgentConfig {
 }
 
 /// JSON has one kind of number: `2048.0` is as whole as `2048`.
-fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+pub fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     let number = f64::deserialize(deserializer)?;
     if number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number) {
         Ok(number as u32)

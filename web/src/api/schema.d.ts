@@ -47,7 +47,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Revoke one of your tokens and all that were renewed from it, on every node and for open streams too */
+        /**
+         * Revoke one of your tokens, on every node and for open streams too
+         * @description A token that was not renewed from another takes with it all that were renewed from it.
+         */
         post: operations["account_revoke"];
         delete?: never;
         options?: never;
@@ -951,6 +954,11 @@ export interface components {
             parts: components["schemas"]["Part"][];
             status: components["schemas"]["Status"];
         };
+        Impossible: {
+            /** Format: uuid */
+            client_id: string;
+            error: components["schemas"]["CallFailure"];
+        };
         Lease: {
             /** Format: date-time */
             lease_until: string;
@@ -994,14 +1002,8 @@ export interface components {
             reason: string;
             status: components["schemas"]["Status"];
         };
-        Preview: {
-            base_checksum?: string | null;
-            /** Format: uuid */
-            client_id: string;
-            /** @description What it would change; none where it cannot be done. */
-            diff?: string | null;
-            error?: components["schemas"]["CallFailure"] | null;
-        };
+        /** @description What a call would change, or why it cannot be done: then it ends with that, and nobody is asked. */
+        Preview: components["schemas"]["Shown"] | components["schemas"]["Impossible"];
         /** @description What the body of every answer that is not a success looks like. */
         Problem: {
             /** @description Stable; for programs. */
@@ -1062,6 +1064,13 @@ export interface components {
             event: string;
             /** @description Where to resume: as `Last-Event-ID`, or as `after`. */
             id: string;
+        };
+        Shown: {
+            /** @description Of the file as it is; none where there is none yet. */
+            base_checksum?: string | null;
+            /** Format: uuid */
+            client_id: string;
+            diff: string;
         };
         SignInRequest: {
             /** @description From the one-time link that the first start prints. */

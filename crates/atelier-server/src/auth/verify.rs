@@ -60,7 +60,7 @@ pub(crate) struct Caller {
     pub(crate) role: Role,
     pub(crate) token: TokenId,
     pub(crate) expires_at: DateTime<Utc>,
-    /// All tokens that came from one by refreshing; revoked together.
+    /// The token that this one was renewed from in the end, or itself.
     pub(crate) family: TokenId,
     /// When the first of them was made.
     pub(crate) since: DateTime<Utc>,
@@ -167,10 +167,11 @@ impl Auth {
 
     pub(crate) async fn revoke(&self, caller: &Caller) -> atelier_store::Result<()> {
         let _revoking = self.revoking.lock().await;
-        // With all that were made from it, for as long as any of them could live.
+        // The first of a family goes with all that were renewed from it, for as long as any of them could
+        // live; one that was renewed goes alone. A first one's own id is its family's.
         let until = caller.expires_at.max(Utc::now() + MAX_SESSION).min(latest());
-        self.store.revoke(caller.family, until).await?;
-        self.revoked.write().unwrap_or_else(PoisonError::into_inner).insert(caller.family);
+        self.store.revoke(caller.token, until).await?;
+        self.revoked.write().unwrap_or_else(PoisonError::into_inner).insert(caller.token);
         self.revocations.send_replace(());
         Ok(())
     }

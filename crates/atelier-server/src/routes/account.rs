@@ -80,7 +80,9 @@ fn reply(issued: Result<(String, DateTime<Utc>), AuthError>) -> Result<Reply<Tok
     Ok(Reply(Token { token, expires_at }))
 }
 
-/// Revoke one of your tokens and all that were renewed from it, on every node and for open streams too
+/// Revoke one of your tokens, on every node and for open streams too
+///
+/// A token that was not renewed from another takes with it all that were renewed from it.
 #[utoipa::path(post, path = "/auth/revoke", tag = "account", request_body = Revocation, responses(
     (status = 204, description = "Revoked"),
     (status = 404, description = "Not a token of yours"),

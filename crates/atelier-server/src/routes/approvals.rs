@@ -153,7 +153,15 @@ pub(super) async fn reject(
     headers: HeaderMap,
     OptionalJson(body): OptionalJson<Rejection>,
 ) -> Result<Reply<GatedCall>> {
+    check_reason(body.reason.as_deref())?;
     Ok(Reply(app.gate.reject(&owned, decider(&caller, &headers), approval, body.reason).await?))
+}
+
+fn check_reason(reason: Option<&str>) -> Result<()> {
+    match reason.is_none_or(|reason| reason.chars().count() <= 2000) {
+        true => Ok(()),
+        false => Err(Error::Invalid("reason: must have at most 2000 characters".into())),
+    }
 }
 
 /// Decide about many at once; each stands for itself
@@ -168,6 +176,9 @@ pub(super) async fn decide(
 ) -> Result<Reply<DecidedList>> {
     if !(1..=100).contains(&body.decisions.len()) {
         return Err(Error::Invalid("decisions: give 1 to 100".into()));
+    }
+    for decision in &body.decisions {
+        check_reason(decision.reason.as_deref())?;
     }
     let mut results = Vec::with_capacity(body.decisions.len());
     for decision in body.decisions {

@@ -13,7 +13,7 @@ use atelier_store::Client;
 use axum::{Json as Reply, extract::State, http::StatusCode};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -29,7 +29,7 @@ pub(super) struct NewClient {
     os: String,
     /// What holds commands in on that machine.
     #[schema(value_type = Object)]
-    isolation: Value,
+    isolation: Map<String, Value>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -80,7 +80,7 @@ pub(super) async fn connect(
         project_id: space.owned().project,
         root: new.root,
         os: new.os,
-        isolation: new.isolation,
+        isolation: new.isolation.into(),
         connected_at: Utc::now(),
         lease_until: Utc::now(),
     };

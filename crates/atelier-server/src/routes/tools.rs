@@ -15,7 +15,7 @@ use atelier_core::{
 use atelier_runtime::Ask;
 use axum::{Json as Reply, extract::State, http::HeaderMap};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -27,7 +27,7 @@ pub(super) struct ToolRequest {
     tool_name: String,
     #[serde(default)]
     #[schema(value_type = Object)]
-    tool_params: Value,
+    tool_params: Map<String, Value>,
     /// The agent that asks, by id or name.
     agent_id: Option<String>,
     session_id: Option<Uuid>,
@@ -56,21 +56,35 @@ pub(super) struct Filter {
     offset: Option<u32>,
 }
 
+/// What a call would change, or why it cannot be done: then it ends with that, and nobody is asked.
+#[derive(Deserialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum Preview {
+    Shown(Shown),
+    Impossible(Impossible),
+}
+
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Preview {
+pub(super) struct Shown {
     client_id: Uuid,
+    /// Of the file as it is; none where there is none yet.
     base_checksum: Option<String>,
-    /// What it would change; none where it cannot be done.
-    diff: Option<String>,
-    /// Why it cannot be done: the call ends with it, and nobody is asked.
-    error: Option<CallFailure>,
+    diff: String,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Impossible {
+    client_id: Uuid,
+    error: CallFailure,
 }
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Claim {
     client_id: Uuid,
+    #[serde(deserialize_with = "atelier_core::agent::whole")]
     attempt: u32,
 }
 
@@ -78,10 +92,11 @@ pub(super) struct Claim {
 #[serde(deny_unknown_fields)]
 pub(super) struct Outcome {
     client_id: Uuid,
+    #[serde(deserialize_with = "atelier_core::agent::whole")]
     attempt: u32,
     /// What the tool answered: `success`, its own fields, `error` and `code` on failure.
     #[schema(value_type = Object)]
-    result: Value,
+    result: Map<String, Value>,
 }
 
 /// Ask for a tool call
@@ -97,6 +112,9 @@ pub(super) async fn execute(
     headers: HeaderMap,
     Json(request): Json<ToolRequest, true>,
 ) -> Result<Reply<GatedCall>> {
+    if request.tool_name.chars().count() > 100 {
+        return Err(Error::Invalid("tool_name: must have at most 100 characters".into()));
+    }
     let agent_id = match &request.agent_id {
         Some(agent) => {
             let wanted = agent.parse().unwrap_or_else(|never: std::convert::Infallible| match never {});
@@ -106,7 +124,7 @@ pub(super) async fn execute(
     };
     let ask = Ask {
         tool_name: request.tool_name,
-        tool_params: request.tool_params,
+        tool_params: request.tool_params.into(),
         agent_id,
         session_id: request.session_id.map(SessionId),
     };
@@ -192,14 +210,15 @@ pub(super) async fn preview(
     CallInPath(call): CallInPath,
     Json(preview): Json<Preview, true>,
 ) -> Result<Reply<GatedCall>> {
-    let Preview { client_id, base_checksum, diff, error } = preview;
-    let (owned, client) = (space.owned(), ClientId(client_id));
-    Ok(Reply(match (diff, error) {
-        (Some(diff), None) => {
-            app.gate.previewed(owned, call, client, CallPreview { base_checksum, diff }).await?
+    let owned = space.owned();
+    Ok(Reply(match preview {
+        Preview::Shown(Shown { client_id, base_checksum, diff }) => {
+            let preview = CallPreview { base_checksum, diff };
+            app.gate.previewed(owned, call, ClientId(client_id), preview).await?
         }
-        (None, Some(failure)) => app.gate.preview_failed(owned, call, client, failure).await?,
-        _ => return Err(Error::Invalid("give either diff or error".into())),
+        Preview::Impossible(Impossible { client_id, error }) => {
+            app.gate.preview_failed(owned, call, ClientId(client_id), error).await?
+        }
     }))
 }
 
@@ -236,5 +255,5 @@ pub(super) async fn result(
     Json(outcome): Json<Outcome, true>,
 ) -> Result<Reply<GatedCall>> {
     let Outcome { client_id, attempt, result } = outcome;
-    Ok(Reply(app.gate.finish(space.owned(), call, ClientId(client_id), attempt, result).await?))
+    Ok(Reply(app.gate.finish(space.owned(), call, ClientId(client_id), attempt, result.into()).await?))
 }
