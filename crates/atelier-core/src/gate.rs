@@ -287,14 +287,43 @@ type Step = Result<Vec<Event>, Refusal>;
 const WARNING: TimeDelta = TimeDelta::seconds(60);
 
 impl GatedCall {
-    /// A call that a person has to be asked about, or not: as the judgement says.
-    pub fn judge(&mut self, judgement: &Judgement) {
-        self.risk_level = judgement.verdict;
-        self.rule.clone_from(&judgement.rule);
-        self.reason.clone_from(&judgement.reason);
-        self.network = judgement.network;
-        self.timeout = judgement.timeout;
-        self.requires_approval = judgement.verdict.needs_approval();
+    /// A call as it was asked for and judged. Nothing has happened to it: what does first is a step.
+    pub fn new(
+        tool_id: CallId,
+        project_id: ProjectId,
+        tool_name: String,
+        tool_params: Value,
+        judgement: &Judgement,
+        now: DateTime<Utc>,
+    ) -> Self {
+        Self {
+            tool_id,
+            project_id,
+            tool_name,
+            tool_params,
+            status: CallStatus::Denied,
+            risk_level: judgement.verdict,
+            rule: judgement.rule.clone(),
+            reason: judgement.reason.clone(),
+            network: judgement.network,
+            timeout: judgement.timeout,
+            requires_approval: judgement.verdict.needs_approval(),
+            digest: None,
+            agent_id: None,
+            session_id: None,
+            approval_id: None,
+            approval: None,
+            grant_id: None,
+            preview: None,
+            client_id: None,
+            attempt: 0,
+            claimed: false,
+            result: None,
+            error: None,
+            created_at: now,
+            completed_at: None,
+            deadline: None,
+        }
     }
 
     /// The parameters as events carry them: whole while they are small, otherwise by a link to the call.

@@ -326,36 +326,14 @@ fn on_machine(client: &Client) -> Judgement {
 }
 
 fn new_call(owned: &Owned, ask: Ask, parsed: Option<&ToolCall>, judgement: &Judgement) -> GatedCall {
-    let mut call = GatedCall {
-        tool_id: CallId(Uuid::now_v7()),
-        project_id: owned.project,
-        tool_name: parsed.map_or(ask.tool_name, |call| call.name().to_owned()),
-        tool_params: ask.tool_params,
-        status: CallStatus::Denied,
-        risk_level: Verdict::Deny,
-        rule: String::new(),
-        reason: String::new(),
-        network: false,
-        timeout: None,
-        requires_approval: false,
+    let name = parsed.map_or(ask.tool_name, |call| call.name().to_owned());
+    let id = CallId(Uuid::now_v7());
+    GatedCall {
         digest: parsed.map(CallDigest::of),
         agent_id: ask.agent_id,
         session_id: ask.session_id,
-        approval_id: None,
-        approval: None,
-        grant_id: None,
-        preview: None,
-        client_id: None,
-        attempt: 0,
-        claimed: false,
-        result: None,
-        error: None,
-        created_at: Utc::now(),
-        completed_at: None,
-        deadline: None,
-    };
-    call.judge(judgement);
-    call
+        ..GatedCall::new(id, owned.project, name, ask.tool_params, judgement, Utc::now())
+    }
 }
 
 /// What happens to a call first.

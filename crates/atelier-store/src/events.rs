@@ -69,8 +69,8 @@ impl Pending {
     }
 }
 
-/// Numbers the events and writes them. The counters are taken in one order, users before projects
-/// and each by id, so that two transactions never wait for each other in a circle.
+/// Numbers the events and writes them. That nobody else holds a counter while waiting for another is the
+/// writer's doing: what belongs to one owner is written in one lane.
 pub(crate) async fn append(
     conn: &mut Conn,
     pending: Vec<Pending>,
@@ -124,16 +124,13 @@ pub(crate) async fn append(
 }
 
 /// Raises the counters by how many numbers each needs, and gives the last number before those.
-///
-/// Whoever has a user's counter has all of that user's projects to themselves, so the order in which one
-/// statement takes several projects' counters does not matter.
 async fn take_numbers(
     conn: &mut Conn,
     table: &str,
     counters: &mut BTreeMap<Uuid, i64>,
 ) -> Result<(), sqlx::Error> {
     let needed: Vec<(Uuid, i64)> = counters.iter().map(|(id, count)| (*id, *count)).collect();
-    for needed in needed.chunks(if table == "users" { 1 } else { 128 }) {
+    for needed in needed.chunks(128) {
         let raised: Vec<(Uuid, i64)> = on!(&mut *conn, |c| {
             let mut update = sqlx::QueryBuilder::new("UPDATE ");
             update.push(table).push(" SET event_seq = event_seq + v.column2 FROM (");

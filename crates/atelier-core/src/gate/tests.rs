@@ -17,34 +17,9 @@ fn waits() -> Waits {
 }
 
 fn call() -> GatedCall {
-    GatedCall {
-        tool_id: CallId(Uuid::from_u128(3)),
-        project_id: ProjectId(Uuid::from_u128(4)),
-        tool_name: "edit_file".into(),
-        tool_params: json!({}),
-        status: CallStatus::Denied,
-        risk_level: Verdict::Medium,
-        rule: String::new(),
-        reason: String::new(),
-        network: false,
-        timeout: None,
-        requires_approval: true,
-        digest: None,
-        agent_id: None,
-        session_id: None,
-        approval_id: None,
-        approval: None,
-        grant_id: None,
-        preview: None,
-        client_id: None,
-        attempt: 0,
-        claimed: false,
-        result: None,
-        error: None,
-        created_at: now(),
-        completed_at: None,
-        deadline: None,
-    }
+    let (id, project) = (CallId(Uuid::from_u128(3)), ProjectId(Uuid::from_u128(4)));
+    let judgement = Judgement::new(Verdict::Medium, "", "");
+    GatedCall::new(id, project, "edit_file".into(), json!({}), &judgement, now())
 }
 
 fn claimed() -> GatedCall {
