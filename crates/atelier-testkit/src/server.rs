@@ -1,6 +1,6 @@
 //! The real program, started, killed and started again.
 
-use crate::{Database, PATIENCE, User, http};
+use crate::{Database, PATIENCE, ScriptedModel, User, http};
 use sqlx::ConnectOptions;
 use std::{
     io::{BufRead, BufReader},
@@ -31,6 +31,13 @@ impl Builder {
     pub fn with(mut self, name: &str, value: impl ToString) -> Self {
         self.settings.push((format!("ATELIER_{name}"), value.to_string()));
         self
+    }
+
+    /// Agents ask `model` wherever they would have asked OpenAI.
+    #[must_use]
+    pub fn model(mut self, model: &ScriptedModel) -> Self {
+        self.settings.push(("OPENAI_API_KEY".to_owned(), "sk-scripted".to_owned()));
+        self.with("PROVIDERS__OPENAI__BASE_URL", model.url())
     }
 
     #[must_use]
@@ -81,6 +88,10 @@ impl Server {
             .arg(data.path())
             .args(&builder.arguments)
             .env_remove("LOG_LEVEL")
+            // The developer's own keys are for the developer's own questions.
+            .env_remove("OPENAI_API_KEY")
+            .env_remove("ANTHROPIC_API_KEY")
+            .env_remove("OPENROUTER_API_KEY")
             .current_dir(data.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
