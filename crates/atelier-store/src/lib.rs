@@ -12,6 +12,7 @@ mod gate;
 mod identity;
 mod migrate;
 mod projects;
+mod provider_keys;
 mod writer;
 
 pub use agents::{AgentChanges, AgentRef};
@@ -23,6 +24,7 @@ pub use gate::{Audit, Client, Decided, LEASE, Situation};
 pub use identity::SignIn;
 pub use migrate::Schema;
 pub use projects::{NewAgent, Owned};
+pub use provider_keys::ProviderKey;
 pub use writer::Tx;
 
 use chrono::{DateTime, SubsecRound, Utc};

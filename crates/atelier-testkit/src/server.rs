@@ -33,11 +33,17 @@ impl Builder {
         self
     }
 
+    /// A variable of the environment as it is, without the prefix of ours.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: impl ToString) -> Self {
+        self.settings.push((name.to_owned(), value.to_string()));
+        self
+    }
+
     /// Agents ask `model` wherever they would have asked OpenAI.
     #[must_use]
-    pub fn model(mut self, model: &ScriptedModel) -> Self {
-        self.settings.push(("OPENAI_API_KEY".to_owned(), "sk-scripted".to_owned()));
-        self.with("PROVIDERS__OPENAI__BASE_URL", model.url())
+    pub fn model(self, model: &ScriptedModel) -> Self {
+        self.environment("OPENAI_API_KEY", "sk-scripted").with("PROVIDERS__OPENAI__BASE_URL", model.url())
     }
 
     #[must_use]

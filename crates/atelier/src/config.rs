@@ -1,6 +1,7 @@
 //! One configuration in layers: defaults, `atelier.toml`, environment, flags.
 
 use anyhow::{Context, Result};
+use atelier_model::{ModelsConfig, Providers, known_providers};
 use atelier_runtime::{GateSettings, StarterAgent, WorkerSpaceSettings};
 use atelier_server::AuthSettings;
 use atelier_store::Retention;
@@ -30,6 +31,9 @@ pub(crate) struct Config {
     pub(crate) events: EventSettings,
     pub(crate) worker_space: WorkerSpaceSettings,
     pub(crate) gate: GateSettings,
+    pub(crate) models: ModelsConfig,
+    /// Whom models are asked of, by name.
+    pub(crate) providers: Providers,
     pub(crate) telemetry: TelemetrySettings,
     /// The agents a new project starts with.
     pub(crate) starter_pack: Vec<StarterAgent>,
@@ -68,6 +72,8 @@ impl Default for Config {
             events: EventSettings::default(),
             worker_space: runtime.worker_space,
             gate: GateSettings::default(),
+            models: ModelsConfig::default(),
+            providers: known_providers(),
             telemetry: TelemetrySettings::default(),
             starter_pack: runtime.starter_pack,
         }
@@ -165,6 +171,9 @@ impl Config {
                 true => atelier_store::masked(&url),
                 false => url,
             });
+        }
+        for provider in shown.providers.values_mut() {
+            provider.base_url = atelier_store::masked(&provider.base_url);
         }
         Ok(toml::to_string_pretty(&shown)?)
     }

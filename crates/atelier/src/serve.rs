@@ -5,7 +5,8 @@ use crate::{
     telemetry,
 };
 use anyhow::{Context, Result};
-use atelier_runtime::{Gate, Settings as RuntimeSettings, Spaces};
+use atelier_model::Models;
+use atelier_runtime::{Gate, ModelKeys, Settings as RuntimeSettings, Spaces};
 use atelier_server::{App, Auth, Listening, LocalKey, Parts};
 use atelier_store::Store;
 use chrono::Utc;
@@ -105,6 +106,9 @@ async fn serve(config: Config) -> Result<()> {
     let store = Store::open(&config.store()).await?;
     let key = LocalKey::open(&config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
+    let models = Models::new(&config.models, &config.providers)?;
+    let model_keys = ModelKeys::open(store.clone(), &config.data)
+        .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
     let auth = Auth::open(config.auth.clone(), key, store.clone()).await?;
     let runtime = RuntimeSettings {
         worker_space: config.worker_space.clone(),
@@ -116,6 +120,8 @@ async fn serve(config: Config) -> Result<()> {
         spaces: Spaces::new(store.clone(), runtime.worker_space.clone()),
         starter_pack: runtime.starter_agents(),
         settings: config.server.clone(),
+        models,
+        model_keys,
         store,
         auth,
         metrics,

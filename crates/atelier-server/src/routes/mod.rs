@@ -5,6 +5,7 @@ mod agents;
 mod approvals;
 mod clients;
 mod events;
+mod model_keys;
 mod operations;
 mod projects;
 mod tools;
@@ -50,6 +51,8 @@ fn outside() -> OpenApiRouter<App> {
         .routes(routes!(clients::connect, clients::list))
         .routes(routes!(clients::renew))
         .routes(routes!(clients::disconnect))
+        .routes(routes!(model_keys::list))
+        .routes(routes!(model_keys::show, model_keys::put, model_keys::delete))
         .routes(routes!(account::sign_in))
         .routes(routes!(account::refresh))
         .routes(routes!(account::revoke))
