@@ -5,7 +5,7 @@
 //! died with another server.
 
 use super::{Shop, WorkSettings, waiters::Waiters};
-use crate::{Decider, Error, Gate, Result, Spaces};
+use crate::{Decider, Error, Gate, ModelKeys, Result, Spaces};
 use atelier_core::{
     AgentId, CallId, Message, NodeId, Plan, PlanId, SessionId, Task, TaskFailure, TaskId, TaskStatus,
     gate::Refusal,
@@ -64,9 +64,16 @@ pub struct QueueReport {
 }
 
 impl Bus {
-    pub fn new(store: Store, spaces: Spaces, gate: Gate, models: Models, settings: WorkSettings) -> Self {
+    pub fn new(
+        store: Store,
+        spaces: Spaces,
+        gate: Gate,
+        models: Models,
+        keys: ModelKeys,
+        settings: WorkSettings,
+    ) -> Self {
         Self(Arc::new(Inner {
-            shop: Shop { store, spaces, gate, models, settings },
+            shop: Shop { store, spaces, gate, models, keys, settings },
             node: NodeId(Uuid::now_v7()),
             running: Mutex::default(),
             asking: Mutex::default(),
