@@ -4,6 +4,7 @@
 //! into commits, numbers their events, and answers when they are on disk.
 
 mod agents;
+mod clients;
 mod db;
 mod events;
 mod feed;
@@ -11,16 +12,20 @@ mod gate;
 mod identity;
 mod migrate;
 mod projects;
+mod situation;
+mod unwritten;
 mod writer;
 
 pub use agents::{AgentChanges, AgentRef};
+pub use clients::{Client, LEASE};
 pub use db::{Settings, masked};
 pub use events::{Cursor, Retention, Scope, StoredEvent};
 pub use feed::{Bell, Listener, Ring, Subscription};
-pub use gate::{Audit, Client, Decided, LEASE, Situation};
+pub use gate::{Audit, Decided};
 pub use identity::SignIn;
 pub use migrate::Schema;
 pub use projects::{NewAgent, Owned};
+pub use situation::Situation;
 pub use writer::Tx;
 
 use chrono::{DateTime, SubsecRound, Utc};

@@ -1,6 +1,7 @@
 //! One configuration in layers: defaults, `atelier.toml`, environment, flags.
 
 use anyhow::{Context, Result};
+use atelier_core::policy::Extension;
 use atelier_runtime::{GateSettings, StarterAgent, WorkerSpaceSettings};
 use atelier_server::AuthSettings;
 use atelier_store::Retention;
@@ -30,6 +31,8 @@ pub(crate) struct Config {
     pub(crate) events: EventSettings,
     pub(crate) worker_space: WorkerSpaceSettings,
     pub(crate) gate: GateSettings,
+    /// Rules for tool calls beside the built-in ones.
+    pub(crate) policy: Extension,
     pub(crate) telemetry: TelemetrySettings,
     /// The agents a new project starts with.
     pub(crate) starter_pack: Vec<StarterAgent>,
@@ -68,6 +71,7 @@ impl Default for Config {
             events: EventSettings::default(),
             worker_space: runtime.worker_space,
             gate: GateSettings::default(),
+            policy: Extension::default(),
             telemetry: TelemetrySettings::default(),
             starter_pack: runtime.starter_pack,
         }
