@@ -48,4 +48,8 @@ id! {
     ClientId,
     /// One conversation.
     SessionId,
+    /// One file of a conversation, through all its versions.
+    FileId,
+    /// A large upload in parts.
+    UploadId,
 }

@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod digest;
 pub mod event;
+pub mod file;
 pub mod gate;
 pub mod identity;
 pub mod ids;
@@ -15,8 +16,9 @@ pub mod project;
 
 pub use agent::{Agent, AgentConfig, AgentStatus};
 pub use event::Event;
+pub use file::{ConversationFile, FileChange, FilePath, FileSource, FileVersion};
 pub use identity::{Role, Tenant};
-pub use ids::{AgentId, ApprovalId, CallId, ClientId, GrantId, ProjectId, SessionId, TokenId, UserId};
+pub use ids::{AgentId, ApprovalId, CallId, ClientId, FileId, GrantId, ProjectId, SessionId, TokenId, UploadId, UserId};
 pub use name::{AgentName, ProjectName};
 pub use project::{Project, WorkspaceKind};
 
