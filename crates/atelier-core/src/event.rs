@@ -1,8 +1,8 @@
 //! What happens in a project, as its event stream tells it.
 
 use crate::{
-    Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, ConversationFile, FileChange, GrantId, Project,
-    SessionId,
+    Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, Conversation, ConversationFile, FileChange,
+    GrantId, Project, SessionId,
     digest::CallDigest,
     gate::{CallFailure, CallPreview, CallStatus, Grant},
     policy::verdict::Verdict,
@@ -34,6 +34,16 @@ pub enum Event {
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         agent_id: AgentId,
         name: AgentName,
+    },
+    ConversationCreated {
+        conversation: Conversation,
+    },
+    ConversationUpdated {
+        conversation: Conversation,
+    },
+    ConversationDeleted {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        session_id: SessionId,
     },
     /// The server set up the project's resources.
     WorkerSpaceReady {
@@ -194,6 +204,9 @@ impl Event {
             Event::AgentCreated { .. } => "AGENT_CREATED",
             Event::AgentUpdated { .. } => "AGENT_UPDATED",
             Event::AgentDeleted { .. } => "AGENT_DELETED",
+            Event::ConversationCreated { .. } => "CONVERSATION_CREATED",
+            Event::ConversationUpdated { .. } => "CONVERSATION_UPDATED",
+            Event::ConversationDeleted { .. } => "CONVERSATION_DELETED",
             Event::WorkerSpaceReady { .. } => "WORKER_SPACE_READY",
             Event::WorkerSpaceClosed { .. } => "WORKER_SPACE_CLOSED",
             Event::WorkerSpaceAlert { .. } => "WORKER_SPACE_ALERT",

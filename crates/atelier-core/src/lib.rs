@@ -3,6 +3,7 @@
 //! Pure by rule: no async, no I/O, no clock. CI proves it with `cargo tree`.
 
 pub mod agent;
+pub mod conversation;
 pub mod digest;
 pub mod event;
 pub mod file;
@@ -15,6 +16,7 @@ pub mod policy;
 pub mod project;
 
 pub use agent::{Agent, AgentConfig, AgentStatus};
+pub use conversation::{Conversation, ConversationStatus};
 pub use event::Event;
 pub use file::{ConversationFile, FileChange, FilePath, FileSource, FileVersion};
 pub use identity::{Role, Tenant};

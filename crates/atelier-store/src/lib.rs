@@ -4,9 +4,15 @@
 //! into commits, numbers their events, and answers when they are on disk.
 
 mod agents;
+mod conversations;
 mod db;
 mod events;
 mod feed;
+mod file_edits;
+mod file_leases;
+mod file_upkeep;
+mod file_uploads;
+mod files;
 mod gate;
 mod identity;
 mod migrate;
@@ -14,9 +20,14 @@ mod projects;
 mod writer;
 
 pub use agents::{AgentChanges, AgentRef};
+pub use conversations::ConversationChanges;
 pub use db::{Settings, masked};
 pub use events::{Cursor, Retention, Scope, StoredEvent};
 pub use feed::{Bell, Listener, Ring, Subscription};
+pub use file_edits::{Author, Blob, Edit, Edited, Expect};
+pub use file_leases::Fence;
+pub use file_upkeep::StaleCopy;
+pub use file_uploads::{Part, Upload};
 pub use gate::{Audit, Client, Decided, LEASE, Situation};
 pub use identity::SignIn;
 pub use migrate::Schema;
@@ -62,6 +73,16 @@ pub enum Error {
     Commit(Arc<sqlx::Error>),
     #[error("the reader fell behind what is kept")]
     Overtaken,
+    /// Somebody else changed the file, or made one where there should be none.
+    #[error("the file is not what the request expects")]
+    Precondition,
+    #[error("{0} is in the way: a path is a file or a folder, not both")]
+    PathTaken(String),
+    /// Equal content was there a moment ago and is not any more: it has to be stored again.
+    #[error("the content is not stored any more")]
+    BlobGone,
+    #[error("somebody else works in this conversation's folder now")]
+    LeaseLost,
     #[error("the store is shutting down")]
     Closed,
 }
