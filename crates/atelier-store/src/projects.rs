@@ -1,8 +1,11 @@
 //! Projects and the right to act on one.
 
-use crate::{Error, Result, Store, Tx, agents::insert_agents, db::on, feed::Ring, new_id, now};
+use crate::{
+    Error, Result, Store, Tx, agents::insert_agents, db::on, feed::Ring, file_upkeep::forget_files, new_id,
+    now,
+};
 use atelier_core::{
-    AgentConfig, AgentName, Event, Project, ProjectId, ProjectName, Tenant, UserId, WorkspaceKind,
+    AgentConfig, AgentName, Event, Project, ProjectId, ProjectName, SessionId, Tenant, UserId, WorkspaceKind,
 };
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
@@ -176,6 +179,15 @@ impl Store {
         self.write(owner, move |tx| {
             Box::pin(async move {
                 lock_project(tx, id).await?;
+                let conversations: Vec<(Uuid,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+                    "SELECT id FROM conversations WHERE project_id = $1"
+                )
+                .bind(id.0)
+                .fetch_all(c)
+                .await)?;
+                for (conversation,) in conversations {
+                    forget_files(tx, SessionId(conversation)).await?;
+                }
                 on!(&mut tx.conn, |c| {
                     for table in [
                         "DELETE FROM agents WHERE project_id = $1",
