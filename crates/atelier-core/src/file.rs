@@ -124,6 +124,9 @@ pub enum FilePathError {
     Other(#[from] PathError),
     #[error("The path {0:?} names a folder, not a file")]
     Folder(String),
+    /// Some systems and some object stores take it for a slash.
+    #[error("The path {0:?} holds a backslash; folders are separated by a slash")]
+    Backslash(String),
 }
 
 impl FilePath {
@@ -137,6 +140,9 @@ impl FilePath {
             PathError::Outside { .. } => traversal(),
             other => FilePathError::Other(other),
         })?;
+        if raw.contains('\\') {
+            return Err(FilePathError::Backslash(raw.to_owned()));
+        }
         if path.is_root() || path.demands_directory() {
             return Err(FilePathError::Folder(raw.to_owned()));
         }
@@ -215,13 +221,16 @@ mod tests {
 
     #[test]
     fn dots_climb_only_as_a_name_of_their_own() {
-        for bad in ["../x", "a/../x", "a/..", "/etc/passwd", "..\\x", "a\\..\\x", "%2e%2e/x", "~/x", "C:\\x"] {
+        for bad in ["../x", "a/../x", "a/..", "/etc/passwd", "..\\x", "a\\..\\x", "%2e%2e/x", "~/x", "C:\\x"]
+        {
             assert_eq!(FilePath::parse(bad), Err(FilePathError::Traversal(bad.into())), "{bad}");
         }
-        for good in ["a..b.txt", "...", "отчёт.txt", "報告/資料 1.txt", "😀.txt", "CON", "a b/c#1", "x%20y"] {
+        for good in ["a..b.txt", "...", "отчёт.txt", "報告/資料 1.txt", "😀.txt", "CON", "a b/c#1", "x%20y"]
+        {
             assert_eq!(FilePath::parse(good).map(String::from), Ok(good.to_owned()));
         }
         assert_eq!(FilePath::parse("a//./b").map(String::from), Ok("a/b".to_owned()));
+        assert!(matches!(FilePath::parse("a\\b"), Err(FilePathError::Backslash(_))));
         assert!(matches!(FilePath::parse("a/"), Err(FilePathError::Folder(_))));
         assert!(matches!(FilePath::parse(""), Err(FilePathError::Other(PathError::Empty))));
     }

@@ -20,7 +20,9 @@ pub use conversation::{Conversation, ConversationStatus};
 pub use event::Event;
 pub use file::{ConversationFile, FileChange, FilePath, FileSource, FileVersion};
 pub use identity::{Role, Tenant};
-pub use ids::{AgentId, ApprovalId, CallId, ClientId, FileId, GrantId, ProjectId, SessionId, TokenId, UploadId, UserId};
+pub use ids::{
+    AgentId, ApprovalId, CallId, ClientId, FileId, GrantId, ProjectId, SessionId, TokenId, UploadId, UserId,
+};
 pub use name::{AgentName, ProjectName};
 pub use project::{Project, WorkspaceKind};
 

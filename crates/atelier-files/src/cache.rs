@@ -156,7 +156,9 @@ fn measure(root: &Path) -> Result<HashMap<SessionId, Used>> {
     let mut used = HashMap::new();
     for entry in fs::read_dir(root)? {
         let entry = entry?;
-        let Some(conversation) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Some(conversation) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
         if !entry.file_type()?.is_dir() {
             continue;
         }

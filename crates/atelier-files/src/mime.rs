@@ -29,8 +29,19 @@ pub(crate) fn of(head: &[u8], name: &str) -> String {
 pub(crate) fn may_be_shown(kind: &str) -> bool {
     matches!(
         kind,
-        "text/plain" | "application/pdf" | "image/png" | "image/jpeg" | "image/gif" | "image/webp" | "image/avif"
-            | "image/bmp" | "audio/mpeg" | "audio/ogg" | "audio/wav" | "video/mp4" | "video/webm"
+        "text/plain"
+            | "application/pdf"
+            | "image/png"
+            | "image/jpeg"
+            | "image/gif"
+            | "image/webp"
+            | "image/avif"
+            | "image/bmp"
+            | "audio/mpeg"
+            | "audio/ogg"
+            | "audio/wav"
+            | "video/mp4"
+            | "video/webm"
     )
 }
 
@@ -43,7 +54,11 @@ mod tests {
         let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
         for (head, name, kind) in [
             (&png[..], "photo.txt", "image/png"),
-            (b"PK\x03\x04\0\0", "book.xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+            (
+                b"PK\x03\x04\0\0",
+                "book.xlsx",
+                "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+            ),
             (b"PK\x03\x04\0\0", "things", "application/zip"),
             (b"a,b\n1,2\n", "table.csv", "text/csv"),
             (b"hello", "notes", "text/plain"),

@@ -74,8 +74,7 @@ impl Workspace {
             }
             other => other,
         })?;
-        let part =
-            Part { number, key: put.key.to_string(), size: put.size as i64, checksum: put.checksum };
+        let part = Part { number, key: put.key.to_string(), size: put.size as i64, checksum: put.checksum };
         match files.store.add_part(&self.owned, &upload, part.clone()).await {
             Ok(()) => Ok(part),
             Err(error) => {
@@ -101,7 +100,9 @@ impl Workspace {
         let size: i64 = parts.iter().map(|part| part.size).sum();
         if size != upload.size {
             let announced = upload.size;
-            return Err(Error::Parts(format!("there are {size} bytes of the {announced} that were announced")));
+            return Err(Error::Parts(format!(
+                "there are {size} bytes of the {announced} that were announced"
+            )));
         }
         let files = self.files.clone();
         let body = futures::stream::iter(parts)

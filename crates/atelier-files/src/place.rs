@@ -4,8 +4,12 @@ use crate::{Error, Result, Settings};
 use atelier_core::{FilePath, SessionId};
 use futures::StreamExt;
 use object_store::{
-    BackoffConfig, ClientOptions, ObjectStore, RetryConfig, aws::AmazonS3Builder,
-    azure::MicrosoftAzureBuilder, gcp::GoogleCloudStorageBuilder, local::LocalFileSystem, path::Path as Key,
+    BackoffConfig, ClientOptions, ObjectStore, RetryConfig,
+    aws::{AmazonS3Builder, AmazonS3ConfigKey},
+    azure::MicrosoftAzureBuilder,
+    gcp::GoogleCloudStorageBuilder,
+    local::LocalFileSystem,
+    path::Path as Key,
     signer::Signer,
 };
 use std::{
@@ -42,6 +46,10 @@ impl Place {
             None => Url::from_directory_path(std::path::absolute(data.join("objects"))?)
                 .map_err(|()| wrong(&"the data folder has no absolute path"))?,
         };
+        // Credentials and the like come from the environment under the clouds' own names; the query of the URL
+        // may name or override them (`s3://bucket?endpoint=http://…&region=…`).
+        let mut bare = url.clone();
+        bare.set_query(None);
         let place = |objects: Arc<dyn ObjectStore>, signer, disk| Self {
             objects,
             signer,
@@ -67,27 +75,30 @@ impl Place {
                 Ok(place(Arc::new(disk), None, Some(folder.canonicalize()?)))
             }
             "s3" | "s3a" => {
-                let mut builder = AmazonS3Builder::from_env();
-                let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
-                    .into_iter()
-                    .find_map(|name| std::env::var(name).ok().filter(|it| !it.is_empty()));
-                let plain = endpoint.as_deref().is_some_and(|it| it.starts_with("http://"));
-                if let Some(endpoint) = endpoint {
-                    builder = builder.with_endpoint(endpoint);
+                let mut bucket = AmazonS3Builder::from_env().with_url(bare.as_str());
+                for (key, value) in url.query_pairs() {
+                    bucket = bucket.with_config(key.parse()?, value);
                 }
+                let endpoint = bucket.get_config_value(&AmazonS3ConfigKey::Endpoint);
                 // An operator who names a plain endpoint means it.
+                let plain = endpoint.is_some_and(|it| it.starts_with("http://"));
                 let options = options.with_allow_http(plain);
-                let bucket = builder.with_url(url.as_str()).with_retry(retry).with_client_options(options);
-                let bucket = Arc::new(bucket.build()?);
+                let bucket = Arc::new(bucket.with_retry(retry).with_client_options(options).build()?);
                 Ok(place(bucket.clone(), Some(bucket), None))
             }
             "gs" => {
-                let bucket = GoogleCloudStorageBuilder::from_env().with_url(url.as_str());
+                let mut bucket = GoogleCloudStorageBuilder::from_env().with_url(bare.as_str());
+                for (key, value) in url.query_pairs() {
+                    bucket = bucket.with_config(key.parse()?, value);
+                }
                 let bucket = Arc::new(bucket.with_retry(retry).with_client_options(options).build()?);
                 Ok(place(bucket.clone(), Some(bucket), None))
             }
             "az" | "azure" | "abfs" | "abfss" => {
-                let bucket = MicrosoftAzureBuilder::from_env().with_url(url.as_str());
+                let mut bucket = MicrosoftAzureBuilder::from_env().with_url(bare.as_str());
+                for (key, value) in url.query_pairs() {
+                    bucket = bucket.with_config(key.parse()?, value);
+                }
                 let bucket = Arc::new(bucket.with_retry(retry).with_client_options(options).build()?);
                 Ok(place(bucket.clone(), Some(bucket), None))
             }

@@ -105,9 +105,7 @@ impl Run {
             let mut body = blobs::checked(body, file.checksum.clone(), file.file_path.to_string());
             while let Some(piece) = body.try_next().await? {
                 let Some(mut to) = target.take() else { return Err(Error::Stopping) };
-                target = Some(
-                    tokio::task::spawn_blocking(move || to.write_all(&piece).map(|()| to)).await??,
-                );
+                target = Some(tokio::task::spawn_blocking(move || to.write_all(&piece).map(|()| to)).await??);
             }
             None
         };

@@ -178,10 +178,9 @@ impl Run {
                 manifest.files.insert(found.path, entry_of(file, found.stamp));
             } else {
                 // Somebody changed it under its old name: both stay.
-                report.conflicts.push(Conflict {
-                    path: from.to_string(),
-                    kept_as: Some(found.path.to_string()),
-                });
+                report
+                    .conflicts
+                    .push(Conflict { path: from.to_string(), kept_as: Some(found.path.to_string()) });
                 self.push_contents(&[found], manifest, report).await?;
             }
         }
@@ -201,8 +200,7 @@ impl Run {
             async move { self.put(changed, &held).await }
         });
         // In their order, so that rows and report have one.
-        let blobs: Vec<(Blob, String)> =
-            futures::stream::iter(puts).buffered(AT_ONCE).try_collect().await?;
+        let blobs: Vec<(Blob, String)> = futures::stream::iter(puts).buffered(AT_ONCE).try_collect().await?;
         crash::point("pushed");
         let expected = |path: &FilePath| match manifest.files.get(path) {
             Some(entry) => Expect::Version(entry.version),

@@ -1,11 +1,6 @@
 //! A run of an agent in a conversation's folder: one at a time on all nodes, from the first sync to the last.
 
-use crate::{
-    Error, Result, Workspace,
-    cache::Temp,
-    context::WorkspaceContext,
-    manifest::Manifest,
-};
+use crate::{Error, Result, Workspace, cache::Temp, context::WorkspaceContext, manifest::Manifest};
 use atelier_core::{ConversationFile, FilePath};
 use atelier_executor::Workspace as Folder;
 use atelier_store::Fence;
@@ -101,11 +96,11 @@ impl Workspace {
         let lease = Lease::take(self, deadline).await?;
         let path = self.files.cache.path(self.conversation);
         let workspace = self.clone();
-        let folder = tokio::task::spawn_blocking(move || workspace.files.cache.folder(workspace.conversation));
+        let folder =
+            tokio::task::spawn_blocking(move || workspace.files.cache.folder(workspace.conversation));
         let folder = Arc::new(folder.await??);
         let (fence, first) = (lease.fence, SyncReport::default());
-        let mut run =
-            Run { workspace: self.clone(), folder, fence, path, first, _desk: desk, _lease: lease };
+        let mut run = Run { workspace: self.clone(), folder, fence, path, first, _desk: desk, _lease: lease };
         if run.manifest().await?.is_some_and(|manifest| manifest.open) {
             run.first = run.push().await?;
         }
@@ -186,11 +181,7 @@ impl Run {
     }
 
     /// Puts a finished file into the folder. Blocks.
-    pub(crate) fn place(
-        folder: &Folder,
-        temp: &Temp,
-        path: &FilePath,
-    ) -> Result<atelier_executor::Stamp> {
+    pub(crate) fn place(folder: &Folder, temp: &Temp, path: &FilePath) -> Result<atelier_executor::Stamp> {
         Ok(folder.place(temp.path(), path.as_workspace())?)
     }
 }
@@ -242,7 +233,8 @@ impl Drop for Lease {
 
 async fn keep(workspace: Workspace, fence: Fence, stop: CancellationToken) {
     let time = workspace.files.settings.lease;
-    let renew = |time| workspace.files.store.renew_workspace(&workspace.owned, workspace.conversation, fence, time);
+    let renew =
+        |time| workspace.files.store.renew_workspace(&workspace.owned, workspace.conversation, fence, time);
     loop {
         tokio::select! {
             () = stop.cancelled() => break,

@@ -121,7 +121,8 @@ impl Store {
                     done.push(edited);
                 }
                 for changes in work.changes.chunks(CHANGES_PER_EVENT) {
-                    let event = Event::FilesChanged { conversation_id: conversation, changes: changes.to_vec() };
+                    let event =
+                        Event::FilesChanged { conversation_id: conversation, changes: changes.to_vec() };
                     work.tx.emit(owned.project, owned.owner, &event);
                 }
                 Ok(done)
@@ -193,8 +194,9 @@ impl Tree {
     async fn load(tx: &mut Tx, conversation: SessionId) -> Result<Self> {
         let mut tree = Self { files: HashMap::new(), paths: HashMap::new(), folders: HashMap::new() };
         on!(&mut tx.conn, |c| {
-            let sql =
-                format!("SELECT {COLUMNS} FROM conversation_files WHERE conversation_id = $1 AND status = 'active'");
+            let sql = format!(
+                "SELECT {COLUMNS} FROM conversation_files WHERE conversation_id = $1 AND status = 'active'"
+            );
             let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(conversation.0).fetch_all(c).await?;
             for row in &rows {
                 tree.put(read_file(row)?);
@@ -233,9 +235,9 @@ impl Tree {
     fn check_room(&self, path: &FilePath, mover: Option<FileId>) -> Result<()> {
         let other = |file: &ConversationFile| Some(file.file_id) != mover;
         // A file may move to where its own folder is, if it is alone in it.
-        let own = mover.and_then(|id| self.paths.get(&id)).map_or(0, |from| {
-            from.folders().filter(|folder| *folder == path.as_str()).count()
-        });
+        let own = mover
+            .and_then(|id| self.paths.get(&id))
+            .map_or(0, |from| from.folders().filter(|folder| *folder == path.as_str()).count());
         if self.folders.get(path.as_str()).is_some_and(|count| *count > own) {
             return Err(Error::PathTaken(path.to_string()));
         }
@@ -264,8 +266,13 @@ impl Work<'_> {
                 }
                 tree.check_room(&path, None)?;
                 let blob = self.keep(blob).await?;
-                let content =
-                    Content { original_name, description, mime_type, checksum: blob.checksum, size: blob.size };
+                let content = Content {
+                    original_name,
+                    description,
+                    mime_type,
+                    checksum: blob.checksum,
+                    size: blob.size,
+                };
                 let file = self.write(old, path, content).await?;
                 tree.put(file.clone());
                 Ok(Edited::Done(file))
@@ -377,7 +384,8 @@ impl Work<'_> {
             Some(_) => self.save(&file).await?,
             None => self.insert(&file).await?,
         }
-        on!(&mut self.tx.conn, |c| sqlx::query(
+        on!(&mut self.tx.conn, |c| {
+            sqlx::query(
             "INSERT INTO file_versions (file_id, version, conversation_id, original_name, file_size, mime_type,
              source, checksum, created_by, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
         )
@@ -393,7 +401,8 @@ impl Work<'_> {
         .bind(time)
         .execute(c)
         .await
-        .map(drop))?;
+        .map(drop)
+        })?;
         self.stale(&file.file_path).await?;
         self.tell(if old.is_some() { ChangeKind::Updated } else { ChangeKind::Created }, &file);
         Ok(file)
@@ -426,7 +435,8 @@ impl Work<'_> {
 
     async fn save(&mut self, file: &ConversationFile) -> Result<()> {
         let status = if file.status == FileStatus::Active { "active" } else { "deleted" };
-        on!(&mut self.tx.conn, |c| sqlx::query(
+        on!(&mut self.tx.conn, |c| {
+            sqlx::query(
             "UPDATE conversation_files SET file_path = $1, original_name = $2, description = $3, file_size = $4,
              mime_type = $5, version = $6, source = $7, is_presented = $8, checksum = $9, status = $10,
              created_by = $11, updated_at = $12 WHERE id = $13"
@@ -446,7 +456,8 @@ impl Work<'_> {
         .bind(file.file_id.0)
         .execute(c)
         .await
-        .map(drop))?;
+        .map(drop)
+        })?;
         Ok(())
     }
 

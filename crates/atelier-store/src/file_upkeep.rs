@@ -159,11 +159,7 @@ impl Store {
     }
 
     /// Copies to renew, of one conversation or of all.
-    pub async fn stale_copies(
-        &self,
-        conversation: Option<SessionId>,
-        limit: i64,
-    ) -> Result<Vec<StaleCopy>> {
+    pub async fn stale_copies(&self, conversation: Option<SessionId>, limit: i64) -> Result<Vec<StaleCopy>> {
         let mut conn = self.db.connect().await?;
         let (any, one) = (conversation.is_none(), conversation.map_or(Uuid::nil(), |it| it.0));
         let rows: Vec<(Uuid, String, Uuid)> = on!(&mut conn, |c| sqlx::query_as(
@@ -221,12 +217,11 @@ impl Store {
     /// Whether a conversation is there at all.
     pub async fn knows_conversation(&self, conversation: SessionId) -> Result<bool> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(i32,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT 1 FROM conversations WHERE id = $1"
-        )
-        .bind(conversation.0)
-        .fetch_optional(c)
-        .await)?;
+        let row: Option<(i32,)> =
+            on!(&mut conn, |c| sqlx::query_as("SELECT 1 FROM conversations WHERE id = $1")
+                .bind(conversation.0)
+                .fetch_optional(c)
+                .await)?;
         Ok(row.is_some())
     }
 }

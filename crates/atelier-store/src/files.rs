@@ -53,16 +53,7 @@ fn read_version(row: VersionRow) -> Result<FileVersion> {
     let (version, original_name, file_size, mime_type, source, checksum, created_by, created_at) = row;
     let source: FileSource = word(source)?;
     let created_by = created_by.map(UserId);
-    Ok(FileVersion {
-        version,
-        original_name,
-        file_size,
-        mime_type,
-        source,
-        checksum,
-        created_by,
-        created_at,
-    })
+    Ok(FileVersion { version, original_name, file_size, mime_type, source, checksum, created_by, created_at })
 }
 
 impl Store {
@@ -70,10 +61,10 @@ impl Store {
     pub async fn files(&self, conversation: SessionId) -> Result<Vec<ConversationFile>> {
         let mut conn = self.db.connect().await?;
         on!(&mut conn, |c| {
-            let sql =
-                format!("SELECT {COLUMNS} FROM conversation_files WHERE conversation_id = $1 AND status = 'active'");
-            let rows =
-                sqlx::query(sqlx::AssertSqlSafe(sql)).bind(conversation.0).fetch_all(c).await?;
+            let sql = format!(
+                "SELECT {COLUMNS} FROM conversation_files WHERE conversation_id = $1 AND status = 'active'"
+            );
+            let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(conversation.0).fetch_all(c).await?;
             let files: Result<Vec<ConversationFile>> = rows.iter().map(read_file).collect();
             let mut files = files?;
             // Here and not there: databases order text in their own ways.
@@ -91,7 +82,8 @@ impl Store {
     async fn any_file(&self, conversation: SessionId, id: FileId) -> Result<ConversationFile> {
         let mut conn = self.db.connect().await?;
         on!(&mut conn, |c| {
-            let sql = format!("SELECT {COLUMNS} FROM conversation_files WHERE id = $1 AND conversation_id = $2");
+            let sql =
+                format!("SELECT {COLUMNS} FROM conversation_files WHERE id = $1 AND conversation_id = $2");
             let row = sqlx::query(sqlx::AssertSqlSafe(sql));
             let row = row.bind(id.0).bind(conversation.0).fetch_optional(c).await?;
             read_file(&row.ok_or(Error::NotFound)?)
@@ -119,26 +111,32 @@ impl Store {
     /// Every version of a file, the newest first.
     pub async fn file_versions(&self, file: &ConversationFile) -> Result<Vec<FileVersion>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<VersionRow> = on!(&mut conn, |c| sqlx::query_as(
+        let rows: Vec<VersionRow> =
+            on!(&mut conn, |c| {
+                sqlx::query_as(
             "SELECT version, original_name, file_size, mime_type, source, checksum, created_by, created_at
              FROM file_versions WHERE file_id = $1 ORDER BY version DESC"
         )
         .bind(file.file_id.0)
         .fetch_all(c)
-        .await)?;
+        .await
+            })?;
         rows.into_iter().map(read_version).collect()
     }
 
     pub async fn file_version(&self, file: &ConversationFile, version: i64) -> Result<FileVersion> {
         let mut conn = self.db.connect().await?;
-        let row: Option<VersionRow> = on!(&mut conn, |c| sqlx::query_as(
+        let row: Option<VersionRow> =
+            on!(&mut conn, |c| {
+                sqlx::query_as(
             "SELECT version, original_name, file_size, mime_type, source, checksum, created_by, created_at
              FROM file_versions WHERE file_id = $1 AND version = $2"
         )
         .bind(file.file_id.0)
         .bind(version)
         .fetch_optional(c)
-        .await)?;
+        .await
+            })?;
         read_version(row.ok_or(Error::NotFound)?)
     }
 
