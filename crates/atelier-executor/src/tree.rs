@@ -82,6 +82,14 @@ impl Workspace {
         Ok(found)
     }
 
+    /// Whether this is still the directory that the path leads to, or somebody removed or replaced it.
+    pub fn is_at(&self, path: &Path) -> bool {
+        let (Ok(here), Ok(there)) = (rustix::fs::fstat(self.handle()), rustix::fs::lstat(path)) else {
+            return false;
+        };
+        (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+    }
+
     /// The regular file at exactly this path, through no link, with its stamp.
     pub fn open_leaf(&self, path: &WorkspacePath) -> Result<(File, Stamp)> {
         let fail = |errno| Error::from_os(errno, "open", path.as_str());

@@ -37,14 +37,14 @@ impl Run {
         let taken = clock();
         let (mut stamps, mut report) = self.survey(&wanted).await?;
         report.unchanged = stamps.len();
-        let missing: Vec<&ConversationFile> =
-            wanted.values().filter(|file| !stamps.contains_key(&file.file_path)).collect();
+        let missing: Vec<ConversationFile> =
+            wanted.values().filter(|file| !stamps.contains_key(&file.file_path)).cloned().collect();
         report.fetched = missing.len();
         let keys = &keys;
         let fetches = missing.into_iter().map(|file| async move {
             let key = keys.get(&file.checksum).ok_or(StoreError::BlobGone)?;
-            let stamp = self.fetch(file, Key::from(key.as_str())).await?;
-            Ok::<_, Error>((file.file_path.clone(), stamp))
+            let stamp = self.fetch(&file, Key::from(key.as_str())).await?;
+            Ok::<_, Error>((file.file_path, stamp))
         });
         let fetched: Vec<(FilePath, Stamp)> =
             futures::stream::iter(fetches).buffer_unordered(AT_ONCE).try_collect().await?;

@@ -7,7 +7,7 @@ use crate::{
     manifest::{Entry, Manifest, clock},
     mime,
     pull::{AT_ONCE, file_path, hash, not_a_file, threads},
-    run::{Conflict, Renamed, Run, SyncReport},
+    run::{Conflict, Renamed, Run, SyncReport, Trust},
 };
 use atelier_core::{ConversationFile, FilePath};
 use atelier_executor::{Kind, Leaf, Stamp, Workspace as Folder};
@@ -17,7 +17,6 @@ use futures::{StreamExt, TryStreamExt};
 use std::{
     collections::{HashMap, HashSet},
     io::Read,
-    sync::Arc,
 };
 use tokio::sync::Semaphore;
 use tokio_util::io::ReaderStream;
@@ -47,10 +46,11 @@ struct Plan {
 }
 
 impl Run {
-    pub(crate) async fn push(&self) -> Result<SyncReport> {
+    pub(crate) async fn push(&self, trust: Trust) -> Result<SyncReport> {
         let mut manifest = self.manifest().await?.unwrap_or_default();
         let taken = clock();
-        let (plan, mut report) = self.plan(&manifest).await?;
+        let trust = if self.folder.is_at(&self.path) { trust } else { Trust::Leftovers };
+        let (plan, mut report) = self.plan(&manifest, trust).await?;
         report.unchanged = plan.same.len();
         for (path, stamp) in &plan.same {
             if let Some(entry) = manifest.files.get_mut(path) {
@@ -71,7 +71,7 @@ impl Run {
         Ok(report)
     }
 
-    async fn plan(&self, manifest: &Manifest) -> Result<(Plan, SyncReport)> {
+    async fn plan(&self, manifest: &Manifest, trust: Trust) -> Result<(Plan, SyncReport)> {
         let folder = self.folder.clone();
         let leaves = tokio::task::spawn_blocking(move || folder.leaves()).await??;
         let limit = self.workspace.files.settings.max_upload;
@@ -95,7 +95,7 @@ impl Run {
         }
         let mut gone: HashMap<String, Vec<FilePath>> = HashMap::new();
         for (path, entry) in &manifest.files {
-            if !there.contains(path) {
+            if trust == Trust::Run && !there.contains(path) {
                 gone.entry(entry.checksum.clone()).or_default().push(path.clone());
             }
         }
@@ -194,11 +194,8 @@ impl Run {
         manifest: &mut Manifest,
         report: &mut SyncReport,
     ) -> Result<()> {
-        let held = Arc::new(Semaphore::new(HELD));
-        let puts = batch.iter().map(|changed| {
-            let held = held.clone();
-            async move { self.put(changed, &held).await }
-        });
+        let held = &Semaphore::new(HELD);
+        let puts = (0..batch.len()).map(|at| async move { self.put(&batch[at], held).await });
         // In their order, so that rows and report have one.
         let blobs: Vec<(Blob, String)> = futures::stream::iter(puts).buffered(AT_ONCE).try_collect().await?;
         crash::point("pushed");

@@ -80,7 +80,7 @@ pub struct Run {
     pub(crate) workspace: Workspace,
     pub(crate) folder: Arc<Folder>,
     pub(crate) fence: Fence,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     first: SyncReport,
     _desk: OwnedMutexGuard<()>,
     _lease: Lease,
@@ -90,6 +90,18 @@ impl Workspace {
     /// Takes the lease, carries over what a run that did not end has left, and brings the folder in step. Waits
     /// so long for another run to end, then says [`Error::Locked`].
     pub async fn sync_to_local(&self, wait: Duration) -> Result<Run> {
+        self.begin(wait, true).await
+    }
+
+    /// The same without a run to follow: nobody works in the folder afterwards.
+    pub async fn sync(&self, wait: Duration) -> Result<SyncReport> {
+        let run = self.begin(wait, false).await?;
+        let report = run.first.clone();
+        run.leave().await?;
+        Ok(report)
+    }
+
+    async fn begin(&self, wait: Duration, open: bool) -> Result<Run> {
         let deadline = Instant::now() + wait;
         let desk = tokio::time::timeout_at(deadline, self.files.cache.desks.enter(self.conversation));
         let desk = desk.await.map_err(|_| Error::Locked)?;
@@ -102,9 +114,9 @@ impl Workspace {
         let (fence, first) = (lease.fence, SyncReport::default());
         let mut run = Run { workspace: self.clone(), folder, fence, path, first, _desk: desk, _lease: lease };
         if run.manifest().await?.is_some_and(|manifest| manifest.open) {
-            run.first = run.push().await?;
+            run.first = run.push(Trust::Leftovers).await?;
         }
-        let pulled = run.pull(true).await?;
+        let pulled = run.pull(open).await?;
         run.first.add(pulled);
         Ok(run)
     }
@@ -128,7 +140,7 @@ impl Run {
 
     /// Carries over what changed in the folder since the last sync.
     pub async fn sync_back(&self) -> Result<SyncReport> {
-        let mut report = self.push().await?;
+        let mut report = self.push(Trust::Run).await?;
         if !report.conflicts.is_empty() {
             // The folder shows what is true now: the other's version, and the agent's beside it.
             let pulled = self.pull(true).await?;
@@ -160,12 +172,17 @@ impl Run {
         let mut manifest = self.manifest().await?.unwrap_or_default();
         manifest.open = false;
         self.save_manifest(manifest).await?;
+        self.leave().await?;
+        Ok(report)
+    }
+
+    async fn leave(self) -> Result<()> {
         let files = self.workspace.files.clone();
         let Run { _desk, _lease: lease, .. } = self;
         lease.give_back().await;
         drop(_desk);
         tokio::task::spawn_blocking(move || files.cache.shrink()).await??;
-        Ok(report)
+        Ok(())
     }
 
     pub(crate) async fn manifest(&self) -> Result<Option<Manifest>> {
@@ -184,6 +201,15 @@ impl Run {
     pub(crate) fn place(folder: &Folder, temp: &Temp, path: &FilePath) -> Result<atelier_executor::Stamp> {
         Ok(folder.place(temp.path(), path.as_workspace())?)
     }
+}
+
+/// What may be concluded from the folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// A run is at work: what is gone was deleted by it.
+    Run,
+    /// A run died here, some time ago. What is gone may have been lost with the cache, so nothing is deleted.
+    Leftovers,
 }
 
 /// The right to work in the folder, renewed until it is dropped, then given back.

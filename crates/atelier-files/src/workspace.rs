@@ -19,6 +19,11 @@ impl Workspace {
         self.conversation
     }
 
+    /// The largest file it takes, in bytes.
+    pub fn limit(&self) -> u64 {
+        self.files.settings.max_upload
+    }
+
     /// All files, by path.
     pub async fn list(&self) -> Result<Vec<ConversationFile>> {
         Ok(self.files.store.files(self.conversation).await?)

@@ -318,6 +318,23 @@ async fn what_a_run_left_behind_is_not_lost(backend: Backend, objects: Objects) 
     assert_eq!(fs::read_to_string(run.folder().join("a.txt")).unwrap(), "the agent's");
 }
 
+/// FS-01: a cache that is deleted takes no file with it, not even one that a run had not finished in.
+#[apply(everywhere)]
+async fn a_deleted_cache_deletes_nothing(backend: Backend, objects: Objects) {
+    let world = World::new(backend, objects).await;
+    let file = world.put("a.txt", "kept").await;
+    let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+    drop(run);
+    fs::remove_dir_all(world.folder()).unwrap();
+    let run = world.workspace().sync_to_local(Duration::from_secs(5)).await.unwrap();
+    assert_eq!((run.report().deleted.len(), run.report().fetched), (0, 1));
+    // And in the middle of a run.
+    fs::remove_dir_all(world.folder()).unwrap();
+    assert_eq!(run.end().await.unwrap().deleted, Vec::<String>::new());
+    assert_eq!(world.get(&file, None).await.unwrap(), b"kept");
+    assert_eq!(world.workspace().sync(Duration::from_secs(5)).await.unwrap().fetched, 1);
+}
+
 #[apply(everywhere)]
 async fn one_run_at_a_time_and_conflicts_keep_both(backend: Backend, objects: Objects) {
     let world = World::new(backend, objects).await;

@@ -2,6 +2,7 @@
 
 use crate::{Auth, Settings};
 use atelier_core::{ProjectName, Role, Tenant, UserId};
+use atelier_files::Files;
 use atelier_runtime::{Gate, Spaces};
 use atelier_store::{NewAgent, SignIn, Store};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -16,6 +17,7 @@ pub struct Parts {
     pub store: Store,
     pub spaces: Spaces,
     pub gate: Gate,
+    pub files: Files,
     pub auth: Auth,
     pub settings: Settings,
     /// The agents a new project starts with.

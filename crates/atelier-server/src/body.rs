@@ -242,6 +242,31 @@ in_path! {
     ApprovalInPath: ApprovalId in "approval",
     GrantInPath: GrantId in "grant",
     ClientInPath: ClientId in "client",
+    ConversationInPath: SessionId in "conversation",
+    FileInPath: FileId in "file",
+    UploadInPath: UploadId in "upload",
+}
+
+/// A number in the path, such as a version's.
+pub(crate) struct NumberInPath(pub(crate) i64);
+
+impl FromRequestParts<App> for NumberInPath {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Error> {
+        segment(parts, "number").await.map(Self)
+    }
+}
+
+/// The tenant that the path names.
+pub(crate) struct TenantInPath(pub(crate) atelier_core::Tenant);
+
+impl FromRequestParts<App> for TenantInPath {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Error> {
+        segment(parts, "tenant").await.map(Self)
+    }
 }
 
 /// The agent that the path points at, by id or by name.

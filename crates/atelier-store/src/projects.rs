@@ -127,6 +127,19 @@ impl Store {
         read_project(row.ok_or(Error::NotFound)?)
     }
 
+    /// The owner's project of this name.
+    pub async fn project_named(&self, owner: UserId, name: &ProjectName) -> Result<Option<ProjectId>> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT id FROM projects WHERE user_id = $1 AND name = $2 AND deleted_at IS NULL"
+        )
+        .bind(owner.0)
+        .bind(name.as_str())
+        .fetch_optional(c)
+        .await)?;
+        Ok(row.map(|(id,)| ProjectId(id)))
+    }
+
     /// Whose project this is.
     pub async fn owned(&self, project: ProjectId) -> Result<Owned> {
         let mut conn = self.db.connect().await?;

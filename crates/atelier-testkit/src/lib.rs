@@ -14,7 +14,7 @@ pub use events::{Events, SseEvent};
 pub use postgres::Database;
 pub use s3::Bucket;
 pub use server::{Backend, Builder, Server, Sql};
-pub use user::{Answer, User};
+pub use user::{Answer, User, answer, file};
 
 use std::{path::Path, time::Duration};
 

@@ -5,6 +5,7 @@ use crate::{
     telemetry,
 };
 use anyhow::{Context, Result};
+use atelier_files::Files;
 use atelier_runtime::{Gate, Settings as RuntimeSettings, Spaces};
 use atelier_server::{App, Auth, Listening, LocalKey, Parts};
 use atelier_store::Store;
@@ -106,6 +107,8 @@ async fn serve(config: Config) -> Result<()> {
     let key = LocalKey::open(&config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
     let auth = Auth::open(config.auth.clone(), key, store.clone()).await?;
+    let files = Files::open(config.files.clone(), config.object_store.as_deref(), &config.data, store.clone());
+    let files = files.await.context("cannot use the place for conversations' files")?;
     let runtime = RuntimeSettings {
         worker_space: config.worker_space.clone(),
         starter_pack: config.starter_pack.clone(),
@@ -115,6 +118,7 @@ async fn serve(config: Config) -> Result<()> {
         gate: Gate::new(store.clone(), &config.gate),
         spaces: Spaces::new(store.clone(), runtime.worker_space.clone()),
         starter_pack: runtime.starter_agents(),
+        files,
         settings: config.server.clone(),
         store,
         auth,
@@ -133,6 +137,7 @@ async fn serve(config: Config) -> Result<()> {
     stop.cancel();
     tasks.close();
     tasks.wait().await;
+    app.files.close().await;
     app.store.close().await;
     tracing::info!("stopped");
     served.context("the server failed")
@@ -178,6 +183,7 @@ async fn tend(app: App, config: Config) {
         () = app.spaces.clone().tend(app.stop.clone()) => {}
         () = app.auth.tend() => {}
         () = app.gate.tend() => {}
+        () = app.files.tend() => {}
         () = sweep => {}
         () = upkeep => {}
     }

@@ -181,6 +181,8 @@ export const en = {
   "event.CONVERSATION_CREATED": "Conversation started",
   "event.CONVERSATION_UPDATED": "Conversation changed",
   "event.CONVERSATION_DELETED": "Conversation deleted",
+  "event.FILES_CHANGED": "Files of a conversation changed: {paths}",
+  "event.FILES_PRESENTED": "An agent presents files: {paths}",
   "event.WORKER_SPACE_READY": "Worker space ready",
   "event.WORKER_SPACE_CLOSED.inactive": "Worker space released: nobody used it",
   "event.WORKER_SPACE_CLOSED.session_ended": "Worker space released: session ended",

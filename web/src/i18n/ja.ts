@@ -182,6 +182,8 @@ export const ja: Messages = {
   "event.CONVERSATION_CREATED": "会話を開始",
   "event.CONVERSATION_UPDATED": "会話を変更",
   "event.CONVERSATION_DELETED": "会話を削除",
+  "event.FILES_CHANGED": "会話のファイルが変更されました: {paths}",
+  "event.FILES_PRESENTED": "エージェントがファイルを提示しました: {paths}",
   "event.WORKER_SPACE_READY": "ワーカースペースの準備完了",
   "event.WORKER_SPACE_CLOSED.inactive": "ワーカースペースを解放: 使われていないため",
   "event.WORKER_SPACE_CLOSED.session_ended": "ワーカースペースを解放: セッション終了",

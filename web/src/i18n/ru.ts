@@ -182,6 +182,8 @@ export const ru: Messages = {
   "event.CONVERSATION_CREATED": "Беседа начата",
   "event.CONVERSATION_UPDATED": "Беседа изменена",
   "event.CONVERSATION_DELETED": "Беседа удалена",
+  "event.FILES_CHANGED": "Файлы беседы изменились: {paths}",
+  "event.FILES_PRESENTED": "Агент показывает файлы: {paths}",
   "event.WORKER_SPACE_READY": "Рабочее пространство готово",
   "event.WORKER_SPACE_CLOSED.inactive": "Рабочее пространство освобождено: никто не пользовался",
   "event.WORKER_SPACE_CLOSED.session_ended": "Рабочее пространство освобождено: сеанс завершён",

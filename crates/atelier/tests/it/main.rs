@@ -6,6 +6,7 @@ mod access;
 mod check;
 mod connect;
 mod events;
+mod files;
 mod gate;
 mod limits;
 mod openapi;
