@@ -52,4 +52,12 @@ id! {
     FileId,
     /// A large upload in parts.
     UploadId,
+    /// One message of a conversation.
+    MessageId,
+    /// One piece of work for one agent.
+    TaskId,
+    /// One graph of tasks.
+    PlanId,
+    /// One running server.
+    NodeId,
 }

@@ -69,7 +69,11 @@ impl Workspace {
                 here.push((name.to_owned(), kind));
                 Ok(())
             });
-            read.map_err(|errno| Error::from_os(errno, "list", &shown()))?;
+            match read {
+                // Removed while it was open.
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(Error::from_os(errno, "list", &shown())),
+            }
             for (name, kind) in here {
                 let path = dir.join(&name);
                 if kind == Kind::Directory {

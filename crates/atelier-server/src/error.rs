@@ -113,6 +113,11 @@ impl Error {
             Error::Runtime(R::Store(D::LeaseLost)) | Error::Files(F::Locked) => {
                 (S::CONFLICT, "conversation_locked")
             }
+            Error::Runtime(R::Store(D::QueueFull { .. })) => (S::TOO_MANY_REQUESTS, "queue_full"),
+            Error::Runtime(R::Store(D::Archived)) => (S::CONFLICT, "conversation_archived"),
+            Error::Runtime(R::Store(D::TaskSettled(_) | D::PlanSettled(_))) => {
+                (S::CONFLICT, "already_settled")
+            }
             Error::Runtime(R::Store(_)) => (S::INTERNAL_SERVER_ERROR, "internal"),
             Error::Files(F::TooLarge { .. }) => (S::PAYLOAD_TOO_LARGE, "file_size_exceeded"),
             Error::Files(F::Path(FilePathError::Traversal(_))) => (S::FORBIDDEN, "path_outside_workspace"),

@@ -6,7 +6,7 @@ use crate::{
     body::{ConversationInPath, ProjectInPath, TenantInPath},
     error::Error,
 };
-use atelier_core::{Conversation, Role};
+use atelier_core::{Conversation, Role, Tenant, UserId};
 use atelier_files::Workspace;
 use atelier_runtime::{Decider, WorkerSpace};
 use atelier_store::{Author, Owned};
@@ -155,6 +155,25 @@ impl FromRequestParts<App> for OpenFiles {
             true => Ok(Self(files)),
             false => Err(atelier_files::Error::Disabled.into()),
         }
+    }
+}
+
+/// An admin of the tenant in the path; to everybody else there is nothing there.
+pub(crate) struct TenantAdmin {
+    pub(crate) tenant: Tenant,
+    pub(crate) user: UserId,
+}
+
+impl FromRequestParts<App> for TenantAdmin {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let TenantInPath(tenant) = TenantInPath::from_request_parts(parts, app).await?;
+        if caller.role != Role::Admin || caller.tenant != tenant {
+            return Err(Error::NotFound);
+        }
+        Ok(Self { tenant, user: caller.user })
     }
 }
 

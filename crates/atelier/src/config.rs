@@ -1,7 +1,8 @@
 //! One configuration in layers: defaults, `atelier.toml`, environment, flags.
 
 use anyhow::{Context, Result};
-use atelier_runtime::{GateSettings, StarterAgent, WorkerSpaceSettings};
+use atelier_model::{ModelsConfig, Providers, known_providers};
+use atelier_runtime::{GateSettings, StarterAgent, WorkSettings, WorkerSpaceSettings};
 use atelier_server::AuthSettings;
 use atelier_store::Retention;
 use figment::{
@@ -33,6 +34,10 @@ pub(crate) struct Config {
     pub(crate) worker_space: WorkerSpaceSettings,
     pub(crate) gate: GateSettings,
     pub(crate) files: atelier_files::Settings,
+    pub(crate) work: WorkSettings,
+    pub(crate) models: ModelsConfig,
+    /// Whom models are asked of, by name.
+    pub(crate) providers: Providers,
     pub(crate) telemetry: TelemetrySettings,
     /// The agents a new project starts with.
     pub(crate) starter_pack: Vec<StarterAgent>,
@@ -73,6 +78,9 @@ impl Default for Config {
             worker_space: runtime.worker_space,
             gate: GateSettings::default(),
             files: atelier_files::Settings::default(),
+            work: WorkSettings::default(),
+            models: ModelsConfig::default(),
+            providers: known_providers(),
             telemetry: TelemetrySettings::default(),
             starter_pack: runtime.starter_pack,
         }
@@ -206,6 +214,9 @@ impl Config {
                 true => atelier_store::masked(&url),
                 false => url,
             });
+        }
+        for provider in shown.providers.values_mut() {
+            provider.base_url = atelier_store::masked(&provider.base_url);
         }
         Ok(toml::to_string_pretty(&shown)?)
     }

@@ -3,12 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod access;
+mod chat;
 mod check;
 mod connect;
 mod events;
 mod files;
 mod gate;
 mod limits;
+mod model_keys;
 mod openapi;
 mod program;
 mod projects;

@@ -35,7 +35,8 @@ async fn honest_names_stay_as_they_are(#[values(Sqlite, Postgres)] backend: Back
 async fn every_path_of_the_corpus_that_leaves_is_refused() {
     let desk = Desk::new(Sqlite, Disk).await;
     let kept = desk.upload("kept.txt", "kept").await;
-    let attacks: Value = serde_json::from_str(ATTACKS).unwrap();
+    // A lone surrogate cannot be a Rust string at all.
+    let attacks: Value = serde_json::from_str(&ATTACKS.replace("\\ud800", "\\u202e")).unwrap();
     let mut tried = 0;
     for path in leaving(&attacks) {
         let form = Form::new().part("file", file("x", "evil")).text("path", path.clone());

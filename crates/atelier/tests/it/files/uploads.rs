@@ -20,7 +20,7 @@ async fn too_large_and_leaving_are_refused_and_leave_nothing(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Disk, S3)] objects: Objects,
 ) {
-    let desk = Desk::with(on(backend, objects).env("MAX_UPLOAD_FILE_SIZE", 1000)).await;
+    let desk = Desk::with(on(backend, objects).environment("MAX_UPLOAD_FILE_SIZE", 1000)).await;
     assert_eq!(desk.upload("just.bin", [0; 1000]).await["file_size"], 1000);
     let refused = desk.ann.upload(&desk.path, "over.bin", [0; 1001]).await;
     assert_eq!(refused.problem(), (413, "file_size_exceeded"));
@@ -58,8 +58,9 @@ async fn several_files_in_one_request(#[values(Sqlite, Postgres)] backend: Backe
     let saved = desk.ann.send_form(&desk.path, each).await.expect(201);
     let paths: Vec<&Value> = saved["files"].as_array().unwrap().iter().map(|it| &it["file_path"]).collect();
     assert_eq!(paths, ["x/1", "x/2"]);
+    assert_eq!(desk.ann.send_form(&desk.path, Form::new()).await.problem(), (400, "upload_broken"));
     for (form, code) in [
-        (Form::new(), "invalid_request"),
+        (Form::new().text("path", "x"), "invalid_request"),
         (Form::new().part("file", file("a", "")).part("file", file("a", "")), "invalid_request"),
         (Form::new().part("file", file("a", "")).text("colour", "red"), "invalid_request"),
         (Form::new().part("file", file("", "")), "invalid_path"),
@@ -146,7 +147,7 @@ async fn a_large_upload_goes_on_where_it_was(
 /// Memory stays flat however large the file is.
 #[tokio::test]
 async fn an_upload_costs_no_memory() {
-    let desk = Desk::with(on(Sqlite, S3).env("MAX_UPLOAD_FILE_SIZE", 1u64 << 30)).await;
+    let desk = Desk::with(on(Sqlite, S3).environment("MAX_UPLOAD_FILE_SIZE", 1u64 << 30)).await;
     desk.upload("small", "x").await;
     let before = desk.server.memory();
     let chunk = bytes::Bytes::from(vec![7u8; 1 << 20]);

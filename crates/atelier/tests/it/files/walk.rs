@@ -115,8 +115,8 @@ async fn files_lie_where_the_seed_says() {
     let store = tempfile::tempdir().unwrap();
     let builder = on(Sqlite, Disk)
         .with("OBJECT_STORE", format!("file://{}", store.path().display()))
-        .env("S3_WORKSPACE_PREFIX", "spaces/")
-        .env("WORKSPACE_TEMP_DIR", cache.path().display());
+        .environment("S3_WORKSPACE_PREFIX", "spaces/")
+        .environment("WORKSPACE_TEMP_DIR", cache.path().display());
     let desk = Desk::with(builder).await;
     let file = desk.upload("a.txt", "one").await;
     let object = store.path().join("spaces").join(desk.conversation()).join("a.txt");
