@@ -2,6 +2,7 @@
 
 use crate::{Auth, Settings};
 use atelier_core::{ProjectName, Role, Tenant, UserId};
+use atelier_files::Files;
 use atelier_model::Models;
 use atelier_runtime::{Bus, Gate, ModelKeys, Spaces};
 use atelier_store::{NewAgent, SignIn, Store};
@@ -17,6 +18,7 @@ pub struct Parts {
     pub store: Store,
     pub spaces: Spaces,
     pub gate: Gate,
+    pub files: Files,
     pub bus: Bus,
     pub models: Models,
     pub model_keys: ModelKeys,

@@ -5,6 +5,7 @@ use crate::{
     telemetry,
 };
 use anyhow::{Context, Result};
+use atelier_files::Files;
 use atelier_model::Models;
 use atelier_runtime::{Bus, Gate, ModelKeys, Settings as RuntimeSettings, Spaces};
 use atelier_server::{App, Auth, Listening, LocalKey, Parts};
@@ -110,6 +111,9 @@ async fn serve(config: Config) -> Result<()> {
     let model_keys = ModelKeys::open(store.clone(), &config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
     let auth = Auth::open(config.auth.clone(), key, store.clone()).await?;
+    let files =
+        Files::open(config.files.clone(), config.object_store.as_deref(), &config.data, store.clone());
+    let files = files.await.context("cannot use the place for conversations' files")?;
     let runtime = RuntimeSettings {
         worker_space: config.worker_space.clone(),
         starter_pack: config.starter_pack.clone(),
@@ -126,11 +130,13 @@ async fn serve(config: Config) -> Result<()> {
             gate.clone(),
             models.clone(),
             model_keys.clone(),
+            files.clone(),
             config.work.clone(),
         ),
         gate,
         spaces,
         starter_pack: runtime.starter_agents(),
+        files,
         settings: config.server.clone(),
         models,
         model_keys,
@@ -155,6 +161,7 @@ async fn serve(config: Config) -> Result<()> {
     stop.cancel();
     tasks.close();
     tasks.wait().await;
+    app.files.close().await;
     app.store.close().await;
     tracing::info!("stopped");
     served.context("the server failed")
@@ -200,6 +207,7 @@ async fn tend(app: App, config: Config) {
         () = app.spaces.clone().tend(app.stop.clone()) => {}
         () = app.auth.tend() => {}
         () = app.gate.tend() => {}
+        () = app.files.tend() => {}
         () = sweep => {}
         () = upkeep => {}
     }

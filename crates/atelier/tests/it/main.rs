@@ -7,6 +7,7 @@ mod chat;
 mod check;
 mod connect;
 mod events;
+mod files;
 mod gate;
 mod limits;
 mod model_keys;
