@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use atelier_model::{ModelsConfig, Providers, known_providers};
-use atelier_runtime::{GateSettings, StarterAgent, WorkerSpaceSettings};
+use atelier_runtime::{GateSettings, StarterAgent, WorkSettings, WorkerSpaceSettings};
 use atelier_server::AuthSettings;
 use atelier_store::Retention;
 use figment::{
@@ -34,6 +34,7 @@ pub(crate) struct Config {
     pub(crate) models: ModelsConfig,
     /// Whom models are asked of, by name.
     pub(crate) providers: Providers,
+    pub(crate) work: WorkSettings,
     pub(crate) telemetry: TelemetrySettings,
     /// The agents a new project starts with.
     pub(crate) starter_pack: Vec<StarterAgent>,
@@ -74,6 +75,7 @@ impl Default for Config {
             gate: GateSettings::default(),
             models: ModelsConfig::default(),
             providers: known_providers(),
+            work: WorkSettings::default(),
             telemetry: TelemetrySettings::default(),
             starter_pack: runtime.starter_pack,
         }

@@ -6,7 +6,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use atelier_model::Models;
-use atelier_runtime::{Gate, ModelKeys, Settings as RuntimeSettings, Spaces};
+use atelier_runtime::{Bus, Gate, ModelKeys, Settings as RuntimeSettings, Spaces};
 use atelier_server::{App, Auth, Listening, LocalKey, Parts};
 use atelier_store::Store;
 use chrono::Utc;
@@ -106,7 +106,7 @@ async fn serve(config: Config) -> Result<()> {
     let store = Store::open(&config.store()).await?;
     let key = LocalKey::open(&config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
-    let models = Models::new(&config.models, &config.providers)?;
+    let models = Models::new(&config.models, &config.providers).context("the models cannot be used")?;
     let model_keys = ModelKeys::open(store.clone(), &config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
     let auth = Auth::open(config.auth.clone(), key, store.clone()).await?;
@@ -115,9 +115,19 @@ async fn serve(config: Config) -> Result<()> {
         starter_pack: config.starter_pack.clone(),
     };
     let stop = CancellationToken::new();
+    let gate = Gate::new(store.clone(), &config.gate);
+    let spaces = Spaces::new(store.clone(), runtime.worker_space.clone());
     let app = App::new(Parts {
-        gate: Gate::new(store.clone(), &config.gate),
-        spaces: Spaces::new(store.clone(), runtime.worker_space.clone()),
+        bus: Bus::new(
+            store.clone(),
+            spaces.clone(),
+            gate.clone(),
+            models.clone(),
+            model_keys.clone(),
+            config.work.clone(),
+        ),
+        gate,
+        spaces,
         starter_pack: runtime.starter_agents(),
         settings: config.server.clone(),
         models,
@@ -134,6 +144,10 @@ async fn serve(config: Config) -> Result<()> {
 
     let tasks = TaskTracker::new();
     tasks.spawn(stop_on_signal(stop.clone()));
+    tasks.spawn({
+        let (bus, stop) = (app.bus.clone(), stop.clone());
+        async move { bus.tend(stop).await }
+    });
     tasks.spawn(watch_over(app.clone(), config));
     let served = atelier_server::serve(listening, app.clone()).await;
     stop.cancel();
