@@ -92,7 +92,7 @@ async fn handle<H: ServerHandler>(State(front): State<Arc<Front<H>>>, request: R
     front.handle(request).await
 }
 
-struct Front<H> {
+pub(crate) struct Front<H> {
     sessions: StreamableHttpService<H, LocalSessionManager>,
     requests: StreamableHttpService<H, LocalSessionManager>,
     token: Option<String>,
@@ -100,7 +100,7 @@ struct Front<H> {
 }
 
 impl<H: ServerHandler> Front<H> {
-    fn new(
+    pub(crate) fn new(
         make: impl Fn(Lifetime) -> H + Send + Sync + Clone + 'static,
         settings: Settings,
         stop: &CancellationToken,
@@ -121,7 +121,7 @@ impl<H: ServerHandler> Front<H> {
         }
     }
 
-    async fn handle(&self, request: Request) -> Response {
+    pub(crate) async fn handle(&self, request: Request) -> Response {
         if !self.is_allowed(request.headers()) {
             let challenge = [(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))];
             return (StatusCode::UNAUTHORIZED, challenge, "A bearer token is needed").into_response();

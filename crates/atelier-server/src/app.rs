@@ -1,6 +1,6 @@
 //! What every handler works with.
 
-use crate::{Auth, Settings};
+use crate::{Auth, McpDoor, Settings};
 use atelier_core::{ProjectName, Role, Tenant, UserId};
 use atelier_model::Models;
 use atelier_runtime::{Bus, Gate, ModelKeys, Spaces};
@@ -19,6 +19,8 @@ pub struct Parts {
     pub gate: Gate,
     pub models: Models,
     pub model_keys: ModelKeys,
+    /// What speaks MCP for a project's hosts.
+    pub mcp: McpDoor,
     pub bus: Bus,
     pub auth: Auth,
     pub settings: Settings,

@@ -5,6 +5,7 @@ use crate::{
     auth::Caller,
     body::{ProjectInPath, TenantInPath},
     error::Error,
+    routes::MCP,
 };
 use atelier_core::{Role, Tenant, UserId};
 use atelier_runtime::{Decider, WorkerSpace};
@@ -16,7 +17,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use metrics::{counter, histogram};
-use std::{ops::Deref, sync::Arc, time::Instant};
+use std::{
+    ops::Deref,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tracing::Instrument;
 
 /// The worker space of the project in the path. Having it means being the project's owner.
@@ -149,7 +154,9 @@ pub(crate) async fn measured(State(app): State<App>, request: Request, next: Nex
     let span = tracing::info_span!("request", method, route, status = tracing::field::Empty);
     let answer = next.run(request).instrument(span.clone());
     // Twice: a slow body has its own, the peer's, and then it is we who are slow.
-    let answer = tokio::time::timeout(app.settings.request_timeout * 2, answer).await;
+    // An MCP host waits for a person, whose time the gate keeps.
+    let time = if route == MCP { Duration::MAX } else { app.settings.request_timeout * 2 };
+    let answer = tokio::time::timeout(time, answer).await;
     let mut response = answer.unwrap_or_else(|_| Error::TookTooLong.into_response());
     span.record("status", response.status().as_u16());
     // Answers are somebody's own data unless they say otherwise.

@@ -2,7 +2,7 @@
 
 use crate::{
     config::{Config, Flags},
-    telemetry,
+    mcp_projects, telemetry,
 };
 use anyhow::{Context, Result};
 use atelier_model::Models;
@@ -117,6 +117,14 @@ async fn serve(config: Config) -> Result<()> {
     let stop = CancellationToken::new();
     let gate = Gate::new(store.clone(), &config.gate);
     let spaces = Spaces::new(store.clone(), runtime.worker_space.clone());
+    let url = listening.url()?;
+    let public_url = config.server.public_url.clone().unwrap_or_else(|| url.clone());
+    let mcp = mcp_projects::door(mcp_projects::Projects {
+        gate: gate.clone(),
+        url: public_url.trim_end_matches('/').to_owned(),
+        max_body: config.server.file_body_limit,
+        stop: stop.clone(),
+    });
     let app = App::new(Parts {
         bus: Bus::new(
             store.clone(),
@@ -132,12 +140,12 @@ async fn serve(config: Config) -> Result<()> {
         settings: config.server.clone(),
         models,
         model_keys,
+        mcp,
         store,
         auth,
         metrics,
         stop: stop.clone(),
     });
-    let url = listening.url()?;
     let sign_in = app.welcome().await?;
     greet(&url, sign_in.as_deref());
     tracing::info!(url, store = app.store.kind(), version = env!("CARGO_PKG_VERSION"), "serving");

@@ -6,6 +6,7 @@ mod approvals;
 mod chat;
 mod clients;
 mod events;
+pub(crate) mod mcp;
 mod model_keys;
 mod operations;
 mod projects;
@@ -86,7 +87,10 @@ pub(crate) fn document() -> utoipa::openapi::OpenApi {
 /// Everything the main address answers.
 pub(crate) fn all(app: App) -> Router {
     let guarded = in_space().route_layer(middleware::from_fn_with_state(app.clone(), guard::in_space));
-    let mut router = Router::from(outside().merge(guarded)).merge(console::routes()).merge(docs::routes());
+    let mut router = Router::from(outside().merge(guarded))
+        .merge(console::routes())
+        .merge(docs::routes())
+        .route(MCP, axum::routing::any(mcp::project));
     if app.settings.metrics_listen.is_none() {
         router = router.merge(metrics());
     }
@@ -102,6 +106,9 @@ pub(crate) fn all(app: App) -> Router {
 pub(crate) fn metrics() -> Router<App> {
     Router::new().route("/metrics", axum::routing::get(operations::metrics))
 }
+
+/// Behind it is another protocol than HTTP's own, so it is not in the document.
+pub(crate) const MCP: &str = "/mcp/projects/{project}";
 
 /// For answers without a body.
 const DONE: StatusCode = StatusCode::NO_CONTENT;
