@@ -38,6 +38,8 @@ pub struct Settings {
     pub token: Option<String>,
     /// Largest request, in bytes.
     pub max_body: usize,
+    /// A session in which nothing happened for so long is ended.
+    pub session_idle: Duration,
 }
 
 /// Whether a server is made for a session or for one request.
@@ -108,7 +110,9 @@ impl<H: ServerHandler> Front<H> {
         let config = config(&settings, stop);
         let service = |lifetime, config| {
             let make = make.clone();
-            StreamableHttpService::new(move || Ok(make(lifetime)), Arc::default(), config)
+            let mut sessions = LocalSessionManager::default();
+            sessions.session_config.keep_alive = Some(settings.session_idle);
+            StreamableHttpService::new(move || Ok(make(lifetime)), Arc::new(sessions), config)
         };
         Self {
             sessions: service(Lifetime::Session, config.clone()),

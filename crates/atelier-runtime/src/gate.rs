@@ -140,18 +140,29 @@ impl Gate {
 
     /// The call when it is settled, or as it is after `time`.
     pub async fn wait(&self, owned: &Owned, id: CallId, time: Duration) -> Result<GatedCall> {
+        self.wait_until(owned, id, time, CallStatus::is_settled).await
+    }
+
+    /// The call when it has come to a status that is `enough`, or as it is after `time`.
+    pub async fn wait_until(
+        &self,
+        owned: &Owned,
+        id: CallId,
+        time: Duration,
+        enough: impl Fn(CallStatus) -> bool,
+    ) -> Result<GatedCall> {
         let scope = Scope::Project(owned.project);
-        let settled = async {
+        let reached = async {
             let (mut events, _) = self.store.subscribe(scope, Cursor::Now).await?;
             loop {
                 let call = self.store.call(owned.project, id).await?;
-                if call.status.is_settled() {
+                if enough(call.status) {
                     return Ok::<_, Error>(call);
                 }
                 events.next().await?;
             }
         };
-        match tokio::time::timeout(time, settled).await {
+        match tokio::time::timeout(time, reached).await {
             Ok(call) => call,
             Err(_) => Ok(self.store.call(owned.project, id).await?),
         }

@@ -4,7 +4,7 @@ use crate::{config::TelemetrySettings, telemetry};
 use anyhow::{Context, Result};
 use atelier_mcp::http::{self, Lifetime};
 use atelier_mcp::{Settings, Space, WorkspaceServer, stdio};
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -44,6 +44,8 @@ pub(crate) struct Args {
 
 /// What of a request is not the content that it writes.
 const ENVELOPE: u64 = 1 << 20;
+/// Longer than any call takes.
+const SESSION_IDLE: Duration = Duration::from_secs(5 * 60);
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let _telemetry = telemetry::start(&TelemetrySettings::default())?;
@@ -87,6 +89,7 @@ async fn over_http(args: Args, address: &str, space: Space, max_body: usize) -> 
         allowed_origins: args.allowed_origin,
         token: args.token.filter(|token| !token.is_empty()),
         max_body,
+        session_idle: SESSION_IDLE,
     };
     if settings.token.is_none() && !bound.ip().is_loopback() {
         tracing::warn!("anyone who reaches {bound} can use this workspace: no token is set");

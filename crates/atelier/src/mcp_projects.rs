@@ -17,7 +17,7 @@ use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 /// How often a host that waits hears of it.
-const PROGRESS: Duration = Duration::from_secs(2);
+const PROGRESS: Duration = Duration::from_secs(5);
 /// The sessions of a project nobody asked anything for so long are forgotten; hosts begin new ones.
 const IDLE: Duration = Duration::from_secs(60 * 60);
 const PROJECTS: u64 = 10_000;
@@ -56,6 +56,7 @@ impl Projects {
             allowed_origins: vec![self.url.clone()],
             token: None,
             max_body: self.max_body,
+            session_idle: IDLE,
         };
         let projects = self.clone();
         let run: Run = Arc::new(move |call| {
@@ -81,8 +82,9 @@ impl Projects {
         let mut call = self.gate.execute(owned, ask).await?;
         while !call.status.is_settled() {
             asked.progress.tell(self.standing(owned, &call)).await;
+            let told = call.status;
             call = tokio::select! {
-                call = self.gate.wait(owned, call.tool_id, PROGRESS) => call?,
+                call = self.gate.wait_until(owned, call.tool_id, PROGRESS, |now| now != told) => call?,
                 // Nobody would hear of the result, so nobody is to be asked for it any more.
                 () = asked.given_up.cancelled() => {
                     let by = Decider { user: owned.owner, via: Some("an MCP host".to_owned()) };
