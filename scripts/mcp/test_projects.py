@@ -16,7 +16,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from world import INITIALIZE, call, request
+from world import INITIALIZE, call, following, request
 
 ATELIER = os.environ["ATELIER"]
 TOOLS = Path(os.environ["MCP_TOOLS"])
@@ -121,16 +121,6 @@ class Served(unittest.TestCase):
                 return error.code
 
 
-def events(stream):
-    """(id, message) as they come."""
-    number = None
-    for line in stream:
-        if line.startswith(b"id: "):
-            number = line[4:].strip().decode()
-        elif line.startswith(b"data: {"):
-            yield number, json.loads(line[6:])
-
-
 class Clients(Served):
     CALLS = [
         {"tool": "read_file", "args": {"path": "notes.txt"}},
@@ -216,7 +206,7 @@ class Door(Served):
     def waiting(self, session, number):
         params = {"name": "write_file", "arguments": {"path": "late.txt", "content": "x"}, "_meta": {"progressToken": "p"}}
         stream = self.post(request(number, "tools/call", params), session)
-        came = events(stream)
+        came = following(stream)
         last, message = next(came)
         while message.get("method") != "notifications/progress" or "approval" not in message["params"]["message"]:
             last, message = next(came)
@@ -230,7 +220,7 @@ class Door(Served):
         headers = {"Authorization": f"Bearer {self.ann}", "Accept": "text/event-stream", "Last-Event-ID": last, **session}
         with urllib.request.urlopen(urllib.request.Request(self.mount, headers=headers), timeout=20) as resumed:
             self.decide("approve", {})
-            answer = next(message for _, message in events(resumed) if message.get("id") == 2)
+            answer = next(message for _, message in following(resumed) if message.get("id") == 2)
         self.assertFalse(answer["result"].get("isError"), answer)
         self.assertEqual((self.ws / "late.txt").read_text(), "x")
 

@@ -70,8 +70,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             stdio::serve(WorkspaceServer::new(space), max_message, stop).await.context("the handshake failed")
         })?,
         Some(address) => {
-            let serving = over_http(args, &address, space, max_message);
-            tokio::runtime::Runtime::new()?.block_on(serving)?;
+            let runtime = tokio::runtime::Runtime::new()?;
+            let served = runtime.block_on(over_http(args, &address, space, max_message));
+            // A search that nobody waits for any more must not hold up the end.
+            runtime.shutdown_background();
+            served?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -94,12 +97,14 @@ async fn over_http(args: Args, address: &str, space: Space, max_body: usize) -> 
     if settings.token.is_none() && !bound.ip().is_loopback() {
         tracing::warn!("anyone who reaches {bound} can use this workspace: no token is set");
     }
+    // Before anybody can know that we are there: who is told to stop at once has to hear it.
+    let stop = until_told()?;
     eprintln!("atelier mcp is listening on http://{bound}/mcp");
     let make = move |lifetime| match lifetime {
         Lifetime::Session => WorkspaceServer::new(space.clone()),
         Lifetime::Request => WorkspaceServer::stateless(space.clone()),
     };
-    http::serve(listener, make, settings, until_told()?).await.context("serving failed")
+    http::serve(listener, make, settings, stop).await.context("serving failed")
 }
 
 /// Cancelled when the system or the person at the terminal asks us to stop.
