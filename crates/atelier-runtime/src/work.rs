@@ -25,7 +25,7 @@ pub(crate) struct Shop {
     pub(crate) spaces: Spaces,
     pub(crate) gate: Gate,
     pub(crate) models: Models,
-    pub(crate) model_keys: ModelKeys,
+    pub(crate) keys: ModelKeys,
     pub(crate) settings: WorkSettings,
 }
 
@@ -40,10 +40,10 @@ impl Shop {
         }
     }
 
-    /// The model of this name, asked with the tenant's own key where it has one.
+    /// The model that is meant, with the tenant's own keys where it has brought some.
     async fn model(&self, claim: &Claim, name: &str) -> Result<Model, TaskFailure> {
-        let keys = self.model_keys.of(&claim.owned.tenant).await;
-        let keys = keys.map_err(|error| TaskFailure::new("store_unavailable", error.to_string()))?;
+        let keys = self.keys.of(&claim.owned.tenant).await;
+        let keys = keys.map_err(|error| TaskFailure::new("model_keys_unreadable", error.to_string()))?;
         self.models.resolve(name, &keys).map_err(failure)
     }
 

@@ -17,11 +17,11 @@ pub struct Parts {
     pub store: Store,
     pub spaces: Spaces,
     pub gate: Gate,
+    pub bus: Bus,
     pub models: Models,
     pub model_keys: ModelKeys,
     /// What speaks MCP for a project's hosts.
     pub mcp: McpDoor,
-    pub bus: Bus,
     pub auth: Auth,
     pub settings: Settings,
     /// The agents a new project starts with.

@@ -22,12 +22,24 @@ macro_rules! migrations {
 fn migrator(db: &Db) -> Migrator {
     let files = match db {
         Db::Lite(_) => {
-            migrations!("sqlite": 1 "0001_accounts_projects_agents", 2 "0002_events", 3 "0003_gate",
-                4 "0004_conversations", 7 "0007_work", 8 "0008_provider_keys")
+            migrations!("sqlite":
+                1 "0001_accounts_projects_agents",
+                2 "0002_events",
+                3 "0003_gate",
+                4 "0004_conversations",
+                7 "0007_work",
+                8 "0008_provider_keys",
+            )
         }
         Db::Pg(_) => {
-            migrations!("postgres": 1 "0001_accounts_projects_agents", 2 "0002_events", 3 "0003_gate",
-                4 "0004_conversations", 7 "0007_work", 8 "0008_provider_keys")
+            migrations!("postgres":
+                1 "0001_accounts_projects_agents",
+                2 "0002_events",
+                3 "0003_gate",
+                4 "0004_conversations",
+                7 "0007_work",
+                8 "0008_provider_keys",
+            )
         }
     };
     let migration = |(version, name, sql): (i64, &'static str, _)| {

@@ -31,10 +31,10 @@ pub(crate) struct Config {
     pub(crate) events: EventSettings,
     pub(crate) worker_space: WorkerSpaceSettings,
     pub(crate) gate: GateSettings,
+    pub(crate) work: WorkSettings,
     pub(crate) models: ModelsConfig,
     /// Whom models are asked of, by name.
     pub(crate) providers: Providers,
-    pub(crate) work: WorkSettings,
     pub(crate) telemetry: TelemetrySettings,
     /// The agents a new project starts with.
     pub(crate) starter_pack: Vec<StarterAgent>,
@@ -73,9 +73,9 @@ impl Default for Config {
             events: EventSettings::default(),
             worker_space: runtime.worker_space,
             gate: GateSettings::default(),
+            work: WorkSettings::default(),
             models: ModelsConfig::default(),
             providers: known_providers(),
-            work: WorkSettings::default(),
             telemetry: TelemetrySettings::default(),
             starter_pack: runtime.starter_pack,
         }
