@@ -9,6 +9,7 @@ mod connect;
 mod events;
 mod gate;
 mod limits;
+mod mcp;
 mod model_keys;
 mod openapi;
 mod program;
