@@ -82,9 +82,8 @@ impl Projects {
         let mut call = self.gate.execute(owned, ask).await?;
         while !call.status.is_settled() {
             asked.progress.tell(self.standing(owned, &call)).await;
-            let told = call.status;
             call = tokio::select! {
-                call = self.gate.wait_until(owned, call.tool_id, PROGRESS, |now| now != told) => call?,
+                call = self.gate.changed(owned, call.tool_id, call.status, PROGRESS) => call?,
                 // Nobody would hear of the result, so nobody is to be asked for it any more.
                 () = asked.given_up.cancelled() => {
                     let by = Decider { user: owned.owner, via: Some("an MCP host".to_owned()) };
