@@ -34,6 +34,9 @@ struct Break {
     clear: bool,
 }
 
+/// A message with more sentences than this is no simple request, and must not take long to be found so.
+const MOST_BREAKS: usize = 64;
+
 fn breaks(message: &str) -> Vec<Break> {
     let found = BREAK.captures_iter(message).filter(|found| found.name("quoted").is_none());
     found
@@ -42,6 +45,7 @@ fn breaks(message: &str) -> Vec<Break> {
             let clear = then || found.name("line").is_some();
             Break { at: found.get_match().range(), then, clear }
         })
+        .take(MOST_BREAKS)
         .collect()
 }
 
