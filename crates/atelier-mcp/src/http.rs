@@ -17,6 +17,7 @@ use axum::serve::ListenerExt;
 use http_body_util::Full;
 use rmcp::ServerHandler;
 use rmcp::model::ClientJsonRpcMessage;
+use rmcp::transport::streamable_http_server::session::EventStore;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::net::TcpListener;
@@ -107,18 +108,33 @@ impl<H: ServerHandler> Front<H> {
         settings: Settings,
         stop: &CancellationToken,
     ) -> Self {
+        Self::keeping(make, settings, stop, None)
+    }
+
+    /// The same, with what was said in sessions kept for those who lost their connection.
+    pub(crate) fn keeping(
+        make: impl Fn(Lifetime) -> H + Send + Sync + Clone + 'static,
+        settings: Settings,
+        stop: &CancellationToken,
+        kept: Option<Arc<dyn EventStore>>,
+    ) -> Self {
         let config = config(&settings, stop);
-        let service = |lifetime, config| {
+        let service = |lifetime, config, kept: Option<Arc<dyn EventStore>>| {
             let make = make.clone();
-            let mut sessions = LocalSessionManager::default();
+            let sessions = LocalSessionManager::default();
+            let mut sessions = match kept {
+                Some(kept) => sessions.with_event_store(kept),
+                None => sessions,
+            };
             sessions.session_config.keep_alive = Some(settings.session_idle);
             StreamableHttpService::new(move || Ok(make(lifetime)), Arc::new(sessions), config)
         };
         Self {
-            sessions: service(Lifetime::Session, config.clone()),
+            sessions: service(Lifetime::Session, config.clone(), kept),
             requests: service(
                 Lifetime::Request,
                 config.with_legacy_session_mode(false).with_json_response(true),
+                None,
             ),
             token: settings.token,
             max_body: settings.max_body,

@@ -10,6 +10,7 @@ mod extra;
 mod follow;
 pub mod http;
 mod jsonrpc;
+mod kept;
 mod list;
 mod mount;
 mod read;

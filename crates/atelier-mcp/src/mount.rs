@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::follow::told;
 use crate::http::{Front, Settings};
+use crate::kept::Kept;
 use crate::server::{TOOLS_FRESH_MS, VERSION, is_modern};
 
 /// A call, and the ways to its host.
@@ -71,7 +72,7 @@ impl Mount {
     ) -> Self {
         let desk =
             Desk { tools: tools.iter().map(described).collect(), instructions: instructions.into(), run };
-        Self(Front::new(move |_| desk.clone(), settings, stop))
+        Self(Front::keeping(move |_| desk.clone(), settings, stop, Some(Arc::new(Kept::default()))))
     }
 
     pub async fn handle(&self, request: Request) -> Response {
