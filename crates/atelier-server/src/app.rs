@@ -1,6 +1,6 @@
 //! What every handler works with.
 
-use crate::{Auth, Settings};
+use crate::{Auth, McpDoor, Settings};
 use atelier_core::{ProjectName, Role, Tenant, UserId};
 use atelier_files::Files;
 use atelier_model::Models;
@@ -22,6 +22,8 @@ pub struct Parts {
     pub bus: Bus,
     pub models: Models,
     pub model_keys: ModelKeys,
+    /// What speaks MCP for a project's hosts.
+    pub mcp: McpDoor,
     pub auth: Auth,
     pub settings: Settings,
     /// The agents a new project starts with.

@@ -2,7 +2,7 @@
 
 use crate::{
     config::{Config, Flags},
-    telemetry,
+    mcp_projects, telemetry,
 };
 use anyhow::{Context, Result};
 use atelier_files::Files;
@@ -107,7 +107,7 @@ async fn serve(config: Config) -> Result<()> {
     let store = Store::open(&config.store()).await?;
     let key = LocalKey::open(&config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
-    let models = Models::new(&config.models, &config.providers)?;
+    let models = Models::new(&config.models, &config.providers).context("the models cannot be used")?;
     let model_keys = ModelKeys::open(store.clone(), &config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
     let auth = Auth::open(config.auth.clone(), key, store.clone()).await?;
@@ -123,6 +123,14 @@ async fn serve(config: Config) -> Result<()> {
         .context("the configuration is not valid: policy")?;
     let stop = CancellationToken::new();
     let spaces = Spaces::new(store.clone(), runtime.worker_space.clone());
+    let url = listening.url()?;
+    let public_url = config.server.public_url.clone().unwrap_or_else(|| url.clone());
+    let mcp = mcp_projects::door(mcp_projects::Projects {
+        gate: gate.clone(),
+        url: public_url.trim_end_matches('/').to_owned(),
+        max_body: config.server.file_body_limit,
+        stop: stop.clone(),
+    });
     let app = App::new(Parts {
         bus: Bus::new(
             store.clone(),
@@ -140,12 +148,12 @@ async fn serve(config: Config) -> Result<()> {
         settings: config.server.clone(),
         models,
         model_keys,
+        mcp,
         store,
         auth,
         metrics,
         stop: stop.clone(),
     });
-    let url = listening.url()?;
     let sign_in = app.welcome().await?;
     greet(&url, sign_in.as_deref());
     tracing::info!(url, store = app.store.kind(), version = env!("CARGO_PKG_VERSION"), "serving");

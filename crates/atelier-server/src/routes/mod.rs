@@ -12,6 +12,7 @@ mod file_reading;
 mod file_uploads;
 mod file_versions;
 mod files;
+pub(crate) mod mcp;
 mod model_keys;
 mod operations;
 mod projects;
@@ -118,7 +119,9 @@ pub(crate) fn all(app: App) -> Router {
     let hurried = middleware::from_fn_with_state(app.clone(), guard::in_time);
     let mut router = Router::from(outside().merge(guarded).layer(hurried).merge(uploads()))
         .merge(console::routes())
-        .merge(docs::routes());
+        .merge(docs::routes())
+        // Outside of the usual time: a host waits for a person, whose time the gate keeps.
+        .route(MCP, axum::routing::any(mcp::project));
     if app.settings.metrics_listen.is_none() {
         router = router.merge(metrics());
     }
@@ -134,6 +137,9 @@ pub(crate) fn all(app: App) -> Router {
 pub(crate) fn metrics() -> Router<App> {
     Router::new().route("/metrics", axum::routing::get(operations::metrics))
 }
+
+/// Behind it is another protocol than HTTP's own, so it is not in the document.
+pub(crate) const MCP: &str = "/mcp/projects/{project}";
 
 /// For answers without a body.
 const DONE: StatusCode = StatusCode::NO_CONTENT;

@@ -10,6 +10,7 @@ mod events;
 mod files;
 mod gate;
 mod limits;
+mod mcp;
 mod model_keys;
 mod openapi;
 mod program;
