@@ -18,6 +18,26 @@ export type WorkerSpace = Schemas["WorkerSpace"];
 export type Status = Schemas["Status"];
 export type CloseReason = Schemas["CloseReason"];
 export type Event = Schemas["Event"];
+export type ToolCall = Schemas["ToolCall"];
+export type CallStatus = Schemas["CallStatus"];
+export type Decision = Schemas["Decision"];
+export type Grant = Schemas["Grant"];
+export type GrantScope = Schemas["GrantScope"];
+export type Client = Schemas["ClientView"];
+
+/** One line of the record of decisions. */
+export interface Audit {
+  tool_id: string;
+  approval_id: string | null;
+  decision: "approved" | "rejected" | "expired" | "cancelled" | "granted";
+  /** Nobody where time or a permission decided. */
+  by: string | null;
+  /** The program that said so. */
+  via: string | null;
+  digest: string | null;
+  grant_id: string | null;
+  at: string;
+}
 
 /** What is absent stays as it is, or gets its default. */
 export interface AgentChanges {
@@ -57,6 +77,23 @@ export const deleteAgent = (of: string, id: string) => request<void>("DELETE", a
 export const workerSpace = (of: string) => request<WorkerSpace>("GET", `${project(of)}/worker-space`);
 export const resetWorkerSpace = (of: string) => request<WorkerSpace>("POST", `${project(of)}/worker-space/reset`);
 export const endSession = (of: string) => request<void>("DELETE", `${project(of)}/worker-space`);
+
+export const waiting = () => request<Schemas["ApprovalList"]>("GET", "/my/approvals").then((list) => list.approvals);
+export const toolCall = (of: string, id: string) => request<ToolCall>("GET", `${project(of)}/tools/${encodeURIComponent(id)}`);
+export const approve = (of: string, approval: string, scope: GrantScope, include_high = false) =>
+  request<ToolCall>("POST", `${project(of)}/approvals/${encodeURIComponent(approval)}/approve`, { scope, include_high });
+export const reject = (of: string, approval: string, reason: string | null) =>
+  request<ToolCall>("POST", `${project(of)}/approvals/${encodeURIComponent(approval)}/reject`, { reason });
+export const decide = (of: string, decisions: Decision[]) =>
+  request<Schemas["DecidedList"]>("POST", `${project(of)}/approvals/decide`, { decisions }).then((list) => list.results);
+export const grants = (of: string) => request<Schemas["GrantList"]>("GET", `${project(of)}/grants`).then((list) => list.grants);
+export const withdraw = (of: string, grant: string) =>
+  request<Grant>("DELETE", `${project(of)}/grants/${encodeURIComponent(grant)}`);
+export const audit = (of: string, limit: number, offset: number) =>
+  request<{ audit: Audit[] }>("GET", `${project(of)}/audit?limit=${limit}&offset=${offset}`).then((list) => list.audit);
+export const clients = (of: string) => request<Schemas["ClientList"]>("GET", `${project(of)}/clients`).then((list) => list.clients);
+export const disconnect = (of: string, client: string) =>
+  request<void>("DELETE", `${project(of)}/clients/${encodeURIComponent(client)}`);
 
 const PAGE = 1000;
 

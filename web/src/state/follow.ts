@@ -2,12 +2,16 @@ import type { LiveEvent } from "../live/event";
 import { log } from "../live/log.svelte";
 import { stream } from "../live/stream.svelte";
 import { forgetAgents, loadedAgentsOf, reloadAgents } from "./agents.svelte";
+import { clients } from "./clients.svelte";
+import { grants } from "./grants.svelte";
+import { inbox } from "./inbox.svelte";
 import { projects } from "./projects.svelte";
 import { shownSpace } from "./space.svelte";
 
 /** Keeps what the pages show in step with the server, from sign-in to sign-out. */
 export function follow(): () => void {
   void projects.load();
+  void inbox.load();
   stream.start({
     events: (events) => {
       log.append(events);
@@ -16,21 +20,29 @@ export function follow(): () => void {
     reset: () => {
       log.clear(true);
       void projects.load();
+      void inbox.load();
       reloadAgents();
+      clients.allChanged();
+      grants.allChanged();
       shownSpace()?.resumed();
     },
     resumed: () => {
       shownSpace()?.resumed();
       // What could not be loaded while the server was away can be now.
       if (projects.state === "failed") void projects.load();
+      void inbox.load();
       reloadAgents("failed");
+      clients.allChanged();
     },
   });
   return () => {
     stream.stop();
     log.clear(false);
     projects.forget();
+    inbox.forget();
     forgetAgents();
+    clients.forget();
+    grants.forget();
   };
 }
 
@@ -42,7 +54,10 @@ function apply({ project_id, created_at, data }: LiveEvent): void {
       break;
     case "PROJECT_DELETED":
       projects.drop(project_id);
+      inbox.forgetProject(project_id);
       forgetAgents(project_id);
+      clients.forget(project_id);
+      grants.forget(project_id);
       break;
     case "AGENT_CREATED":
     case "AGENT_UPDATED":
@@ -61,6 +76,20 @@ function apply({ project_id, created_at, data }: LiveEvent): void {
       break;
     case "WORKER_SPACE_ALERT":
       shownSpace(project_id)?.changed();
+      break;
+    case "CLIENT_CONNECTED":
+    case "CLIENT_DISCONNECTED":
+      clients.changed(project_id);
+      break;
+    case "TOOL_APPROVAL_REQUEST":
+      inbox.asked(project_id, data.tool_id, data.expires_at);
+      break;
+    case "TOOL_CALL_UPDATED":
+      inbox.moved(project_id, data.tool_id, data.status);
+      break;
+    case "GRANT_MADE":
+    case "GRANT_WITHDRAWN":
+      grants.changed(project_id);
       break;
   }
 }

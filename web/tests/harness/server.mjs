@@ -36,11 +36,17 @@ class Running {
     this.ended = new Promise((resolve) => this.#child.once("exit", resolve));
   }
 
+  /** Fails, and ends it, when it does not say so. */
   async says(pattern) {
-    return eventually(`${pattern} in the output:\n${this.output}`, () => {
-      if (this.#child.exitCode !== null) throw new Error(`it ended:\n${this.output}`);
-      return pattern.exec(this.output);
-    });
+    try {
+      return await eventually(`the output has ${pattern}`, () => {
+        if (this.#child.exitCode !== null) throw new Error("it ended");
+        return pattern.exec(this.output);
+      });
+    } catch (error) {
+      await this.stop();
+      throw new Error(`${error.message}\n${this.output}`, { cause: error });
+    }
   }
 
   async stop(signal = "SIGKILL") {
@@ -160,7 +166,7 @@ export class Folder {
       cwd: folder.#home,
       env: { HOME: folder.#home, PATH: "/usr/bin:/bin", ATELIER_TOKEN: token },
     });
-    await folder.#running.says(/^ {2}connected$/m);
+    await folder.#running.says(/ {2}connected$/m);
     return folder;
   }
 
