@@ -1,7 +1,7 @@
 //! What happens in a project, as its event stream tells it.
 
 use crate::{
-    Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, GrantId, Project, SessionId,
+    Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, Conversation, GrantId, Project, SessionId,
     digest::CallDigest,
     gate::{CallFailure, CallPreview, CallStatus, Grant},
     policy::verdict::Verdict,
@@ -33,6 +33,16 @@ pub enum Event {
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         agent_id: AgentId,
         name: AgentName,
+    },
+    ConversationCreated {
+        conversation: Conversation,
+    },
+    ConversationUpdated {
+        conversation: Conversation,
+    },
+    ConversationDeleted {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        session_id: SessionId,
     },
     /// The server set up the project's resources.
     WorkerSpaceReady {
@@ -180,6 +190,9 @@ impl Event {
             Event::AgentCreated { .. } => "AGENT_CREATED",
             Event::AgentUpdated { .. } => "AGENT_UPDATED",
             Event::AgentDeleted { .. } => "AGENT_DELETED",
+            Event::ConversationCreated { .. } => "CONVERSATION_CREATED",
+            Event::ConversationUpdated { .. } => "CONVERSATION_UPDATED",
+            Event::ConversationDeleted { .. } => "CONVERSATION_DELETED",
             Event::WorkerSpaceReady { .. } => "WORKER_SPACE_READY",
             Event::WorkerSpaceClosed { .. } => "WORKER_SPACE_CLOSED",
             Event::WorkerSpaceAlert { .. } => "WORKER_SPACE_ALERT",

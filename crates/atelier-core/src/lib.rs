@@ -3,6 +3,7 @@
 //! Pure by rule: no async, no I/O, no clock. CI proves it with `cargo tree`.
 
 pub mod agent;
+pub mod conversation;
 pub mod digest;
 pub mod event;
 pub mod gate;
@@ -14,6 +15,7 @@ pub mod policy;
 pub mod project;
 
 pub use agent::{Agent, AgentConfig, AgentStatus};
+pub use conversation::{Conversation, ConversationStatus};
 pub use event::Event;
 pub use identity::{Role, Tenant};
 pub use ids::{AgentId, ApprovalId, CallId, ClientId, GrantId, ProjectId, SessionId, TokenId, UserId};

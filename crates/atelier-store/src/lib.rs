@@ -4,6 +4,7 @@
 //! into commits, numbers their events, and answers when they are on disk.
 
 mod agents;
+mod conversations;
 mod db;
 mod events;
 mod feed;
@@ -14,6 +15,7 @@ mod projects;
 mod writer;
 
 pub use agents::{AgentChanges, AgentRef};
+pub use conversations::ConversationChanges;
 pub use db::{Settings, masked};
 pub use events::{Cursor, Retention, Scope, StoredEvent};
 pub use feed::{Bell, Listener, Ring, Subscription};

@@ -179,6 +179,7 @@ impl Store {
                 on!(&mut tx.conn, |c| {
                     for table in [
                         "DELETE FROM agents WHERE project_id = $1",
+                        "DELETE FROM conversations WHERE project_id = $1",
                         "DELETE FROM tool_calls WHERE project_id = $1",
                         "DELETE FROM clients WHERE project_id = $1",
                         "DELETE FROM grants WHERE project_id = $1",

@@ -763,6 +763,28 @@ export interface components {
         };
         /** @enum {string} */
         CloseReason: "inactive" | "session_ended" | "reset";
+        Conversation: {
+            /** Format: date-time */
+            created_at: string;
+            /** Format: uuid */
+            id: string;
+            /** Format: uuid */
+            project_id: string;
+            status: components["schemas"]["ConversationStatus"];
+            title?: string | null;
+            /** Format: date-time */
+            updated_at: string;
+            /** Format: uuid */
+            user_id: string;
+            /** Format: date-time */
+            workspace_created_at?: string | null;
+            /** @description Whether the conversation has files of its own, and its agents the tools for them. */
+            workspace_enabled: boolean;
+            /** @description Where they are in the object store, from the first file operation on. */
+            workspace_path?: string | null;
+        };
+        /** @enum {string} */
+        ConversationStatus: "active" | "archived";
         /** @description What became of one decision among many. */
         Decided: components["schemas"]["ToolCall"] | components["schemas"]["Problem"];
         DecidedList: {
@@ -805,6 +827,19 @@ export interface components {
             name: components["schemas"]["AgentName"];
             /** @enum {string} */
             type: "AGENT_DELETED";
+        } | {
+            conversation: components["schemas"]["Conversation"];
+            /** @enum {string} */
+            type: "CONVERSATION_CREATED";
+        } | {
+            conversation: components["schemas"]["Conversation"];
+            /** @enum {string} */
+            type: "CONVERSATION_UPDATED";
+        } | {
+            /** Format: uuid */
+            session_id: string;
+            /** @enum {string} */
+            type: "CONVERSATION_DELETED";
         } | {
             /** @enum {string} */
             type: "WORKER_SPACE_READY";

@@ -37,6 +37,9 @@ export function describe({ data }: LiveEvent): string {
       return t(`event.${data.type}`, { status: data.status });
     case "GRANT_MADE":
       return t("event.GRANT_MADE", { words: data.grant.words });
+    case "CONVERSATION_CREATED":
+    case "CONVERSATION_UPDATED":
+    case "CONVERSATION_DELETED":
     case "PROJECT_DELETED":
     case "WORKER_SPACE_READY":
     case "CLIENT_DISCONNECTED":
