@@ -18,12 +18,20 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-/// Opens the stream after the event that `last` names, or with what happens next.
-pub(crate) async fn open(app: App, caller: Caller, scope: Scope, last: Option<String>) -> Result<Response> {
-    let cursor = match &last {
-        None => Cursor::Now,
+/// Where a reader wants to begin.
+pub(crate) struct Beginning {
+    /// After the event of this id.
+    pub(crate) after: Option<String>,
+    /// Without one: with the last so many, or else with what happens next.
+    pub(crate) tail: Option<u32>,
+}
+
+pub(crate) async fn open(app: App, caller: Caller, scope: Scope, from: Beginning) -> Result<Response> {
+    let cursor = match (&from.after, from.tail) {
         // An id that is none of ours is as good as one that is gone: the reader is told to start afresh.
-        Some(id) => Cursor::After(parse_id(scope, id).unwrap_or(i64::MAX)),
+        (Some(id), _) => Cursor::After(parse_id(scope, id).unwrap_or(i64::MAX)),
+        (None, Some(tail)) => Cursor::Last(tail),
+        (None, None) => Cursor::Now,
     };
     let (subscription, known) = app.store.subscribe(scope, cursor).await?;
     let mut greeting = BytesMut::from(&b": hello\n\n"[..]);

@@ -1683,6 +1683,8 @@ export interface operations {
                  *     `Last-Event-ID` comes before it. Without either, the stream begins with what happens next.
                  */
                 after?: string;
+                /** @description Without an id to go on from: begin with the last so many events. */
+                tail?: number;
             };
             header?: {
                 "Last-Event-ID"?: string | null;
@@ -3865,6 +3867,8 @@ export interface operations {
                  *     `Last-Event-ID` comes before it. Without either, the stream begins with what happens next.
                  */
                 after?: string;
+                /** @description Without an id to go on from: begin with the last so many events. */
+                tail?: number;
             };
             header?: {
                 "Last-Event-ID"?: string | null;

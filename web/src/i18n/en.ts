@@ -347,6 +347,12 @@ export const en = {
   "clients.disconnect.title": "Disconnect {root}?",
   "clients.disconnect.text": "What it is running is not stopped there; the next machine takes over. It may connect again.",
 
+  "events.kind.chat": "Chat",
+  "events.kind.tool": "Tool calls",
+  "events.kind.client": "Machines",
+  "events.kind.memory": "Memory",
+  "events.kind.file": "Files",
+
   "not_found.title": "There is no such page",
   "not_found.next": "The address may be mistyped or out of date.",
 } as const;

@@ -348,6 +348,12 @@ export const ja: Messages = {
   "clients.disconnect.title": "{root} を切断しますか?",
   "clients.disconnect.text": "実行中のものは止まりません。次のマシンが引き継ぎます。再接続は可能です。",
 
+  "events.kind.chat": "チャット",
+  "events.kind.tool": "ツール呼び出し",
+  "events.kind.client": "マシン",
+  "events.kind.memory": "記憶",
+  "events.kind.file": "ファイル",
+
   "not_found.title": "ページが見つかりません",
   "not_found.next": "アドレスが間違っているか、古くなっている可能性があります。",
 };

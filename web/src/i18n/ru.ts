@@ -348,6 +348,12 @@ export const ru: Messages = {
   "clients.disconnect.title": "Отключить {root}?",
   "clients.disconnect.text": "Выполняемое там не прерывается; работу примет следующая машина. Она может подключиться снова.",
 
+  "events.kind.chat": "Чат",
+  "events.kind.tool": "Вызовы инструментов",
+  "events.kind.client": "Машины",
+  "events.kind.memory": "Память",
+  "events.kind.file": "Файлы",
+
   "not_found.title": "Такой страницы нет",
   "not_found.next": "Возможно, адрес набран с ошибкой или устарел.",
 };

@@ -5,6 +5,8 @@ import { readMessages, type Message } from "./sse";
 
 /** Heartbeats come every 15 s; two missed and the line is dead. */
 const SILENCE = 40_000;
+/** How much of the past a page begins with. */
+const TAIL = 10_000;
 const SHORTEST_WAIT = 400;
 const LONGEST_WAIT = 15_000;
 
@@ -78,7 +80,7 @@ class Stream {
     const silence = new AbortController();
     let watchdog = setTimeout(() => silence.abort(), SILENCE);
     try {
-      const response = await fetch(this.#last === null ? "/my/events?after=0" : "/my/events", {
+      const response = await fetch(this.#last === null ? `/my/events?tail=${TAIL}` : "/my/events", {
         headers,
         cache: "no-store",
         signal: AbortSignal.any([stop, silence.signal]),

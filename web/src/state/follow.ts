@@ -82,10 +82,10 @@ function apply({ project_id, created_at, data }: LiveEvent): void {
       clients.changed(project_id);
       break;
     case "TOOL_APPROVAL_REQUEST":
-      inbox.asked(project_id, data.tool_id, data.expires_at);
+      inbox.asked(project_id, data.tool_id, data.approval_id, data.expires_at);
       break;
     case "TOOL_CALL_UPDATED":
-      inbox.moved(project_id, data.tool_id, data.status);
+      inbox.moved(project_id, data.tool_id, data.status, created_at);
       break;
     case "GRANT_MADE":
     case "GRANT_WITHDRAWN":

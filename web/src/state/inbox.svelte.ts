@@ -1,4 +1,5 @@
 import * as api from "../api/calls";
+import { isNewer } from "./time";
 
 /** Events come in bursts; one look for all of them. */
 const GATHER = 60;
@@ -47,7 +48,8 @@ class Inbox {
   }
 
   /** An event told that somebody has to decide. */
-  asked(project: string, tool: string, expiresAt: string): void {
+  asked(project: string, tool: string, approval: string, expiresAt: string): void {
+    if (this.waiting.get(tool)?.approval_id === approval) return;
     // A replay tells of questions that time has answered long ago.
     if (Date.parse(expiresAt) + 60_000 < Date.now()) return;
     this.#changed.set(tool, project);
@@ -61,7 +63,10 @@ class Inbox {
   }
 
   /** An event told what became of a call. */
-  moved(project: string, tool: string, status: api.CallStatus): void {
+  moved(project: string, tool: string, status: api.CallStatus, at: string): void {
+    const asked = this.waiting.get(tool)?.approval?.requested_at;
+    // A replay tells how the call came to be asked about, which it is by now.
+    if (asked && isNewer(asked, at)) return;
     if (this.decided.some(({ tool_id }) => tool_id === tool)) {
       this.decided = this.decided.map((call) => (call.tool_id === tool ? { ...call, status } : call));
     }

@@ -4,9 +4,9 @@ use crate::{
     App,
     auth::Caller,
     body::{LastEventId, Params},
-    error::Result,
+    error::{Error, Result},
     guard::Space,
-    stream,
+    stream::{self, Beginning},
 };
 use atelier_store::Scope;
 use axum::{extract::State, response::Response};
@@ -20,6 +20,21 @@ pub(super) struct From {
     /// Replay what came after this event id; `0` replays all that is kept. The header
     /// `Last-Event-ID` comes before it. Without either, the stream begins with what happens next.
     after: Option<String>,
+    /// Without an id to go on from: begin with the last so many events.
+    #[param(minimum = 0, maximum = 100_000)]
+    tail: Option<u32>,
+}
+
+/// The most that `tail` may ask for.
+const TAIL: u32 = 100_000;
+
+impl From {
+    fn beginning(self, last: Option<String>) -> Result<Beginning> {
+        if self.tail.is_some_and(|tail| tail > TAIL) {
+            return Err(Error::Invalid(format!("tail: must be at most {TAIL}")));
+        }
+        Ok(Beginning { after: last.or(self.after), tail: self.tail })
+    }
 }
 
 /// What each event of a stream holds. Comments between them are heartbeats.
@@ -46,7 +61,7 @@ pub(super) async fn project(
     LastEventId(last): LastEventId,
     Params(from): Params<From>,
 ) -> Result<Response> {
-    stream::open(app, caller, Scope::Project(space.owned().project), last.or(from.after)).await
+    stream::open(app, caller, Scope::Project(space.owned().project), from.beginning(last)?).await
 }
 
 /// Follow what happens in all your projects (server-sent events)
@@ -62,5 +77,5 @@ pub(super) async fn mine(
     Params(from): Params<From>,
 ) -> Result<Response> {
     let user = caller.user;
-    stream::open(app, caller, Scope::User(user), last.or(from.after)).await
+    stream::open(app, caller, Scope::User(user), from.beginning(last)?).await
 }
