@@ -201,11 +201,17 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 lock_conversation(tx, owned.project, id).await?;
-                on!(&mut tx.conn, |c| sqlx::query("DELETE FROM conversations WHERE id = $1")
-                    .bind(id.0)
-                    .execute(c)
-                    .await
-                    .map(drop))?;
+                on!(&mut tx.conn, |c| {
+                    for table in [
+                        "DELETE FROM task_steps WHERE task_id IN (SELECT id FROM tasks WHERE session_id = $1)",
+                        "DELETE FROM tasks WHERE session_id = $1",
+                        "DELETE FROM plans WHERE session_id = $1",
+                        "DELETE FROM messages WHERE session_id = $1",
+                        "DELETE FROM conversations WHERE id = $1",
+                    ] {
+                        sqlx::query(table).bind(id.0).execute(&mut *c).await?;
+                    }
+                });
                 tx.emit(owned.project, owned.owner, &Event::ConversationDeleted { session_id: id });
                 Ok(())
             })

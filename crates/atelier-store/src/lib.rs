@@ -10,21 +10,29 @@ mod events;
 mod feed;
 mod gate;
 mod identity;
+mod messages;
 mod migrate;
+mod nodes;
+mod plans;
 mod projects;
+mod tasks;
 mod writer;
 
 pub use agents::{AgentChanges, AgentRef};
 pub use conversations::ConversationChanges;
 pub use db::{Settings, masked};
 pub use events::{Cursor, Retention, Scope, StoredEvent};
-pub use feed::{Bell, Listener, Ring, Subscription};
-pub use gate::{Audit, Client, Decided, LEASE, Situation};
+pub use feed::{Bell, Listener, Ring, Speaker, Subscription, Whisper, Whispers};
+pub use gate::{Audit, Begin, Client, Decided, LEASE, NewCall, Situation};
 pub use identity::SignIn;
+pub use messages::{Begun, Said};
 pub use migrate::Schema;
+pub use plans::Assigned;
 pub use projects::{NewAgent, Owned};
+pub use tasks::{Claim, PROJECT_LIMIT, QueueState, Spoken};
 pub use writer::Tx;
 
+use atelier_core::{PlanStatus, TaskStatus};
 use chrono::{DateTime, SubsecRound, Utc};
 use db::Db;
 use std::{sync::Arc, time::Duration};
@@ -64,6 +72,17 @@ pub enum Error {
     Commit(Arc<sqlx::Error>),
     #[error("the reader fell behind what is kept")]
     Overtaken,
+    #[error("{waiting} tasks are waiting there already")]
+    QueueFull { waiting: i64 },
+    #[error("the conversation is archived: it takes no more messages")]
+    Archived,
+    /// Somebody else runs the task by now, or nobody does any more.
+    #[error("the task is not this node's any more")]
+    TaskLost,
+    #[error("the task is {}", .0.as_str())]
+    TaskSettled(TaskStatus),
+    #[error("the plan is {}", .0.as_str())]
+    PlanSettled(PlanStatus),
     #[error("the store is shutting down")]
     Closed,
 }

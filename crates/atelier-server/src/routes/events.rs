@@ -6,7 +6,7 @@ use crate::{
     body::{LastEventId, Params},
     error::{Error, Result},
     guard::Space,
-    stream::{self, Beginning},
+    stream::{self, Beginning, Filter},
 };
 use atelier_store::Scope;
 use axum::{extract::State, response::Response};
@@ -16,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct From {
+pub(crate) struct From {
     /// Replay what came after this event id; `0` replays all that is kept. The header
     /// `Last-Event-ID` comes before it. Without either, the stream begins with what happens next.
     after: Option<String>,
@@ -29,7 +29,7 @@ pub(super) struct From {
 const TAIL: u32 = 100_000;
 
 impl From {
-    fn beginning(self, last: Option<String>) -> Result<Beginning> {
+    pub(crate) fn beginning(self, last: Option<String>) -> Result<Beginning> {
         if self.tail.is_some_and(|tail| tail > TAIL) {
             return Err(Error::Invalid(format!("tail: must be at most {TAIL}")));
         }
@@ -40,7 +40,7 @@ impl From {
 /// What each event of a stream holds. Comments between them are heartbeats.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what `stream` writes")]
-pub(super) struct ServerSentEvent {
+pub(crate) struct ServerSentEvent {
     /// Where to resume: as `Last-Event-ID`, or as `after`.
     id: String,
     /// The event's name, in upper case.
@@ -61,7 +61,8 @@ pub(super) async fn project(
     LastEventId(last): LastEventId,
     Params(from): Params<From>,
 ) -> Result<Response> {
-    stream::open(app, caller, Scope::Project(space.owned().project), from.beginning(last)?).await
+    let scope = Scope::Project(space.owned().project);
+    stream::open(app, caller, scope, Filter::None, from.beginning(last)?).await
 }
 
 /// Follow what happens in all your projects (server-sent events)
@@ -77,5 +78,5 @@ pub(super) async fn mine(
     Params(from): Params<From>,
 ) -> Result<Response> {
     let user = caller.user;
-    stream::open(app, caller, Scope::User(user), from.beginning(last)?).await
+    stream::open(app, caller, Scope::User(user), Filter::None, from.beginning(last)?).await
 }
