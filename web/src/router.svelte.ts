@@ -4,6 +4,7 @@ export type Route =
   | { page: "approvals"; tool: string | null }
   | { page: "projects"; dialog: "new" | null }
   | { page: "project"; project: string; dialog: ProjectDialog }
+  | { page: "chat"; project: string; session: string | null; agent: string | null }
   | { page: "decisions"; project: string }
   | { page: "activity" }
   | { page: "not_found" };
@@ -25,6 +26,7 @@ function parse(hash: string): Route {
 
 function parseProject(project: string, rest: string[]): Route {
   const [part, thing, ...more] = rest;
+  if (part === "chat" && more.length <= 1) return { page: "chat", project, session: thing ?? null, agent: more[0] ?? null };
   if (more.length > 0) return { page: "not_found" };
   if (!part) return { page: "project", project, dialog: null };
   if (part === "settings" && !thing) return { page: "project", project, dialog: { kind: "settings" } };
@@ -54,6 +56,8 @@ export const link = {
   project: (id: string) => `#/projects/${id}`,
   settings: (id: string) => `#/projects/${id}/settings`,
   part: (id: string, part: ProjectPart) => (part === "overview" ? `#/projects/${id}` : `#/projects/${id}/${part}`),
+  chat: (project: string, session: string) => `#/projects/${project}/chat/${session}`,
+  newChat: (project: string, agent?: string) => `#/projects/${project}/chat/new${agent ? `/${agent}` : ""}`,
   newAgent: (project: string) => `#/projects/${project}/agents/new`,
   agent: (project: string, id: string) => `#/projects/${project}/agents/${id}`,
 };

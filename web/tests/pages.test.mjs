@@ -24,6 +24,7 @@ const pages = () => [
   `#/projects/${shop.id}`,
   `#/projects/${shop.id}/settings`,
   `#/projects/${shop.id}/agents/new`,
+  `#/projects/${shop.id}/chat`,
   `#/projects/${shop.id}/decisions`,
   "#/activity",
   "#/nowhere",

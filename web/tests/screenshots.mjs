@@ -71,6 +71,19 @@ try {
   await picture(tab, "activity");
   await tab.close();
 
+  const chat = await browser.open(owner, `#/projects/${shop.id}/chat/new`);
+  const say = async (text) => {
+    await chat.page.getByRole("textbox", { name: "Message" }).fill(text);
+    await chat.page.keyboard.press("Enter");
+  };
+  await say("read README.md and list src and then write CHANGES.md: Vouchers: the total takes a discount.");
+  await chat.page.getByRole("button", { name: "Approve" }).waitFor();
+  await picture(chat, "chat-asks");
+  await chat.page.getByRole("button", { name: "Approve" }).click();
+  await chat.page.getByRole("article", { name: "Project" }).waitFor();
+  await picture(chat, "chat");
+  await chat.close();
+
   const phone = await browser.open(owner, "#/approvals", { size: PHONE });
   await picture(phone, "phone-list");
   await phone.page.getByRole("link", { name: /cart/ }).click();

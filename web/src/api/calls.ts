@@ -24,6 +24,17 @@ export type Decision = Schemas["Decision"];
 export type Grant = Schemas["Grant"];
 export type GrantScope = Schemas["GrantScope"];
 export type Client = Schemas["ClientView"];
+export type Conversation = Schemas["Conversation"];
+export type Message = Schemas["Message"];
+export type Task = Schemas["Task"];
+export type TaskDetails = Schemas["TaskDetails"];
+export type TaskStatus = Schemas["TaskStatus"];
+export type Step = Schemas["Step"];
+export type Plan = Schemas["Plan"];
+export type PlanDetails = Schemas["PlanDetails"];
+export type PlanStatus = Schemas["PlanStatus"];
+export type ProposedTask = Schemas["ProposedTask"];
+export type QueueReport = Schemas["QueueReport"];
 
 /** One line of the record of decisions. */
 export interface Audit {
@@ -94,6 +105,46 @@ export const audit = (of: string, limit: number, offset: number) =>
 export const clients = (of: string) => request<Schemas["ClientList"]>("GET", `${project(of)}/clients`).then((list) => list.clients);
 export const disconnect = (of: string, client: string) =>
   request<void>("DELETE", `${project(of)}/clients/${encodeURIComponent(client)}`);
+
+const session = (of: string, id: string) => `${project(of)}/chat/sessions/${encodeURIComponent(id)}`;
+const task = (of: string, id: string) => `${project(of)}/tasks/${encodeURIComponent(id)}`;
+const plan = (of: string, id: string) => `${project(of)}/plans/${encodeURIComponent(id)}`;
+
+export const sessions = (of: string) =>
+  all(async (page) => {
+    const list = await request<Schemas["SessionList"]>("GET", `${project(of)}/chat/sessions?${page}`);
+    return { items: list.sessions, total: list.total };
+  });
+export const createSession = (of: string, title: string | null) =>
+  request<Conversation>("POST", `${project(of)}/chat/sessions`, { title });
+export const renameSession = (of: string, id: string, title: string) => request<Conversation>("PATCH", session(of, id), { title });
+export const deleteSession = (of: string, id: string) => request<void>("DELETE", session(of, id));
+export const messages = (of: string, id: string) =>
+  all(async (page) => {
+    const list = await request<Schemas["MessageList"]>("GET", `${session(of, id)}/messages?${page}`);
+    return { items: list.messages, total: list.total };
+  });
+export const say = (of: string, id: string, body: Schemas["NewMessage"]) =>
+  request<Schemas["Accepted"]>("POST", `${project(of)}/chat/${encodeURIComponent(id)}/message`, body);
+export const tasks = (of: string, session: string) =>
+  all(async (page) => {
+    const list = await request<Schemas["TaskList"]>("GET", `${project(of)}/tasks?session=${encodeURIComponent(session)}&${page}`);
+    return { items: list.tasks, total: list.total };
+  });
+export const taskDetails = (of: string, id: string) => request<TaskDetails>("GET", task(of, id));
+export const cancelTask = (of: string, id: string) => request<Task>("POST", `${task(of, id)}/cancel`);
+export const resumeTask = (of: string, id: string) => request<Task>("POST", `${task(of, id)}/resume`);
+export const plans = (of: string, session: string) =>
+  all(async (page) => {
+    const list = await request<Schemas["PlanList"]>("GET", `${project(of)}/plans?session=${encodeURIComponent(session)}&${page}`);
+    return { items: list.plans, total: list.total };
+  });
+export const cancelPlan = (of: string, id: string) => request<Plan>("POST", `${plan(of, id)}/cancel`);
+export const approvePlan = (of: string, id: string, tasks: ProposedTask[] | null) =>
+  request<Plan>("POST", `${plan(of, id)}/approve`, { tasks });
+export const rejectPlan = (of: string, id: string, reason: string | null) =>
+  request<Plan>("POST", `${plan(of, id)}/reject`, { reason });
+export const bus = (of: string) => request<Schemas["BusReport"]>("GET", `${project(of)}/bus`).then((report) => report.queues);
 
 const PAGE = 1000;
 

@@ -1,7 +1,7 @@
 import { heardServerTime } from "../state/clock";
 import { Problem, Unreachable } from "./problem";
 
-type Method = "GET" | "POST" | "PUT" | "DELETE";
+type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 
 interface Authority {
   token: string | null;

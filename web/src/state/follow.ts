@@ -1,11 +1,14 @@
+import { shownTalk } from "../chat/talk.svelte";
 import type { LiveEvent } from "../live/event";
 import { log } from "../live/log.svelte";
 import { stream } from "../live/stream.svelte";
 import { forgetAgents, loadedAgentsOf, reloadAgents } from "./agents.svelte";
 import { clients } from "./clients.svelte";
+import { queues } from "./queues.svelte";
 import { grants } from "./grants.svelte";
 import { inbox } from "./inbox.svelte";
 import { projects } from "./projects.svelte";
+import { forgetSessions, loadedSessionsOf, reloadSessions } from "./sessions.svelte";
 import { shownSpace } from "./space.svelte";
 
 /** Keeps what the pages show in step with the server, from sign-in to sign-out. */
@@ -17,6 +20,7 @@ export function follow(): () => void {
       log.append(events);
       events.forEach(apply);
     },
+    deltas: (deltas) => deltas.forEach((delta) => shownTalk()?.hear(delta)),
     reset: () => {
       log.clear(true);
       void projects.load();
@@ -24,6 +28,8 @@ export function follow(): () => void {
       reloadAgents();
       clients.allChanged();
       grants.allChanged();
+      reloadSessions();
+      void shownTalk()?.load();
       shownSpace()?.resumed();
     },
     resumed: () => {
@@ -32,6 +38,8 @@ export function follow(): () => void {
       if (projects.state === "failed") void projects.load();
       void inbox.load();
       reloadAgents("failed");
+      reloadSessions("failed");
+      if (shownTalk()?.state === "failed") void shownTalk()?.load();
       clients.allChanged();
     },
   });
@@ -41,12 +49,17 @@ export function follow(): () => void {
     projects.forget();
     inbox.forget();
     forgetAgents();
+    forgetSessions();
     clients.forget();
+    queues.forget();
     grants.forget();
   };
 }
 
-function apply({ project_id, created_at, data }: LiveEvent): void {
+function apply(event: LiveEvent): void {
+  const { project_id, created_at, data } = event;
+  shownTalk()?.apply(event);
+  if (data.type.startsWith("TASK_")) queues.changed(project_id);
   switch (data.type) {
     case "PROJECT_CREATED":
     case "PROJECT_UPDATED":
@@ -56,6 +69,7 @@ function apply({ project_id, created_at, data }: LiveEvent): void {
       projects.drop(project_id);
       inbox.forgetProject(project_id);
       forgetAgents(project_id);
+      forgetSessions(project_id);
       clients.forget(project_id);
       grants.forget(project_id);
       break;
@@ -67,6 +81,13 @@ function apply({ project_id, created_at, data }: LiveEvent): void {
     case "AGENT_DELETED":
       loadedAgentsOf(project_id)?.drop(data.agent_id);
       shownSpace(project_id)?.changed();
+      break;
+    case "CONVERSATION_CREATED":
+    case "CONVERSATION_UPDATED":
+      loadedSessionsOf(project_id)?.put(data.conversation);
+      break;
+    case "CONVERSATION_DELETED":
+      loadedSessionsOf(project_id)?.drop(data.session_id);
       break;
     case "WORKER_SPACE_READY":
       shownSpace(project_id)?.ready(created_at);
