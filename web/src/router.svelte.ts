@@ -5,7 +5,10 @@ export type Route =
   | { page: "projects"; dialog: "new" | null }
   | { page: "project"; project: string; dialog: ProjectDialog }
   | { page: "chat"; project: string; session: string | null; agent: string | null }
+  | { page: "files"; project: string; conversation: string | null }
+  | { page: "memory"; project: string; agent: string | null }
   | { page: "decisions"; project: string }
+  | { page: "overview" }
   | { page: "activity" }
   | { page: "not_found" };
 
@@ -17,6 +20,7 @@ function parse(hash: string): Route {
   // A sign-in link leads to the first page; its code is taken out of the address elsewhere.
   if (!head || head.startsWith("sign-in=")) return { page: "projects", dialog: null };
   if (head === "approvals" && parts.length <= 2) return { page: "approvals", tool: second ?? null };
+  if (head === "overview" && parts.length === 1) return { page: "overview" };
   if (head === "activity" && parts.length === 1) return { page: "activity" };
   if (head !== "projects") return { page: "not_found" };
   if (!second) return { page: "projects", dialog: null };
@@ -29,6 +33,8 @@ function parseProject(project: string, rest: string[]): Route {
   if (part === "chat" && more.length <= 1) return { page: "chat", project, session: thing ?? null, agent: more[0] ?? null };
   if (more.length > 0) return { page: "not_found" };
   if (!part) return { page: "project", project, dialog: null };
+  if (part === "files") return { page: "files", project, conversation: thing ?? null };
+  if (part === "memory") return { page: "memory", project, agent: thing ?? null };
   if (part === "settings" && !thing) return { page: "project", project, dialog: { kind: "settings" } };
   if (part === "decisions" && !thing) return { page: "decisions", project };
   if (part !== "agents" || !thing) return { page: "not_found" };
@@ -53,11 +59,14 @@ export const link = {
   projects: () => "#/projects",
   newProject: () => "#/projects/new",
   activity: () => "#/activity",
+  overview: () => "#/overview",
   project: (id: string) => `#/projects/${id}`,
   settings: (id: string) => `#/projects/${id}/settings`,
   part: (id: string, part: ProjectPart) => (part === "overview" ? `#/projects/${id}` : `#/projects/${id}/${part}`),
   chat: (project: string, session: string) => `#/projects/${project}/chat/${session}`,
   newChat: (project: string, agent?: string) => `#/projects/${project}/chat/new${agent ? `/${agent}` : ""}`,
+  files: (project: string, conversation: string) => `#/projects/${project}/files/${conversation}`,
+  memory: (project: string, agent: string) => `#/projects/${project}/memory/${agent}`,
   newAgent: (project: string) => `#/projects/${project}/agents/new`,
   agent: (project: string, id: string) => `#/projects/${project}/agents/${id}`,
 };

@@ -9,7 +9,7 @@ let server, browser, ann, shop;
 before(async () => {
   server = await Server.start();
   browser = await Browser.start();
-  ann = server.person("ann");
+  ann = server.person("ann", "--role", "admin");
   shop = await ann.project("shop");
 });
 after(async () => {
@@ -27,6 +27,7 @@ const pages = () => [
   `#/projects/${shop.id}/chat`,
   `#/projects/${shop.id}/decisions`,
   "#/activity",
+  "#/overview",
   "#/nowhere",
 ];
 
