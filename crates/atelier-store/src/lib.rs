@@ -15,6 +15,7 @@ mod migrate;
 mod nodes;
 mod plans;
 mod projects;
+mod provider_keys;
 mod tasks;
 mod writer;
 
@@ -29,6 +30,7 @@ pub use messages::{Begun, Said};
 pub use migrate::Schema;
 pub use plans::Assigned;
 pub use projects::{NewAgent, Owned};
+pub use provider_keys::ProviderKey;
 pub use tasks::{Claim, PROJECT_LIMIT, QueueState, Spoken};
 pub use writer::Tx;
 

@@ -5,8 +5,8 @@ use crate::{
     telemetry,
 };
 use anyhow::{Context, Result};
-use atelier_model::{Models, ModelsConfig, known_providers};
-use atelier_runtime::{Bus, Gate, Settings as RuntimeSettings, Spaces};
+use atelier_model::Models;
+use atelier_runtime::{Bus, Gate, ModelKeys, Settings as RuntimeSettings, Spaces};
 use atelier_server::{App, Auth, Listening, LocalKey, Parts};
 use atelier_store::Store;
 use chrono::Utc;
@@ -106,6 +106,9 @@ async fn serve(config: Config) -> Result<()> {
     let store = Store::open(&config.store()).await?;
     let key = LocalKey::open(&config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
+    let models = Models::new(&config.models, &config.providers)?;
+    let model_keys = ModelKeys::open(store.clone(), &config.data)
+        .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
     let auth = Auth::open(config.auth.clone(), key, store.clone()).await?;
     let runtime = RuntimeSettings {
         worker_space: config.worker_space.clone(),
@@ -114,14 +117,21 @@ async fn serve(config: Config) -> Result<()> {
     let stop = CancellationToken::new();
     let gate = Gate::new(store.clone(), &config.gate);
     let spaces = Spaces::new(store.clone(), runtime.worker_space.clone());
-    let models =
-        Models::new(&ModelsConfig::default(), &known_providers()).context("the models cannot be used")?;
     let app = App::new(Parts {
-        bus: Bus::new(store.clone(), spaces.clone(), gate.clone(), models, config.work.clone()),
+        bus: Bus::new(
+            store.clone(),
+            spaces.clone(),
+            gate.clone(),
+            models.clone(),
+            model_keys.clone(),
+            config.work.clone(),
+        ),
         gate,
         spaces,
         starter_pack: runtime.starter_agents(),
         settings: config.server.clone(),
+        models,
+        model_keys,
         store,
         auth,
         metrics,

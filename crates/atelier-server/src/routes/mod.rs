@@ -6,6 +6,7 @@ mod approvals;
 mod chat;
 mod clients;
 mod events;
+mod model_keys;
 mod operations;
 mod projects;
 mod tools;
@@ -67,6 +68,8 @@ fn outside() -> OpenApiRouter<App> {
         .routes(routes!(work::reject_plan))
         .routes(routes!(work::cancel_plan))
         .routes(routes!(work::bus))
+        .routes(routes!(model_keys::list))
+        .routes(routes!(model_keys::show, model_keys::put, model_keys::delete))
         .routes(routes!(account::sign_in))
         .routes(routes!(account::refresh))
         .routes(routes!(account::revoke))

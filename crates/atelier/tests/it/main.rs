@@ -3,11 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod access;
+mod chat;
 mod check;
 mod connect;
 mod events;
 mod gate;
 mod limits;
+mod model_keys;
 mod openapi;
 mod program;
 mod projects;
