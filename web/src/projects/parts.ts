@@ -1,3 +1,4 @@
+export type ProjectPart = "overview" | "chat" | "files" | "memory" | "decisions";
+
 /** The pages of a project, in the order of its tabs. */
-export const PARTS = ["overview", "chat", "decisions"] as const;
-export type ProjectPart = (typeof PARTS)[number];
+export const PARTS: readonly ProjectPart[] = ["overview", "chat", "decisions"];
