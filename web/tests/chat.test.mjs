@@ -85,6 +85,29 @@ test("a message to the project becomes a plan, shown as a graph while it runs", 
   await tab.close();
 });
 
+test("a plan that is too large waits, is changed, and runs as changed", async (t) => {
+  const ann = server.person("dora");
+  const shop = await ann.project("shop", { settings: { planner: { approve_above: 1 } } });
+  const folder = await Folder.connect(shop, { "README.md": "# Shop\n" });
+  t.after(() => folder.disconnect());
+  const tab = await browser.open(ann, `#/projects/${shop.id}/chat/new`);
+  const { page } = tab;
+  await say(page, "read README.md and then write a.txt: one");
+  await page.getByRole("heading", { name: "This plan waits for you" }).waitFor();
+  await tab.assertAccessible("a plan that waits");
+  // It is told of where decisions are.
+  await page.waitForFunction(() => document.title.startsWith("(1) "));
+  await tab.go("#/approvals");
+  await page.getByRole("link", { name: /This plan waits for you/ }).click();
+  await page.getByLabel("What it is to do").nth(1).fill("write b.txt: two");
+  await page.getByRole("button", { name: "Run this plan" }).click();
+  await page.getByRole("button", { name: "Approve" }).click();
+  await page.getByRole("article", { name: "Project" }).waitFor();
+  assert.equal(folder.read("b.txt").trim(), "two");
+  assert.throws(() => folder.read("a.txt"));
+  await tab.close();
+});
+
 test("stop ends what is going on", async (t) => {
   const { ann, shop } = await desk(t, "cleo", { "a.txt": "a\n" });
   const tab = await browser.open(ann, `#/projects/${shop.id}/chat/new`);

@@ -37,6 +37,7 @@ export class Talk {
   }
 
   async load(): Promise<void> {
+    const before = [...this.tasks.keys()];
     try {
       const [messages, tasks, plans] = await Promise.all([
         api.messages(this.project, this.session),
@@ -44,6 +45,12 @@ export class Talk {
         api.plans(this.project, this.session),
       ]);
       for (const message of messages) this.messages.set(message.id, message);
+      // A plan that was changed before it ran has other tasks now.
+      const there = new Set(tasks.map(({ id }) => id));
+      for (const id of before.filter((id) => !there.has(id))) {
+        this.tasks.delete(id);
+        this.details.delete(id);
+      }
       for (const task of tasks) this.tasks.set(task.id, task);
       for (const plan of plans) this.plans.set(plan.id, plan);
       this.state = "ready";

@@ -544,6 +544,10 @@ export const en = {
   "overview.alerts.none": "No alerts",
   "overview.alerts.none.next": "Hung tasks and overflowing caches show up here.",
 
+  "approvals.for": "For:",
+  "approvals.conversation": "the conversation",
+  "plan.waiting": "Plans that wait for you",
+
   "not_found.title": "There is no such page",
   "not_found.next": "The address may be mistyped or out of date.",
 } as const;

@@ -545,6 +545,10 @@ export const ja: Messages = {
   "overview.alerts.none": "警告はありません",
   "overview.alerts.none.next": "停止したタスクやキャッシュあふれはここに表示されます。",
 
+  "approvals.for": "目的:",
+  "approvals.conversation": "会話",
+  "plan.waiting": "確認待ちの計画",
+
   "not_found.title": "ページが見つかりません",
   "not_found.next": "アドレスが間違っているか、古くなっている可能性があります。",
 };

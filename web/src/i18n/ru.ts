@@ -545,6 +545,10 @@ export const ru: Messages = {
   "overview.alerts.none": "Тревог нет",
   "overview.alerts.none.next": "Зависшие задачи и переполненные кэши появятся здесь.",
 
+  "approvals.for": "Для:",
+  "approvals.conversation": "беседы",
+  "plan.waiting": "Планы ждут вас",
+
   "not_found.title": "Такой страницы нет",
   "not_found.next": "Возможно, адрес набран с ошибкой или устарел.",
 };

@@ -7,6 +7,7 @@ import { clients } from "./clients.svelte";
 import { queues } from "./queues.svelte";
 import { grants } from "./grants.svelte";
 import { inbox } from "./inbox.svelte";
+import { forgetPlans, planAsks, planMoved } from "./plans.svelte";
 import { projects } from "./projects.svelte";
 import { forgetSessions, loadedSessionsOf, reloadSessions } from "./sessions.svelte";
 import { shownSpace } from "./space.svelte";
@@ -50,6 +51,7 @@ export function follow(): () => void {
     inbox.forget();
     forgetAgents();
     forgetSessions();
+    forgetPlans();
     clients.forget();
     queues.forget();
     grants.forget();
@@ -70,6 +72,7 @@ function apply(event: LiveEvent): void {
       inbox.forgetProject(project_id);
       forgetAgents(project_id);
       forgetSessions(project_id);
+      forgetPlans(project_id);
       clients.forget(project_id);
       grants.forget(project_id);
       break;
@@ -88,6 +91,12 @@ function apply(event: LiveEvent): void {
       break;
     case "CONVERSATION_DELETED":
       loadedSessionsOf(project_id)?.drop(data.session_id);
+      break;
+    case "PLAN_APPROVAL_REQUEST":
+      planAsks(data.plan);
+      break;
+    case "PLAN_UPDATED":
+      planMoved(data.plan);
       break;
     case "WORKER_SPACE_READY":
       shownSpace(project_id)?.ready(created_at);
