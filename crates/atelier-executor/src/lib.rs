@@ -31,7 +31,7 @@ pub use process::{
 };
 pub use read::{Content, OpenFile, Part, checksum};
 pub use search::{Entry, Found, Listed, Listing};
-pub use tools::{Approval, Failure, Preview, ToolResult, Tools};
+pub use tools::{Approval, Failure, Preview, Refused, ToolResult, Tools};
 pub use walk::{Hit, Kind};
 pub use workspace::{Options, Workspace};
 pub use write::{Edit, Expect, Mending, Written};

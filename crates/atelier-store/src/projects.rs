@@ -151,6 +151,7 @@ impl Store {
                 project.name = name.unwrap_or(project.name);
                 project.workspace = workspace.unwrap_or(project.workspace);
                 project.settings = settings.unwrap_or(project.settings);
+                tx.forget_situations();
                 on!(&mut tx.conn, |c| sqlx::query(
                     "UPDATE projects SET name = $1, workspace = $2, settings = $3 WHERE id = $4"
                 )
@@ -176,6 +177,7 @@ impl Store {
         self.write(owner, move |tx| {
             Box::pin(async move {
                 lock_project(tx, id).await?;
+                tx.forget_situations();
                 on!(&mut tx.conn, |c| {
                     for table in [
                         "DELETE FROM agents WHERE project_id = $1",
