@@ -91,6 +91,8 @@ export const endSession = (of: string) => request<void>("DELETE", `${project(of)
 
 export const waiting = () => request<Schemas["ApprovalList"]>("GET", "/my/approvals").then((list) => list.approvals);
 export const toolCall = (of: string, id: string) => request<ToolCall>("GET", `${project(of)}/tools/${encodeURIComponent(id)}`);
+export const toolCalls = (of: string, limit: number) =>
+  request<Schemas["ToolCallList"]>("GET", `${project(of)}/tools?limit=${limit}`).then((list) => list.tools);
 export const approve = (of: string, approval: string, scope: GrantScope, include_high = false) =>
   request<ToolCall>("POST", `${project(of)}/approvals/${encodeURIComponent(approval)}/approve`, { scope, include_high });
 export const reject = (of: string, approval: string, reason: string | null) =>
