@@ -12,7 +12,7 @@ use atelier_core::{
     gate::{CallFailure, CallPreview, CallRating, CallStatus, GatedCall, Grant, GrantScope, Refusal, Waits},
     policy::{Extension, Narrowing, Policy, RuleError, Wisher},
 };
-use atelier_store::{Client, Decided, NewCall, Owned, Situation, Store};
+use atelier_store::{Client, Decided, Error as StoreError, NewCall, Owned, Situation, Store};
 use chrono::{DateTime, TimeDelta, Utc};
 use decide::Rules;
 use metrics::counter;
@@ -390,18 +390,33 @@ impl Gate {
     }
 
     async fn round(&self) -> Result<()> {
-        for (owned, id) in self.store.due_calls(256).await? {
-            let late = self.step_alone(&owned, id, |call, now| {
-                let events = call.time_passes(now);
-                let decided = call.status == CallStatus::Expired && !events.is_empty();
-                let audit = decided.then(|| decide::audit(call, "expired", None, None, now));
-                Ok(Decided { events, audit, grant: None })
-            });
-            let call = late.await?;
-            if call.status.is_settled() {
-                tracing::info!(project = %owned.project, call = %id, status = call.status.as_str(), "time is up");
+        // All at once, so that they share commits: however many there are, none waits for the others.
+        let due = self.store.due_calls(256).await?;
+        let late = due
+            .into_iter()
+            .map(|(owned, id)| async move { (self.let_time_pass(&owned, id).await, owned, id) });
+        for (late, owned, id) in futures::future::join_all(late).await {
+            // Of a project that was deleted meanwhile.
+            match late {
+                Err(Error::Store(StoreError::NotFound)) => {}
+                late => {
+                    let status = late?.status;
+                    if status.is_settled() {
+                        tracing::info!(project = %owned.project, call = %id, status = status.as_str(), "time is up");
+                    }
+                }
             }
         }
         Ok(())
+    }
+
+    async fn let_time_pass(&self, owned: &Owned, id: CallId) -> Result<GatedCall> {
+        self.step_alone(owned, id, |call, now| {
+            let events = call.time_passes(now);
+            let decided = call.status == CallStatus::Expired && !events.is_empty();
+            let audit = decided.then(|| decide::audit(call, "expired", None, None, now));
+            Ok(Decided { events, audit, grant: None })
+        })
+        .await
     }
 }
