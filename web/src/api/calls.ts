@@ -7,6 +7,7 @@ type Schemas = components["schemas"];
 
 export type Me = Schemas["Me"];
 export type Token = Schemas["Token"];
+export type Provider = Schemas["Provider"];
 export type Alive = Schemas["Alive"];
 export type Project = Schemas["Project"];
 export type NewProject = Schemas["NewProject"];
@@ -62,6 +63,9 @@ const agent = (of: string, id: string) => `${project(of)}/agents/${encodeURIComp
 export const alive = () => request<Alive>("GET", "/health");
 
 export const signIn = (code: string) => request<Token>("POST", "/auth/sign-in", { code }, null);
+export const signInBack = (back: { code: string; verifier: string; redirect_uri: string }) =>
+  request<Token>("POST", "/auth/provider", back, null);
+export const waysIn = () => request<Schemas["Ways"]>("GET", "/auth/sign-in", undefined, null);
 export const me = (token: string) => request<Me>("GET", "/auth/me", undefined, token);
 export const refresh = () => request<Token>("POST", "/auth/refresh");
 export const revoke = (token: string) => request<void>("POST", "/auth/revoke", { token });

@@ -548,6 +548,8 @@ export const en = {
   "approvals.conversation": "the conversation",
   "plan.waiting": "Plans that wait for you",
 
+  "sign_in.provider": "Sign in with your organisation",
+
   "not_found.title": "There is no such page",
   "not_found.next": "The address may be mistyped or out of date.",
 } as const;

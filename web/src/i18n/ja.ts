@@ -549,6 +549,8 @@ export const ja: Messages = {
   "approvals.conversation": "会話",
   "plan.waiting": "確認待ちの計画",
 
+  "sign_in.provider": "組織のアカウントでサインイン",
+
   "not_found.title": "ページが見つかりません",
   "not_found.next": "アドレスが間違っているか、古くなっている可能性があります。",
 };

@@ -549,6 +549,8 @@ export const ru: Messages = {
   "approvals.conversation": "беседы",
   "plan.waiting": "Планы ждут вас",
 
+  "sign_in.provider": "Войти через свою организацию",
+
   "not_found.title": "Такой страницы нет",
   "not_found.next": "Возможно, адрес набран с ошибкой или устарел.",
 };
