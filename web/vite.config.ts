@@ -1,7 +1,7 @@
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { defineConfig, loadEnv } from "vite";
 
-const API = ["/auth", "/my", "/health", "/docs", "/openapi.json"];
+const API = ["/auth", "/my", "/api", "/health", "/metrics", "/docs", "/openapi.json"];
 
 export default defineConfig(({ mode }) => {
   const { ATELIER_URL = "http://127.0.0.1:7420" } = loadEnv(mode, ".", "ATELIER_");

@@ -1,6 +1,14 @@
+import type { ProjectPart } from "./projects/parts";
+
 export type Route =
+  | { page: "approvals"; tool: string | null }
   | { page: "projects"; dialog: "new" | null }
   | { page: "project"; project: string; dialog: ProjectDialog }
+  | { page: "chat"; project: string; session: string | null; agent: string | null }
+  | { page: "files"; project: string; conversation: string | null }
+  | { page: "memory"; project: string; agent: string | null }
+  | { page: "decisions"; project: string }
+  | { page: "overview" }
   | { page: "activity" }
   | { page: "not_found" };
 
@@ -8,16 +16,29 @@ type ProjectDialog = null | { kind: "settings" } | { kind: "new_agent" } | { kin
 
 function parse(hash: string): Route {
   const parts = hash.replace(/^#\/?/, "").split("/").filter(Boolean);
-  const [head, project, sub, agent] = parts;
+  const [head, second] = parts;
   // A sign-in link leads to the first page; its code is taken out of the address elsewhere.
-  if (!head || head.startsWith("sign-in=") || (head === "projects" && parts.length === 1)) return { page: "projects", dialog: null };
+  if (!head || head.startsWith("sign-in=")) return { page: "projects", dialog: null };
+  if (head === "approvals" && parts.length <= 2) return { page: "approvals", tool: second ?? null };
+  if (head === "overview" && parts.length === 1) return { page: "overview" };
   if (head === "activity" && parts.length === 1) return { page: "activity" };
-  if (head !== "projects" || !project || parts.length > 4) return { page: "not_found" };
-  if (!sub) return project === "new" ? { page: "projects", dialog: "new" } : { page: "project", project, dialog: null };
-  if (sub === "settings" && !agent) return { page: "project", project, dialog: { kind: "settings" } };
-  if (sub !== "agents" || !agent) return { page: "not_found" };
-  const dialog: ProjectDialog = agent === "new" ? { kind: "new_agent" } : { kind: "agent", agent };
-  return { page: "project", project, dialog };
+  if (head !== "projects") return { page: "not_found" };
+  if (!second) return { page: "projects", dialog: null };
+  if (second === "new" && parts.length === 2) return { page: "projects", dialog: "new" };
+  return parseProject(second, parts.slice(2));
+}
+
+function parseProject(project: string, rest: string[]): Route {
+  const [part, thing, ...more] = rest;
+  if (part === "chat" && more.length <= 1) return { page: "chat", project, session: thing ?? null, agent: more[0] ?? null };
+  if (more.length > 0) return { page: "not_found" };
+  if (!part) return { page: "project", project, dialog: null };
+  if (part === "files") return { page: "files", project, conversation: thing ?? null };
+  if (part === "memory") return { page: "memory", project, agent: thing ?? null };
+  if (part === "settings" && !thing) return { page: "project", project, dialog: { kind: "settings" } };
+  if (part === "decisions" && !thing) return { page: "decisions", project };
+  if (part !== "agents" || !thing) return { page: "not_found" };
+  return { page: "project", project, dialog: thing === "new" ? { kind: "new_agent" } : { kind: "agent", agent: thing } };
 }
 
 let current = $state.raw<Route>(parse(location.hash));
@@ -33,11 +54,19 @@ export const router = {
 };
 
 export const link = {
+  approvals: () => "#/approvals",
+  approval: (tool: string) => `#/approvals/${tool}`,
   projects: () => "#/projects",
   newProject: () => "#/projects/new",
   activity: () => "#/activity",
+  overview: () => "#/overview",
   project: (id: string) => `#/projects/${id}`,
   settings: (id: string) => `#/projects/${id}/settings`,
+  part: (id: string, part: ProjectPart) => (part === "overview" ? `#/projects/${id}` : `#/projects/${id}/${part}`),
+  chat: (project: string, session: string) => `#/projects/${project}/chat/${session}`,
+  newChat: (project: string, agent?: string) => `#/projects/${project}/chat/new${agent ? `/${agent}` : ""}`,
+  files: (project: string, conversation: string) => `#/projects/${project}/files/${conversation}`,
+  memory: (project: string, agent: string) => `#/projects/${project}/memory/${agent}`,
   newAgent: (project: string) => `#/projects/${project}/agents/new`,
   agent: (project: string, id: string) => `#/projects/${project}/agents/${id}`,
 };

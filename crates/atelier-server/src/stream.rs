@@ -55,18 +55,26 @@ impl Filter {
     }
 }
 
-/// Opens the stream after the event that `last` names, or with what happens next.
+/// Where a reader wants to begin.
+pub(crate) struct Beginning {
+    /// After the event of this id.
+    pub(crate) after: Option<String>,
+    /// Without one: with the last so many, or else with what happens next.
+    pub(crate) tail: Option<u32>,
+}
+
 pub(crate) async fn open(
     app: App,
     caller: Caller,
     scope: Scope,
     filter: Filter,
-    last: Option<String>,
+    from: Beginning,
 ) -> Result<Response> {
-    let cursor = match &last {
-        None => Cursor::Now,
+    let cursor = match (&from.after, from.tail) {
         // An id that is none of ours is as good as one that is gone: the reader is told to start afresh.
-        Some(id) => Cursor::After(parse_id(scope, id).unwrap_or(i64::MAX)),
+        (Some(id), _) => Cursor::After(parse_id(scope, id).unwrap_or(i64::MAX)),
+        (None, Some(tail)) => Cursor::Last(tail),
+        (None, None) => Cursor::Now,
     };
     let (subscription, known) = app.store.subscribe(scope, cursor).await?;
     let mut greeting = BytesMut::from(&b": hello\n\n"[..]);

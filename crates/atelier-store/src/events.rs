@@ -157,6 +157,8 @@ pub enum Cursor {
     Now,
     /// After the event of this number; 0 means from the first that is kept.
     After(i64),
+    /// With the last so many that are kept.
+    Last(u32),
 }
 
 /// How long events are kept.
@@ -180,6 +182,7 @@ impl Store {
             Cursor::After(0) => (floor, true),
             Cursor::After(n) if (floor..=head).contains(&n) => (n, true),
             Cursor::After(_) => (head, false),
+            Cursor::Last(n) => (floor.max(head - i64::from(n)), true),
         };
         Ok((Subscription::new(self.clone(), scope, feed, cursor), known))
     }

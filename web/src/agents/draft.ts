@@ -11,6 +11,11 @@ export interface Draft {
   max_tokens: number;
   concurrency_limit: number;
   max_vectors: number;
+  /** What a task may use up; nothing where the project and the server decide. */
+  max_steps: number | null;
+  max_task_tokens: number | null;
+  max_seconds: number | null;
+  max_cost: number | null;
   tools: string;
   role: string;
   capabilities: string;
@@ -35,6 +40,10 @@ export function draftOf(agent?: Agent): Draft {
   return {
     ...config,
     name: agent?.name ?? "",
+    max_steps: limits?.max_steps ?? null,
+    max_task_tokens: limits?.max_tokens ?? null,
+    max_seconds: limits?.max_seconds ?? null,
+    max_cost: limits?.max_cost ?? null,
     tools: tools.join("\n"),
     role: known.role,
     capabilities: known.capabilities.join("\n"),
@@ -54,6 +63,10 @@ export function changes(before: Draft, after: Draft): AgentChanges {
   if (differs("model")) config.model = after.model.trim();
   for (const field of ["temperature", "max_tokens", "concurrency_limit", "max_vectors"] as const) {
     if (differs(field)) config[field] = after[field];
+  }
+  if (differs("max_steps") || differs("max_task_tokens") || differs("max_seconds") || differs("max_cost")) {
+    const { max_steps, max_task_tokens: max_tokens, max_seconds, max_cost } = after;
+    config.limits = { max_steps, max_tokens, max_seconds, max_cost };
   }
   if (differs("tools")) config.tools = lines(after.tools);
   if (differs("role") || differs("capabilities") || differs("rest")) {

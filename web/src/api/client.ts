@@ -1,6 +1,7 @@
+import { heardServerTime } from "../state/clock";
 import { Problem, Unreachable } from "./problem";
 
-type Method = "GET" | "POST" | "PUT" | "DELETE";
+type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 
 interface Authority {
   token: string | null;
@@ -31,6 +32,7 @@ export async function request<T>(
   const response = await fetch(path, init).catch((cause: unknown) => {
     throw new Unreachable(cause);
   });
+  heardServerTime(response.headers.get("date"));
   if (!response.ok) {
     const problem = await Problem.from(response);
     if (response.status === 401 && token) authority.refused(token, problem);

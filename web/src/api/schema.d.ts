@@ -352,6 +352,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/auth/provider": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Sign in with what the identity provider sent the browser back with */
+        post: operations["account_provider_sign_in"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/auth/refresh": {
         parameters: {
             query?: never;
@@ -396,7 +413,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /** How people sign in here */
+        get: operations["account_ways"];
         put?: never;
         /** Sign in with a one-time code */
         post: operations["account_sign_in"];
@@ -2088,6 +2106,19 @@ export interface components {
             description: string;
             id: string;
         };
+        Provider: {
+            authorization_endpoint: string;
+            client_id: string;
+            scope: string;
+        };
+        ProviderReturn: {
+            /** @description What the provider sent the browser back with. */
+            code: string;
+            /** @description Where the provider sent the browser back to. */
+            redirect_uri: string;
+            /** @description What the `code_challenge` was made of (RFC 7636). */
+            verifier: string;
+        };
         /** @description An agent's queue, as its owner sees it. */
         QueueReport: {
             /** Format: int64 */
@@ -2453,6 +2484,12 @@ export interface components {
         VersionList: {
             total: number;
             versions: components["schemas"]["FileVersion"][];
+        };
+        /** @description How people sign in here. */
+        Ways: {
+            /** @description With one-time links and with tokens that `atelier token` makes. */
+            local: boolean;
+            provider?: components["schemas"]["Provider"] | null;
         };
         /** @description A worker space as its owner sees it. */
         WorkerSpace: {
@@ -5445,6 +5482,110 @@ export interface operations {
             };
         };
     };
+    account_provider_sign_in: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProviderReturn"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Token"];
+                };
+            };
+            /** @description The body is not well-formed JSON */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The provider did not confirm the sign-in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description People do not sign in at a provider here */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Our fault; the log says more */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     account_refresh: {
         parameters: {
             query?: never;
@@ -5594,6 +5735,52 @@ export interface operations {
             };
             /** @description A value is missing, unknown or out of range; `detail` names it */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Our fault; the log says more */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    account_ways: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Ways"];
+                };
+            };
+            /** @description The request took too long */
+            408: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5834,6 +6021,8 @@ export interface operations {
                  *     `Last-Event-ID` comes before it. Without either, the stream begins with what happens next.
                  */
                 after?: string;
+                /** @description Without an id to go on from: begin with the last so many events. */
+                tail?: number;
             };
             header?: {
                 "Last-Event-ID"?: string | null;
@@ -8429,6 +8618,8 @@ export interface operations {
                  *     `Last-Event-ID` comes before it. Without either, the stream begins with what happens next.
                  */
                 after?: string;
+                /** @description Without an id to go on from: begin with the last so many events. */
+                tail?: number;
             };
             header?: {
                 "Last-Event-ID"?: string | null;
@@ -9099,6 +9290,8 @@ export interface operations {
                  *     `Last-Event-ID` comes before it. Without either, the stream begins with what happens next.
                  */
                 after?: string;
+                /** @description Without an id to go on from: begin with the last so many events. */
+                tail?: number;
             };
             header?: {
                 "Last-Event-ID"?: string | null;

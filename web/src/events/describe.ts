@@ -1,13 +1,27 @@
 import { t } from "../i18n/index.svelte";
 import type { LiveEvent } from "../live/event";
 
-export const KINDS = ["project", "agent", "space", "other"] as const;
+export const KINDS = ["project", "agent", "chat", "tool", "client", "memory", "file", "space", "other"] as const;
 export type Kind = (typeof KINDS)[number];
 
+const BY_PREFIX: readonly (readonly [string, Kind])[] = [
+  ["PROJECT_", "project"],
+  ["AGENT_", "agent"],
+  ["TOOL_", "tool"],
+  ["GRANT_", "tool"],
+  ["CLIENT_", "client"],
+  ["WORKER_SPACE_", "space"],
+  ["CONVERSATION_", "chat"],
+  ["MESSAGE_", "chat"],
+  ["PLAN_", "chat"],
+  ["TASK_", "chat"],
+  ["USAGE", "chat"],
+  ["CONTEXT_", "memory"],
+  ["FILE", "file"],
+];
+
 export function kindOf({ data }: LiveEvent): Kind {
-  if (data.type.startsWith("PROJECT_")) return "project";
-  if (data.type.startsWith("AGENT_")) return "agent";
-  return data.type.startsWith("WORKER_SPACE_") ? "space" : "other";
+  return BY_PREFIX.find(([prefix]) => data.type.startsWith(prefix))?.[1] ?? "other";
 }
 
 /** What happened, in a few words. */

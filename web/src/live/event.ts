@@ -18,3 +18,13 @@ export function parseEvent(message: Message): LiveEvent | null {
   if (typeof project_id !== "string" || typeof created_at !== "string") return null;
   return { id: message.id, project_id, created_at, data };
 }
+
+/** A piece of what a model is saying right now. It is told once and kept nowhere. */
+export interface Delta {
+  project_id: string;
+  session_id: string;
+  task_id: string;
+  text: string;
+}
+
+export const parseDelta = (message: Message): Delta => JSON.parse(message.data) as Delta;

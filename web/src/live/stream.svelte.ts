@@ -1,15 +1,19 @@
 import { authority, authorization } from "../api/client";
 import { Problem } from "../api/problem";
-import { parseEvent, type LiveEvent } from "./event";
+import { parseDelta, parseEvent, type Delta, type LiveEvent } from "./event";
 import { readMessages, type Message } from "./sse";
 
 /** Heartbeats come every 15 s; two missed and the line is dead. */
 const SILENCE = 40_000;
+/** How much of the past a page begins with. */
+const TAIL = 10_000;
 const SHORTEST_WAIT = 400;
 const LONGEST_WAIT = 15_000;
 
 interface Reader {
   events: (events: LiveEvent[]) => void;
+  /** What models are saying at this moment. */
+  deltas: (deltas: Delta[]) => void;
   /** The thread is lost: what is known has to be loaded again. */
   reset: () => void;
   /** Connected again after a break; no event was lost. */
@@ -78,7 +82,7 @@ class Stream {
     const silence = new AbortController();
     let watchdog = setTimeout(() => silence.abort(), SILENCE);
     try {
-      const response = await fetch(this.#last === null ? "/my/events?after=0" : "/my/events", {
+      const response = await fetch(this.#last === null ? `/my/events?tail=${TAIL}` : "/my/events", {
         headers,
         cache: "no-store",
         signal: AbortSignal.any([stop, silence.signal]),
@@ -101,18 +105,28 @@ class Stream {
   }
 
   #deliver(reader: Reader, messages: Message[]): void {
-    const events: LiveEvent[] = [];
+    let events: LiveEvent[] = [];
+    let deltas: Delta[] = [];
+    // In the order they came: what is whole puts an end to what was being said.
+    const flush = () => {
+      if (events.length > 0) reader.events(events);
+      if (deltas.length > 0) reader.deltas(deltas);
+      [events, deltas] = [[], []];
+    };
     for (const message of messages) {
       if (message.name === "STREAM_RESET") {
-        events.length = 0;
+        [events, deltas] = [[], []];
         reader.reset();
+      } else if (message.name === "MESSAGE_DELTA") {
+        deltas.push(parseDelta(message));
       } else {
         const event = parseEvent(message);
+        if (event && deltas.length > 0) flush();
         if (event) events.push(event);
       }
       if (message.id) this.#last = message.id;
     }
-    if (events.length > 0) reader.events(events);
+    flush();
   }
 
   #wait(failures: number, stop: AbortSignal): Promise<void> {

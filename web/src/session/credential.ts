@@ -1,4 +1,6 @@
-export type Credential = { code: string } | { token: string };
+import type { Return } from "./provider";
+
+export type Credential = { code: string } | { token: string } | { back: Return };
 
 /** Understands what a person pastes: the whole sign-in link, its code alone, or a token. */
 export function readCredential(pasted: string): Credential | null {

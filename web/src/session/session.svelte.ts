@@ -29,26 +29,26 @@ class Session {
     });
   }
 
-  /** Signs in with the code of a link, or goes on with what this tab had. */
-  async start(code: string | null): Promise<void> {
+  /** Signs in with what the address brought, or goes on with what this tab had. */
+  async start(brought: Credential | null): Promise<void> {
     const kept = sessionStorage.getItem(KEY);
-    if (!code && !kept) {
+    if (!brought && !kept) {
       this.state = "out";
       return;
     }
     this.state = "starting";
     try {
-      await this.signIn(code ? { code } : { token: kept ?? "" });
+      await this.signIn(brought ?? { token: kept ?? "" });
     } catch (error) {
       if (!(error instanceof Problem)) this.state = "unreachable";
-      else if (code && kept) await this.start(null);
+      else if (brought && kept) await this.start(null);
       else this.#end({ why: "refused", detail: error.message });
     }
   }
 
   /** Throws when the server does not accept the credential. */
   async signIn(credential: Credential): Promise<void> {
-    const token = "token" in credential ? credential.token : (await api.signIn(credential.code)).token;
+    const token = await tokenFor(credential);
     this.me = await api.me(token);
     this.#use(token);
     this.#schedule(this.me.expires_at);
@@ -102,6 +102,12 @@ class Session {
       this.#timer = setTimeout(() => void this.#renew(), MINUTE / 4);
     }
   }
+}
+
+async function tokenFor(credential: Credential): Promise<string> {
+  if ("token" in credential) return credential.token;
+  const answer = "back" in credential ? api.signInBack(credential.back) : api.signIn(credential.code);
+  return (await answer).token;
 }
 
 export const session = new Session();

@@ -1,6 +1,6 @@
 //! Keys of a real identity provider, from a JWKS file or address.
 
-use super::verify::AuthError;
+use super::{exchange::ProviderSignIn, verify::AuthError};
 use jsonwebtoken::{
     Algorithm, DecodingKey,
     jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyAlgorithm, PublicKeyUse},
@@ -24,6 +24,8 @@ pub struct AuthSettings {
     pub jwks: Option<String>,
     /// What `iss` has to say in the identity provider's tokens, if not the same.
     pub jwks_issuer: Option<String>,
+    /// Where people sign in at the identity provider, from the console.
+    pub sign_in: Option<ProviderSignIn>,
     /// Whether tokens made by `atelier token` are taken.
     pub local: bool,
     /// How long the tokens last that sign-in and refresh give.
@@ -38,6 +40,7 @@ impl Default for AuthSettings {
             audience: "atelier".into(),
             jwks: None,
             jwks_issuer: None,
+            sign_in: None,
             local: true,
             token_ttl: Duration::from_secs(12 * 60 * 60),
         }

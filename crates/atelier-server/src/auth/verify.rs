@@ -1,6 +1,7 @@
 //! Checking a token, and the caller it stands for.
 
 use super::{
+    exchange::{ProviderSignIn, Return},
     keys::{AuthSettings, ProviderKeys},
     local::{Grant, LocalKey},
 };
@@ -101,6 +102,19 @@ impl Auth {
             revocations: watch::Sender::new(()),
             seen: Mutex::default(),
         })
+    }
+
+    /// Where people sign in, if an identity provider is configured for that.
+    pub(crate) fn provider(&self) -> Option<&ProviderSignIn> {
+        self.settings.sign_in.as_ref()
+    }
+
+    /// The provider's token for somebody who has just signed in there.
+    pub(crate) async fn sign_in(&self, came: Return<'_>) -> Result<(String, DateTime<Utc>), AuthError> {
+        let provider = self.provider().ok_or(AuthError::Refused("there is no identity provider"))?;
+        let token = provider.exchange(came).await?;
+        let caller = self.verify(&token).await?;
+        Ok((token, caller.expires_at))
     }
 
     /// Checks everything about a token but whether its user may do what they ask.

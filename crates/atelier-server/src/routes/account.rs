@@ -3,7 +3,7 @@
 use super::DONE;
 use crate::{
     App,
-    auth::{AuthError, Caller, sign_in_hash},
+    auth::{AuthError, Caller, Return, sign_in_hash},
     body::Json,
     error::{Error, Result},
 };
@@ -62,6 +62,71 @@ pub(super) async fn sign_in(
         other => other.into(),
     })?;
     reply(app.auth.issue(who.user, who.tenant, who.role))
+}
+
+/// How people sign in here.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Ways {
+    /// With one-time links and with tokens that `atelier token` makes.
+    local: bool,
+    /// At an identity provider.
+    provider: Option<Provider>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Provider {
+    authorization_endpoint: String,
+    client_id: String,
+    scope: String,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ProviderReturn {
+    /// What the provider sent the browser back with.
+    #[schema(min_length = 1, max_length = 4096)]
+    code: String,
+    /// What the `code_challenge` was made of (RFC 7636).
+    #[schema(min_length = 43, max_length = 128)]
+    verifier: String,
+    /// Where the provider sent the browser back to.
+    #[schema(min_length = 1, max_length = 2048)]
+    redirect_uri: String,
+}
+
+/// How people sign in here
+#[utoipa::path(get, path = "/auth/sign-in", tag = "account", security(()), responses((status = 200, body = Ways)))]
+pub(super) async fn ways(State(app): State<App>) -> Reply<Ways> {
+    let provider = app.auth.provider().cloned().map(|provider| Provider {
+        authorization_endpoint: provider.authorization_endpoint,
+        client_id: provider.client_id,
+        scope: provider.scope,
+    });
+    Reply(Ways { local: app.auth.is_local(), provider })
+}
+
+/// Sign in with what the identity provider sent the browser back with
+#[utoipa::path(post, path = "/auth/provider", tag = "account", request_body = ProviderReturn, security(()), responses(
+    (status = 200, body = Token),
+    (status = 401, description = "The provider did not confirm the sign-in"),
+    (status = 404, description = "People do not sign in at a provider here"),
+))]
+pub(super) async fn provider_sign_in(
+    State(app): State<App>,
+    Json(came): Json<ProviderReturn>,
+) -> Result<Reply<Token>> {
+    if app.auth.provider().is_none() {
+        return Err(Error::NotFound);
+    }
+    let ProviderReturn { code, verifier, redirect_uri } = &came;
+    if !(43..=128).contains(&verifier.len())
+        || code.is_empty()
+        || code.len() > 4096
+        || redirect_uri.len() > 2048
+    {
+        return Err(Error::Invalid("verifier: must have 43 to 128 characters; code: 1 to 4096".into()));
+    }
+    reply(app.auth.sign_in(Return { code, verifier, redirect_uri }).await)
 }
 
 /// Get a new token before the present one expires

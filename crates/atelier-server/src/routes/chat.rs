@@ -230,5 +230,5 @@ pub(super) async fn events(
     let project = space.owned().project;
     app.store.conversation(project, session).await?;
     let filter = Filter::Session(session);
-    stream::open(app, caller, Scope::Project(project), filter, last.or(from.after)).await
+    stream::open(app, caller, Scope::Project(project), filter, from.beginning(last)?).await
 }

@@ -4,9 +4,9 @@ use crate::{
     App,
     auth::Caller,
     body::{LastEventId, Params},
-    error::Result,
+    error::{Error, Result},
     guard::Space,
-    stream::{self, Filter},
+    stream::{self, Beginning, Filter},
 };
 use atelier_store::Scope;
 use axum::{extract::State, response::Response};
@@ -19,7 +19,22 @@ use utoipa::{IntoParams, ToSchema};
 pub(crate) struct From {
     /// Replay what came after this event id; `0` replays all that is kept. The header
     /// `Last-Event-ID` comes before it. Without either, the stream begins with what happens next.
-    pub(crate) after: Option<String>,
+    after: Option<String>,
+    /// Without an id to go on from: begin with the last so many events.
+    #[param(minimum = 0, maximum = 100_000)]
+    tail: Option<u32>,
+}
+
+/// The most that `tail` may ask for.
+const TAIL: u32 = 100_000;
+
+impl From {
+    pub(crate) fn beginning(self, last: Option<String>) -> Result<Beginning> {
+        if self.tail.is_some_and(|tail| tail > TAIL) {
+            return Err(Error::Invalid(format!("tail: must be at most {TAIL}")));
+        }
+        Ok(Beginning { after: last.or(self.after), tail: self.tail })
+    }
 }
 
 /// What each event of a stream holds. Comments between them are heartbeats.
@@ -47,7 +62,7 @@ pub(super) async fn project(
     Params(from): Params<From>,
 ) -> Result<Response> {
     let scope = Scope::Project(space.owned().project);
-    stream::open(app, caller, scope, Filter::None, last.or(from.after)).await
+    stream::open(app, caller, scope, Filter::None, from.beginning(last)?).await
 }
 
 /// Follow what happens in all your projects (server-sent events)
@@ -63,5 +78,5 @@ pub(super) async fn mine(
     Params(from): Params<From>,
 ) -> Result<Response> {
     let user = caller.user;
-    stream::open(app, caller, Scope::User(user), Filter::None, last.or(from.after)).await
+    stream::open(app, caller, Scope::User(user), Filter::None, from.beginning(last)?).await
 }

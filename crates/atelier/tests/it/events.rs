@@ -18,6 +18,29 @@ fn numbers(events: &[SseEvent]) -> Vec<u64> {
     events.iter().map(SseEvent::number).collect()
 }
 
+/// A page that opens needs what happened lately, not what happened ever.
+#[rstest]
+#[tokio::test]
+async fn a_reader_may_begin_with_the_last_few(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let project = ann.project("shop").await;
+    ann.put(&project, json!({"name": "store"})).await.expect(200);
+
+    let tail = ann.events(&format!("{project}/events?tail=2"), None).await.take(2).await;
+    assert_eq!(names(&tail), ["WORKER_SPACE_READY", "PROJECT_UPDATED"]);
+    assert_eq!(numbers(&tail), [6, 7]);
+    // More than there are: all of them, here and in the stream of everything.
+    let all = ann.events(&format!("{project}/events?tail=1000"), None).await.take(7).await;
+    assert_eq!(numbers(&all), Vec::from_iter(1..=7));
+    let mine = ann.events("/my/events?tail=1", None).await.next().await;
+    assert_eq!(mine.name, "PROJECT_UPDATED");
+    // An id to go on from comes before it.
+    let on = ann.events(&format!("{project}/events?tail=1"), Some("3")).await.next().await;
+    assert_eq!(on.number(), 4);
+    assert_eq!(ann.get(&format!("{project}/events?tail=100001")).await.status, 422);
+}
+
 #[rstest]
 #[tokio::test]
 async fn every_change_is_told_in_order(#[values(Sqlite, Postgres)] backend: Backend) {

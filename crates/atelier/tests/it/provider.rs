@@ -138,6 +138,77 @@ async fn tokens_of_every_kind_of_provider_key_are_taken() {
     server.user("bob").get("/auth/me").await.expect(200);
 }
 
+/// A person signs in at the provider, and comes back with a code: the console's way in.
+#[tokio::test]
+async fn a_code_of_the_provider_is_exchanged_for_its_token() {
+    let (user, key) = (Uuid::now_v7(), ProviderKey::ed25519());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys.json");
+    std::fs::write(&file, key_set(&[ProviderKey::ed25519()])).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let token = key.sign(&claims(user));
+    let answered = token.clone();
+    // A provider that knows one code, and whose it is.
+    let provider = tokio::spawn(async move {
+        let mut asked = Vec::new();
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 8192];
+            let mut read = 0;
+            while !String::from_utf8_lossy(&request[..read]).contains("client_id=console") {
+                read += stream.read(&mut request[read..]).await.unwrap();
+            }
+            let text = String::from_utf8_lossy(&request[..read]).into_owned();
+            let known =
+                text.contains("code=right&") && text.contains(&format!("code_verifier={}", "v".repeat(43)));
+            let (status, body) = match known {
+                true => ("200 OK", json!({"id_token": answered, "token_type": "Bearer"}).to_string()),
+                false => ("400 Bad Request", json!({"error": "invalid_grant"}).to_string()),
+            };
+            let answer = format!(
+                "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+                body.len()
+            );
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            asked.push(text);
+        }
+        asked
+    });
+    let server = build(Sqlite)
+        .with("AUTH__JWKS", file.display())
+        .with("AUTH__SIGN_IN__AUTHORIZATION_ENDPOINT", "https://id.example/authorize")
+        .with("AUTH__SIGN_IN__TOKEN_ENDPOINT", format!("{endpoint}/token"))
+        .with("AUTH__SIGN_IN__CLIENT_ID", "console")
+        .start()
+        .await;
+    let nobody = server.bearer("");
+    assert_eq!(
+        nobody.get("/auth/sign-in").await.expect(200),
+        json!({
+            "local": true,
+            "provider": {
+                "authorization_endpoint": "https://id.example/authorize", "client_id": "console", "scope": "openid",
+            },
+        })
+    );
+    let came =
+        |code: &str| json!({"code": code, "verifier": "v".repeat(43), "redirect_uri": "http://127.0.0.1/"});
+    assert_eq!(nobody.post("/auth/provider", came("wrong")).await.status, 401);
+    let signed_in = nobody.post("/auth/provider", came("right")).await.expect(200);
+    assert_eq!(signed_in["token"], json!(token));
+    let me = server.bearer(token).get("/auth/me").await.expect(200);
+    assert_eq!(me["user_id"], json!(user));
+    let asked = provider.await.unwrap();
+    assert!(asked[1].starts_with("POST /token "), "{}", asked[1]);
+    assert!(asked[1].contains("redirect_uri=http%3A%2F%2F127.0.0.1%2F"), "{}", asked[1]);
+
+    let plain = start(Sqlite).await;
+    let ways = plain.bearer("").get("/auth/sign-in").await.expect(200);
+    assert_eq!(ways, json!({"local": true, "provider": null}));
+    assert_eq!(plain.bearer("").post("/auth/provider", came("right")).await.status, 404);
+}
+
 /// The least is assumed about what a provider does not say.
 #[tokio::test]
 async fn a_provider_may_leave_out_tenant_role_and_jti() {

@@ -1,0 +1,85 @@
+// What the console asks about a conversation's files. They belong to the tenant's side of the API.
+
+import { session } from "../session/session.svelte";
+import { authority, authorization, request } from "./client";
+import { Problem, Unreachable } from "./problem";
+
+export type FileSource = "user_upload" | "ai_created" | "ai_modified";
+
+export interface WorkFile {
+  file_id: string;
+  conversation_id: string;
+  file_path: string;
+  original_name: string;
+  description: string | null;
+  file_size: number;
+  mime_type: string;
+  version: number;
+  source: FileSource;
+  is_presented: boolean;
+  checksum: string;
+  created_at: string;
+  updated_at: string;
+}
+
+export interface FileVersion {
+  version: number;
+  file_size: number;
+  mime_type: string;
+  source: FileSource;
+  checksum: string;
+  created_at: string;
+}
+
+export interface Workspace {
+  workspace_enabled: boolean;
+  workspace_path: string | null;
+  file_count: number;
+  total_size: number;
+  files: WorkFile[];
+}
+
+const place = (conversation: string) =>
+  `/api/tenants/${encodeURIComponent(session.me?.tenant ?? "")}/workspace/${encodeURIComponent(conversation)}`;
+const file = (conversation: string, id: string) => `${place(conversation)}/files/${encodeURIComponent(id)}`;
+
+export const workspace = (conversation: string) => request<Workspace>("GET", place(conversation));
+export const renameFile = (conversation: string, id: string, file_path: string) =>
+  request<WorkFile>("PATCH", file(conversation, id), { file_path });
+export const deleteFile = (conversation: string, id: string) => request<void>("DELETE", file(conversation, id));
+export const versions = (conversation: string, id: string) =>
+  request<{ versions: FileVersion[] }>("GET", `${file(conversation, id)}/versions`).then((list) => list.versions);
+export const restore = (conversation: string, id: string, version: number) =>
+  request<WorkFile>("POST", `${file(conversation, id)}/restore`, { version });
+export const diff = (conversation: string, id: string, from: number, to: number) =>
+  bytes(`${file(conversation, id)}/diff?from=${from}&to=${to}`).then((blob) => blob.text());
+export const content = (conversation: string, id: string, version: number) =>
+  bytes(`${file(conversation, id)}/versions/${version}`);
+export const archive = (conversation: string) => bytes(`${place(conversation)}/archive.zip`);
+
+async function bytes(path: string): Promise<Blob> {
+  const response = await fetch(path, { headers: authorization(authority.token) }).catch((cause: unknown) => {
+    throw new Unreachable(cause);
+  });
+  if (!response.ok) throw await Problem.from(response);
+  return response.blob();
+}
+
+/** Uploads one file. `fetch` does not tell how far it is, hence the older way. */
+export function upload(conversation: string, path: string, content: File, progress: (part: number) => void): Promise<WorkFile[]> {
+  const form = new FormData();
+  form.append("path", path);
+  form.append("file", content, content.name);
+  return new Promise((resolve, reject) => {
+    const sending = new XMLHttpRequest();
+    sending.open("POST", `${place(conversation)}/files`);
+    for (const [name, value] of Object.entries(authorization(authority.token))) sending.setRequestHeader(name, value);
+    sending.upload.onprogress = ({ loaded, total }) => progress(total > 0 ? loaded / total : 0);
+    sending.onerror = () => reject(new Unreachable(sending.statusText));
+    sending.onload = () => {
+      if (sending.status === 201) resolve((JSON.parse(sending.responseText) as { files: WorkFile[] }).files);
+      else void Problem.from(new Response(sending.responseText, { status: sending.status })).then(reject);
+    };
+    sending.send(form);
+  });
+}

@@ -1,0 +1,26 @@
+import { t } from "../i18n/index.svelte";
+
+/** What a machine said about its walls when it connected. */
+interface Isolation {
+  landlock?: number;
+  mounts?: boolean;
+  network?: string;
+  processes?: string;
+}
+
+/** Which walls stand around a command, in words. */
+export function walls(isolation: object): string {
+  const { landlock = 0, mounts = false, network = "none", processes = "group" } = isolation as Isolation;
+  const standing = [
+    landlock > 0 || mounts ? t("walls.files") : t("walls.files.none"),
+    network !== "none" ? t("walls.network") : t("walls.network.none"),
+    processes !== "group" ? t("walls.processes") : t("walls.processes.none"),
+  ];
+  return standing.join(" · ");
+}
+
+/** Whether a command that only looks is held to looking there. */
+export function isWalled(isolation: object): boolean {
+  const { landlock = 0, mounts = false, network = "none" } = isolation as Isolation;
+  return (landlock > 0 || mounts) && network !== "none";
+}

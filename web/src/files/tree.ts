@@ -1,0 +1,42 @@
+import type { WorkFile } from "../api/files";
+
+export interface Row {
+  /** Of the folder or file, with a slash behind a folder's. */
+  path: string;
+  name: string;
+  depth: number;
+  file: WorkFile | null;
+}
+
+/** Files as the rows of a tree: folders before files, closed ones without what is in them. */
+export function rows(files: readonly WorkFile[], closed: ReadonlySet<string>): Row[] {
+  const sorted = [...files].sort((a, b) => compare(a.file_path.split("/"), b.file_path.split("/")));
+  const found: Row[] = [];
+  const seen = new Set<string>();
+  for (const file of sorted) {
+    const parts = file.file_path.split("/");
+    const name = parts.pop() ?? "";
+    let path = "";
+    let hidden = false;
+    parts.forEach((part, depth) => {
+      path += `${part}/`;
+      if (!hidden && !seen.has(path)) {
+        seen.add(path);
+        found.push({ path, name: part, depth, file: null });
+      }
+      hidden ||= closed.has(path);
+    });
+    if (!hidden) found.push({ path: file.file_path, name, depth: parts.length, file });
+  }
+  return found;
+}
+
+function compare(a: string[], b: string[]): number {
+  for (let at = 0; ; at++) {
+    const [left, right] = [a[at], b[at]];
+    if (left === undefined || right === undefined) return a.length - b.length;
+    const [leftLast, rightLast] = [at === a.length - 1, at === b.length - 1];
+    if (leftLast !== rightLast) return leftLast ? 1 : -1;
+    if (left !== right) return left.localeCompare(right);
+  }
+}

@@ -1,0 +1,196 @@
+// A person decides: what they see, what their answer does to the disk, on a desk and on a phone.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { Browser, PHONE } from "./harness/browser.mjs";
+import { eventually, Folder, Server } from "./harness/server.mjs";
+
+const BEFORE = 'export function greet(name: string) {\n  return "Hello, " + name;\n}\n';
+const AFTER = 'export function greet(name: string) {\n  return `Hello, ${name}!`;\n}\n';
+
+let server, browser;
+before(async () => {
+  server = await Server.start();
+  browser = await Browser.start();
+});
+after(async () => {
+  await browser?.stop();
+  await server?.stop();
+});
+
+/** Somebody with a project and a folder of their own, for one test. */
+async function desk(t, name) {
+  const ann = server.person(name);
+  const shop = await ann.project("shop");
+  const folder = await Folder.connect(shop, { "src/greet.ts": BEFORE, "notes.md": "# Notes\n" });
+  t.after(() => folder.disconnect());
+  const asked = async (tool, params) => shop.until(await shop.call(tool, params, { agent_id: "agent_coder" }), "pending_approval");
+  return { ann, shop, folder, asked };
+}
+
+const waits = (page, n) => page.waitForFunction((n) => document.title.startsWith(n ? `(${n}) ` : "Approvals"), n);
+
+/// TL-06.3
+test("a write shows its difference; reject leaves the disk as it was, approve changes it", async (t) => {
+  const { ann, shop, folder, asked } = await desk(t, "ann");
+  const tab = await browser.open(ann, "#/approvals");
+  const other = await browser.open(ann, "#/projects");
+  const { page } = tab;
+  await page.getByText("Nothing waits for you").waitFor();
+
+  const call = await asked("write_file", { path: "src/greet.ts", content: AFTER });
+  const card = page.getByRole("region", { name: "The question at hand" });
+  await card.getByRole("heading", { name: "Write file" }).waitFor();
+  await card.getByText("agent_coder asks, now").waitFor();
+  await card.getByText("Medium").waitFor();
+  assert.equal(await card.locator("tr.old .text").innerText(), '  return "Hello, " + name;');
+  assert.equal(await card.locator("tr.new .text").innerText(), "  return `Hello, ${name}!`;");
+  // Word by word, and coloured by its language.
+  assert.ok((await card.locator("tr.new .changed").allInnerTexts()).join("").includes("`"));
+  await card.locator("tr.new .hl-keyword", { hasText: "return" }).waitFor();
+  // The other browser hears of it, wherever it is.
+  await waits(page, 1);
+  await other.page.getByRole("link", { name: /Approvals 1/ }).waitFor();
+  await tab.assertAccessible("an approval");
+
+  await card.getByRole("button", { name: "Side by side" }).click();
+  await card.locator("table.split").waitFor();
+  await tab.assertAccessible("a diff side by side");
+
+  await page.keyboard.press("n");
+  await card.getByLabel("Why not?").fill("keep the old greeting");
+  await page.keyboard.press("Enter");
+  await page.getByText("Just decided").waitFor();
+  const rejected = await shop.until(call, "rejected");
+  assert.equal(rejected.approval.reason, "keep the old greeting");
+  assert.equal(folder.read("src/greet.ts"), BEFORE);
+  await waits(page, 0);
+
+  const second = await asked("write_file", { path: "src/greet.ts", content: AFTER });
+  await card.getByRole("button", { name: "Approve" }).click();
+  await shop.until(second, "completed");
+  assert.equal(folder.read("src/greet.ts"), AFTER);
+  // What became of it is told where it was decided.
+  await page.getByRole("button", { name: /src\/greet.ts Done/ }).waitFor();
+  await other.page.getByRole("link", { name: "Approvals", exact: true }).waitFor();
+  await other.close();
+  await tab.close();
+});
+
+/// TL-02.3
+test("keys walk the list and decide; a class is allowed for the session and can be withdrawn", async (t) => {
+  const { ann, shop, asked } = await desk(t, "bob");
+  const tab = await browser.open(ann, "#/approvals");
+  const { page } = tab;
+  const calls = [];
+  for (const [tool, params] of [
+    ["execute_command", { command: "mkdir", args: ["build"] }],
+    ["write_file", { path: "notes.md", content: "# Notes\n\nOne.\n" }],
+  ]) {
+    calls.push(await asked(tool, params));
+  }
+  await waits(page, 2);
+  const card = page.getByRole("region", { name: "The question at hand" });
+  await card.getByRole("heading", { name: "Run command" }).waitFor();
+  await card.getByText("mkdir build").waitFor();
+  assert.match(await card.locator("dl").innerText(), /Network\s+None/);
+  await page.keyboard.press("j");
+  await card.getByRole("heading", { name: "Write file" }).waitFor();
+  await page.keyboard.press("k");
+  await card.getByRole("heading", { name: "Run command" }).waitFor();
+  // A card that has just come up takes no answers for a moment.
+  await page.waitForTimeout(300);
+  await page.keyboard.press("y");
+  await shop.until(calls[0], "completed");
+  await card.getByRole("heading", { name: "Write file" }).waitFor();
+  await card.getByRole("button", { name: /Allow for this session: “Write file”/ }).click();
+  await shop.until(calls[1], "completed");
+
+  // The next of its class runs unasked, until the permission is taken back.
+  const unasked = await shop.call("write_file", { path: "notes.md", content: "# Notes\n\nTwo.\n" }, { agent_id: "agent_coder" });
+  await shop.until(unasked, "completed");
+  await tab.go(`#/projects/${shop.id}/decisions`);
+  await page.getByText("“Write file” for all ordinary files of this project").waitFor();
+  await page.getByRole("cell", { name: "Allowed by permission" }).waitFor();
+  assert.ok((await page.getByRole("row").count()) > 3);
+  await tab.assertAccessible("the decisions of a project");
+  await page.getByRole("button", { name: "Withdraw" }).click();
+  await page.getByText("Nothing is allowed without asking").waitFor();
+  const again = await asked("write_file", { path: "notes.md", content: "# Notes\n" });
+
+  // Everything of an agent only after a second thought.
+  await tab.go("#/approvals");
+  await card.getByRole("heading", { name: "Write file" }).waitFor();
+  await page.waitForTimeout(300);
+  await page.keyboard.press("a");
+  await page.getByRole("heading", { name: "Trust agent_coder?" }).waitFor();
+  await tab.assertAccessible("the warning before an agent is trusted");
+  await page.getByRole("button", { name: "Cancel" }).click();
+  assert.equal((await shop.until(again, "pending_approval")).status, "pending_approval");
+  await page.keyboard.press("y");
+  await shop.until(again, "completed");
+  await tab.close();
+});
+
+test("several are decided at once, and each browser keeps up", async (t) => {
+  const { ann, shop, folder, asked } = await desk(t, "cleo");
+  const tab = await browser.open(ann, "#/approvals");
+  const other = await browser.open(ann, "#/approvals");
+  const calls = [];
+  for (const name of ["a", "b", "c"]) calls.push(await asked("write_file", { path: `${name}.txt`, content: `${name}\n` }));
+  await waits(tab.page, 3);
+  const boxes = tab.page.getByRole("checkbox", { name: /^Select:/ });
+  await boxes.nth(0).click();
+  await boxes.nth(2).click({ modifiers: ["Shift"] });
+  await tab.page.getByText("3 selected").waitFor();
+  await tab.page.getByRole("button", { name: "Approve 3" }).click();
+  for (const call of calls) await shop.until(call, "completed");
+  assert.equal(folder.read("b.txt"), "b\n");
+  await waits(tab.page, 0);
+  await waits(other.page, 0);
+  await other.page.getByText("This is decided").waitFor();
+  await tab.close();
+  await other.close();
+});
+
+test("on a phone: the list, the question over the whole screen, thumb-sized answers", async (t) => {
+  const { ann, shop, asked } = await desk(t, "dora");
+  const call = await asked("execute_command", { command: "make", args: ["all"] });
+  const tab = await browser.open(ann, "#/approvals", { size: PHONE });
+  const { page } = tab;
+  await page.getByRole("link", { name: /Run command/ }).click();
+  const approve = page.getByRole("button", { name: "Approve" });
+  await approve.waitFor();
+  await page.getByRole("article").getByText("High").waitFor();
+  const box = await approve.boundingBox();
+  assert.ok(box.height >= 40 && box.y + box.height <= PHONE.height, JSON.stringify(box));
+  assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), PHONE.width);
+  await tab.assertAccessible("an approval on a phone");
+  await page.getByRole("button", { name: "Reject" }).click();
+  await page.getByRole("button", { name: "Reject" }).click();
+  await shop.until(call, "rejected");
+  await page.getByText("Nothing waits for you").waitFor();
+  await tab.close();
+});
+
+test("somebody who looks elsewhere is notified", async (t) => {
+  const { ann, shop, asked } = await desk(t, "emil");
+  const tab = await browser.open(ann, "#/projects");
+  const { page } = tab;
+  await page.getByRole("heading", { name: "Projects", exact: true }).waitFor();
+  await page.evaluate(() => {
+    globalThis.told = [];
+    globalThis.Notification = class extends Notification {
+      constructor(title, options) {
+        super(title, options);
+        globalThis.told.push(`${title}: ${options.body}`);
+      }
+    };
+    Object.defineProperty(document, "hasFocus", { value: () => false });
+  });
+  const call = await asked("write_file", { path: "later.txt", content: "x\n" });
+  const told = await eventually("a notification", () => page.evaluate(() => globalThis.told[0]));
+  assert.match(told, /asks \(MEDIUM\): Write file later\.txt/);
+  await ann.ask("POST", `${shop.path}/tools/${call.tool_id}/cancel`);
+  await tab.close();
+});

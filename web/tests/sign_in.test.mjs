@@ -1,0 +1,121 @@
+// The way in: one-time link, pasted token, and out again.
+
+import assert from "node:assert/strict";
+import { createHash, generateKeyPairSync, randomUUID, sign } from "node:crypto";
+import { mkdtempSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { Browser } from "./harness/browser.mjs";
+import { Server } from "./harness/server.mjs";
+
+let server, browser;
+before(async () => {
+  server = await Server.start();
+  browser = await Browser.start();
+});
+after(async () => {
+  await browser?.stop();
+  await server?.stop();
+});
+
+test("the printed link signs in once and leaves no trace in the address", async () => {
+  const link = /\S+#sign-in=\S+/.exec(server.output)?.[0];
+  assert.ok(link, server.output);
+  const somebody = server.person("owner");
+  const tab = await browser.open(somebody, new URL(link).hash, { signedIn: false });
+  await tab.page.getByRole("heading", { name: "Projects", exact: true }).waitFor();
+  assert.ok(!tab.page.url().includes("sign-in"));
+
+  const late = await browser.open(somebody, new URL(link).hash, { signedIn: false });
+  late.allowed.push(/401|400|403|404/);
+  await late.page.getByRole("heading", { name: "Sign in to Atelier" }).waitFor();
+  await late.assertAccessible("the sign-in page");
+  await late.close();
+  await tab.close();
+});
+
+test("a pasted token signs in, lasts over a reload, and is gone after signing out", async () => {
+  const person = server.person("ann");
+  const tab = await browser.open(person, "", { signedIn: false });
+  const { page } = tab;
+  await page.getByLabel("Sign-in link, code or token").fill(person.token);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByRole("heading", { name: "Projects", exact: true }).waitFor();
+  await page.reload();
+  await page.getByRole("heading", { name: "Projects", exact: true }).waitFor();
+  assert.deepEqual(await page.evaluate(() => Object.keys(localStorage).filter((key) => key.includes("token"))), []);
+  assert.equal(await page.evaluate(() => document.cookie), "");
+
+  await page.getByRole("button", { name: "Account and settings" }).click();
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.getByText("You are signed out.").waitFor();
+  assert.equal(await page.evaluate(() => sessionStorage.getItem("atelier.token")), null);
+  // The server, too, has let go of it.
+  await assert.rejects(person.ask("GET", "/auth/me"), /401/);
+  await tab.close();
+});
+
+/** An identity provider that signs everybody in as one person, and insists on PKCE. */
+async function startProvider(user) {
+  const { publicKey, privateKey } = generateKeyPairSync("ed25519");
+  const folder = mkdtempSync(join(tmpdir(), "atelier-provider-"));
+  writeFileSync(join(folder, "keys.json"), JSON.stringify({ keys: [{ ...publicKey.export({ format: "jwk" }), kid: "k", use: "sig", alg: "EdDSA" }] }));
+  const encode = (value) => Buffer.from(JSON.stringify(value)).toString("base64url");
+  const token = () => {
+    const claims = { sub: user, iss: "atelier", aud: "atelier", exp: Math.floor(Date.now() / 1000) + 600 };
+    const text = `${encode({ alg: "EdDSA", kid: "k" })}.${encode(claims)}`;
+    return `${text}.${sign(null, Buffer.from(text), privateKey).toString("base64url")}`;
+  };
+  let challenge;
+  const provider = createServer(async (request, response) => {
+    const { pathname, searchParams } = new URL(request.url, "http://127.0.0.1");
+    if (pathname === "/authorize") {
+      challenge = searchParams.get("code_challenge");
+      const back = new URL(searchParams.get("redirect_uri"));
+      back.search = new URLSearchParams({ code: "abc", state: searchParams.get("state") });
+      response.writeHead(302, { location: back.href }).end();
+    } else {
+      const form = new URLSearchParams(Buffer.concat(await request.toArray()).toString());
+      const proven = createHash("sha256").update(form.get("code_verifier")).digest("base64url") === challenge;
+      response.writeHead(proven && form.get("code") === "abc" ? 200 : 400, { "content-type": "application/json" });
+      response.end(JSON.stringify({ id_token: token() }));
+    }
+  });
+  await new Promise((resolve) => provider.listen(0, "127.0.0.1", resolve));
+  const address = `http://127.0.0.1:${provider.address().port}`;
+  return {
+    settings: {
+      ATELIER_AUTH__JWKS: join(folder, "keys.json"),
+      ATELIER_AUTH__SIGN_IN__AUTHORIZATION_ENDPOINT: `${address}/authorize`,
+      ATELIER_AUTH__SIGN_IN__TOKEN_ENDPOINT: `${address}/token`,
+      ATELIER_AUTH__SIGN_IN__CLIENT_ID: "console",
+    },
+    stop: () => provider.close(),
+  };
+}
+
+test("the identity provider signs in, with a challenge that only this tab can answer", async (t) => {
+  const user = randomUUID();
+  const provider = await startProvider(user);
+  t.after(() => provider.stop());
+  const theirs = await Server.start(provider.settings);
+  t.after(() => theirs.stop());
+  const tab = await browser.open({ server: theirs, token: "" }, "", { signedIn: false });
+  const { page } = tab;
+  await page.getByRole("button", { name: "Sign in with your organisation" }).click();
+  await page.getByRole("heading", { name: "Projects", exact: true }).waitFor();
+  assert.ok(!page.url().includes("code="), page.url());
+  const me = await page.evaluate(async () => {
+    const token = sessionStorage.getItem("atelier.token");
+    return (await fetch("/auth/me", { headers: { authorization: `Bearer ${token}` } })).json();
+  });
+  assert.equal(me.user_id, user);
+
+  // A code that this tab did not ask for is not used.
+  const other = await browser.open({ server: theirs, token: "" }, "?code=abc&state=made-up", { signedIn: false });
+  await other.page.getByRole("heading", { name: "Sign in to Atelier" }).waitFor();
+  await other.close();
+  await tab.close();
+});

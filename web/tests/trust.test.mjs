@@ -1,0 +1,94 @@
+// What the console must never do: lose something, or run what others wrote.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { Browser } from "./harness/browser.mjs";
+import { Folder, Server } from "./harness/server.mjs";
+
+let server, browser;
+before(async () => {
+  server = await Server.start();
+  browser = await Browser.start();
+});
+after(async () => {
+  await browser?.stop();
+  await server?.stop();
+});
+
+test("the server is restarted under an open page, and nothing is lost", async (t) => {
+  const ann = server.person("ann");
+  const shop = await ann.project("shop");
+  const folder = await Folder.connect(shop, { "a.txt": "old\n" });
+  t.after(() => folder.disconnect());
+  const first = await shop.until(await shop.call("write_file", { path: "a.txt", content: "new\n" }), "pending_approval");
+
+  const tab = await browser.open(ann, "#/approvals");
+  tab.allowed.push(/ERR_|Failed to fetch|network error/i);
+  const { page } = tab;
+  await page.getByRole("button", { name: "Approve" }).waitFor();
+  await page.evaluate(() => (globalThis.samePage = true));
+  await server.kill();
+  await page.getByText("The connection to the server is lost.").waitFor();
+  // A decision that cannot be sent is not lost silently either.
+  await page.getByRole("button", { name: "Approve" }).click();
+  await page.getByRole("alert").filter({ hasText: "does not answer" }).waitFor();
+
+  await server.restart();
+  const second = await shop.call("write_file", { path: "b.txt", content: "b\n" });
+  await page.getByText("The connection to the server is lost.").waitFor({ state: "hidden" });
+  await page.waitForFunction(() => document.title.startsWith("(2) "));
+  await page.getByRole("button", { name: "Approve" }).click();
+  await shop.until(first, "completed");
+  assert.equal(folder.read("a.txt"), "new\n");
+  await page.getByRole("article", { name: /b\.txt/ }).waitFor();
+  await page.getByRole("button", { name: "Approve" }).click();
+  await shop.until(second, "completed");
+  // The log of events has no gap and nothing twice.
+  await tab.go("#/activity");
+  await page.getByText("Result saved: completed").nth(1).waitFor();
+  assert.equal(await page.getByText("Waiting for your decision").count(), 2);
+  assert.equal(await page.evaluate(() => globalThis.samePage), true);
+
+  // And a reload shows the same.
+  await page.reload();
+  await page.getByText("Result saved: completed").nth(1).waitFor();
+  assert.equal(await page.getByText("Waiting for your decision").count(), 2);
+  await tab.close();
+});
+
+const EVIL = `<img src=x onerror="document.title='owned'"><script>document.title='owned'</script>{@html 1}`;
+
+test("names, diffs, commands and reasons are shown, not run", async (t) => {
+  const ann = server.person("eve");
+  const shop = await ann.project(`shop ${EVIL}`);
+  const folder = await Folder.connect(shop, { "x.html": "<p>\n" });
+  t.after(() => folder.disconnect());
+  const calls = [
+    await shop.call("write_file", { path: "x.html", content: `${EVIL}\nif (admin\u202e\u2066) {\n` }),
+    await shop.call("write_file", { path: `${EVIL.replaceAll("/", "")}.txt`, content: "x\n" }),
+    await shop.call("execute_command", { command: "mkdir", args: [`${EVIL.replaceAll("/", "")}`, "\u001b[2J"] }),
+  ];
+  const waiting = [];
+  for (const call of calls) if (call.status !== "denied") waiting.push(await shop.until(call, "pending_approval"));
+  assert.ok(waiting.length >= 2);
+
+  const tab = await browser.open(ann, "#/approvals");
+  const { page } = tab;
+  for (const call of waiting) {
+    await tab.go(`#/approvals/${call.tool_id}`);
+    await page.getByRole("article").waitFor();
+    await page.getByText("onerror=").first().waitFor();
+  }
+  await tab.go(`#/approvals/${waiting[0].tool_id}`);
+  // What would fool the eye is named instead.
+  await page.getByText("U+202E").waitFor();
+  await page.keyboard.press("v");
+  for (const address of [`#/projects/${shop.id}`, `#/projects/${shop.id}/decisions`, "#/activity", "#/projects"]) {
+    await tab.go(address);
+    await page.getByText("onerror=").first().waitFor();
+  }
+  assert.doesNotMatch(await page.title(), /^owned/);
+  assert.equal(await page.locator("main img").count(), 0);
+  for (const call of waiting) await ann.ask("POST", `${shop.path}/tools/${call.tool_id}/cancel`);
+  await tab.close();
+});
