@@ -8,11 +8,11 @@ mod waiting;
 
 use crate::{Error, Result};
 use atelier_core::{
-    AgentId, ApprovalId, CallId, ClientId, GrantId, Invalid, SessionId, UserId,
+    AgentId, ApprovalId, CallId, ClientId, GrantId, Invalid, SessionId, TaskId, UserId,
     gate::{CallFailure, CallPreview, CallRating, CallStatus, GatedCall, Grant, GrantScope, Refusal, Waits},
     policy::{Extension, Narrowing, Policy, RuleError, Wisher},
 };
-use atelier_store::{Client, Decided, Owned, Situation, Store};
+use atelier_store::{Client, Decided, NewCall, Owned, Situation, Store};
 use chrono::{DateTime, TimeDelta, Utc};
 use decide::Rules;
 use metrics::counter;
@@ -39,6 +39,10 @@ pub struct GateSettings {
     pub result: Duration,
     /// Commands are refused on machines that cannot hold them in.
     pub demand_isolation: bool,
+    /// How long calls are kept.
+    pub keep_days: u32,
+    /// How long it is kept who decided what.
+    pub keep_audit_days: u32,
 }
 
 impl Default for GateSettings {
@@ -49,6 +53,8 @@ impl Default for GateSettings {
             dispatch: Duration::from_secs(120),
             result: Duration::from_secs(60),
             demand_isolation: false,
+            keep_days: 90,
+            keep_audit_days: 365,
         }
     }
 }
@@ -72,6 +78,8 @@ pub struct Gate {
     extension: Arc<Extension>,
     waits: Waits,
     demand_isolation: bool,
+    keep_days: u32,
+    keep_audit_days: u32,
     waiting: Waiting,
 }
 
@@ -82,6 +90,8 @@ pub struct Ask {
     pub tool_params: Value,
     pub agent_id: Option<AgentId>,
     pub session_id: Option<SessionId>,
+    /// The task that waits for it.
+    pub task_id: Option<TaskId>,
 }
 
 /// Somebody who decides, and the program they do it with.
@@ -99,6 +109,8 @@ impl Gate {
             extension: Arc::default(),
             waits: settings.waits(),
             demand_isolation: settings.demand_isolation,
+            keep_days: settings.keep_days,
+            keep_audit_days: settings.keep_audit_days,
             waiting: Waiting::new(),
         }
     }
@@ -121,29 +133,37 @@ impl Gate {
 
     /// Validates and rates a call, then refuses it, asks about it or sends it off.
     pub async fn execute(&self, owned: &Owned, ask: Ask) -> Result<GatedCall> {
-        self.begin(owned, CallId(Uuid::now_v7()), ask).await
+        Ok(self.store.add_call(owned, self.prepare_one(owned, ask)).await?)
     }
 
     /// The same, answered when the call is settled or, as it is then, after `time`.
     pub async fn execute_and_wait(&self, owned: &Owned, ask: Ask, time: Duration) -> Result<GatedCall> {
-        let id = CallId(Uuid::now_v7());
+        let new = self.prepare_one(owned, ask);
+        let id = new.tool_id;
         let woken = self.waiting.on(owned.project, id);
-        let call = self.begin(owned, id, ask).await?;
+        let call = self.store.add_call(owned, new).await?;
         if call.status.is_settled() {
             return Ok(call);
         }
         self.settled(owned, id, woken, time).await
     }
 
-    async fn begin(&self, owned: &Owned, id: CallId, ask: Ask) -> Result<GatedCall> {
-        let (gate, project) = (self.clone(), owned.project);
-        let begun = self.store.add_call(owned, move |situation| {
-            let policy = gate.policy_of(situation)?;
-            Ok(decide::begin(&gate.rules(&policy), project, id, ask, situation))
+    /// Calls on their way to the gate: each is validated, rated and decided about where it is kept.
+    pub fn prepare(&self, owned: &Owned, asks: Vec<Ask>) -> Vec<NewCall> {
+        asks.into_iter().map(|ask| self.prepare_one(owned, ask)).collect()
+    }
+
+    fn prepare_one(&self, owned: &Owned, ask: Ask) -> NewCall {
+        let (gate, project, tool_id) = (self.clone(), owned.project, CallId(Uuid::now_v7()));
+        let begin = Box::new(move |situation: &Situation| {
+            let (call, decided) = match gate.policy_of(situation) {
+                Ok(policy) => decide::begin(&gate.rules(&policy), project, tool_id, ask, situation),
+                Err(invalid) => decide::unjudged(project, tool_id, ask, &invalid, situation),
+            };
+            counter!("atelier_tool_calls_total", "risk" => call.risk_level.as_str()).increment(1);
+            (call, decided)
         });
-        let call = begun.await?.map_err(|invalid: Invalid| invalid)?;
-        counter!("atelier_tool_calls_total", "risk" => call.risk_level.as_str()).increment(1);
-        Ok(call)
+        NewCall { tool_id, begin }
     }
 
     /// The server's rules, and where the project has its own, narrowed by those.
@@ -354,6 +374,16 @@ impl Gate {
 
     pub async fn withdraw(&self, owned: &Owned, id: GrantId) -> Result<Grant> {
         Ok(self.store.withdraw_grant(owned, id).await?)
+    }
+
+    /// Removes what was kept long enough; says how many calls.
+    pub async fn sweep(&self, now: DateTime<Utc>) -> Result<u64> {
+        // Longer than there is time means for ever.
+        let ago = |days: u32| {
+            let days = TimeDelta::try_days(days.into());
+            days.and_then(|days| now.checked_sub_signed(days)).unwrap_or(DateTime::UNIX_EPOCH)
+        };
+        Ok(self.store.sweep_calls(ago(self.keep_days), ago(self.keep_audit_days)).await?)
     }
 
     /// Lets time decide what nobody else did, and wakes those who wait for calls. Runs until dropped.

@@ -11,7 +11,9 @@ use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
-use std::{collections::HashSet, convert::Infallible, fmt, marker::PhantomData, str::FromStr};
+use std::{
+    collections::HashSet, convert::Infallible, fmt, marker::PhantomData, str::FromStr, time::Duration,
+};
 use utoipa::IntoParams;
 
 /// A JSON body: small enough, well formed, of the right shape. `FILES` says that it may hold a file.
@@ -242,6 +244,9 @@ in_path! {
     ApprovalInPath: ApprovalId in "approval",
     GrantInPath: GrantId in "grant",
     ClientInPath: ClientId in "client",
+    SessionInPath: SessionId in "session",
+    TaskInPath: TaskId in "task",
+    PlanInPath: PlanId in "plan",
 }
 
 /// The agent that the path points at, by id or by name.
@@ -255,6 +260,28 @@ impl FromRequestParts<App> for AgentInPath {
     }
 }
 
+/// A tenant in the path; whose it is, is another question.
+pub(crate) struct TenantInPath(pub(crate) atelier_core::Tenant);
+
+impl FromRequestParts<App> for TenantInPath {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Error> {
+        segment(parts, "tenant").await.map(Self)
+    }
+}
+
+/// The name of a model provider in the path.
+pub(crate) struct ProviderInPath(pub(crate) String);
+
+impl FromRequestParts<App> for ProviderInPath {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Error> {
+        segment(parts, "provider").await.map(Self)
+    }
+}
+
 /// Never refused: for a header that is optional and whose nonsense is no reason to fail.
 pub(crate) struct LastEventId(pub(crate) Option<String>);
 
@@ -265,4 +292,13 @@ impl FromRequestParts<App> for LastEventId {
         let value = parts.headers.get("last-event-id");
         Ok(LastEventId(value.map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned())))
     }
+}
+
+/// RFC 7240: `Prefer: wait=30`.
+pub(crate) fn preferred_wait(headers: &HeaderMap) -> Option<Duration> {
+    let preferences = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+    let mut preferences = preferences.flat_map(|value| value.split([',', ';']));
+    preferences
+        .find_map(|preference| preference.trim().strip_prefix("wait=")?.parse().ok())
+        .map(Duration::from_secs)
 }

@@ -12,7 +12,7 @@ use crate::{
 };
 use atelier_core::{
     ApprovalId, CallId, Event, GrantId, ProjectId, UserId,
-    gate::{GatedCall, Grant, Refusal},
+    gate::{ApprovalStatus, GatedCall, Grant, Refusal},
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -49,13 +49,18 @@ pub struct Audit {
     pub at: DateTime<Utc>,
 }
 
+/// Makes a call and decides about it first, knowing how things stand.
+pub type Begin = Box<dyn FnOnce(&Situation) -> (GatedCall, Decided) + Send>;
+
+/// A call on its way to the gate.
+pub struct NewCall {
+    pub tool_id: CallId,
+    pub begin: Begin,
+}
+
 impl Store {
     /// Keeps a new call that `begin` makes, knowing how things stand.
-    pub async fn add_call<F, E>(&self, owned: &Owned, begin: F) -> Result<Result<GatedCall, E>>
-    where
-        F: FnOnce(&Situation) -> Result<(GatedCall, Decided), E> + Send + 'static,
-        E: Send + 'static,
-    {
+    pub async fn add_call(&self, owned: &Owned, new: NewCall) -> Result<GatedCall> {
         let owned = owned.clone();
         self.write_kept(owned.owner, move |tx| {
             Box::pin(async move {
@@ -63,11 +68,9 @@ impl Store {
                 if situation.deleted {
                     return Err(Error::NotFound);
                 }
-                let begun = begin(&situation);
-                Ok(begun.map(|(call, decided)| {
-                    carry_out(tx, &owned, call.clone(), decided);
-                    call
-                }))
+                let (call, decided) = (new.begin)(&situation);
+                carry_out(tx, &owned, call.clone(), decided, true);
+                Ok(call)
             })
         })
         .await
@@ -82,9 +85,9 @@ impl Store {
         self.write_kept(owned.owner, move |tx| {
             Box::pin(async move {
                 let mut call = lock_call(tx, owned.project, id).await?;
-                let situation = tx.situation(owned.project).await?;
+                let (situation, was_open) = (tx.situation(owned.project).await?, !call.status.is_settled());
                 Ok(step(&mut call, &situation).map(|decided| {
-                    carry_out(tx, &owned, call.clone(), decided);
+                    carry_out(tx, &owned, call.clone(), decided, was_open);
                     call
                 }))
             })
@@ -106,9 +109,9 @@ impl Store {
         self.write_kept(owned.owner, move |tx| {
             Box::pin(async move {
                 let mut call = lock_call(tx, owned.project, id).await?;
-                let now = tx.time().await?;
+                let (now, was_open) = (tx.time().await?, !call.status.is_settled());
                 Ok(step(&mut call, now).map(|decided| {
-                    carry_out(tx, &owned, call.clone(), decided);
+                    carry_out(tx, &owned, call.clone(), decided, was_open);
                     call
                 }))
             })
@@ -175,6 +178,88 @@ impl Store {
             (rows, total)
         });
         Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total.0))
+    }
+
+    /// Calls that a person was asked about, newest first, by what became of that or all of them.
+    pub async fn approvals(
+        &self,
+        project: ProjectId,
+        status: Option<ApprovalStatus>,
+        limit: i64,
+        offset: i64,
+    ) -> Result<(Vec<GatedCall>, i64)> {
+        let mut conn = self.db.connect().await?;
+        let (any, status) = (status.is_none(), status.map_or("", ApprovalStatus::as_str));
+        let (rows, total): (Vec<(String,)>, (i64,)) = on!(&mut conn, |c| {
+            let rows = sqlx::query_as(
+                "SELECT record FROM tool_calls
+                 WHERE project_id = $1 AND approval_status IS NOT NULL AND ($2 OR approval_status = $3)
+                 ORDER BY id DESC LIMIT $4 OFFSET $5",
+            )
+            .bind(project.0)
+            .bind(any)
+            .bind(status)
+            .bind(limit)
+            .bind(offset)
+            .fetch_all(&mut *c)
+            .await?;
+            let total = sqlx::query_as(
+                "SELECT COUNT(*) FROM tool_calls
+                 WHERE project_id = $1 AND approval_status IS NOT NULL AND ($2 OR approval_status = $3)",
+            )
+            .bind(project.0)
+            .bind(any)
+            .bind(status)
+            .fetch_one(&mut *c)
+            .await?;
+            (rows, total)
+        });
+        Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total.0))
+    }
+
+    /// Removes calls that are settled and were made before `calls`, and decisions from before `audit`.
+    pub async fn sweep_calls(&self, calls: DateTime<Utc>, audit: DateTime<Utc>) -> Result<u64> {
+        let (calls, audit) = (first_id(calls), first_id(audit));
+        let mut conn = self.db.connect().await?;
+        let owners: Vec<(Uuid, Uuid)> = on!(&mut conn, |c| {
+            sqlx::query_as(
+            "SELECT id, user_id FROM projects p
+             WHERE EXISTS (SELECT 1 FROM tool_calls t WHERE t.project_id = p.id AND t.id < $1 AND t.deadline IS NULL)
+                OR EXISTS (SELECT 1 FROM audit a WHERE a.project_id = p.id AND a.id < $2)"
+        )
+        .bind(calls)
+        .bind(audit)
+        .fetch_all(c)
+        .await
+        })?;
+        drop(conn);
+        let mut removed = 0;
+        for (project, owner) in owners {
+            removed += self
+                .write(UserId(owner), move |tx| {
+                    Box::pin(async move {
+                        on!(&mut tx.conn, |c| {
+                            // What is not settled has a deadline.
+                            let calls = sqlx::query(
+                                "DELETE FROM tool_calls WHERE project_id = $1 AND id < $2 AND deadline IS NULL",
+                            )
+                            .bind(project)
+                            .bind(calls)
+                            .execute(&mut *c)
+                            .await?
+                            .rows_affected();
+                            sqlx::query("DELETE FROM audit WHERE project_id = $1 AND id < $2")
+                                .bind(project)
+                                .bind(audit)
+                                .execute(&mut *c)
+                                .await?;
+                            Ok(calls)
+                        })
+                    })
+                })
+                .await?;
+        }
+        Ok(removed)
     }
 
     /// What waits for the user's decision, in one project or in all, oldest first.
@@ -262,6 +347,12 @@ pub(crate) fn read<T: DeserializeOwned>((record,): (String,)) -> Result<T> {
     corrupt(serde_json::from_str(&record))
 }
 
+/// The smallest id that is given at this time: ids begin with it.
+fn first_id(time: DateTime<Utc>) -> Uuid {
+    let milliseconds = u64::try_from(time.timestamp_millis()).unwrap_or(0);
+    uuid::Builder::from_unix_timestamp_millis(milliseconds, &[0; 10]).into_uuid()
+}
+
 /// The call, for this transaction alone. SQLite has one writer; elsewhere the row is locked, although its owner's
 /// lane is, too: a lock on what is changed does not depend on how writers are spread.
 async fn lock_call(tx: &mut Tx, project: ProjectId, id: CallId) -> Result<GatedCall> {
@@ -276,8 +367,20 @@ async fn lock_call(tx: &mut Tx, project: ProjectId, id: CallId) -> Result<GatedC
     read(row.ok_or(Error::NotFound)?)
 }
 
+/// Keeps new calls within a larger write, after what decides about each has had its say.
+pub(crate) async fn insert_calls(tx: &mut Tx, owned: &Owned, new: Vec<NewCall>) -> Result<()> {
+    let situation = tx.situation(owned.project).await?;
+    for new in new {
+        let (call, decided) = (new.begin)(&situation);
+        carry_out(tx, owned, call, decided, true);
+    }
+    // Here and now: if the write fails later on, they are undone with the rest of it.
+    tx.write_kept().await
+}
+
 /// Keeps the call as it is now and what was decided with it. The last act of a write: nothing in it can fail.
-pub(crate) fn carry_out(tx: &mut Tx, owned: &Owned, call: GatedCall, decided: Decided) {
+/// `was_open` says that the call was not settled before: a task that waits for it goes on when it is.
+pub(crate) fn carry_out(tx: &mut Tx, owned: &Owned, call: GatedCall, decided: Decided, was_open: bool) {
     if let Some(grant) = decided.grant {
         tx.keep_grant(grant.clone());
         tx.emit(owned.project, owned.owner, &Event::GrantMade { grant });
@@ -287,6 +390,9 @@ pub(crate) fn carry_out(tx: &mut Tx, owned: &Owned, call: GatedCall, decided: De
     }
     for event in &decided.events {
         tx.emit(owned.project, owned.owner, event);
+    }
+    if let Some(task) = call.task_id.filter(|_| was_open && call.status.is_settled()) {
+        tx.keep_settled(owned, task);
     }
     tx.keep_call(call);
 }

@@ -4,14 +4,15 @@
 //! group writes all of it in a few statements: before anything else in the group looks, and before it commits.
 
 use crate::{
-    Result, Tx,
+    Owned, Result, Tx,
     db::{Conn, on},
     gate::Audit,
     new_id,
     projects::json,
+    tasks::call_settled,
 };
 use atelier_core::{
-    CallId, ProjectId,
+    CallId, ProjectId, TaskId,
     gate::{GatedCall, Grant},
 };
 use std::collections::BTreeMap;
@@ -21,6 +22,8 @@ pub(crate) struct Unwritten {
     calls: BTreeMap<CallId, GatedCall>,
     grants: Vec<Grant>,
     audit: Vec<(ProjectId, Audit)>,
+    /// For each call that has settled, the task that waited for it.
+    settled: Vec<(Owned, TaskId)>,
 }
 
 /// How many rows a statement takes. A few sizes only: each is a statement of its own to the database, parsed once and
@@ -51,9 +54,14 @@ impl Tx {
         self.unwritten.audit.push((project, audit));
     }
 
+    /// A call that this task waits for has settled.
+    pub(crate) fn keep_settled(&mut self, owned: &Owned, task: TaskId) {
+        self.unwritten.settled.push((owned.clone(), task));
+    }
+
     /// Writes what was kept.
-    pub(crate) async fn write_kept(&mut self) -> Result<(), sqlx::Error> {
-        let Unwritten { calls, grants, audit } = std::mem::take(&mut self.unwritten);
+    pub(crate) async fn write_kept(&mut self) -> Result<()> {
+        let Unwritten { calls, grants, audit, settled } = std::mem::take(&mut self.unwritten);
         write_calls(&mut self.conn, calls.into_values().collect()).await?;
         for grant in grants {
             on!(&mut self.conn, |c| sqlx::query(
@@ -78,6 +86,9 @@ impl Tx {
                 insert.build().execute(c).await.map(drop)
             })?;
         }
+        for (owned, task) in settled {
+            call_settled(self, &owned, task).await?;
+        }
         Ok(())
     }
 }
@@ -88,19 +99,20 @@ async fn write_calls(conn: &mut Conn, calls: Vec<GatedCall>) -> Result<(), sqlx:
         let size = rows_at_once(left.len());
         on!(&mut *conn, |c| {
             let mut insert = sqlx::QueryBuilder::new(
-                "INSERT INTO tool_calls (id, project_id, approval_id, status, deadline, record) ",
+                "INSERT INTO tool_calls (id, project_id, approval_id, approval_status, status, deadline, record) ",
             );
             insert.push_values(left.by_ref().take(size), |mut row, call| {
                 row.push_bind(call.tool_id.0)
                     .push_bind(call.project_id.0)
                     .push_bind(call.approval_id.map(|id| id.0))
+                    .push_bind(call.approval.as_ref().map(|approval| approval.status.as_str()))
                     .push_bind(call.status.as_str())
                     .push_bind(call.deadline)
                     .push_bind(json(&call));
             });
             insert.push(
-                " ON CONFLICT (id) DO UPDATE SET approval_id = excluded.approval_id, status = excluded.status,
-                 deadline = excluded.deadline, record = excluded.record",
+                " ON CONFLICT (id) DO UPDATE SET approval_id = excluded.approval_id,
+                 approval_status = excluded.approval_status, status = excluded.status, deadline = excluded.deadline, record = excluded.record",
             );
             insert.build().execute(c).await.map(drop)
         })?;

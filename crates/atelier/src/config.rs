@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result};
 use atelier_core::policy::Extension;
-use atelier_runtime::{GateSettings, StarterAgent, WorkerSpaceSettings};
+use atelier_model::{ModelsConfig, Providers, known_providers};
+use atelier_runtime::{GateSettings, StarterAgent, WorkSettings, WorkerSpaceSettings};
 use atelier_server::AuthSettings;
 use atelier_store::Retention;
 use figment::{
@@ -33,6 +34,10 @@ pub(crate) struct Config {
     pub(crate) gate: GateSettings,
     /// Rules for tool calls beside the built-in ones.
     pub(crate) policy: Extension,
+    pub(crate) work: WorkSettings,
+    pub(crate) models: ModelsConfig,
+    /// Whom models are asked of, by name.
+    pub(crate) providers: Providers,
     pub(crate) telemetry: TelemetrySettings,
     /// The agents a new project starts with.
     pub(crate) starter_pack: Vec<StarterAgent>,
@@ -72,6 +77,9 @@ impl Default for Config {
             worker_space: runtime.worker_space,
             gate: GateSettings::default(),
             policy: Extension::default(),
+            work: WorkSettings::default(),
+            models: ModelsConfig::default(),
+            providers: known_providers(),
             telemetry: TelemetrySettings::default(),
             starter_pack: runtime.starter_pack,
         }
@@ -169,6 +177,9 @@ impl Config {
                 true => atelier_store::masked(&url),
                 false => url,
             });
+        }
+        for provider in shown.providers.values_mut() {
+            provider.base_url = atelier_store::masked(&provider.base_url);
         }
         Ok(toml::to_string_pretty(&shown)?)
     }

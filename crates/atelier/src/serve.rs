@@ -5,7 +5,8 @@ use crate::{
     telemetry,
 };
 use anyhow::{Context, Result};
-use atelier_runtime::{Gate, Settings as RuntimeSettings, Spaces};
+use atelier_model::Models;
+use atelier_runtime::{Bus, Gate, ModelKeys, Settings as RuntimeSettings, Spaces};
 use atelier_server::{App, Auth, Listening, LocalKey, Parts};
 use atelier_store::Store;
 use chrono::Utc;
@@ -105,6 +106,9 @@ async fn serve(config: Config) -> Result<()> {
     let store = Store::open(&config.store()).await?;
     let key = LocalKey::open(&config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
+    let models = Models::new(&config.models, &config.providers)?;
+    let model_keys = ModelKeys::open(store.clone(), &config.data)
+        .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
     let auth = Auth::open(config.auth.clone(), key, store.clone()).await?;
     let runtime = RuntimeSettings {
         worker_space: config.worker_space.clone(),
@@ -114,11 +118,22 @@ async fn serve(config: Config) -> Result<()> {
         .with_rules(config.policy.clone())
         .context("the configuration is not valid: policy")?;
     let stop = CancellationToken::new();
+    let spaces = Spaces::new(store.clone(), runtime.worker_space.clone());
     let app = App::new(Parts {
+        bus: Bus::new(
+            store.clone(),
+            spaces.clone(),
+            gate.clone(),
+            models.clone(),
+            model_keys.clone(),
+            config.work.clone(),
+        ),
         gate,
-        spaces: Spaces::new(store.clone(), runtime.worker_space.clone()),
+        spaces,
         starter_pack: runtime.starter_agents(),
         settings: config.server.clone(),
+        models,
+        model_keys,
         store,
         auth,
         metrics,
@@ -131,6 +146,10 @@ async fn serve(config: Config) -> Result<()> {
 
     let tasks = TaskTracker::new();
     tasks.spawn(stop_on_signal(stop.clone()));
+    tasks.spawn({
+        let (bus, stop) = (app.bus.clone(), stop.clone());
+        async move { bus.tend(stop).await }
+    });
     tasks.spawn(watch_over(app.clone(), config));
     let served = atelier_server::serve(listening, app.clone()).await;
     stop.cancel();
@@ -165,6 +184,11 @@ async fn tend(app: App, config: Config) {
                 Ok(0) => {}
                 Ok(removed) => tracing::info!(removed, "removed events that were kept long enough"),
                 Err(error) => tracing::warn!(%error, "cannot remove old events"),
+            }
+            match app.gate.sweep(Utc::now()).await {
+                Ok(0) => {}
+                Ok(removed) => tracing::info!(removed, "removed tool calls that were kept long enough"),
+                Err(error) => tracing::warn!(%error, "cannot remove old tool calls"),
             }
         }
     };

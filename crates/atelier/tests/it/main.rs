@@ -8,6 +8,7 @@ mod connect;
 mod events;
 mod gate;
 mod limits;
+mod model_keys;
 mod openapi;
 mod program;
 mod projects;
