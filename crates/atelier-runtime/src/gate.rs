@@ -411,7 +411,7 @@ impl Gate {
                 Ok(Decided { events, audit, grant: None })
             });
             let call = late.await?;
-            if call.status.is_settled() {
+            if matches!(call.status, CallStatus::Expired | CallStatus::Unknown) {
                 tracing::info!(project = %owned.project, call = %id, status = call.status.as_str(), "time is up");
             }
         }

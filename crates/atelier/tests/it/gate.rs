@@ -276,7 +276,8 @@ async fn an_agent_can_be_allowed_for_the_session(#[values(Sqlite, Postgres)] bac
 #[rstest]
 #[tokio::test]
 async fn an_undecided_call_expires(#[values(Sqlite, Postgres)] backend: Backend) {
-    let server = build(backend).with("GATE__APPROVAL_MEDIUM", "1s").start().await;
+    // Long enough for a restart in between, on a machine that has other things to do.
+    let server = build(backend).with("GATE__APPROVAL_MEDIUM", "6s").start().await;
     let mut desk = Desk::new(server.user("ann")).await;
     let call = desk.execute("create_directory", json!({"path": "d"})).await;
     let asked = desk.until("TOOL_APPROVAL_REQUEST").await;

@@ -190,9 +190,15 @@ async fn the_client_refuses_on_its_own(#[values(Sqlite, Postgres)] backend: Back
     // Approved by its owner, and still not done.
     let call = desk.approved("delete_file", json!({"path": "a.txt"})).await;
     assert_eq!(desk.until(&call, "failed").await["error"]["code"], "command_not_allowed");
-    // LOW on the server, more than that here: nobody approved it.
+    // LOW on the server, more than that here: nobody approved it, so somebody is asked.
     let call = desk.execute("grep", json!({"pattern": "s", "path": "."})).await;
-    assert_eq!(desk.until(&call, "failed").await["error"]["code"], "approval_required");
+    let asked = desk.until(&call, "pending_approval").await;
+    assert_eq!(
+        (&asked["risk_level"], &asked["reason"]),
+        (&json!("MEDIUM"), &json!("This machine rates grep as MEDIUM."))
+    );
+    desk.decide(&asked, "approve", json!({})).await;
+    desk.until(&call, "completed").await;
     // Fine as text; on this machine it leads out of the folder.
     let call = desk.execute("read_file", json!({"path": "door.txt"})).await;
     let refused = desk.until(&call, "failed").await;
