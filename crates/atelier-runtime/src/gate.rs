@@ -15,6 +15,7 @@ use atelier_core::{
 use atelier_store::{Client, Decided, NewCall, Owned, Situation, Store};
 use chrono::{DateTime, TimeDelta, Utc};
 use decide::Rules;
+use futures::{StreamExt, TryStreamExt, future, stream};
 use metrics::counter;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -403,17 +404,28 @@ impl Gate {
     }
 
     async fn round(&self) -> Result<()> {
-        for (owned, id) in self.store.due_calls(256).await? {
-            let late = self.step_alone(&owned, id, |call, now| {
-                let events = call.time_passes(now);
-                let decided = call.status == CallStatus::Expired && !events.is_empty();
-                let audit = decided.then(|| decide::audit(call, "expired", None, None, now));
-                Ok(Decided { events, audit, grant: None })
-            });
-            let call = late.await?;
-            if matches!(call.status, CallStatus::Expired | CallStatus::Unknown) {
-                tracing::info!(project = %owned.project, call = %id, status = call.status.as_str(), "time is up");
-            }
+        // At the same time, so that they share commits.
+        let due = self.store.due_calls(256).await?.into_iter();
+        stream::iter(due.map(|(owned, id)| self.time_passes(owned, id)))
+            .buffer_unordered(64)
+            .try_for_each(|()| future::ready(Ok(())))
+            .await
+    }
+
+    async fn time_passes(&self, owned: Owned, id: CallId) -> Result<()> {
+        let late = self.step_alone(&owned, id, |call, now| {
+            let events = call.time_passes(now);
+            let decided = call.status == CallStatus::Expired && !events.is_empty();
+            let audit = decided.then(|| decide::audit(call, "expired", None, None, now));
+            Ok(Decided { events, audit, grant: None })
+        });
+        let call = match late.await {
+            // Deleted meanwhile, with its project.
+            Err(Error::Store(atelier_store::Error::NotFound)) => return Ok(()),
+            call => call?,
+        };
+        if matches!(call.status, CallStatus::Expired | CallStatus::Unknown) {
+            tracing::info!(project = %owned.project, call = %id, status = call.status.as_str(), "time is up");
         }
         Ok(())
     }
