@@ -12,10 +12,9 @@ use atelier_core::{
     gate::{CallFailure, CallPreview, CallRating, CallStatus, GatedCall, Grant, GrantScope, Refusal, Waits},
     policy::{Extension, Narrowing, Policy, RuleError, Wisher},
 };
-use atelier_store::{Client, Decided, NewCall, Owned, Situation, Store};
+use atelier_store::{Client, Decided, Error as StoreError, NewCall, Owned, Situation, Store};
 use chrono::{DateTime, TimeDelta, Utc};
 use decide::Rules;
-use futures::{StreamExt, TryStreamExt, future, stream};
 use metrics::counter;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -134,37 +133,44 @@ impl Gate {
 
     /// Validates and rates a call, then refuses it, asks about it or sends it off.
     pub async fn execute(&self, owned: &Owned, ask: Ask) -> Result<GatedCall> {
-        Ok(self.store.add_call(owned, self.prepare_one(owned, ask)).await?)
+        self.begin(owned, CallId(Uuid::now_v7()), ask).await
     }
 
     /// The same, answered when the call is settled or, as it is then, after `time`.
     pub async fn execute_and_wait(&self, owned: &Owned, ask: Ask, time: Duration) -> Result<GatedCall> {
-        let new = self.prepare_one(owned, ask);
-        let id = new.tool_id;
+        let id = CallId(Uuid::now_v7());
         let woken = self.waiting.on(owned.project, id);
-        let call = self.store.add_call(owned, new).await?;
+        let call = self.begin(owned, id, ask).await?;
         if call.status.is_settled() {
             return Ok(call);
         }
         self.settled(owned, id, woken, time).await
     }
 
-    /// Calls on their way to the gate: each is validated, rated and decided about where it is kept.
-    pub fn prepare(&self, owned: &Owned, asks: Vec<Ask>) -> Vec<NewCall> {
-        asks.into_iter().map(|ask| self.prepare_one(owned, ask)).collect()
+    async fn begin(&self, owned: &Owned, id: CallId, ask: Ask) -> Result<GatedCall> {
+        let (gate, project) = (self.clone(), owned.project);
+        let begun = self.store.add_call(owned, move |situation| {
+            let policy = gate.policy_of(situation)?;
+            Ok(decide::begin(&gate.rules(&policy), project, id, ask, situation))
+        });
+        let call = begun.await?.map_err(|invalid: Invalid| invalid)?;
+        counter!("atelier_tool_calls_total", "risk" => call.risk_level.as_str()).increment(1);
+        Ok(call)
     }
 
-    fn prepare_one(&self, owned: &Owned, ask: Ask) -> NewCall {
-        let (gate, project, tool_id) = (self.clone(), owned.project, CallId(Uuid::now_v7()));
-        let begin = Box::new(move |situation: &Situation| {
-            let (call, decided) = match gate.policy_of(situation) {
-                Ok(policy) => decide::begin(&gate.rules(&policy), project, tool_id, ask, situation),
-                Err(invalid) => decide::unjudged(project, tool_id, ask, &invalid, situation),
+    /// Calls of a task, to be judged and decided about where they are kept.
+    pub fn of_task(&self, owned: &Owned, asks: Vec<Ask>) -> Vec<NewCall> {
+        let new = |ask: Ask| {
+            let (gate, project, id) = (self.clone(), owned.project, CallId(Uuid::now_v7()));
+            let begin = move |situation: &Situation| {
+                let policy = gate.policy_of(situation)?;
+                let (call, decided) = decide::begin(&gate.rules(&policy), project, id, ask, situation);
+                counter!("atelier_tool_calls_total", "risk" => call.risk_level.as_str()).increment(1);
+                Ok((call, decided))
             };
-            counter!("atelier_tool_calls_total", "risk" => call.risk_level.as_str()).increment(1);
-            (call, decided)
-        });
-        NewCall { tool_id, begin }
+            NewCall { id, begin: Box::new(begin) }
+        };
+        asks.into_iter().map(new).collect()
     }
 
     /// The server's rules, and where the project has its own, narrowed by those.
@@ -404,29 +410,33 @@ impl Gate {
     }
 
     async fn round(&self) -> Result<()> {
-        // At the same time, so that they share commits.
-        let due = self.store.due_calls(256).await?.into_iter();
-        stream::iter(due.map(|(owned, id)| self.time_passes(owned, id)))
-            .buffer_unordered(64)
-            .try_for_each(|()| future::ready(Ok(())))
-            .await
+        // All at once, so that they share commits: however many there are, none waits for the others.
+        let due = self.store.due_calls(256).await?;
+        let late = due
+            .into_iter()
+            .map(|(owned, id)| async move { (self.let_time_pass(&owned, id).await, owned, id) });
+        for (late, owned, id) in futures::future::join_all(late).await {
+            // Of a project that was deleted meanwhile.
+            match late {
+                Err(Error::Store(StoreError::NotFound)) => {}
+                late => {
+                    let status = late?.status;
+                    if matches!(status, CallStatus::Expired | CallStatus::Unknown) {
+                        tracing::info!(project = %owned.project, call = %id, status = status.as_str(), "time is up");
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
-    async fn time_passes(&self, owned: Owned, id: CallId) -> Result<()> {
-        let late = self.step_alone(&owned, id, |call, now| {
+    async fn let_time_pass(&self, owned: &Owned, id: CallId) -> Result<GatedCall> {
+        self.step_alone(owned, id, |call, now| {
             let events = call.time_passes(now);
             let decided = call.status == CallStatus::Expired && !events.is_empty();
             let audit = decided.then(|| decide::audit(call, "expired", None, None, now));
             Ok(Decided { events, audit, grant: None })
-        });
-        let call = match late.await {
-            // Deleted meanwhile, with its project.
-            Err(Error::Store(atelier_store::Error::NotFound)) => return Ok(()),
-            call => call?,
-        };
-        if matches!(call.status, CallStatus::Expired | CallStatus::Unknown) {
-            tracing::info!(project = %owned.project, call = %id, status = call.status.as_str(), "time is up");
-        }
-        Ok(())
+        })
+        .await
     }
 }

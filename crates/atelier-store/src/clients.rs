@@ -178,9 +178,8 @@ where
     for mut call in calls {
         let events = assign(&mut call, &situation);
         if !events.is_empty() {
-            carry_out(tx, owned, call, events.into(), true);
+            carry_out(tx, owned, call, events.into());
         }
     }
-    // Here and now: if the write fails later on, they are undone with the rest of it.
-    tx.write_kept().await
+    Ok(())
 }

@@ -130,19 +130,19 @@ pub(crate) struct Feed {
     whispered: watch::Sender<u64>,
 }
 
-/// The last events, without gaps.
-#[derive(Default)]
-struct Recent {
-    events: VecDeque<(i64, Arc<StoredEvent>)>,
-    bytes: usize,
-}
-
 /// Something that is not kept: those who listen hear it, whoever comes later does not.
 #[derive(Debug)]
 pub struct Whisper {
     pub session: SessionId,
     pub name: &'static str,
     pub data: String,
+}
+
+/// The last events, without gaps.
+#[derive(Default)]
+struct Recent {
+    events: VecDeque<(i64, Arc<StoredEvent>)>,
+    bytes: usize,
 }
 
 impl Default for Feed {

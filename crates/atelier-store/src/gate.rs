@@ -11,7 +11,7 @@ use crate::{
     situation::{Situation, database_time, grants},
 };
 use atelier_core::{
-    ApprovalId, CallId, Event, GrantId, ProjectId, UserId,
+    ApprovalId, CallId, Event, GrantId, Invalid, ProjectId, UserId,
     gate::{ApprovalStatus, GatedCall, Grant, Refusal},
 };
 use chrono::{DateTime, Utc};
@@ -49,18 +49,22 @@ pub struct Audit {
     pub at: DateTime<Utc>,
 }
 
-/// Makes a call and decides about it first, knowing how things stand.
-pub type Begin = Box<dyn FnOnce(&Situation) -> (GatedCall, Decided) + Send>;
+/// Makes a call, judged, and says what happens to it first.
+pub type Begin = Box<dyn FnOnce(&Situation) -> Result<(GatedCall, Decided), Invalid> + Send>;
 
-/// A call on its way to the gate.
+/// A call of a task on its way to the gate.
 pub struct NewCall {
-    pub tool_id: CallId,
+    pub id: CallId,
     pub begin: Begin,
 }
 
 impl Store {
     /// Keeps a new call that `begin` makes, knowing how things stand.
-    pub async fn add_call(&self, owned: &Owned, new: NewCall) -> Result<GatedCall> {
+    pub async fn add_call<F, E>(&self, owned: &Owned, begin: F) -> Result<Result<GatedCall, E>>
+    where
+        F: FnOnce(&Situation) -> Result<(GatedCall, Decided), E> + Send + 'static,
+        E: Send + 'static,
+    {
         let owned = owned.clone();
         self.write_kept(owned.owner, move |tx| {
             Box::pin(async move {
@@ -68,9 +72,11 @@ impl Store {
                 if situation.deleted {
                     return Err(Error::NotFound);
                 }
-                let (call, decided) = (new.begin)(&situation);
-                carry_out(tx, &owned, call.clone(), decided, true);
-                Ok(call)
+                let begun = begin(&situation);
+                Ok(begun.map(|(call, decided)| {
+                    carry_out(tx, &owned, call.clone(), decided);
+                    call
+                }))
             })
         })
         .await
@@ -85,9 +91,11 @@ impl Store {
         self.write_kept(owned.owner, move |tx| {
             Box::pin(async move {
                 let mut call = lock_call(tx, owned.project, id).await?;
-                let (situation, was_open) = (tx.situation(owned.project).await?, !call.status.is_settled());
+                let situation = tx.situation(owned.project).await?;
+                let was_open = !call.status.is_settled();
                 Ok(step(&mut call, &situation).map(|decided| {
-                    carry_out(tx, &owned, call.clone(), decided, was_open);
+                    carry_out(tx, &owned, call.clone(), decided);
+                    tell_task(tx, &call, was_open);
                     call
                 }))
             })
@@ -109,9 +117,11 @@ impl Store {
         self.write_kept(owned.owner, move |tx| {
             Box::pin(async move {
                 let mut call = lock_call(tx, owned.project, id).await?;
-                let (now, was_open) = (tx.time().await?, !call.status.is_settled());
+                let now = tx.time().await?;
+                let was_open = !call.status.is_settled();
                 Ok(step(&mut call, now).map(|decided| {
-                    carry_out(tx, &owned, call.clone(), decided, was_open);
+                    carry_out(tx, &owned, call.clone(), decided);
+                    tell_task(tx, &call, was_open);
                     call
                 }))
             })
@@ -367,20 +377,15 @@ async fn lock_call(tx: &mut Tx, project: ProjectId, id: CallId) -> Result<GatedC
     read(row.ok_or(Error::NotFound)?)
 }
 
-/// Keeps new calls within a larger write, after what decides about each has had its say.
-pub(crate) async fn insert_calls(tx: &mut Tx, owned: &Owned, new: Vec<NewCall>) -> Result<()> {
-    let situation = tx.situation(owned.project).await?;
-    for new in new {
-        let (call, decided) = (new.begin)(&situation);
-        carry_out(tx, owned, call, decided, true);
+/// The task that waits for a call goes on when the last of them is settled.
+fn tell_task(tx: &mut Tx, call: &GatedCall, was_open: bool) {
+    if let Some(task) = call.task_id.filter(|_| was_open && call.status.is_settled()) {
+        tx.keep_settled(task);
     }
-    // Here and now: if the write fails later on, they are undone with the rest of it.
-    tx.write_kept().await
 }
 
 /// Keeps the call as it is now and what was decided with it. The last act of a write: nothing in it can fail.
-/// `was_open` says that the call was not settled before: a task that waits for it goes on when it is.
-pub(crate) fn carry_out(tx: &mut Tx, owned: &Owned, call: GatedCall, decided: Decided, was_open: bool) {
+pub(crate) fn carry_out(tx: &mut Tx, owned: &Owned, call: GatedCall, decided: Decided) {
     if let Some(grant) = decided.grant {
         tx.keep_grant(grant.clone());
         tx.emit(owned.project, owned.owner, &Event::GrantMade { grant });
@@ -390,9 +395,6 @@ pub(crate) fn carry_out(tx: &mut Tx, owned: &Owned, call: GatedCall, decided: De
     }
     for event in &decided.events {
         tx.emit(owned.project, owned.owner, event);
-    }
-    if let Some(task) = call.task_id.filter(|_| was_open && call.status.is_settled()) {
-        tx.keep_settled(owned, task);
     }
     tx.keep_call(call);
 }

@@ -4,24 +4,30 @@
 //! the next task is one step that nobody comes between, and an agent's limit holds across nodes. A task that was
 //! taken carries a fence; whoever has lost it in the meantime cannot write about it any more.
 
+mod look;
+
+pub use look::QueueState;
+
 use crate::{
     Error, Owned, Result, Store, Tx,
     db::on,
     feed::Ring,
-    gate::NewCall,
+    gate::{NewCall, carry_out},
     now, plans,
     projects::{corrupt, json},
 };
 use atelier_core::{
-    AgentConfig, AgentId, CallId, Event, Message, MessageId, MessageRole, NodeId, ProjectId, SessionId, Task,
-    TaskFailure, TaskId, TaskKind, TaskStatus, Tenant, UserId, event::TaskCall, gate::GatedCall, task::Step,
+    AgentConfig, AgentId, CallId, Event, Invalid, Message, MessageId, MessageRole, NodeId, ProjectId, Task,
+    TaskFailure, TaskId, TaskKind, TaskStatus, Tenant, UserId, event::TaskCall, task::Step,
 };
 use chrono::{DateTime, Utc};
-use serde::Serialize;
 use uuid::Uuid;
 
 /// How many tasks of the project itself, plans and answers, run at once.
 pub const PROJECT_LIMIT: u32 = 10;
+
+/// What a task that has begun is ahead of those that have not.
+const BEGUN: i64 = 1_000_000;
 
 /// The right to run a task: it is running, on this node, for this time.
 #[derive(Debug, Clone)]
@@ -36,15 +42,6 @@ impl Claim {
     pub fn queue(&self) -> Uuid {
         queue_of(&self.task)
     }
-}
-
-/// What an agent's queue looks like.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct QueueState {
-    pub queued: i64,
-    pub active: i64,
-    pub parked: i64,
-    pub oldest: Option<DateTime<Utc>>,
 }
 
 /// What a finished task says.
@@ -267,12 +264,22 @@ impl Store {
         step: Step,
         calls: Vec<NewCall>,
         next: Option<NodeId>,
-    ) -> Result<Vec<Claim>> {
+    ) -> Result<Result<Vec<Claim>, Invalid>> {
         let claim = claim.clone();
         self.write(claim.owned.owner, move |tx| {
             Box::pin(async move {
-                task.status = TaskStatus::Parked;
-                save_claimed(tx, &claim, &task, calls.len() as i64).await?;
+                let owned = &claim.owned;
+                let situation = tx.situation(owned.project).await?;
+                let begun: Result<Vec<_>, Invalid> =
+                    calls.into_iter().map(|new| (new.begin)(&situation)).collect();
+                let begun = match begun {
+                    Ok(begun) => begun,
+                    Err(invalid) => return Ok(Err(invalid)),
+                };
+                let open = begun.iter().filter(|(call, _)| !call.status.is_settled()).count();
+                // Where everything was refused at once there is nothing to wait for.
+                task.status = if open > 0 { TaskStatus::Parked } else { TaskStatus::Queued };
+                save_claimed(tx, &claim, &task, open as i64).await?;
                 journal(tx, &claim, &task, &step).await?;
                 let told = |call: &atelier_core::task::StepCall| TaskCall {
                     name: call.name.clone(),
@@ -285,9 +292,13 @@ impl Store {
                     text: step.text.chars().take(2000).collect(),
                     calls: step.calls.iter().map(told).collect(),
                 };
-                tx.emit(claim.owned.project, claim.owned.owner, &progress);
-                crate::gate::insert_calls(tx, &claim.owned, calls).await?;
-                claim_or_ring(tx, &claim.owned, claim.queue(), next).await
+                tx.emit(owned.project, owned.owner, &progress);
+                let claims = claim_or_ring(tx, owned, claim.queue(), next).await?;
+                // Last, because it cannot fail: what is kept here is not rolled back with the rest.
+                for (call, decided) in begun {
+                    carry_out(tx, owned, call, decided);
+                }
+                Ok(Ok(claims))
             })
         })
         .await
@@ -414,168 +425,6 @@ impl Store {
         })
         .await
     }
-
-    pub async fn task(&self, project: ProjectId, id: TaskId) -> Result<Task> {
-        let mut conn = self.db.connect().await?;
-        let row: Option<TaskRow> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT record, status, started_at FROM tasks WHERE id = $1 AND project_id = $2"
-        )
-        .bind(id.0)
-        .bind(project.0)
-        .fetch_optional(c)
-        .await)?;
-        read_task(row.ok_or(Error::NotFound)?)
-    }
-
-    /// The journal of a task, first step first.
-    pub async fn steps(&self, id: TaskId) -> Result<Vec<Step>> {
-        let mut conn = self.db.connect().await?;
-        let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT record FROM task_steps WHERE task_id = $1 ORDER BY step"
-        )
-        .bind(id.0)
-        .fetch_all(c)
-        .await)?;
-        rows.into_iter().map(|(record,)| corrupt(serde_json::from_str(&record))).collect()
-    }
-
-    /// The calls a task has made at the gate.
-    pub async fn calls_by_id(&self, project: ProjectId, ids: &[CallId]) -> Result<Vec<GatedCall>> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut conn = self.db.connect().await?;
-        let rows: Vec<(String,)> = on!(&mut conn, |c| {
-            let mut query = sqlx::QueryBuilder::new("SELECT record FROM tool_calls WHERE project_id = ");
-            query.push_bind(project.0).push(" AND id IN (");
-            let mut list = query.separated(", ");
-            for id in ids {
-                list.push_bind(id.0);
-            }
-            query.push(")");
-            query.build_query_as().fetch_all(c).await
-        })?;
-        rows.into_iter().map(|(record,)| corrupt(serde_json::from_str(&record))).collect()
-    }
-
-    /// The project's tasks, newest first.
-    pub async fn tasks(
-        &self,
-        project: ProjectId,
-        session: Option<SessionId>,
-        status: Option<&str>,
-        limit: i64,
-        offset: i64,
-    ) -> Result<(Vec<Task>, i64)> {
-        let mut conn = self.db.connect().await?;
-        let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));
-        let (every, status) = (status.is_none(), status.unwrap_or_default().to_owned());
-        let (rows, total): (Vec<TaskRow>, (i64,)) = on!(&mut conn, |c| {
-            let rows = sqlx::query_as(
-                "SELECT record, status, started_at FROM tasks
-                 WHERE project_id = $1 AND ($2 OR session_id = $3) AND ($4 OR status = $5)
-                 ORDER BY id DESC LIMIT $6 OFFSET $7",
-            )
-            .bind(project.0)
-            .bind(any)
-            .bind(session)
-            .bind(every)
-            .bind(&status)
-            .bind(limit)
-            .bind(offset)
-            .fetch_all(&mut *c)
-            .await?;
-            let total = sqlx::query_as(
-                "SELECT COUNT(*) FROM tasks
-                 WHERE project_id = $1 AND ($2 OR session_id = $3) AND ($4 OR status = $5)",
-            )
-            .bind(project.0)
-            .bind(any)
-            .bind(session)
-            .bind(every)
-            .bind(&status)
-            .fetch_one(&mut *c)
-            .await?;
-            (rows, total)
-        });
-        Ok((rows.into_iter().map(read_task).collect::<Result<_>>()?, total.0))
-    }
-
-    /// Those of a project, or of one of its conversations, that are not settled.
-    pub async fn open_tasks(&self, project: ProjectId, session: Option<SessionId>) -> Result<Vec<TaskId>> {
-        let mut conn = self.db.connect().await?;
-        let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));
-        let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT id FROM tasks WHERE project_id = $1 AND ($2 OR session_id = $3)
-             AND status IN ('waiting', 'queued', 'running', 'parked') ORDER BY id"
-        )
-        .bind(project.0)
-        .bind(any)
-        .bind(session)
-        .fetch_all(c)
-        .await)?;
-        Ok(rows.into_iter().map(|(id,)| TaskId(id)).collect())
-    }
-
-    /// How each queue of a project is doing; the project's own is among them.
-    pub async fn queues(&self, project: ProjectId) -> Result<Vec<(Uuid, QueueState)>> {
-        let mut conn = self.db.connect().await?;
-        type Row = (Uuid, String, i64, Option<DateTime<Utc>>);
-        let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT queue, status, COUNT(*), MIN(queued_at) FROM tasks
-             WHERE project_id = $1 AND status IN ('queued', 'running', 'parked') GROUP BY queue, status"
-        )
-        .bind(project.0)
-        .fetch_all(c)
-        .await)?;
-        let mut queues: std::collections::BTreeMap<Uuid, QueueState> = Default::default();
-        for (queue, status, count, oldest) in rows {
-            let state = queues.entry(queue).or_default();
-            match status.as_str() {
-                "queued" => (state.queued, state.oldest) = (count, oldest),
-                "running" => state.active = count,
-                _ => state.parked = count,
-            }
-        }
-        Ok(queues.into_iter().collect())
-    }
-
-    /// Queues in which something waits.
-    pub async fn waiting_queues(&self) -> Result<Vec<Uuid>> {
-        let mut conn = self.db.connect().await?;
-        let rows: Vec<(Uuid,)> =
-            on!(&mut conn, |c| sqlx::query_as("SELECT DISTINCT queue FROM tasks WHERE status = 'queued'")
-                .fetch_all(c)
-                .await)?;
-        Ok(rows.into_iter().map(|(queue,)| queue).collect())
-    }
-
-    /// Whose queue this is, if anything waits in it.
-    pub async fn queue_owner(&self, queue: Uuid) -> Result<Option<Owned>> {
-        let mut conn = self.db.connect().await?;
-        let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT p.id, p.user_id, p.tenant_id FROM tasks t
-             JOIN projects p ON p.id = t.project_id WHERE t.queue = $1 AND t.status = 'queued' LIMIT 1"
-        )
-        .bind(queue)
-        .fetch_optional(c)
-        .await)?;
-        let Some((project, owner, tenant)) = row else { return Ok(None) };
-        let tenant = corrupt(Tenant::try_from(tenant))?;
-        Ok(Some(Owned { project: ProjectId(project), owner: UserId(owner), tenant }))
-    }
-
-    /// Which of the tasks a node believes to run are still its own.
-    pub async fn held_by(&self, node: NodeId) -> Result<Vec<TaskId>> {
-        let mut conn = self.db.connect().await?;
-        let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT id FROM tasks WHERE node = $1 AND status = 'running'"
-        )
-        .bind(node.0)
-        .fetch_all(c)
-        .await)?;
-        Ok(rows.into_iter().map(|(id,)| TaskId(id)).collect())
-    }
 }
 
 pub(crate) async fn lock_task(tx: &mut Tx, project: ProjectId, id: TaskId) -> Result<Task> {
@@ -691,22 +540,21 @@ pub(crate) async fn answer(tx: &mut Tx, owned: &Owned, task: &Task, model: Optio
 
 /// A call that a task waits for is settled; with the last of them, the task goes back to its queue, ahead of
 /// those that have not begun.
-pub(crate) async fn call_settled(tx: &mut Tx, owned: &Owned, id: TaskId) -> Result<()> {
-    let queue: Option<(Uuid,)> = on!(&mut tx.conn, |c| {
-        sqlx::query_as(
+pub(crate) async fn call_settled(tx: &mut Tx, id: TaskId) -> Result<(), sqlx::Error> {
+    let row: Option<(Uuid, Uuid)> = on!(&mut tx.conn, |c| sqlx::query_as(
         "UPDATE tasks SET pending_calls = pending_calls - 1,
                 status = CASE WHEN pending_calls = 1 THEN 'queued' ELSE status END,
-                priority = CASE WHEN pending_calls = 1 AND priority < 1000000 THEN priority + 1000000 ELSE priority END,
+                priority = CASE WHEN pending_calls = 1 AND priority < $3 THEN priority + $3 ELSE priority END,
                 queued_at = CASE WHEN pending_calls = 1 THEN $2 ELSE queued_at END
-         WHERE id = $1 AND status = 'parked' AND pending_calls > 0 RETURNING queue"
+         WHERE id = $1 AND status = 'parked' AND pending_calls > 0 RETURNING user_id, queue"
     )
     .bind(id.0)
     .bind(now())
+    .bind(BEGUN)
     .fetch_optional(c)
-    .await
-    })?;
-    if let Some((queue,)) = queue {
-        tx.ring(Ring::Queue(owned.owner, queue));
+    .await)?;
+    if let Some((owner, queue)) = row {
+        tx.ring(Ring::Queue(UserId(owner), queue));
     }
     Ok(())
 }

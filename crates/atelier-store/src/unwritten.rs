@@ -4,7 +4,7 @@
 //! group writes all of it in a few statements: before anything else in the group looks, and before it commits.
 
 use crate::{
-    Owned, Result, Tx,
+    Result, Tx,
     db::{Conn, on},
     gate::Audit,
     new_id,
@@ -22,8 +22,8 @@ pub(crate) struct Unwritten {
     calls: BTreeMap<CallId, GatedCall>,
     grants: Vec<Grant>,
     audit: Vec<(ProjectId, Audit)>,
-    /// For each call that has settled, the task that waited for it.
-    settled: Vec<(Owned, TaskId)>,
+    /// Tasks that a call of theirs has settled for, once for each call.
+    settled: Vec<TaskId>,
 }
 
 /// How many rows a statement takes. A few sizes only: each is a statement of its own to the database, parsed once and
@@ -54,13 +54,12 @@ impl Tx {
         self.unwritten.audit.push((project, audit));
     }
 
-    /// A call that this task waits for has settled.
-    pub(crate) fn keep_settled(&mut self, owned: &Owned, task: TaskId) {
-        self.unwritten.settled.push((owned.clone(), task));
+    pub(crate) fn keep_settled(&mut self, task: TaskId) {
+        self.unwritten.settled.push(task);
     }
 
     /// Writes what was kept.
-    pub(crate) async fn write_kept(&mut self) -> Result<()> {
+    pub(crate) async fn write_kept(&mut self) -> Result<(), sqlx::Error> {
         let Unwritten { calls, grants, audit, settled } = std::mem::take(&mut self.unwritten);
         write_calls(&mut self.conn, calls.into_values().collect()).await?;
         for grant in grants {
@@ -86,8 +85,8 @@ impl Tx {
                 insert.build().execute(c).await.map(drop)
             })?;
         }
-        for (owned, task) in settled {
-            call_settled(self, &owned, task).await?;
+        for task in settled {
+            call_settled(self, task).await?;
         }
         Ok(())
     }

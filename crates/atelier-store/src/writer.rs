@@ -281,14 +281,6 @@ async fn enter(conn: &mut Conn, lane: i32) -> Result<(), sqlx::Error> {
     Ok(())
 }
 
-/// What goes wrong while the group writes what was kept is everybody's.
-fn whole(error: Error) -> sqlx::Error {
-    match error {
-        Error::Sql(error) => error,
-        other => sqlx::Error::Decode(Box::new(other)),
-    }
-}
-
 async fn run_group(
     tx: &mut Tx,
     group: &mut [Box<dyn Job>],
@@ -302,7 +294,7 @@ async fn run_group(
         let (own, next) = (writes[place] && !alone, writes.get(place + 1) == Some(&true));
         if writes[place] {
             // It may look at what the others decided.
-            tx.write_kept().await.map_err(whole)?;
+            tx.write_kept().await?;
         }
         if own && !guarded {
             tx.conn.run("SAVEPOINT w").await?;
@@ -333,7 +325,7 @@ async fn run_group(
         tx.conn.run("ROLLBACK").await?;
         return Ok(Vec::new());
     }
-    tx.write_kept().await.map_err(whole)?;
+    tx.write_kept().await?;
     let pending = std::mem::take(&mut tx.events);
     let stored = events::append(&mut tx.conn, pending).await?;
     crate::feed::notify(&mut tx.conn, &stored, &tx.rings, node).await?;

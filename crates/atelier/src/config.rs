@@ -32,12 +32,12 @@ pub(crate) struct Config {
     pub(crate) events: EventSettings,
     pub(crate) worker_space: WorkerSpaceSettings,
     pub(crate) gate: GateSettings,
-    /// Rules for tool calls beside the built-in ones.
-    pub(crate) policy: Extension,
     pub(crate) work: WorkSettings,
     pub(crate) models: ModelsConfig,
     /// Whom models are asked of, by name.
     pub(crate) providers: Providers,
+    /// Rules for tool calls beside the built-in ones.
+    pub(crate) policy: Extension,
     pub(crate) telemetry: TelemetrySettings,
     /// The agents a new project starts with.
     pub(crate) starter_pack: Vec<StarterAgent>,
@@ -76,10 +76,10 @@ impl Default for Config {
             events: EventSettings::default(),
             worker_space: runtime.worker_space,
             gate: GateSettings::default(),
-            policy: Extension::default(),
             work: WorkSettings::default(),
             models: ModelsConfig::default(),
             providers: known_providers(),
+            policy: Extension::default(),
             telemetry: TelemetrySettings::default(),
             starter_pack: runtime.starter_pack,
         }

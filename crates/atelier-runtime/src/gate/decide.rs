@@ -2,7 +2,7 @@
 
 use super::{Ask, Decider};
 use atelier_core::{
-    ApprovalId, CallId, Event, GrantId, Invalid, ProjectId,
+    ApprovalId, CallId, Event, GrantId, ProjectId,
     digest::CallDigest,
     gate::{CallFailure, CallRating, CallStatus, GatedCall, Grant, GrantScope, Waits},
     path::Roots,
@@ -50,25 +50,6 @@ pub(super) fn begin(
     };
     let decided = rules.first(&mut call, situation, &judgement);
     (call, decided)
-}
-
-/// Rules that cannot be read allow nothing.
-pub(super) fn unjudged(
-    project: ProjectId,
-    id: CallId,
-    ask: Ask,
-    invalid: &Invalid,
-    situation: &Situation,
-) -> (GatedCall, Decided) {
-    let judgement = Judgement::denied("invalid_settings", "project", invalid.to_string());
-    let mut call = GatedCall {
-        agent_id: ask.agent_id,
-        session_id: ask.session_id,
-        task_id: ask.task_id,
-        ..GatedCall::new(id, project, ask.tool_name, ask.tool_params, &judgement, situation.now)
-    };
-    let decided = call.deny(CallFailure::new("invalid_settings", judgement.reason), situation.now);
-    (call, decided.into())
 }
 
 impl Rules<'_> {

@@ -199,15 +199,49 @@ impl Bus {
         session: Option<SessionId>,
         by: &Decider,
         why: &TaskFailure,
-    ) -> Result<usize> {
+    ) -> Result<()> {
         let open = self.store().open_tasks(owned.project, session).await?;
-        for &id in &open {
+        self.stop_each(owned, by, why, open.into_iter().map(|(id, _)| id)).await
+    }
+
+    /// Ends what a project has going: what waits at once, what runs when it has not ended by itself after
+    /// `grace`.
+    pub async fn wind_down(
+        &self,
+        owned: &Owned,
+        by: &Decider,
+        why: &TaskFailure,
+        grace: Duration,
+    ) -> Result<()> {
+        let end = tokio::time::Instant::now() + grace;
+        loop {
+            let open = self.store().open_tasks(owned.project, None).await?;
+            let (running, waiting): (Vec<_>, Vec<_>) = open.into_iter().partition(|(_, running)| *running);
+            self.stop_each(owned, by, why, waiting.into_iter().map(|(id, _)| id)).await?;
+            let Some(&(id, _)) = running.first() else { return Ok(()) };
+            let waiter = self.0.waiters.enlist(id.0);
+            // One that parks rings nothing, so it is looked at again before long.
+            let soon = (tokio::time::Instant::now() + LOOK_AROUND / 4).min(end);
+            if tokio::time::timeout_at(soon, waiter.woken()).await.is_err() && soon == end {
+                return self.stop_all(owned, None, by, why).await;
+            }
+        }
+    }
+
+    async fn stop_each(
+        &self,
+        owned: &Owned,
+        by: &Decider,
+        why: &TaskFailure,
+        tasks: impl Iterator<Item = TaskId>,
+    ) -> Result<()> {
+        for id in tasks {
             match self.stop_task(owned, by, id, TaskStatus::Failed, why.clone()).await {
                 Ok(_) | Err(Error::Store(StoreError::TaskSettled(_) | StoreError::NotFound)) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(open.len())
+        Ok(())
     }
 
     /// The queues of a project: every agent's, and its own.
@@ -250,7 +284,8 @@ impl Bus {
     /// Runs what was taken from the queues.
     fn spawn(&self, claims: Vec<Claim>) {
         for claim in claims {
-            let cancel = CancellationToken::new();
+            // Ends with the server, too.
+            let cancel = self.0.stop.child_token();
             self.running().insert(claim.task.id, cancel.clone());
             let bus = self.clone();
             self.0.tracker.spawn(async move { bus.run(claim, cancel).await });
@@ -260,14 +295,10 @@ impl Bus {
     async fn run(self, claim: Claim, cancel: CancellationToken) {
         let id = claim.task.id;
         let next = self.room();
-        let work = AssertUnwindSafe(self.0.shop.work(&claim, next)).catch_unwind();
-        let done = tokio::select! {
-            biased;
-            // Whoever stopped it has written so.
-            () = cancel.cancelled() => Ok(Ok(Vec::new())),
-            () = self.0.stop.cancelled() => self.give_back(&claim).await,
-            done = work => done,
-        };
+        let done = AssertUnwindSafe(self.0.shop.work(&claim, &cancel, next)).catch_unwind().await;
+        if cancel.is_cancelled() {
+            self.give_back(&claim).await;
+        }
         self.running().remove(&id);
         match done {
             Ok(Ok(claims)) => self.spawn(claims),
@@ -281,9 +312,14 @@ impl Bus {
         }
     }
 
-    /// A server that stops in good order hands back what it has not finished: nothing of the step was done.
-    async fn give_back(&self, claim: &Claim) -> std::thread::Result<Result<Vec<Claim>>> {
-        Ok(self.store().give_back(claim).await.map(|()| Vec::new()).map_err(Error::from))
+    /// Hands back what was interrupted: nothing of the step was done. Who ended the task, or finished it at the last
+    /// moment, has written so, and then this does nothing; a server that stops leaves it to the next.
+    async fn give_back(&self, claim: &Claim) {
+        match self.store().give_back(claim).await {
+            // It was finished after all.
+            Ok(()) | Err(StoreError::TaskLost) => {}
+            Err(error) => tracing::warn!(%error, task = %claim.task.id, "cannot hand a task back"),
+        }
     }
 
     /// Asks a queue for something to run; one asks at a time.
@@ -323,7 +359,11 @@ impl Bus {
 
     async fn look_for_work(&self) {
         match self.store().waiting_queues().await {
-            Ok(queues) => queues.into_iter().for_each(|queue| self.ask(queue)),
+            Ok(queues) => {
+                gauge!("atelier_bus_queued_tasks")
+                    .set(queues.iter().map(|(_, count)| *count as f64).sum::<f64>());
+                queues.into_iter().for_each(|(queue, _)| self.ask(queue));
+            }
             Err(error) => tracing::warn!(%error, "cannot look for work"),
         }
     }
@@ -388,12 +428,7 @@ impl Bus {
         let running: HashSet<TaskId> = self.running().keys().copied().collect();
         let held: HashSet<TaskId> = self.store().held_by(self.0.node).await?.into_iter().collect();
         for &id in running.difference(&held) {
-            // Seen running before it was seen held is a task that was just taken.
-            if !held_before.contains(&id) {
-                self.settled_elsewhere(id).await;
-            } else {
-                self.interrupt(id);
-            }
+            self.settled_elsewhere(id).await;
         }
         let orphans: HashSet<TaskId> = held.difference(&running).copied().collect();
         // Twice in a row: one that was just taken is not running yet.

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod access;
+mod chat;
 mod check;
 mod connect;
 mod events;
