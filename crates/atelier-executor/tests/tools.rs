@@ -226,7 +226,7 @@ fn moving_and_deleting_obey_the_rules_of_the_root() {
     let f = Fixture::new();
     f.put("src/sub/x", "x");
     assert_eq!(
-        f.call("delete_file", json!({ "path": "src" })).failure.unwrap().refusal.unwrap().0,
+        f.call("delete_file", json!({ "path": "src" })).failure.unwrap().refusal.unwrap().verdict,
         Verdict::Deny
     );
     assert!(!f.call("move_file", json!({ "source": "src", "destination": "lib" })).success());

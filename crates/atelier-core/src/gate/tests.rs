@@ -455,3 +455,12 @@ fn states_have_one_name() {
     }
     assert_eq!(json!(ApprovalStatus::Approved), json!(ApprovalStatus::Approved.as_str()));
 }
+
+#[test]
+fn a_call_that_fits_no_machine_fails_with_the_reason() {
+    let mut call = call();
+    call.allow(waits(), now());
+    let failure = CallFailure::new("isolation_required", "no walls");
+    assert_eq!(names(&call.refuse(failure.clone(), now())), ["TOOL_CALL_UPDATED"]);
+    assert_eq!((call.status, call.error, call.deadline), (CallStatus::Failed, Some(failure), None));
+}
