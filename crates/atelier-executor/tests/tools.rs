@@ -275,7 +275,7 @@ fn git_leaves_out_what_nobody_may_see_unasked() {
     ] {
         let (shown, noted, access) = git(args);
         assert!(noted && access == "read_only", "{args:?}");
-        for secret in ["TOKEN", "KEY", "HIDDEN", ".env", "server.key", "hidden.txt"] {
+        for secret in ["TOKEN", "KEY", "HIDDEN", "b/.env", "server.key", "b/hidden.txt"] {
             assert!(!shown.contains(secret), "{args:?}: {shown}");
         }
     }
