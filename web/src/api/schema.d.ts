@@ -582,7 +582,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List what waits for a decision in a project */
+        /** List what waits for a decision in a project, or what was decided */
         get: operations["approvals_list"];
         put?: never;
         post?: never;
@@ -7236,8 +7236,8 @@ export interface operations {
     approvals_list: {
         parameters: {
             query?: {
-                /** @description `pending` (default); there is no other yet */
-                status?: string;
+                /** @description What became of them: `pending` unless said otherwise */
+                status?: "all" | "pending" | "approved" | "rejected" | "expired" | "cancelled";
                 limit?: number;
                 offset?: number;
             };

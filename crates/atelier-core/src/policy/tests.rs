@@ -259,6 +259,28 @@ fn a_machine_accepts_what_its_owner_names() {
     }
 }
 
+/// What the manual shows is what a server takes.
+#[test]
+fn the_example_in_the_manual_works() {
+    #[derive(serde::Deserialize)]
+    struct File {
+        policy: Extension,
+    }
+    let manual = include_str!("../../../../docs/gate.md");
+    let text = manual.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let file: File = toml::from_str(text).unwrap();
+    let policy = Policy::builtin().extended(&file.policy).unwrap();
+    let roots = Roots::relative_only();
+    let run = |line: &[&str]| {
+        let params = json!({"command": line[0], "args": line[1..]});
+        policy.judge_request("execute_command", params, &roots).1.verdict
+    };
+    assert_eq!(run(&["terraform", "plan"]), Verdict::High);
+    assert_eq!(run(&["terraform", "apply"]), Verdict::Deny);
+    assert_eq!(run(&["npm", "publish"]), Verdict::Deny);
+    assert_eq!(run(&["cat", "ledger.csv"]), Verdict::Deny);
+}
+
 #[test]
 fn faulty_rules_say_where() {
     let extended =
