@@ -1,10 +1,6 @@
 //! One shape for everything that goes wrong: RFC 9457, with a stable code.
 
-use atelier_core::{
-    Invalid,
-    file::FilePathError,
-    gate::Refusal,
-};
+use atelier_core::{Invalid, file::FilePathError, gate::Refusal};
 use atelier_files::Error as FilesError;
 use atelier_runtime::Error as RuntimeError;
 use atelier_store::Error as StoreError;
@@ -211,5 +207,6 @@ impl IntoResponse for Error {
 
 /// A header of plain characters that we put together ourselves.
 fn plain(value: &str) -> HeaderValue {
-    HeaderValue::from_str(value).unwrap_or_else(|error| unreachable!("plain characters are a header: {error}"))
+    HeaderValue::from_str(value)
+        .unwrap_or_else(|error| unreachable!("plain characters are a header: {error}"))
 }

@@ -25,9 +25,8 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let now = database_time(&mut tx.conn).await?;
-                let row: Option<(i64,)> =
-                    on!(&mut tx.conn, |c| {
-                        sqlx::query_as(
+                let row: Option<(i64,)> = on!(&mut tx.conn, |c| {
+                    sqlx::query_as(
                     "INSERT INTO workspace_leases (conversation_id, fence, lease_until) VALUES ($1, 1, $2)
                      ON CONFLICT (conversation_id) DO UPDATE
                      SET fence = workspace_leases.fence + 1, lease_until = $2
@@ -38,7 +37,7 @@ impl Store {
                 .bind(now)
                 .fetch_optional(c)
                 .await
-                    })?;
+                })?;
                 Ok(row.map(|(fence,)| Fence(fence)))
             })
         })

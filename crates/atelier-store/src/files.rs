@@ -111,24 +111,22 @@ impl Store {
     /// Every version of a file, the newest first.
     pub async fn file_versions(&self, file: &ConversationFile) -> Result<Vec<FileVersion>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<VersionRow> =
-            on!(&mut conn, |c| {
-                sqlx::query_as(
+        let rows: Vec<VersionRow> = on!(&mut conn, |c| {
+            sqlx::query_as(
             "SELECT version, original_name, file_size, mime_type, source, checksum, created_by, created_at
              FROM file_versions WHERE file_id = $1 ORDER BY version DESC"
         )
         .bind(file.file_id.0)
         .fetch_all(c)
         .await
-            })?;
+        })?;
         rows.into_iter().map(read_version).collect()
     }
 
     pub async fn file_version(&self, file: &ConversationFile, version: i64) -> Result<FileVersion> {
         let mut conn = self.db.connect().await?;
-        let row: Option<VersionRow> =
-            on!(&mut conn, |c| {
-                sqlx::query_as(
+        let row: Option<VersionRow> = on!(&mut conn, |c| {
+            sqlx::query_as(
             "SELECT version, original_name, file_size, mime_type, source, checksum, created_by, created_at
              FROM file_versions WHERE file_id = $1 AND version = $2"
         )
@@ -136,7 +134,7 @@ impl Store {
         .bind(version)
         .fetch_optional(c)
         .await
-            })?;
+        })?;
         read_version(row.ok_or(Error::NotFound)?)
     }
 

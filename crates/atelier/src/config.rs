@@ -146,7 +146,11 @@ impl Config {
                 keys.iter().any(|known| first.eq_ignore_ascii_case(known))
             })
             .split("__");
-        let figment = known.merge(file).merge(Serialized::defaults(familiar())).merge(environment).merge(Serialized::defaults(flags));
+        let figment = known
+            .merge(file)
+            .merge(Serialized::defaults(familiar()))
+            .merge(environment)
+            .merge(Serialized::defaults(flags));
         let mut config: Config = figment.extract().context("the configuration is not valid")?;
         config.check()?;
         Ok(config)

@@ -111,7 +111,8 @@ async fn serve(config: Config) -> Result<()> {
     let model_keys = ModelKeys::open(store.clone(), &config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
     let auth = Auth::open(config.auth.clone(), key, store.clone()).await?;
-    let files = Files::open(config.files.clone(), config.object_store.as_deref(), &config.data, store.clone());
+    let files =
+        Files::open(config.files.clone(), config.object_store.as_deref(), &config.data, store.clone());
     let files = files.await.context("cannot use the place for conversations' files")?;
     let runtime = RuntimeSettings {
         worker_space: config.worker_space.clone(),

@@ -7,7 +7,9 @@ use crate::{
     error::{Error, Result},
     guard::{InTenant, OwnConversation},
 };
-use atelier_core::{Conversation, ConversationStatus, ProjectId, ProjectName, WorkspaceKind, conversation::check_title};
+use atelier_core::{
+    Conversation, ConversationStatus, ProjectId, ProjectName, WorkspaceKind, conversation::check_title,
+};
 use atelier_store::{ConversationChanges, Error as StoreError, Owned};
 use axum::{Json as Reply, extract::State, http::StatusCode};
 use serde::{Deserialize, Serialize};
@@ -71,7 +73,11 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Reply(created)))
 }
 
-async fn default_project(app: &App, user: atelier_core::UserId, tenant: atelier_core::Tenant) -> Result<Owned> {
+async fn default_project(
+    app: &App,
+    user: atelier_core::UserId,
+    tenant: atelier_core::Tenant,
+) -> Result<Owned> {
     let name = ProjectName::try_from("default")
         .unwrap_or_else(|invalid| unreachable!("a name of ours is valid: {invalid}"));
     if let Some(project) = app.store.project_named(user, &name).await? {

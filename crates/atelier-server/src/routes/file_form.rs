@@ -94,7 +94,9 @@ async fn take(
             }
             (other, _) => {
                 let name = other.unwrap_or_default().chars().take(100).collect::<String>();
-                return Err(Error::Invalid(format!("{name:?}: a form has the fields file, path and description")));
+                return Err(Error::Invalid(format!(
+                    "{name:?}: a form has the fields file, path and description"
+                )));
             }
         }
     }

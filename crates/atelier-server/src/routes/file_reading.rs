@@ -65,7 +65,9 @@ pub(super) async fn archive(own: OwnFiles) -> Result<Response> {
 pub(super) async fn send(reading: Reading, manner: &Manner, asked: &HeaderMap) -> Result<Response> {
     let tag = format!("\"{}\"", reading.version.checksum);
     let text = |name| asked.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let names_it = |tags: &str| tags.split(',').any(|it| matches!(it.trim(), "*") || it.trim().trim_start_matches("W/") == tag);
+    let names_it = |tags: &str| {
+        tags.split(',').any(|it| matches!(it.trim(), "*") || it.trim().trim_start_matches("W/") == tag)
+    };
     let mut headers = headers(&reading, &tag, manner.inline);
     if text(header::IF_NONE_MATCH).is_some_and(names_it) {
         return Ok((StatusCode::NOT_MODIFIED, headers).into_response());
@@ -194,6 +196,9 @@ mod tests {
             disposition("attachment", "a\"; filename=\"b.html\r\n"),
             "attachment; filename=\"a__ filename__b.html__\"; filename*=UTF-8''a%22%3B%20filename%3D%22b.html%0D%0A"
         );
-        assert!(disposition("inline", "отчёт.txt").ends_with("filename*=UTF-8''%D0%BE%D1%82%D1%87%D1%91%D1%82.txt"));
+        assert!(
+            disposition("inline", "отчёт.txt")
+                .ends_with("filename*=UTF-8''%D0%BE%D1%82%D1%87%D1%91%D1%82.txt")
+        );
     }
 }

@@ -88,7 +88,8 @@ pub(super) async fn begin(
     Json(request): Json<UploadRequest>,
 ) -> Result<(StatusCode, Reply<UploadView>)> {
     let UploadRequest { path, original_name, description, size } = request;
-    let long = |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > 8192 || text.contains('\0'));
+    let long =
+        |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > 8192 || text.contains('\0'));
     if long(&description) || long(&original_name) {
         return Err(Error::Invalid("description and original_name: at most 8192 bytes, and no NUL".into()));
     }
@@ -99,7 +100,8 @@ pub(super) async fn begin(
     }
     let path = FilePath::parse(&path)?;
     let name = original_name.as_deref().map_or(path.file_name(), last_name).to_owned();
-    let begun = own.workspace.begin_upload(NewUpload { path, original_name: name, description, size }).await?;
+    let begun =
+        own.workspace.begin_upload(NewUpload { path, original_name: name, description, size }).await?;
     Ok((StatusCode::CREATED, Reply(begun.into())))
 }
 

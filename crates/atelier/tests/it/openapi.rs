@@ -186,10 +186,8 @@ async fn every_route_answers_with_and_without_its_slash(#[values(Sqlite, Postgre
         let path = operation.fill(|name| match name {
             "project" => project.to_owned(),
             "agent" => "coder".to_owned(),
-            "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan"
-            | "conversation" | "file" | "upload" => {
-                Uuid::now_v7().to_string()
-            }
+            "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan" | "conversation"
+            | "file" | "upload" => Uuid::now_v7().to_string(),
             "tenant" => "default".to_owned(),
             "provider" => "openai".to_owned(),
             "number" => "1".to_owned(),

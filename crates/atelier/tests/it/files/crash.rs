@@ -29,7 +29,8 @@ async fn an_upload_that_dies_leaves_nothing_half(
         let content = vec![number as u8 + 1; if large { 9_000_000 } else { 900 }];
         desk = desk.restarted(Some(step)).await;
         let form = reqwest::multipart::Form::new().part("file", atelier_testkit::file(step, content.clone()));
-        let request = desk.ann.request(reqwest::Method::POST, &format!("{}/files", desk.path)).multipart(form);
+        let request =
+            desk.ann.request(reqwest::Method::POST, &format!("{}/files", desk.path)).multipart(form);
         assert!(request.send().await.is_err(), "{step}: the server died before it answered");
         desk = desk.restarted(None).await;
         let recorded = ["row", "copy", "cache"].contains(&step);
@@ -41,7 +42,8 @@ async fn an_upload_that_dies_leaves_nothing_half(
         }
         assert_eq!(desk.get(&kept).await, b"acknowledged");
         // The next sync brings everything in step, and the sweep leaves no object without a row.
-        let report = desk.ann.post(&format!("{}/sync", desk.path), json!({"wait_seconds": 30})).await.expect(200);
+        let report =
+            desk.ann.post(&format!("{}/sync", desk.path), json!({"wait_seconds": 30})).await.expect(200);
         assert_eq!(report["conflicts"], json!([]), "{step}");
         assert_eq!(desk.cached(), desk.stored().await, "{step}");
         if objects == Disk && number == steps.len() - 1 {

@@ -16,7 +16,9 @@ const ATTACKS: &str = include_str!("../../../../atelier-core/tests/data/path_att
 async fn honest_names_stay_as_they_are(#[values(Sqlite, Postgres)] backend: Backend) {
     let desk = Desk::new(backend, Disk).await;
     let long = "n".repeat(255);
-    for name in ["отчёт.txt", "報告書.txt", "😀.txt", "a b.txt", "a..b.txt", "CON", "aux.txt", "q\"uote.txt", &long] {
+    for name in
+        ["отчёт.txt", "報告書.txt", "😀.txt", "a b.txt", "a..b.txt", "CON", "aux.txt", "q\"uote.txt", &long]
+    {
         let form = Form::new().part("file", file("x", name.to_owned())).text("path", name.to_owned());
         let saved = desk.ann.send_form(&desk.path, form).await.expect(201)["files"][0].clone();
         assert_eq!(saved["file_path"], name);
@@ -50,7 +52,10 @@ async fn every_path_of_the_corpus_that_leaves_is_refused() {
         if path.split('/').any(|name| name == "..") || path.starts_with('/') {
             let (status, code) = uploaded.problem();
             // A control character is refused before it is looked where the path leads.
-            assert!((status, code) == (403, "path_outside_workspace") || path.chars().any(char::is_control), "{path}");
+            assert!(
+                (status, code) == (403, "path_outside_workspace") || path.chars().any(char::is_control),
+                "{path}"
+            );
         }
         tried += 1;
     }

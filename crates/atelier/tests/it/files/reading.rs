@@ -36,7 +36,10 @@ async fn ranges_and_tags(#[values(Sqlite, Postgres)] backend: Backend, #[values(
     let (status, _, body) = ask(&[("if-none-match", &tag)]).await;
     assert_eq!((status, body.len()), (304, 0));
     let head = desk.ann.request(Method::HEAD, &desk.file(&file)).send().await.unwrap();
-    assert_eq!((head.status().as_u16(), head.headers()["content-length"].to_str().unwrap()), (200, "9000000"));
+    assert_eq!(
+        (head.status().as_u16(), head.headers()["content-length"].to_str().unwrap()),
+        (200, "9000000")
+    );
 }
 
 /// What a browser would run is for saving only.

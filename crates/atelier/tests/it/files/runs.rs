@@ -44,7 +44,9 @@ async fn a_sync_mends_the_cache(
     }
     assert_eq!(desk.sync().await["fetched"], 0);
     let files = desk.info().await["files"].clone();
-    assert!(files.as_array().unwrap().iter().all(|file| file["version"] == 1 && file["source"] == "user_upload"));
+    assert!(
+        files.as_array().unwrap().iter().all(|file| file["version"] == 1 && file["source"] == "user_upload")
+    );
 }
 
 /// What waits in the object store after a deletion that could not be finished goes with the next try.

@@ -33,7 +33,8 @@ async fn other_peoples_files_do_not_exist(#[values(Sqlite, Postgres)] backend: B
         (&desk.ann, "other"),
     ];
     let operations: Vec<Operation> = operations(&desk.server).await;
-    let of_files = |it: &&Operation| it.path.starts_with("/api/tenants/") && it.path.contains("{conversation}");
+    let of_files =
+        |it: &&Operation| it.path.starts_with("/api/tenants/") && it.path.contains("{conversation}");
     let mut tried = 0;
     for operation in operations.iter().filter(of_files) {
         let path = |tenant: &str, conversation: &str, known: bool| {
@@ -99,6 +100,7 @@ async fn conversations_of_one_person_share_nothing(#[values(Sqlite, Postgres)] b
     let crossed = format!("{other}/files/{}", one["file_id"].as_str().unwrap());
     assert_eq!(desk.ann.get(&crossed).await.problem(), (404, "not_found"));
     assert_eq!(desk.ann.delete(&desk.file(&one)).await.status, 204);
-    let (status, _, body) = desk.ann.download(&format!("{other}/files/{}", two["file_id"].as_str().unwrap())).await;
+    let (status, _, body) =
+        desk.ann.download(&format!("{other}/files/{}", two["file_id"].as_str().unwrap())).await;
     assert_eq!((status.as_u16(), body.unwrap()), (200, b"same".to_vec()));
 }

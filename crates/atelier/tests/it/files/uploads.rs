@@ -127,14 +127,19 @@ async fn a_large_upload_goes_on_where_it_was(
     let server = desk.server.restart().await;
     let ann = desk.ann.at(&server);
     let there = ann.get(&path).await.expect(200);
-    let numbers: Vec<&Value> = there["parts"].as_array().unwrap().iter().map(|part| &part["number"]).collect();
+    let numbers: Vec<&Value> =
+        there["parts"].as_array().unwrap().iter().map(|part| &part["number"]).collect();
     assert_eq!((numbers, &there["received"]), (vec![&json!(1), &json!(3)], &json!(5_500_000)));
     put(&ann, 2, parts[1]).await.expect(200);
     let more = put(&ann, 4, b"x").await;
     assert_eq!(more.problem(), (409, "upload_incomplete"));
     let file = ann.post(&format!("{path}/complete"), json!(null)).await.expect(201);
-    assert_eq!((&file["file_path"], &file["file_size"], &file["version"]), (&json!("big.bin"), &json!(content.len()), &json!(1)));
-    let (_, _, body) = ann.download(&format!("{}/files/{}", desk.path, file["file_id"].as_str().unwrap())).await;
+    assert_eq!(
+        (&file["file_path"], &file["file_size"], &file["version"]),
+        (&json!("big.bin"), &json!(content.len()), &json!(1))
+    );
+    let (_, _, body) =
+        ann.download(&format!("{}/files/{}", desk.path, file["file_id"].as_str().unwrap())).await;
     assert!(body.unwrap() == content);
     assert_eq!(ann.get(&path).await.problem(), (404, "not_found"));
     let mut sql = server.sql().await;

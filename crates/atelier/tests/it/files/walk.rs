@@ -21,7 +21,8 @@ async fn a_file_comes_in_changes_and_goes(
     assert_eq!(empty["workspace_enabled"], true);
     assert_eq!((&empty["workspace_path"], &empty["file_count"]), (&json!(null), &json!(0)));
     let project = desk.ann.get(&desk.tenant_path()).await.expect(200)["project_id"].clone();
-    let mut events = desk.ann.events(&format!("/my/projects/{}/events", project.as_str().unwrap()), None).await;
+    let mut events =
+        desk.ann.events(&format!("/my/projects/{}/events", project.as_str().unwrap()), None).await;
     assert_eq!(events.comment().await, "hello");
 
     let form = reqwest::multipart::Form::new()
@@ -58,7 +59,10 @@ async fn a_file_comes_in_changes_and_goes(
     assert_eq!((status.as_u16(), body.unwrap()), (200, b"hello".to_vec()));
     assert_eq!(headers["content-type"], "text/plain");
     assert_eq!(headers["etag"], format!("\"{}\"", file["checksum"].as_str().unwrap()));
-    assert_eq!(headers["content-disposition"], "attachment; filename=\"report.txt\"; filename*=UTF-8''report.txt");
+    assert_eq!(
+        headers["content-disposition"],
+        "attachment; filename=\"report.txt\"; filename*=UTF-8''report.txt"
+    );
 
     // The next version, and back.
     let form = reqwest::multipart::Form::new()
@@ -146,12 +150,16 @@ async fn a_workspace_can_be_switched_off_and_outlives_its_conversation(
     assert_eq!(off["workspace_enabled"], false);
     let refused = desk.ann.upload(&desk.path, "b.txt", "x").await;
     assert_eq!(refused.problem(), (403, "workspace_disabled"));
-    assert_eq!(desk.ann.post(&format!("{}/sync", desk.path), json!({})).await.problem(), (403, "workspace_disabled"));
+    assert_eq!(
+        desk.ann.post(&format!("{}/sync", desk.path), json!({})).await.problem(),
+        (403, "workspace_disabled")
+    );
     assert_eq!(desk.info().await["workspace_enabled"], false);
     assert_eq!(desk.get(&file).await, b"kept");
 
     let path = "/api/tenants/default/conversations";
-    let created = desk.ann.post(path, json!({"title": "no files", "workspace_enabled": false})).await.expect(201);
+    let created =
+        desk.ann.post(path, json!({"title": "no files", "workspace_enabled": false})).await.expect(201);
     assert_eq!((&created["title"], &created["workspace_enabled"]), (&json!("no files"), &json!(false)));
     assert_eq!(desk.ann.get(path).await.expect(200)["total"], 2);
     // Both are in the project that was made for them.
