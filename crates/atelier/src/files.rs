@@ -54,8 +54,8 @@ enum Action {
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
         /// An earlier version
-        #[arg(long, value_name = "N")]
-        version: Option<i64>,
+        #[arg(long, value_name = "VERSION")]
+        at: Option<i64>,
     },
     /// Delete files with all their versions
     Rm {
@@ -78,7 +78,8 @@ enum Action {
         conversation: Conversation,
         /// Its path or id
         file: String,
-        version: i64,
+        #[arg(value_name = "VERSION")]
+        to: i64,
     },
     /// Bring the conversation's folder on the server in step, and say what was done
     Sync {
@@ -137,13 +138,13 @@ async fn act(args: Args) -> Result<()> {
             }
             Ok(())
         }
-        Action::Get { conversation, file, output, version } => {
+        Action::Get { conversation, file, output, at } => {
             let remote = connect(&conversation).await?;
             let file = remote.find(&file).await?;
             let output =
                 output.map_or_else(|| file_name(Path::new(&file.file_path)).map(PathBuf::from), Ok)?;
             let bar = bar(0, &file.file_path);
-            remote.get(&file, version, &output, &bar).await?;
+            remote.get(&file, at, &output, &bar).await?;
             bar.finish_and_clear();
             Ok(())
         }
@@ -171,14 +172,11 @@ async fn act(args: Args) -> Result<()> {
             }
             Ok(())
         }
-        Action::Restore { conversation, file, version } => {
+        Action::Restore { conversation, file, to } => {
             let remote = connect(&conversation).await?;
             let file = remote.find(&file).await?;
-            let restored: RemoteFile = remote.restore(&file, version).await?;
-            say(&format!(
-                "{} is version {} now, as version {version} was",
-                restored.file_path, restored.version
-            ))
+            let restored: RemoteFile = remote.restore(&file, to).await?;
+            say(&format!("{} is version {} now, as version {to} was", restored.file_path, restored.version))
         }
         Action::Sync { conversation, wait } => {
             let report = connect(&conversation).await?.sync(wait).await?;
