@@ -47,7 +47,9 @@ async fn main() {
     let mut arguments = std::env::args().skip(1);
     let binary = PathBuf::from(arguments.next().expect("the path of rclone"));
     let quick = arguments.next().is_some_and(|flag| flag == "--quick");
-    assert!(!cfg!(debug_assertions), "a debug build measures nothing: make bench-files");
+    if cfg!(debug_assertions) {
+        panic!("a debug build measures nothing: make bench-files");
+    }
     drop(rustls::crypto::ring::default_provider().install_default());
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench-files");
     drop(fs::remove_dir_all(&place));
