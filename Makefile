@@ -29,6 +29,10 @@ test-embedded: ## Run the tests that need no services (anywhere)
 	@scripts/nextest
 	$(CARGO) nextest run --workspace --locked -E 'not test(/Postgres|postgres/)'
 
+.PHONY: judge
+judge: ## Run what takes hours: 10,000 races, hundreds of kills, fuzzing, mutants (ARGS="races fuzz …")
+	@scripts/services run $(SERVICES) -- scripts/judge $(ARGS)
+
 .PHONY: check
 check: ## Check formatting, lints, invariants, licences and banned crates
 	$(CARGO) fmt --all --check

@@ -8,7 +8,9 @@
 
 mod bare_loop;
 mod bare_server;
+mod calls;
 mod clients;
+mod durable_server;
 mod fanout;
 mod followers;
 mod load;
@@ -16,6 +18,7 @@ mod process;
 mod reads;
 mod report;
 mod start;
+mod verdicts;
 mod wire;
 mod writes;
 
@@ -45,8 +48,8 @@ struct Args {
     /// Only these parts
     #[arg(long, value_delimiter = ',', value_name = "PART,…")]
     only: Vec<Part>,
-    /// How many requests are under way at the same time
-    #[arg(long, value_delimiter = ',', value_name = "N,…", default_value = "1,16,64")]
+    /// How many requests are under way at the same time [default: 1,16,64; tool calls: 1,16,256]
+    #[arg(long, value_delimiter = ',', value_name = "N,…")]
     at: Vec<usize>,
     /// How many idle event streams to hold open [default: 10000, quick: 1000]
     #[arg(long)]
@@ -68,6 +71,8 @@ enum Part {
     Writes,
     Fanout,
     Clients,
+    Calls,
+    Verdicts,
 }
 
 #[derive(clap::Subcommand)]
@@ -75,6 +80,9 @@ enum Role {
     /// The bare server, in a process of its own
     #[command(hide = true)]
     BareServer(bare_server::Answers),
+    /// The same with a commit before each answer
+    #[command(hide = true)]
+    DurableServer(durable_server::Place),
 }
 
 /// What every part goes by.
@@ -87,6 +95,8 @@ struct Plan {
     clients: usize,
     /// How many requests are under way at the same time.
     concurrencies: Vec<usize>,
+    /// The same for tool calls.
+    calls: Vec<usize>,
 }
 
 impl Plan {
@@ -101,8 +111,10 @@ impl Plan {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    if let Some(Role::BareServer(answers)) = args.role {
-        return bare_server::run(answers);
+    match args.role {
+        Some(Role::BareServer(answers)) => return bare_server::run(answers),
+        Some(Role::DurableServer(place)) => return durable_server::run(place),
+        None => {}
     }
     ensure!(!cfg!(debug_assertions), "a debug build measures nothing: make bench");
     let binary = match &args.binary {
@@ -159,7 +171,8 @@ async fn measure(args: &Args, binary: &Path, room: usize) -> Result<Report> {
     let wanted = |part| args.only.is_empty() || args.only.contains(&part);
     for &backend in backends {
         let plan = Plan {
-            concurrencies: args.at.clone(),
+            concurrencies: if args.at.is_empty() { vec![1, 16, 64] } else { args.at.clone() },
+            calls: if args.at.is_empty() { vec![1, 16, 256] } else { args.at.clone() },
             binary: binary.to_owned(),
             backend,
             rounds: args.rounds.unwrap_or(if args.quick { 1 } else { 3 }),
@@ -183,9 +196,16 @@ async fn measure(args: &Args, binary: &Path, room: usize) -> Result<Report> {
         if wanted(Part::Fanout) {
             fanout::measure(&plan, &mut report).await?;
         }
+        if wanted(Part::Calls) {
+            calls::measure(&plan, &mut report).await?;
+        }
         if wanted(Part::Clients) {
             clients::measure(&plan, &mut report).await?;
         }
+    }
+    if wanted(Part::Verdicts) {
+        report.title("the policy, on one core");
+        verdicts::measure(args.rounds.unwrap_or(if args.quick { 1 } else { 3 }), &mut report);
     }
     Ok(report)
 }

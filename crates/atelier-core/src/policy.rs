@@ -18,7 +18,7 @@ pub use command::{
     PathUse,
     table::{CommandData, RuleError, RuleFile},
 };
-pub use config::{Extension, Narrowing};
+pub use config::{Extension, Narrowing, Wisher};
 pub use files::{Access, FileClass};
 
 use crate::path::{Roots, WorkspacePath};
@@ -46,6 +46,9 @@ const BUILTIN: [&str; 7] = [
     include_str!("policy/rules/refused.toml"),
 ];
 
+/// In force only where a server's owner wants them.
+const OPTIONAL: &str = include_str!("policy/rules/optional.toml");
+
 /// The rules in force.
 #[derive(Debug, Clone)]
 pub struct Policy {
@@ -53,7 +56,7 @@ pub struct Policy {
     commands: HashMap<Box<str>, Rule>,
     refused: BTreeMap<String, String>,
     limits: Limits,
-    narrowings: Vec<Narrowing>,
+    narrowings: Vec<(Wisher, Narrowing)>,
     /// What changing an ordinary file is rated, before its kind is looked at.
     changes: Verdict,
     /// What `commands` was compiled from, so that a server can add to it.
@@ -100,20 +103,32 @@ impl Policy {
     }
 
     /// A server's own rules beside these, their examples checked. A command of the same name is replaced.
-    pub fn extended(&self, extension: Extension) -> Result<Policy, RuleError> {
+    pub fn extended(&self, extension: &Extension) -> Result<Policy, RuleError> {
         let mut sources = self.sources.clone();
+        let optional = optional()?;
+        for name in &extension.allow {
+            let rule = optional.command.iter().find(|rule| rule.name == *name).ok_or_else(|| {
+                let names: Vec<&str> = optional.command.iter().map(|rule| rule.name.as_str()).collect();
+                RuleError::Optional(name.clone(), names.join(", "))
+            })?;
+            sources.push(RuleFile { command: vec![rule.clone()], ..RuleFile::default() });
+        }
         sources.push(extension.rules.clone());
         let classes = self.files.classes().iter().chain(&extension.files).cloned().collect();
-        let policy = Policy::of(classes, sources, extension.limits.unwrap_or_else(|| self.limits.clone()))?;
+        let limits = extension.limits.clone().unwrap_or_else(|| self.limits.clone());
+        let policy = Policy::of(classes, sources, limits)?;
         policy.check_examples(&extension.rules, &extension.files)?;
-        Ok(Policy { narrowings: self.narrowings.clone(), changes: self.changes, ..policy })
+        let narrowings = self.narrowings.iter().cloned();
+        let own =
+            (extension.narrow != Narrowing::default()).then(|| (Wisher::Server, extension.narrow.clone()));
+        Ok(Policy { narrowings: narrowings.chain(own).collect(), changes: self.changes, ..policy })
     }
 
     /// A project's or a person's stricter wishes on top. They enter as one more verdict into the maximum, so
     /// there is nothing in them that could allow what was refused.
-    pub fn narrowed(&self, narrowing: Narrowing) -> Policy {
+    pub fn narrowed(&self, whose: Wisher, narrowing: Narrowing) -> Policy {
         let mut policy = self.clone();
-        policy.narrowings.push(narrowing);
+        policy.narrowings.push((whose, narrowing));
         policy
     }
 
@@ -223,7 +238,9 @@ impl Policy {
     }
 
     fn narrow(&self, judgement: Judgement, rules: &[&str]) -> Judgement {
-        self.narrowings.iter().fold(judgement, |judgement, narrowing| narrowing.apply(judgement, rules))
+        let joined =
+            |judgement, (whose, narrowing): &(Wisher, Narrowing)| narrowing.apply(*whose, judgement, rules);
+        self.narrowings.iter().fold(judgement, joined)
     }
 
     /// The paths that a call names, for the executor to resolve. Costs allocations, so only asked for when run.
@@ -266,11 +283,20 @@ impl Policy {
         }
     }
 
+    /// Files that nobody may look into unasked, as patterns over whole paths, for programs that can leave them out.
+    pub fn guarded_globs(&self) -> Vec<String> {
+        self.files.guarded_globs()
+    }
+
     /// The second judgement of one path, now that its links are resolved and it is known what lies there.
     pub fn judge_resolved(&self, resolved: &WorkspacePath, access: Access, is_directory: bool) -> Judgement {
         let judgement = self.files.judge(resolved, access, self.changes);
         if access == Access::Remove { removal(judgement, resolved, is_directory) } else { judgement }
     }
+}
+
+fn optional() -> Result<RuleFile, RuleError> {
+    toml::from_str(OPTIONAL).map_err(|error| RuleError::Toml(error.to_string()))
 }
 
 /// The root and the directories directly beneath it stay where they are.

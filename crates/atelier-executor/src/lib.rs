@@ -32,7 +32,7 @@ pub use process::{
 };
 pub use read::{Content, OpenFile, Part, checksum};
 pub use search::{Entry, Found, Listed, Listing};
-pub use tools::{Approval, Failure, Preview, ToolResult, Tools};
+pub use tools::{Approval, Failure, Preview, Refused, ToolResult, Tools};
 pub use tree::{Leaf, Stamp};
 pub use walk::{Hit, Kind};
 pub use workspace::{Options, Workspace};

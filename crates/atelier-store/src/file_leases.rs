@@ -1,7 +1,7 @@
 //! Who works in a conversation's folder. One at a time on all nodes, by the database's time; the fence, which
 //! counts up with every holder, keeps one that was thought dead from writing later.
 
-use crate::{Error, Owned, Result, Store, Tx, db::on, gate::database_time};
+use crate::{Error, Owned, Result, Store, Tx, db::on, situation::database_time};
 use atelier_core::SessionId;
 use chrono::TimeDelta;
 use std::time::Duration;

@@ -4,6 +4,7 @@
 //! into commits, numbers their events, and answers when they are on disk.
 
 mod agents;
+mod clients;
 mod conversations;
 mod db;
 mod events;
@@ -21,10 +22,13 @@ mod nodes;
 mod plans;
 mod projects;
 mod provider_keys;
+mod situation;
 mod tasks;
+mod unwritten;
 mod writer;
 
 pub use agents::{AgentChanges, AgentRef};
+pub use clients::{Client, LEASE};
 pub use conversations::ConversationChanges;
 pub use db::{Settings, masked};
 pub use events::{Cursor, Retention, Scope, StoredEvent};
@@ -33,13 +37,14 @@ pub use file_edits::{Author, Blob, Edit, Edited, Expect, FilesPlace};
 pub use file_leases::Fence;
 pub use file_upkeep::StaleCopy;
 pub use file_uploads::{Part, Upload};
-pub use gate::{Audit, Begin, Client, Decided, LEASE, NewCall, Situation};
+pub use gate::{Audit, Begin, Decided, NewCall};
 pub use identity::SignIn;
 pub use messages::{Begun, Said};
 pub use migrate::Schema;
 pub use plans::Assigned;
 pub use projects::{NewAgent, Owned};
 pub use provider_keys::ProviderKey;
+pub use situation::Situation;
 pub use tasks::{Claim, PROJECT_LIMIT, QueueState, Spoken};
 pub use writer::Tx;
 

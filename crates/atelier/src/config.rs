@@ -1,6 +1,7 @@
 //! One configuration in layers: defaults, `atelier.toml`, environment, flags.
 
 use anyhow::{Context, Result};
+use atelier_core::policy::Extension;
 use atelier_model::{ModelsConfig, Providers, known_providers};
 use atelier_runtime::{GateSettings, StarterAgent, WorkSettings, WorkerSpaceSettings};
 use atelier_server::AuthSettings;
@@ -38,6 +39,8 @@ pub(crate) struct Config {
     pub(crate) models: ModelsConfig,
     /// Whom models are asked of, by name.
     pub(crate) providers: Providers,
+    /// Rules for tool calls beside the built-in ones.
+    pub(crate) policy: Extension,
     pub(crate) telemetry: TelemetrySettings,
     /// The agents a new project starts with.
     pub(crate) starter_pack: Vec<StarterAgent>,
@@ -81,6 +84,7 @@ impl Default for Config {
             work: WorkSettings::default(),
             models: ModelsConfig::default(),
             providers: known_providers(),
+            policy: Extension::default(),
             telemetry: TelemetrySettings::default(),
             starter_pack: runtime.starter_pack,
         }

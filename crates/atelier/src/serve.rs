@@ -118,8 +118,10 @@ async fn serve(config: Config) -> Result<()> {
         worker_space: config.worker_space.clone(),
         starter_pack: config.starter_pack.clone(),
     };
+    let gate = Gate::new(store.clone(), &config.gate)
+        .with_rules(config.policy.clone())
+        .context("the configuration is not valid: policy")?;
     let stop = CancellationToken::new();
-    let gate = Gate::new(store.clone(), &config.gate);
     let spaces = Spaces::new(store.clone(), runtime.worker_space.clone());
     let app = App::new(Parts {
         bus: Bus::new(

@@ -460,6 +460,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/my/policy": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The server's own rules for tool calls
+         * @description What it adds to the rules that every Atelier has. A client judges by them as well, as far as its owner accepts them.
+         */
+        get: operations["tools_policy"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/my/projects": {
         parameters: {
             query?: never;
@@ -1129,7 +1149,8 @@ export interface paths {
         /**
          * From the client: what came of a call
          * @description The same result again is fine, another is refused. A result with `code: "stale"` says that the file has
-         *     changed since it was shown: the person is asked again.
+         *     changed since it was shown, one with `code: "approval_required"` and its own `verdict`, `rule` and `error` that the
+         *     call is more than what was approved: either way the person is asked again.
          */
         post: operations["clients_result"];
         delete?: never;
@@ -1362,6 +1383,16 @@ export interface components {
             base_checksum?: string | null;
             /** @description Unified, against the file on the user's machine. */
             diff: string;
+        };
+        /**
+         * @description What the client finds a call to be, where that is more than the server could see: a link that leads to a secret,
+         *     a stricter rule of the machine's owner.
+         */
+        CallRating: {
+            network?: boolean;
+            reason: string;
+            rule: string;
+            verdict: string;
         };
         /** @enum {string} */
         CallStatus: "previewing" | "pending_approval" | "approved" | "dispatched" | "completed" | "failed" | "unknown" | "denied" | "rejected" | "expired" | "cancelled";
@@ -2101,6 +2132,12 @@ export interface components {
          * @enum {string}
          */
         Role: "user" | "admin" | "client" | "agent";
+        ServerPolicy: {
+            /** @description Commands are refused on machines that cannot hold them in. */
+            demand_isolation: boolean;
+            /** @description In the form of the configuration's `policy`. */
+            extension: Record<string, unknown>;
+        };
         /** @description What each event of a stream holds. Comments between them are heartbeats. */
         ServerSentEvent: {
             /** @description An `Event`, as JSON. */
@@ -2126,6 +2163,7 @@ export interface components {
             /** Format: uuid */
             client_id: string;
             diff: string;
+            rating?: components["schemas"]["CallRating"] | null;
         };
         SignInRequest: {
             /** @description From the one-time link that the first start prints. */
@@ -5842,6 +5880,70 @@ export interface operations {
             };
             /** @description A value is missing, unknown or out of range; `detail` names it */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Our fault; the log says more */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    tools_policy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ServerPolicy"];
+                };
+            };
+            /** @description The token is missing or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long */
+            408: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -45,7 +45,11 @@ impl Fixture {
         let options = RunnerOptions {
             state_dir: base.path().join("state"),
             toolchains: Toolchains::detect(&home, |name| std::env::var(name).ok()),
-            git: GitIdentity { name: Some("Ada".into()), email: Some("ada@example.org".into()) },
+            git: GitIdentity {
+                name: Some("Ada".into()),
+                email: Some("ada@example.org".into()),
+                credentials: None,
+            },
             environment: Vec::new(),
         };
         let runner = Runner::new(&ws, options).unwrap();

@@ -1,9 +1,9 @@
 //! One agent's part: ask its model, hand its calls to the gate, go on with what came of them.
 
-use super::{ProjectSettings, Shop, prompt};
+use super::{Job, ProjectSettings, Shop, prompt};
 use crate::{Ask, Error, Result, WorkerSpace};
 use atelier_core::{
-    Agent, NodeId, Project, Task, TaskFailure, TaskStatus,
+    Agent, Project, Task, TaskFailure, TaskStatus,
     gate::GatedCall,
     policy::catalog::catalog,
     task::{Limits, Step, StepCall, StepResult},
@@ -23,40 +23,30 @@ struct Bench {
 }
 
 impl Shop {
-    pub(super) async fn work_as_agent(&self, claim: &Claim, next: Option<NodeId>) -> Result<Vec<Claim>> {
-        let owned = &claim.owned;
-        let what = format!("task {}", claim.task.id);
-        let (space, turn) = self.spaces.begin(owned.owner, owned.project, &what).await?;
-        let worked = turn.run(self.take_steps(claim, &space, next)).await;
-        match worked {
-            Err(Error::SpaceClosed) => {
-                let why = TaskFailure::new("worker_space_reset", "the worker space was closed or reset");
-                Ok(self.store.finish(claim, claim.task.clone(), None, Err(why), next).await?)
-            }
-            done => done?,
-        }
+    pub(super) async fn work_as_agent(&self, job: Job<'_>) -> Result<Vec<Claim>> {
+        let owned = &job.claim.owned;
+        let what = format!("task {}", job.claim.task.id);
+        // Held for as long as it works: the space is in use, and what hangs in it is seen.
+        let (space, _turn) = self.spaces.begin(owned.owner, owned.project, &what).await?;
+        self.take_steps(job, &space).await
     }
 
     /// Asks the model until it has an answer, or calls that somebody else has to settle.
-    async fn take_steps(
-        &self,
-        claim: &Claim,
-        space: &WorkerSpace,
-        next: Option<NodeId>,
-    ) -> Result<Vec<Claim>> {
+    async fn take_steps(&self, job: Job<'_>, space: &WorkerSpace) -> Result<Vec<Claim>> {
+        let claim = job.claim;
         let mut task = claim.task.clone();
         let bench = match self.bench(claim, space).await? {
             Ok(bench) => bench,
-            Err(why) => return Ok(self.store.finish(claim, task, None, Err(why), next).await?),
+            Err(why) => return job.finish(self, task, None, Err(why)).await,
         };
         let mut steps = if task.steps > 0 { self.store.steps(task.id).await? } else { Vec::new() };
         loop {
             if let Some(reached) = bench.limits.reached(&task) {
-                return Ok(self.store.finish(claim, task, None, Err(reached), next).await?);
+                return job.finish(self, task, None, Err(reached)).await;
             }
             let model = match self.model(claim, &bench.agent.config.model).await {
                 Ok(model) => model,
-                Err(why) => return Ok(self.store.finish(claim, task, None, Err(why), next).await?),
+                Err(why) => return job.finish(self, task, None, Err(why)).await,
             };
             let calls = self.settled_calls(&task, &steps).await?;
             let mut request = self.request(&bench, &task).await?;
@@ -66,17 +56,23 @@ impl Shop {
                 .limits
                 .max_seconds
                 .map(|most| Duration::from_millis(most.saturating_mul(1000).saturating_sub(task.ran_ms)));
-            let (answer, step) = match self.ask(claim, &mut task, &model, &request, time).await {
+            let (answer, step) = match self.ask(job, &mut task, &model, &request, time).await {
                 Ok(answered) => answered,
-                Err(why) => return Ok(self.store.finish(claim, task, None, Err(why), next).await?),
+                Err(why) => return job.no_answer(self, task, why).await,
             };
             if answer.calls.is_empty() {
                 let outcome = spoken(&answer, model.name());
-                return Ok(self.store.finish(claim, task, Some(step), outcome, next).await?);
+                return job.finish(self, task, Some(step), outcome).await;
             }
-            let (step, asked) = self.gate_calls(claim, &bench, step, answer.calls, &calls).await?;
+            let (step, asked) = self.gate_calls(claim, &bench, step, answer.calls, &calls);
             if !asked.is_empty() {
-                return Ok(self.store.park(claim, task, step, asked, next).await?);
+                return match self.store.park(claim, task.clone(), step, asked, job.next).await? {
+                    Ok(claims) => Ok(claims),
+                    Err(invalid) => {
+                        let why = TaskFailure::new("invalid_settings", invalid.to_string());
+                        job.finish(self, task, None, Err(why)).await
+                    }
+                };
             }
             // Nothing of it leaves the server: the model hears of its mistakes at once.
             self.store.keep_step(claim, task.clone(), step.clone()).await?;
@@ -148,14 +144,14 @@ impl Shop {
     }
 
     /// Sorts what the model asks for into what the gate decides about and what cannot even be asked.
-    async fn gate_calls(
+    fn gate_calls(
         &self,
         claim: &Claim,
         bench: &Bench,
         mut step: Step,
         calls: Vec<CallRequest>,
         earlier: &HashMap<atelier_core::CallId, GatedCall>,
-    ) -> Result<(Step, Vec<NewCall>)> {
+    ) -> (Step, Vec<NewCall>) {
         let mut asks = Vec::new();
         for call in calls {
             let parsed = understood(&call, &bench.tools);
@@ -176,12 +172,12 @@ impl Shop {
             let CallRequest { id, name, arguments } = call;
             step.calls.push(StepCall { id, name, arguments, tool_id: None, result });
         }
-        let asked = self.gate.prepare(&claim.owned, asks).await?;
+        let asked = self.gate.of_task(&claim.owned, asks);
         let open = step.calls.iter_mut().filter(|call| call.result.is_none());
         for (call, new) in open.zip(&asked) {
-            call.tool_id = Some(new.call.tool_id);
+            call.tool_id = Some(new.id);
         }
-        Ok((step, asked))
+        (step, asked)
     }
 }
 

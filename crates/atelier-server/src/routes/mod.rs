@@ -43,6 +43,7 @@ fn outside() -> OpenApiRouter<App> {
         .routes(routes!(tools::execute))
         .routes(routes!(tools::list))
         .routes(routes!(tools::available))
+        .routes(routes!(tools::policy))
         .routes(routes!(tools::show))
         .routes(routes!(tools::cancel))
         .routes(routes!(tools::preview))
