@@ -44,8 +44,9 @@ async fn a_store_that_misbehaves_costs_an_error_and_nothing_else(
     let (answers, downloaded, stormy) =
         tokio::join!(futures::future::join_all(uploads), download, slowest(&other));
     assert!(began.elapsed() < DEADLINE, "{harm:?}: {:?}", began.elapsed());
-    // Other tenants do not notice. Slack, because a busy machine is no fault of the store's.
-    assert!(stormy < calm * 2 + Duration::from_millis(150), "{harm:?}: {stormy:?} beside {calm:?}");
+    // Other tenants do not wait for the store, which takes its two seconds. Slack, because tests that run beside
+    // this one are no fault of the store's.
+    assert!(stormy < calm * 2 + Duration::from_secs(1), "{harm:?}: {stormy:?} beside {calm:?}");
     let saved: Vec<Value> = answers
         .into_iter()
         .filter_map(|answer| match answer.status.as_u16() {
