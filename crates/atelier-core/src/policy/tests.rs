@@ -29,7 +29,7 @@ fn a_conversations_own_files_are_written_without_asking_unless_their_kind_asks_f
     assert_eq!(policy.judge_resolved(&path, Access::Write, false).verdict, Low);
     // A project may still be stricter.
     let strict = Narrowing { at_least: [("write_file".to_owned(), Medium)].into(), ..Default::default() };
-    let (_, judgement) = policy.narrowed(strict).judge_request(
+    let (_, judgement) = policy.narrowed(Wisher::Project, strict).judge_request(
         "write_file",
         json!({"path": "report.md", "content": ""}),
         &Roots::relative_only(),
