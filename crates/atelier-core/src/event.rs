@@ -1,7 +1,7 @@
 //! What happens in a project, as its event stream tells it.
 
 use crate::{
-    Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, GrantId, Project, SessionId,
+    Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, GrantId, InteractionId, Project, SessionId,
     digest::CallDigest,
     gate::{CallFailure, CallPreview, CallStatus, Grant},
     policy::verdict::Verdict,
@@ -140,6 +140,31 @@ pub enum Event {
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         grant_id: GrantId,
     },
+    /// An agent looked into its memory.
+    ContextRetrieved {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        agent_id: AgentId,
+        /// What it asked for, shortened.
+        query: String,
+        #[cfg_attr(feature = "openapi", schema(value_type = Vec<uuid::Uuid>))]
+        interactions: Vec<InteractionId>,
+        /// Set when the index did not answer and the store's own search did.
+        degraded: bool,
+    },
+    /// An agent's memory is nearly full. Told once, until it has been emptier again.
+    ContextLimitWarning {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        agent_id: AgentId,
+        total_vectors: u64,
+        max_vectors: u64,
+    },
+    /// Interactions of an agent are gone.
+    ContextPruned {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        agent_id: AgentId,
+        removed: u64,
+        reason: PruneReason,
+    },
 }
 
 /// Null is something that was said; serde alone would take it for silence.
@@ -171,6 +196,18 @@ pub enum Alert {
     HungTask,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum PruneReason {
+    /// Somebody asked for it.
+    Requested,
+    /// Somebody had everything forgotten.
+    Cleared,
+    /// The memory was full: the oldest went.
+    Limit,
+}
+
 impl Event {
     pub fn name(&self) -> &'static str {
         match self {
@@ -193,6 +230,9 @@ impl Event {
             Event::ToolCallUpdated { .. } => "TOOL_CALL_UPDATED",
             Event::GrantMade { .. } => "GRANT_MADE",
             Event::GrantWithdrawn { .. } => "GRANT_WITHDRAWN",
+            Event::ContextRetrieved { .. } => "CONTEXT_RETRIEVED",
+            Event::ContextLimitWarning { .. } => "CONTEXT_LIMIT_WARNING",
+            Event::ContextPruned { .. } => "CONTEXT_PRUNED",
         }
     }
 }

@@ -8,15 +8,20 @@ pub mod event;
 pub mod gate;
 pub mod identity;
 pub mod ids;
+pub mod memory;
 pub mod name;
 pub mod path;
 pub mod policy;
 pub mod project;
+pub mod terms;
 
 pub use agent::{Agent, AgentConfig, AgentStatus};
 pub use event::Event;
 pub use identity::{Role, Tenant};
-pub use ids::{AgentId, ApprovalId, CallId, ClientId, GrantId, ProjectId, SessionId, TokenId, UserId};
+pub use ids::{
+    AgentId, ApprovalId, CallId, ClientId, GrantId, InteractionId, ProjectId, SessionId, TokenId, UserId,
+};
+pub use memory::{Filter, Interaction, InteractionType, Memo};
 pub use name::{AgentName, ProjectName};
 pub use project::{Project, WorkspaceKind};
 

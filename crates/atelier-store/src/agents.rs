@@ -2,6 +2,7 @@
 
 use crate::{
     Error, NewAgent, Owned, Result, Store, Tx,
+    collections::{abandon, open_collection},
     db::on,
     feed::Ring,
     new_id, now,
@@ -89,6 +90,7 @@ pub(crate) async fn insert_agents(
     })
     .map_err(name_taken)?;
     for agent in &agents {
+        open_collection(tx, project, owner, agent.id).await?;
         tx.emit(project, owner, &Event::AgentCreated { agent: agent.clone() });
     }
     Ok(agents)
@@ -204,6 +206,8 @@ impl Store {
                     .execute(c)
                     .await
                     .map(drop))?;
+                abandon(&mut tx.conn, Some(id), project).await?;
+                tx.ring(Ring::Memory);
                 tx.ring(Ring::Agents(project));
                 tx.emit(project, owner, &Event::AgentDeleted { agent_id: id, name: agent.name });
                 Ok(())

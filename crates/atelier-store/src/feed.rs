@@ -33,6 +33,8 @@ pub enum Ring {
     Agents(ProjectId),
     /// The project itself is gone.
     ProjectDeleted(ProjectId),
+    /// There is something for the index of memories to hear of.
+    Memory,
     /// Revoked tokens.
     Tokens,
     /// Notifications may have been lost: anything.
@@ -220,6 +222,7 @@ pub(crate) async fn notify(
     let rings = rings.iter().map(|ring| match ring {
         Ring::Agents(project) => format!("agents {project}"),
         Ring::ProjectDeleted(project) => format!("deleted {project}"),
+        Ring::Memory => "memory".to_owned(),
         Ring::Tokens => "tokens".to_owned(),
         Ring::Everything => "everything".to_owned(),
     });
@@ -312,6 +315,7 @@ impl Feeds {
                     self.bell.ring(Ring::ProjectDeleted(ProjectId(project)));
                 }
             }
+            Some("memory") => self.bell.ring(Ring::Memory),
             Some("tokens") => self.bell.ring(Ring::Tokens),
             // A newer node may say what this one does not know.
             _ => self.bell.ring(Ring::Everything),

@@ -380,7 +380,7 @@ fn read<T: DeserializeOwned>((record,): (String,)) -> Result<T> {
     corrupt(serde_json::from_str(&record))
 }
 
-async fn database_time(conn: &mut Conn) -> Result<DateTime<Utc>, sqlx::Error> {
+pub(crate) async fn database_time(conn: &mut Conn) -> Result<DateTime<Utc>, sqlx::Error> {
     match conn {
         // One node: its own clock is the database's.
         Conn::Lite(_) => Ok(now()),

@@ -4,22 +4,29 @@
 //! into commits, numbers their events, and answers when they are on disk.
 
 mod agents;
+mod collections;
 mod db;
 mod events;
 mod feed;
 mod gate;
 mod identity;
+mod interactions;
 mod migrate;
+mod outbox;
 mod projects;
+mod words;
 mod writer;
 
 pub use agents::{AgentChanges, AgentRef};
+pub use collections::{Collection, CollectionState, Fullness};
 pub use db::{Settings, masked};
 pub use events::{Cursor, Retention, Scope, StoredEvent};
 pub use feed::{Bell, Listener, Ring, Subscription};
 pub use gate::{Audit, Client, Decided, LEASE, Situation};
 pub use identity::SignIn;
+pub use interactions::{Bucket, Forgetting, Page, Remembered, Totals};
 pub use migrate::Schema;
+pub use outbox::{Change, Embedded};
 pub use projects::{NewAgent, Owned};
 pub use writer::Tx;
 

@@ -1,6 +1,8 @@
 //! Projects and the right to act on one.
 
-use crate::{Error, Result, Store, Tx, agents::insert_agents, db::on, feed::Ring, new_id, now};
+use crate::{
+    Error, Result, Store, Tx, agents::insert_agents, collections::abandon, db::on, feed::Ring, new_id, now,
+};
 use atelier_core::{
     AgentConfig, AgentName, Event, Project, ProjectId, ProjectName, Tenant, UserId, WorkspaceKind,
 };
@@ -192,6 +194,8 @@ impl Store {
                         .execute(&mut *c)
                         .await?;
                 });
+                abandon(&mut tx.conn, None, id).await?;
+                tx.ring(Ring::Memory);
                 tx.ring(Ring::ProjectDeleted(id));
                 tx.emit(id, owner, &Event::ProjectDeleted {});
                 Ok(())
