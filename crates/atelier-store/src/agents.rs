@@ -2,7 +2,7 @@
 
 use crate::{
     Error, NewAgent, Owned, Result, Store, Tx,
-    collections::{abandon, open_collection},
+    collections::{abandon, want_collections},
     db::on,
     feed::Ring,
     new_id, now,
@@ -89,8 +89,8 @@ pub(crate) async fn insert_agents(
         insert.build().execute(c).await.map(drop)
     })
     .map_err(name_taken)?;
+    want_collections(tx, project, owner, &agents).await?;
     for agent in &agents {
-        open_collection(tx, project, owner, agent.id).await?;
         tx.emit(project, owner, &Event::AgentCreated { agent: agent.clone() });
     }
     Ok(agents)

@@ -9,7 +9,9 @@ use crate::{
     interactions,
     projects::corrupt,
 };
-use atelier_core::{AgentConfig, AgentId, AgentName, Event, ProjectId, UserId, memory::collection_name};
+use atelier_core::{
+    Agent, AgentConfig, AgentId, AgentName, Event, ProjectId, UserId, memory::collection_name,
+};
 use chrono::TimeDelta;
 use uuid::Uuid;
 
@@ -129,24 +131,50 @@ pub(crate) async fn open_collection(
         .await
         .map(|done| done.rows_affected()))?;
         if made > 0 {
-            tx.ring(Ring::Memory);
             break;
         }
     }
     Ok(())
 }
 
+/// Writes down the collections of agents that are being made. One whose plain name another collection still has is
+/// left to [`open_collection`].
+pub(crate) async fn want_collections(
+    tx: &mut Tx,
+    project: ProjectId,
+    owner: UserId,
+    agents: &[Agent],
+) -> Result<()> {
+    on!(&mut tx.conn, |c| {
+        let mut insert = sqlx::QueryBuilder::new(
+            "INSERT INTO memory_collections (agent_id, project_id, user_id, name, state) ",
+        );
+        insert.push_values(agents, |mut row, agent| {
+            row.push_bind(agent.id.0)
+                .push_bind(project.0)
+                .push_bind(owner.0)
+                .push_bind(collection_name(owner, project, &agent.name, agent.id, false))
+                .push_bind(CollectionState::Wanted.as_str());
+        });
+        insert.push(" ON CONFLICT DO NOTHING");
+        insert.build().execute(c).await.map(drop)
+    })?;
+    Ok(())
+}
+
 /// The agents' collections are to go. Their facts can be many: they go in the background.
 pub(crate) async fn abandon(conn: &mut Conn, agent: Option<AgentId>, project: ProjectId) -> Result<()> {
-    on!(conn, |c| sqlx::query(
-        "UPDATE memory_collections SET state = 'gone' WHERE project_id = $1 AND ($2 OR agent_id = $3)"
+    on!(conn, |c| {
+        sqlx::query(
+        "UPDATE memory_collections SET state = 'gone', restless = TRUE WHERE project_id = $1 AND ($2 OR agent_id = $3)"
     )
     .bind(project.0)
     .bind(agent.is_none())
     .bind(agent.map_or(Uuid::nil(), |agent| agent.0))
     .execute(c)
     .await
-    .map(drop))?;
+    .map(drop)
+    })?;
     Ok(())
 }
 
@@ -218,8 +246,7 @@ impl Store {
         let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
             "SELECT ",
             columns!(),
-            " FROM memory_collections c WHERE (c.index_id IS NULL OR c.index_id = $1) AND (c.state <> 'live'
-              OR EXISTS (SELECT 1 FROM memory_outbox o WHERE o.agent_id = c.agent_id))"
+            " FROM memory_collections c WHERE c.restless AND (c.index_id IS NULL OR c.index_id = $1)"
         ))
         .bind(index)
         .fetch_all(c)
@@ -289,15 +316,6 @@ impl Store {
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
                 on!(&mut tx.conn, |c| {
-                    sqlx::query(
-                        "UPDATE memory_collections SET state = 'live', embedder = $1, dimension = $2
-                         WHERE agent_id = $3 AND state = 'wanted'",
-                    )
-                    .bind(&embedder)
-                    .bind(dimension)
-                    .bind(agent.0)
-                    .execute(&mut *c)
-                    .await?;
                     sqlx::query("DELETE FROM memory_outbox WHERE agent_id = $1")
                         .bind(agent.0)
                         .execute(&mut *c)
@@ -306,6 +324,15 @@ impl Store {
                         "INSERT INTO memory_outbox (agent_id, id)
                          SELECT agent_id, id FROM interactions WHERE agent_id = $1 ORDER BY seq",
                     )
+                    .bind(agent.0)
+                    .execute(&mut *c)
+                    .await?;
+                    sqlx::query(
+                        "UPDATE memory_collections SET state = 'live', embedder = $1, dimension = $2, restless = EXISTS
+                         (SELECT 1 FROM memory_outbox WHERE agent_id = $3) WHERE agent_id = $3 AND state = 'wanted'",
+                    )
+                    .bind(&embedder)
+                    .bind(dimension)
                     .bind(agent.0)
                     .execute(&mut *c)
                     .await?;
@@ -323,7 +350,7 @@ impl Store {
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
                 on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE memory_collections SET state = 'wanted', index_id = NULL, embedder = NULL,
+                    "UPDATE memory_collections SET state = 'wanted', restless = TRUE, index_id = NULL, embedder = NULL,
                      dimension = NULL, frequencies = NULL WHERE agent_id = $1 AND state <> 'gone'"
                 )
                 .bind(agent.0)

@@ -149,7 +149,7 @@ impl Tx {
         }
         let new = i64::try_from(remembered.new).unwrap_or(i64::MAX);
         on!(&mut self.conn, |c| sqlx::query(
-            "UPDATE memory_collections SET total = total + $1 WHERE agent_id = $2"
+            "UPDATE memory_collections SET total = total + $1, restless = TRUE WHERE agent_id = $2"
         )
         .bind(new)
         .bind(agent.0)
@@ -366,7 +366,7 @@ impl Store {
                 remove(&mut tx.conn, &seqs).await?;
                 outbox::tell(&mut tx.conn, agent, &ids).await?;
                 on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE memory_collections SET total = total - $1 WHERE agent_id = $2"
+                    "UPDATE memory_collections SET total = total - $1, restless = TRUE WHERE agent_id = $2"
                 )
                 .bind(ids.len() as i64)
                 .bind(agent.0)

@@ -181,14 +181,20 @@ impl Store {
                     tx.ring(Ring::Memory);
                     return Ok(());
                 }
-                on!(&mut tx.conn, |c| sqlx::query(
-                    "DELETE FROM memory_outbox WHERE agent_id = $1 AND seq <= $2"
-                )
-                .bind(agent.0)
-                .bind(through)
-                .execute(c)
-                .await
-                .map(drop))?;
+                on!(&mut tx.conn, |c| {
+                    sqlx::query("DELETE FROM memory_outbox WHERE agent_id = $1 AND seq <= $2")
+                        .bind(agent.0)
+                        .bind(through)
+                        .execute(&mut *c)
+                        .await?;
+                    sqlx::query(
+                        "UPDATE memory_collections SET restless = EXISTS
+                         (SELECT 1 FROM memory_outbox WHERE agent_id = $1) WHERE agent_id = $1 AND state = 'live'",
+                    )
+                    .bind(agent.0)
+                    .execute(&mut *c)
+                    .await?;
+                });
                 Ok(())
             })
         })

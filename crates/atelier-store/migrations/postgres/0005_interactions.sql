@@ -42,11 +42,14 @@ CREATE TABLE memory_collections (
     dimension   BIGINT,
     total       BIGINT NOT NULL DEFAULT 0,
     warned      BOOLEAN NOT NULL DEFAULT FALSE,
+    restless    BOOLEAN NOT NULL DEFAULT FALSE,
     frequencies BYTEA,
     holder      UUID,
     lease_until TIMESTAMPTZ
 );
 CREATE INDEX memory_collections_by_project ON memory_collections (project_id);
+-- Those that whoever feeds the index has something to do about.
+CREATE INDEX memory_collections_restless ON memory_collections (agent_id) WHERE restless;
 
 -- Facts that the index has not heard of: whoever feeds it looks at the fact and adds or removes it.
 CREATE TABLE memory_outbox (
