@@ -1,6 +1,6 @@
 //! An agent: a name and the settings its runs go by.
 
-use crate::{AgentId, AgentName, Invalid, ProjectId};
+use crate::{AgentId, AgentName, Invalid, ProjectId, task::Limits};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Map, Value};
@@ -54,6 +54,8 @@ pub struct AgentConfig {
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100_000_000))]
     #[serde(deserialize_with = "whole")]
     pub max_vectors: u32,
+    /// What a task of this agent may use up; the project and the server may allow less.
+    pub limits: Limits,
     /// Free-form; `role` and `capabilities` are read by the planner.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub metadata: Map<String, Value>,
@@ -69,6 +71,7 @@ impl Default for AgentConfig {
             tools: Vec::new(),
             concurrency_limit: 3,
             max_vectors: 1_000_000,
+            limits: Limits::default(),
             metadata: Map::new(),
         }
     }
@@ -101,6 +104,7 @@ impl AgentConfig {
             self.system_prompt.chars().count() <= 100_000 && !self.system_prompt.contains('\0'),
             "must have at most 100000 characters and no NUL",
         )?;
+        self.limits.validate()?;
         range("metadata", fits(&self.metadata), "must be at most 65536 bytes of JSON")?;
         range(
             "tools",

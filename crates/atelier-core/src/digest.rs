@@ -19,11 +19,12 @@ impl CallDigest {
             ToolCall::ReadFile { path, head, tail } => {
                 form.text(path.as_str()).number(*head).number(*tail);
             }
-            ToolCall::WriteFile { path, content, mode, create_dirs } => {
+            ToolCall::WriteFile { path, content, mode, create_dirs, if_checksum } => {
                 form.text(path.as_str()).text(content).number(Some(*mode as u64)).flag(*create_dirs);
+                form.maybe(if_checksum.as_deref());
             }
-            ToolCall::EditFile { path, edits } => {
-                form.text(path.as_str()).number(Some(edits.len() as u64));
+            ToolCall::EditFile { path, edits, if_checksum } => {
+                form.text(path.as_str()).maybe(if_checksum.as_deref()).number(Some(edits.len() as u64));
                 for edit in edits {
                     form.text(&edit.old_text).text(&edit.new_text).flag(edit.replace_all);
                 }

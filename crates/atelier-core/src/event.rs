@@ -1,7 +1,8 @@
 //! What happens in a project, as its event stream tells it.
 
 use crate::{
-    Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, GrantId, InteractionId, Project, SessionId,
+    Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, Conversation, GrantId, InteractionId, Message, Plan, PlanId,
+    Project, SessionId, Task, TaskId, Usage,
     digest::CallDigest,
     gate::{CallFailure, CallPreview, CallStatus, Grant},
     policy::verdict::Verdict,
@@ -33,6 +34,76 @@ pub enum Event {
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         agent_id: AgentId,
         name: AgentName,
+    },
+    ConversationCreated {
+        conversation: Conversation,
+    },
+    ConversationUpdated {
+        conversation: Conversation,
+    },
+    ConversationDeleted {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        session_id: SessionId,
+    },
+    MessageCreated {
+        message: Message,
+    },
+    TaskQueued {
+        task: Task,
+    },
+    TaskStarted {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        task_id: TaskId,
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        session_id: SessionId,
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+        plan_id: Option<PlanId>,
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+        agent_id: Option<AgentId>,
+        agent_name: Option<AgentName>,
+    },
+    /// The model has answered a step of a task with calls, which are on their way.
+    TaskProgress {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        task_id: TaskId,
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        session_id: SessionId,
+        step: u32,
+        text: String,
+        calls: Vec<TaskCall>,
+    },
+    TaskCompleted {
+        task: Task,
+    },
+    TaskFailed {
+        task: Task,
+    },
+    TaskCancelled {
+        task: Task,
+    },
+    PlanCreated {
+        plan: Plan,
+        tasks: Vec<Task>,
+    },
+    /// To the person: may this plan run?
+    PlanApprovalRequest {
+        plan: Plan,
+        tasks: Vec<Task>,
+    },
+    PlanUpdated {
+        plan: Plan,
+    },
+    /// What one step of a task used.
+    Usage {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        task_id: TaskId,
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        session_id: SessionId,
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+        agent_id: Option<AgentId>,
+        model: String,
+        usage: Usage,
+        cost: Option<f64>,
     },
     /// The server set up the project's resources.
     WorkerSpaceReady {
@@ -87,6 +158,8 @@ pub enum Event {
         agent_id: Option<AgentId>,
         #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
         session_id: Option<SessionId>,
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+        task_id: Option<TaskId>,
         timeout_seconds: u32,
         expires_at: DateTime<Utc>,
     },
@@ -167,6 +240,15 @@ pub enum Event {
     },
 }
 
+/// A tool call as the progress of a task tells of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TaskCall {
+    pub name: String,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+    pub tool_id: Option<CallId>,
+}
+
 /// Null is something that was said; serde alone would take it for silence.
 fn said<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
@@ -217,6 +299,20 @@ impl Event {
             Event::AgentCreated { .. } => "AGENT_CREATED",
             Event::AgentUpdated { .. } => "AGENT_UPDATED",
             Event::AgentDeleted { .. } => "AGENT_DELETED",
+            Event::ConversationCreated { .. } => "CONVERSATION_CREATED",
+            Event::ConversationUpdated { .. } => "CONVERSATION_UPDATED",
+            Event::ConversationDeleted { .. } => "CONVERSATION_DELETED",
+            Event::MessageCreated { .. } => "MESSAGE_CREATED",
+            Event::TaskQueued { .. } => "TASK_QUEUED",
+            Event::TaskStarted { .. } => "TASK_STARTED",
+            Event::TaskProgress { .. } => "TASK_PROGRESS",
+            Event::TaskCompleted { .. } => "TASK_COMPLETED",
+            Event::TaskFailed { .. } => "TASK_FAILED",
+            Event::TaskCancelled { .. } => "TASK_CANCELLED",
+            Event::PlanCreated { .. } => "PLAN_CREATED",
+            Event::PlanApprovalRequest { .. } => "PLAN_APPROVAL_REQUEST",
+            Event::PlanUpdated { .. } => "PLAN_UPDATED",
+            Event::Usage { .. } => "USAGE",
             Event::WorkerSpaceReady { .. } => "WORKER_SPACE_READY",
             Event::WorkerSpaceClosed { .. } => "WORKER_SPACE_CLOSED",
             Event::WorkerSpaceAlert { .. } => "WORKER_SPACE_ALERT",

@@ -5,7 +5,7 @@
 //! cancel exactly one happens.
 
 use crate::{
-    AgentId, ApprovalId, CallId, ClientId, GrantId, ProjectId, SessionId, UserId,
+    AgentId, ApprovalId, CallId, ClientId, GrantId, ProjectId, SessionId, TaskId, UserId,
     digest::CallDigest,
     event::Event,
     policy::verdict::{Judgement, Verdict},
@@ -175,6 +175,10 @@ pub struct GatedCall {
     pub agent_id: Option<AgentId>,
     #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub session_id: Option<SessionId>,
+    /// The task whose agent asks: it waits until the call is settled.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+    pub task_id: Option<TaskId>,
     #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub approval_id: Option<ApprovalId>,
     pub approval: Option<CallApproval>,
@@ -311,6 +315,7 @@ impl GatedCall {
             digest: None,
             agent_id: None,
             session_id: None,
+            task_id: None,
             approval_id: None,
             approval: None,
             grant_id: None,
@@ -436,6 +441,7 @@ impl GatedCall {
             digest: self.digest,
             agent_id: self.agent_id,
             session_id: self.session_id,
+            task_id: self.task_id,
             timeout_seconds: u32::try_from(time.num_seconds()).unwrap_or(u32::MAX),
             expires_at,
         };

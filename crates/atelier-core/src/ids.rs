@@ -50,4 +50,12 @@ id! {
     InteractionId,
     /// One conversation.
     SessionId,
+    /// One message of a conversation.
+    MessageId,
+    /// One piece of work for one agent.
+    TaskId,
+    /// One graph of tasks.
+    PlanId,
+    /// One running server.
+    NodeId,
 }

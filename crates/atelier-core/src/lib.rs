@@ -3,6 +3,8 @@
 //! Pure by rule: no async, no I/O, no clock. CI proves it with `cargo tree`.
 
 pub mod agent;
+pub mod chat;
+pub mod conversation;
 pub mod digest;
 pub mod event;
 pub mod gate;
@@ -11,19 +13,26 @@ pub mod ids;
 pub mod memory;
 pub mod name;
 pub mod path;
+pub mod plan;
 pub mod policy;
 pub mod project;
+pub mod task;
 pub mod terms;
 
 pub use agent::{Agent, AgentConfig, AgentStatus};
+pub use chat::{Message, MessageRole};
+pub use conversation::{Conversation, ConversationStatus};
 pub use event::Event;
 pub use identity::{Role, Tenant};
 pub use ids::{
-    AgentId, ApprovalId, CallId, ClientId, GrantId, InteractionId, ProjectId, SessionId, TokenId, UserId,
+    AgentId, ApprovalId, CallId, ClientId, GrantId, InteractionId, MessageId, NodeId, PlanId, ProjectId, SessionId, TaskId,
+    TokenId, UserId,
 };
 pub use memory::{Filter, Interaction, InteractionType, Memo};
 pub use name::{AgentName, ProjectName};
+pub use plan::{Plan, PlanStatus};
 pub use project::{Project, WorkspaceKind};
+pub use task::{Task, TaskFailure, TaskKind, TaskStatus, Usage};
 
 /// A value that was refused, with the field it was meant for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -37,6 +37,9 @@ pub enum Error {
     InvalidUtf8 { path: String },
     #[error("{path} changed: expected {expected}, found {found}")]
     Stale { path: String, expected: String, found: String },
+    /// Somebody changed the file since whoever asks has read it.
+    #[error("{path} has changed since it was read: read it again and decide anew")]
+    Conflict { path: String },
     #[error("Text to replace was found {found} times in {path}, expected {expected}")]
     EditMismatch { path: String, found: usize, expected: usize },
     #[error("Text to replace is empty or equal to its replacement")]
@@ -80,6 +83,7 @@ impl Error {
             Self::Binary { .. } => "binary_file",
             Self::InvalidUtf8 { .. } => "invalid_utf8",
             Self::Stale { .. } => "stale",
+            Self::Conflict { .. } => "conflict",
             Self::EditMismatch { .. } => "edit_mismatch",
             Self::EditEmpty => "edit_empty",
             Self::Pattern { .. } => "pattern_not_allowed",

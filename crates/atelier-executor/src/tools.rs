@@ -10,7 +10,7 @@ mod veil;
 
 use std::time::Duration;
 
-use atelier_core::path::Roots;
+use atelier_core::path::{Roots, WorkspacePath};
 use atelier_core::policy::Policy;
 use atelier_core::policy::call::{self, ToolCall, WriteMode};
 use atelier_core::policy::verdict::{Judgement, Verdict};
@@ -20,7 +20,7 @@ pub use answer::{Failure, ToolResult};
 pub use judge::Preview;
 
 use crate::cancel::Cancel;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::glob::Glob;
 use crate::grep::GrepSpec;
 use crate::process::{Access, CommandSpec, Ending, Outcome, Runner};
@@ -99,7 +99,8 @@ impl Tools<'_> {
                 let content = ws.read(path, part)?;
                 read(path.as_str(), content)?
             }
-            ToolCall::WriteFile { path, content, mode, create_dirs } => {
+            ToolCall::WriteFile { path, content, mode, create_dirs, if_checksum } => {
+                let expect = &self.unchanged(path, if_checksum.as_deref(), expect)?;
                 let parents = if *create_dirs { Mending::CreateParents } else { Mending::Never };
                 let written = match mode {
                     WriteMode::Write => ws.write(path, content.as_bytes(), expect, parents)?,
@@ -107,7 +108,8 @@ impl Tools<'_> {
                 };
                 wrote(path.as_str(), &written)
             }
-            ToolCall::EditFile { path, edits } => {
+            ToolCall::EditFile { path, edits, if_checksum } => {
+                let expect = &self.unchanged(path, if_checksum.as_deref(), expect)?;
                 wrote(path.as_str(), &ws.edit(path, &exact(edits), expect)?)
             }
             ToolCall::ListDirectory { path, recursive, pattern } => {
@@ -136,6 +138,24 @@ impl Tools<'_> {
                 fields(json!({ "path": path.as_str(), "deleted": deleted }))
             }
             ToolCall::ExecuteCommand(command) => self.command(command, judgement, cancel)?,
+        })
+    }
+
+    /// What to expect of a file that has to be as the caller has read it. That it is not is the caller's to
+    /// know; that it changes between here and the write is found out there.
+    fn unchanged(&self, path: &WorkspacePath, read: Option<&str>, expect: &Expect) -> Result<Expect> {
+        let Some(read) = read else { return Ok(expect.clone()) };
+        let found = match self.workspace.read(path, Part::Whole) {
+            Ok(content) => Some(content.checksum),
+            Err(Error::NotFound { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        if found.as_deref() != Some(read) {
+            return Err(Error::Conflict { path: path.as_str().to_owned() });
+        }
+        Ok(match expect {
+            Expect::Anything => Expect::Checksum(read.to_owned()),
+            stricter => stricter.clone(),
         })
     }
 

@@ -5,7 +5,7 @@
 
 use crate::{Error, Result};
 use atelier_core::{
-    AgentId, ApprovalId, CallId, ClientId, Event, GrantId, SessionId, UserId,
+    AgentId, ApprovalId, CallId, ClientId, Event, GrantId, SessionId, TaskId, UserId,
     digest::CallDigest,
     gate::{CallFailure, CallPreview, CallStatus, GatedCall, Grant, GrantScope, Refusal, Waits},
     path::Roots,
@@ -15,7 +15,7 @@ use atelier_core::{
         verdict::{Judgement, Verdict},
     },
 };
-use atelier_store::{Audit, Client, Cursor, Decided, Owned, Scope, Situation, Store};
+use atelier_store::{Audit, Client, Cursor, Decided, NewCall, Owned, Scope, Situation, Store};
 use chrono::{DateTime, TimeDelta, Utc};
 use metrics::counter;
 use serde::{Deserialize, Serialize};
@@ -77,6 +77,8 @@ pub struct Ask {
     pub tool_params: Value,
     pub agent_id: Option<AgentId>,
     pub session_id: Option<SessionId>,
+    /// The task that waits for it.
+    pub task_id: Option<TaskId>,
 }
 
 /// Somebody who decides, and the program they do it with.
@@ -93,6 +95,12 @@ impl Gate {
 
     /// Validates and rates a call, then refuses it, asks about it or sends it off.
     pub async fn execute(&self, owned: &Owned, ask: Ask) -> Result<GatedCall> {
+        let call = self.prepare(owned, vec![ask]).await?.pop();
+        Ok(self.store.add_call(owned, call.unwrap_or_else(|| unreachable!("one asks, one gets"))).await?)
+    }
+
+    /// Validates and rates calls. What then happens to each is decided where they are kept.
+    pub async fn prepare(&self, owned: &Owned, asks: Vec<Ask>) -> Result<Vec<NewCall>> {
         let project = self.store.project(owned).await?;
         let policy = match project.settings.get("policy") {
             None => Cow::Borrowed(self.policy),
@@ -105,7 +113,18 @@ impl Gate {
         let clients = self.store.clients(owned.project).await?;
         let roots =
             clients.first().map_or_else(Roots::relative_only, |client| Roots::announced(&*client.root));
-        let (parsed, mut judgement) = policy.judge_request(&ask.tool_name, ask.tool_params.clone(), &roots);
+        Ok(asks.into_iter().map(|ask| self.prepare_one(owned, ask, &policy, &clients, &roots)).collect())
+    }
+
+    fn prepare_one(
+        &self,
+        owned: &Owned,
+        ask: Ask,
+        policy: &Policy,
+        clients: &[Client],
+        roots: &Roots,
+    ) -> NewCall {
+        let (parsed, mut judgement) = policy.judge_request(&ask.tool_name, ask.tool_params.clone(), roots);
         if let (Ok(ToolCall::ExecuteCommand(_)), Some(client)) = (&parsed, clients.first()) {
             judgement = judgement.stricter(on_machine(client));
         }
@@ -113,13 +132,10 @@ impl Gate {
         let previewed = matches!(parsed, Ok(ToolCall::WriteFile { .. } | ToolCall::EditFile { .. }));
         counter!("atelier_tool_calls_total", "risk" => judgement.verdict.as_str()).increment(1);
         let waits = self.waits;
-        let call = self
-            .store
-            .add_call(owned, call, move |call, situation| {
-                begin(call, situation, &judgement, previewed, waits)
-            })
-            .await?;
-        Ok(call)
+        let begin = move |call: &mut GatedCall, situation: &Situation| {
+            begin(call, situation, &judgement, previewed, waits)
+        };
+        NewCall { call, begin: Box::new(begin) }
     }
 
     /// The call when it is settled, or as it is after `time`.
@@ -332,6 +348,7 @@ fn new_call(owned: &Owned, ask: Ask, parsed: Option<&ToolCall>, judgement: &Judg
         digest: parsed.map(CallDigest::of),
         agent_id: ask.agent_id,
         session_id: ask.session_id,
+        task_id: ask.task_id,
         ..GatedCall::new(id, owned.project, name, ask.tool_params, judgement, Utc::now())
     }
 }

@@ -10,6 +10,7 @@ mod settings;
 mod space;
 mod spaces;
 mod tasks;
+mod work;
 
 pub use gate::{Ask, Decider, Gate, GateSettings};
 pub use health::{Health, Part, Status};
@@ -17,6 +18,7 @@ pub use settings::{Settings, StarterAgent, WorkerSpaceSettings};
 pub use space::{CacheReport, Report, WorkerSpace};
 pub use spaces::Spaces;
 pub use tasks::Task;
+pub use work::{Bus, PlannerSettings, ProjectSettings, QueueReport, WorkSettings};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

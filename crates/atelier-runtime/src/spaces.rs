@@ -169,7 +169,7 @@ impl Spaces {
                 Ring::Agents(project) => self.forget_agents(project),
                 Ring::ProjectDeleted(project) => self.drop_deleted(project),
                 Ring::Everything => self.all().iter().for_each(|space| space.forget_agents()),
-                Ring::Tokens => {}
+                Ring::Tokens | Ring::Queue(..) | Ring::Work(_) => {}
             }
         }
     }

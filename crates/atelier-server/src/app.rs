@@ -2,7 +2,7 @@
 
 use crate::{Auth, Settings};
 use atelier_core::{ProjectName, Role, Tenant, UserId};
-use atelier_runtime::{Gate, Spaces};
+use atelier_runtime::{Bus, Gate, Spaces};
 use atelier_store::{NewAgent, SignIn, Store};
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::{ops::Deref, sync::Arc};
@@ -16,6 +16,7 @@ pub struct Parts {
     pub store: Store,
     pub spaces: Spaces,
     pub gate: Gate,
+    pub bus: Bus,
     pub auth: Auth,
     pub settings: Settings,
     /// The agents a new project starts with.

@@ -11,7 +11,9 @@ use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
-use std::{collections::HashSet, convert::Infallible, fmt, marker::PhantomData, str::FromStr};
+use std::{
+    collections::HashSet, convert::Infallible, fmt, marker::PhantomData, str::FromStr, time::Duration,
+};
 use utoipa::IntoParams;
 
 /// A JSON body: small enough, well formed, of the right shape. `FILES` says that it may hold a file.
@@ -242,6 +244,9 @@ in_path! {
     ApprovalInPath: ApprovalId in "approval",
     GrantInPath: GrantId in "grant",
     ClientInPath: ClientId in "client",
+    SessionInPath: SessionId in "session",
+    TaskInPath: TaskId in "task",
+    PlanInPath: PlanId in "plan",
 }
 
 /// The agent that the path points at, by id or by name.
@@ -265,4 +270,13 @@ impl FromRequestParts<App> for LastEventId {
         let value = parts.headers.get("last-event-id");
         Ok(LastEventId(value.map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned())))
     }
+}
+
+/// RFC 7240: `Prefer: wait=30`.
+pub(crate) fn preferred_wait(headers: &HeaderMap) -> Option<Duration> {
+    let preferences = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+    let mut preferences = preferences.flat_map(|value| value.split([',', ';']));
+    preferences
+        .find_map(|preference| preference.trim().strip_prefix("wait=")?.parse().ok())
+        .map(Duration::from_secs)
 }

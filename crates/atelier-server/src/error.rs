@@ -80,6 +80,11 @@ impl Error {
             Error::Runtime(R::Store(D::Sql(_) | D::Commit(_) | D::Closed)) => {
                 (S::SERVICE_UNAVAILABLE, "store_unavailable")
             }
+            Error::Runtime(R::Store(D::QueueFull { .. })) => (S::TOO_MANY_REQUESTS, "queue_full"),
+            Error::Runtime(R::Store(D::Archived)) => (S::CONFLICT, "conversation_archived"),
+            Error::Runtime(R::Store(D::TaskSettled(_) | D::PlanSettled(_))) => {
+                (S::CONFLICT, "already_settled")
+            }
             Error::Runtime(R::Store(_)) => (S::INTERNAL_SERVER_ERROR, "internal"),
             Error::Runtime(R::Invalid(_)) | Error::Invalid(_) => (S::UNPROCESSABLE_ENTITY, "invalid_request"),
             Error::Runtime(R::Busy { .. }) => (S::TOO_MANY_REQUESTS, "queue_full"),

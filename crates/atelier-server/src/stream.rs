@@ -1,7 +1,8 @@
 //! An event stream over HTTP: replay, then live, then heartbeats, until the token ends.
 
 use crate::{App, auth::Caller, error::Result};
-use atelier_store::{Cursor, Scope, StoredEvent, Subscription};
+use atelier_core::SessionId;
+use atelier_store::{Cursor, Scope, StoredEvent, Subscription, Whisper, Whispers};
 use axum::{
     body::Body,
     http::{HeaderValue, header},
@@ -11,6 +12,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use chrono::Utc;
 use futures::stream;
 use metrics::gauge;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{convert::Infallible, io::Write, pin::Pin, sync::Arc, time::Duration};
 use tokio::{
@@ -18,8 +20,49 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
+/// What of a log a reader wants to see.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Filter {
+    None,
+    /// What concerns one conversation.
+    Session(SessionId),
+}
+
+impl Filter {
+    fn passes(self, event: &StoredEvent) -> bool {
+        let Filter::Session(session) = self else { return true };
+        #[derive(Deserialize, Default)]
+        #[serde(default)]
+        struct Mentions {
+            session_id: Option<SessionId>,
+            message: Option<Of>,
+            task: Option<Of>,
+            plan: Option<Of>,
+            conversation: Option<Itself>,
+        }
+        #[derive(Deserialize)]
+        struct Of {
+            session_id: SessionId,
+        }
+        #[derive(Deserialize)]
+        struct Itself {
+            id: SessionId,
+        }
+        let about: Mentions = serde_json::from_str(&event.data).unwrap_or_default();
+        let of = [about.message, about.task, about.plan].into_iter().flatten().map(|of| of.session_id);
+        let itself = about.conversation.map(|conversation| conversation.id);
+        of.chain(about.session_id).chain(itself).any(|mentioned| mentioned == session)
+    }
+}
+
 /// Opens the stream after the event that `last` names, or with what happens next.
-pub(crate) async fn open(app: App, caller: Caller, scope: Scope, last: Option<String>) -> Result<Response> {
+pub(crate) async fn open(
+    app: App,
+    caller: Caller,
+    scope: Scope,
+    filter: Filter,
+    last: Option<String>,
+) -> Result<Response> {
     let cursor = match &last {
         None => Cursor::Now,
         // An id that is none of ours is as good as one that is gone: the reader is told to start afresh.
@@ -36,7 +79,7 @@ pub(crate) async fn open(app: App, caller: Caller, scope: Scope, last: Option<St
             &reset.to_string(),
         );
     }
-    let follower = Follower::new(app, caller, scope, subscription, greeting.freeze());
+    let follower = Follower::new(app, caller, scope, filter, subscription, greeting.freeze());
     let body = stream::unfold(follower, |mut follower| async move {
         let chunk = follower.next().await?;
         Some((Ok::<_, Infallible>(chunk), follower))
@@ -55,7 +98,9 @@ struct Follower {
     app: App,
     caller: Caller,
     scope: Scope,
+    filter: Filter,
     subscription: Subscription,
+    whispers: Whispers,
     greeting: Option<Bytes>,
     revocations: watch::Receiver<()>,
     heartbeat: Pin<Box<Sleep>>,
@@ -64,7 +109,14 @@ struct Follower {
 }
 
 impl Follower {
-    fn new(app: App, caller: Caller, scope: Scope, subscription: Subscription, greeting: Bytes) -> Self {
+    fn new(
+        app: App,
+        caller: Caller,
+        scope: Scope,
+        filter: Filter,
+        subscription: Subscription,
+        greeting: Bytes,
+    ) -> Self {
         let left = (caller.expires_at - Utc::now()).to_std().unwrap_or(Duration::ZERO);
         // Far enough for any stream, and near enough for the clock to count to.
         let ends = Instant::now() + left.min(Duration::from_secs(365 * 24 * 3600));
@@ -76,6 +128,8 @@ impl Follower {
             app,
             caller,
             scope,
+            filter,
+            whispers: subscription.whispers(),
             subscription,
             ends,
         }
@@ -94,14 +148,25 @@ impl Follower {
                 biased;
                 () = self.app.stop.cancelled() => return None,
                 _ = self.revocations.changed() => {}
-                events = self.subscription.next() => match events {
-                    Ok(events) => {
+                // Before the events: the words of a message come before the message.
+                words = self.whispers.next() => {
+                    if let Some(words) = self.whispered(&words) {
                         self.rest();
+                        return Some(words);
+                    }
+                }
+                events = self.subscription.next() => match events {
+                    Ok(mut events) => {
                         let last = events.last().is_some_and(|event| event.name == "PROJECT_DELETED");
                         if last && matches!(self.scope, Scope::Project(_)) {
                             // Nothing comes after it.
                             self.ends = Instant::now();
                         }
+                        events.retain(|event| self.filter.passes(event));
+                        if events.is_empty() {
+                            continue;
+                        }
+                        self.rest();
                         return Some(render(self.scope, &events));
                     }
                     Err(error) => {
@@ -116,6 +181,20 @@ impl Follower {
                 }
             }
         }
+    }
+
+    fn whispered(&self, words: &[Arc<Whisper>]) -> Option<Bytes> {
+        let heard = |word: &&Arc<Whisper>| match self.filter {
+            Filter::None => true,
+            Filter::Session(session) => word.session == session,
+        };
+        let mut buffer = BytesMut::new();
+        for word in words.iter().filter(heard) {
+            // No id: it cannot be replayed.
+            write!((&mut buffer).writer(), "event: {}\ndata: {}\n\n", word.name, word.data)
+                .unwrap_or_else(|error| unreachable!("writing to memory: {error}"));
+        }
+        (!buffer.is_empty()).then(|| buffer.freeze())
     }
 
     /// The next heartbeat comes after a while of silence, or when the token ends.

@@ -7,9 +7,11 @@ use crate::{
     feed::Ring,
     new_id, now,
     projects::{corrupt, json, lock_project, name_taken},
+    tasks::settle_queue,
 };
 use atelier_core::{
-    Agent, AgentId, AgentName, AgentStatus, Event, Invalid, ProjectId, UserId, agent::STARTER_PREFIX,
+    Agent, AgentId, AgentName, AgentStatus, Event, Invalid, ProjectId, TaskFailure, UserId,
+    agent::STARTER_PREFIX,
 };
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
@@ -197,10 +199,13 @@ impl Store {
     }
 
     pub async fn delete_agent(&self, owned: &Owned, id: AgentId) -> Result<()> {
-        let (project, owner) = (owned.project, owned.owner);
-        self.write(owner, move |tx| {
+        let owned = owned.clone();
+        self.write(owned.owner, move |tx| {
             Box::pin(async move {
+                let (project, owner) = (owned.project, owned.owner);
                 let agent = lock_agent(tx, project, id).await?;
+                let why = TaskFailure::new("agent_deleted", format!("the agent {} was deleted", agent.name));
+                settle_queue(tx, &owned, id, why).await?;
                 on!(&mut tx.conn, |c| sqlx::query("DELETE FROM agents WHERE id = $1")
                     .bind(id.0)
                     .execute(c)

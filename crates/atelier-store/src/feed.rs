@@ -8,7 +8,7 @@ use crate::{
     db::{Conn, Db},
     events::{Scope, StoredEvent},
 };
-use atelier_core::{ProjectId, UserId};
+use atelier_core::{ProjectId, SessionId, TaskId, UserId};
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -35,6 +35,10 @@ pub enum Ring {
     ProjectDeleted(ProjectId),
     /// There is something for the index of memories to hear of.
     Memory,
+    /// Something may be free to run in this queue of this owner.
+    Queue(UserId, Uuid),
+    /// A task or a plan has ended.
+    Work(Uuid),
     /// Revoked tokens.
     Tokens,
     /// Notifications may have been lost: anything.
@@ -123,11 +127,27 @@ pub(crate) struct Feed {
     head: watch::Sender<i64>,
     /// The last events, without gaps.
     recent: Mutex<VecDeque<(i64, Arc<StoredEvent>)>>,
+    /// What is told to those who listen and kept for nobody, with a number of its own.
+    whispers: Mutex<VecDeque<(u64, Arc<Whisper>)>>,
+    whispered: watch::Sender<u64>,
+}
+
+/// Something that is not kept: those who listen hear it, whoever comes later does not.
+#[derive(Debug)]
+pub struct Whisper {
+    pub session: SessionId,
+    pub name: &'static str,
+    pub data: String,
 }
 
 impl Default for Feed {
     fn default() -> Self {
-        Self { head: watch::Sender::new(0), recent: Mutex::default() }
+        Self {
+            head: watch::Sender::new(0),
+            recent: Mutex::default(),
+            whispers: Mutex::default(),
+            whispered: watch::Sender::new(0),
+        }
     }
 }
 
@@ -160,6 +180,17 @@ impl Feed {
         });
     }
 
+    fn whisper(&self, whisper: Arc<Whisper>) {
+        let mut whispers = self.whispers.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = *self.whispered.borrow() + 1;
+        whispers.push_back((number, whisper));
+        if whispers.len() > RECENT {
+            whispers.pop_front();
+        }
+        drop(whispers);
+        self.whispered.send_replace(number);
+    }
+
     /// What comes after `cursor`, if that is at hand.
     fn after(&self, cursor: i64) -> Option<Vec<Arc<StoredEvent>>> {
         let recent = self.recent();
@@ -180,6 +211,13 @@ pub struct Subscription {
     cursor: i64,
 }
 
+/// Somebody who listens to what is whispered about one log.
+pub struct Whispers {
+    feed: Arc<Feed>,
+    whispered: watch::Receiver<u64>,
+    heard: u64,
+}
+
 impl Subscription {
     pub(crate) fn new(store: Store, scope: Scope, feed: Arc<Feed>, cursor: i64) -> Self {
         Self { store, scope, head: feed.head.subscribe(), feed, cursor }
@@ -190,6 +228,12 @@ impl Subscription {
         self.cursor
     }
 
+    /// What is whispered from now on.
+    pub fn whispers(&self) -> Whispers {
+        let whispered = self.feed.whispered.subscribe();
+        let heard = *whispered.borrow();
+        Whispers { feed: self.feed.clone(), whispered, heard }
+    }
     /// The next events, at least one. Cancel-safe: an abandoned call loses nothing.
     pub async fn next(&mut self) -> Result<Vec<Arc<StoredEvent>>> {
         while *self.head.borrow_and_update() <= self.cursor {
@@ -209,6 +253,59 @@ impl Subscription {
     }
 }
 
+impl Whispers {
+    /// What is whispered next. Cancel-safe; a reader that is too slow misses some of it.
+    pub async fn next(&mut self) -> Vec<Arc<Whisper>> {
+        while *self.whispered.borrow_and_update() <= self.heard {
+            if self.whispered.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+        let whispers = self.feed.whispers.lock().unwrap_or_else(PoisonError::into_inner);
+        let new: Vec<_> = whispers.iter().filter(|(number, _)| *number > self.heard).cloned().collect();
+        drop(whispers);
+        self.heard = new.last().map_or(self.heard, |(number, _)| *number);
+        new.into_iter().map(|(_, whisper)| whisper).collect()
+    }
+}
+
+/// Speaks to those who follow a project at this moment, on this node.
+pub struct Speaker {
+    feeds: Arc<Feeds>,
+    owner: UserId,
+    project: ProjectId,
+    session: SessionId,
+    task: TaskId,
+}
+
+impl Store {
+    /// The means to let those who listen hear a task's model speak.
+    pub fn whisper(&self, owned: &crate::Owned, session: SessionId, task: TaskId) -> Speaker {
+        Speaker { feeds: self.feeds.clone(), owner: owned.owner, project: owned.project, session, task }
+    }
+}
+
+impl Speaker {
+    pub fn say(&self, text: &str) {
+        let mut said: Option<Arc<Whisper>> = None;
+        // Where nobody listens there is no feed, and it costs next to nothing.
+        let scopes = [Scope::Project(self.project), Scope::User(self.owner)];
+        for feed in scopes.into_iter().filter_map(|scope| self.feeds.find(scope)) {
+            let whisper = said.get_or_insert_with(|| {
+                let data = serde_json::json!({
+                    "type": "MESSAGE_DELTA",
+                    "project_id": self.project,
+                    "session_id": self.session,
+                    "task_id": self.task,
+                    "text": text,
+                });
+                Arc::new(Whisper { session: self.session, name: "MESSAGE_DELTA", data: data.to_string() })
+            });
+            feed.whisper(whisper.clone());
+        }
+    }
+}
+
 /// Tells other nodes, as part of the transaction, so that they hear of it when it is committed.
 pub(crate) async fn notify(
     conn: &mut Conn,
@@ -223,6 +320,8 @@ pub(crate) async fn notify(
         Ring::Agents(project) => format!("agents {project}"),
         Ring::ProjectDeleted(project) => format!("deleted {project}"),
         Ring::Memory => "memory".to_owned(),
+        Ring::Queue(owner, queue) => format!("queue {owner} {queue}"),
+        Ring::Work(id) => format!("work {id}"),
         Ring::Tokens => "tokens".to_owned(),
         Ring::Everything => "everything".to_owned(),
     });
@@ -316,6 +415,16 @@ impl Feeds {
                 }
             }
             Some("memory") => self.bell.ring(Ring::Memory),
+            Some("queue") => {
+                if let (Some(owner), Some(queue)) = (id(), id()) {
+                    self.bell.ring(Ring::Queue(UserId(owner), queue));
+                }
+            }
+            Some("work") => {
+                if let Some(work) = id() {
+                    self.bell.ring(Ring::Work(work));
+                }
+            }
             Some("tokens") => self.bell.ring(Ring::Tokens),
             // A newer node may say what this one does not know.
             _ => self.bell.ring(Ring::Everything),

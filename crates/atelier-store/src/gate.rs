@@ -8,6 +8,7 @@ use crate::{
     db::{Conn, on},
     new_id, now,
     projects::{corrupt, json},
+    tasks::call_settled,
 };
 use atelier_core::{
     ApprovalId, CallId, ClientId, Event, GrantId, ProjectId, UserId,
@@ -80,36 +81,26 @@ pub struct Audit {
     pub at: DateTime<Utc>,
 }
 
+/// What decides about a call first.
+pub type Begin = Box<dyn FnOnce(&mut GatedCall, &Situation) -> Decided + Send>;
+
+/// A call on its way to the gate.
+pub struct NewCall {
+    pub call: GatedCall,
+    pub begin: Begin,
+}
+
 /// How long a client may be silent before another takes over.
 pub const LEASE: TimeDelta = TimeDelta::seconds(30);
 
 impl Store {
     /// Keeps a new call, after `begin` has decided what happens to it first.
-    pub async fn add_call<F>(&self, owned: &Owned, mut call: GatedCall, begin: F) -> Result<GatedCall>
-    where
-        F: FnOnce(&mut GatedCall, &Situation) -> Decided + Send + 'static,
-    {
+    pub async fn add_call(&self, owned: &Owned, new: NewCall) -> Result<GatedCall> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
-                let situation = situation(tx, owned.project).await?;
-                call.created_at = situation.now;
-                let decided = begin(&mut call, &situation);
-                on!(&mut tx.conn, |c| sqlx::query(
-                    "INSERT INTO tool_calls (id, project_id, approval_id, status, deadline, record)
-                     VALUES ($1, $2, $3, $4, $5, $6)"
-                )
-                .bind(call.tool_id.0)
-                .bind(owned.project.0)
-                .bind(call.approval_id.map(|id| id.0))
-                .bind(call.status.as_str())
-                .bind(call.deadline)
-                .bind(json(&call))
-                .execute(c)
-                .await
-                .map(drop))?;
-                carry_out(tx, &owned, decided).await?;
-                Ok(call)
+                let mut calls = insert_calls(tx, &owned, vec![new]).await?;
+                calls.pop().ok_or(Error::NotFound)
             })
         })
         .await
@@ -125,12 +116,16 @@ impl Store {
             Box::pin(async move {
                 let mut call = lock_call(tx, owned.project, id).await?;
                 let situation = situation(tx, owned.project).await?;
+                let was_open = !call.status.is_settled();
                 let decided = match step(&mut call, &situation) {
                     Ok(decided) => decided,
                     Err(refusal) => return Ok(Err(refusal)),
                 };
                 save(tx, &call).await?;
                 carry_out(tx, &owned, decided).await?;
+                if was_open {
+                    tell_task(tx, &owned, &call).await?;
+                }
                 Ok(Ok(call))
             })
         })
@@ -378,6 +373,41 @@ impl Store {
 
 fn read<T: DeserializeOwned>((record,): (String,)) -> Result<T> {
     corrupt(serde_json::from_str(&record))
+}
+
+/// Keeps new calls, after what decides about each has had its say.
+pub(crate) async fn insert_calls(tx: &mut Tx, owned: &Owned, new: Vec<NewCall>) -> Result<Vec<GatedCall>> {
+    let situation = situation(tx, owned.project).await?;
+    let mut calls = Vec::with_capacity(new.len());
+    for NewCall { mut call, begin } in new {
+        call.created_at = situation.now;
+        let decided = begin(&mut call, &situation);
+        on!(&mut tx.conn, |c| sqlx::query(
+            "INSERT INTO tool_calls (id, project_id, approval_id, status, deadline, record)
+             VALUES ($1, $2, $3, $4, $5, $6)"
+        )
+        .bind(call.tool_id.0)
+        .bind(owned.project.0)
+        .bind(call.approval_id.map(|id| id.0))
+        .bind(call.status.as_str())
+        .bind(call.deadline)
+        .bind(json(&call))
+        .execute(c)
+        .await
+        .map(drop))?;
+        carry_out(tx, owned, decided).await?;
+        tell_task(tx, owned, &call).await?;
+        calls.push(call);
+    }
+    Ok(calls)
+}
+
+/// The task that waits for a call goes on when it is settled.
+async fn tell_task(tx: &mut Tx, owned: &Owned, call: &GatedCall) -> Result<()> {
+    match call.task_id {
+        Some(task) if call.status.is_settled() => call_settled(tx, owned, task).await,
+        _ => Ok(()),
+    }
 }
 
 pub(crate) async fn database_time(conn: &mut Conn) -> Result<DateTime<Utc>, sqlx::Error> {

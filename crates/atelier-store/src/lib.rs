@@ -5,31 +5,41 @@
 
 mod agents;
 mod collections;
+mod conversations;
 mod db;
 mod events;
 mod feed;
 mod gate;
 mod identity;
 mod interactions;
+mod messages;
 mod migrate;
+mod nodes;
 mod outbox;
+mod plans;
 mod projects;
+mod tasks;
 mod words;
 mod writer;
 
 pub use agents::{AgentChanges, AgentRef};
 pub use collections::{Collection, CollectionState, Fullness};
+pub use conversations::ConversationChanges;
 pub use db::{Settings, masked};
 pub use events::{Cursor, Retention, Scope, StoredEvent};
-pub use feed::{Bell, Listener, Ring, Subscription};
-pub use gate::{Audit, Client, Decided, LEASE, Situation};
+pub use feed::{Bell, Listener, Ring, Speaker, Subscription, Whisper, Whispers};
+pub use gate::{Audit, Begin, Client, Decided, LEASE, NewCall, Situation};
 pub use identity::SignIn;
 pub use interactions::{Bucket, Forgetting, Page, Remembered, Totals};
+pub use messages::{Begun, Said};
 pub use migrate::Schema;
 pub use outbox::{Change, Embedded};
+pub use plans::Assigned;
 pub use projects::{NewAgent, Owned};
+pub use tasks::{Claim, PROJECT_LIMIT, QueueState, Spoken};
 pub use writer::Tx;
 
+use atelier_core::{PlanStatus, TaskStatus};
 use chrono::{DateTime, SubsecRound, Utc};
 use db::Db;
 use std::{sync::Arc, time::Duration};
@@ -69,6 +79,17 @@ pub enum Error {
     Commit(Arc<sqlx::Error>),
     #[error("the reader fell behind what is kept")]
     Overtaken,
+    #[error("{waiting} tasks are waiting there already")]
+    QueueFull { waiting: i64 },
+    #[error("the conversation is archived: it takes no more messages")]
+    Archived,
+    /// Somebody else runs the task by now, or nobody does any more.
+    #[error("the task is not this node's any more")]
+    TaskLost,
+    #[error("the task is {}", .0.as_str())]
+    TaskSettled(TaskStatus),
+    #[error("the plan is {}", .0.as_str())]
+    PlanSettled(PlanStatus),
     #[error("the store is shutting down")]
     Closed,
 }

@@ -181,6 +181,11 @@ impl Store {
                 on!(&mut tx.conn, |c| {
                     for table in [
                         "DELETE FROM agents WHERE project_id = $1",
+                        "DELETE FROM task_steps WHERE task_id IN (SELECT id FROM tasks WHERE project_id = $1)",
+                        "DELETE FROM tasks WHERE project_id = $1",
+                        "DELETE FROM plans WHERE project_id = $1",
+                        "DELETE FROM messages WHERE project_id = $1",
+                        "DELETE FROM conversations WHERE project_id = $1",
                         "DELETE FROM tool_calls WHERE project_id = $1",
                         "DELETE FROM clients WHERE project_id = $1",
                         "DELETE FROM grants WHERE project_id = $1",

@@ -1,7 +1,7 @@
 //! One configuration in layers: defaults, `atelier.toml`, environment, flags.
 
 use anyhow::{Context, Result};
-use atelier_runtime::{GateSettings, StarterAgent, WorkerSpaceSettings};
+use atelier_runtime::{GateSettings, StarterAgent, WorkSettings, WorkerSpaceSettings};
 use atelier_server::AuthSettings;
 use atelier_store::Retention;
 use figment::{
@@ -30,6 +30,7 @@ pub(crate) struct Config {
     pub(crate) events: EventSettings,
     pub(crate) worker_space: WorkerSpaceSettings,
     pub(crate) gate: GateSettings,
+    pub(crate) work: WorkSettings,
     pub(crate) telemetry: TelemetrySettings,
     /// The agents a new project starts with.
     pub(crate) starter_pack: Vec<StarterAgent>,
@@ -68,6 +69,7 @@ impl Default for Config {
             events: EventSettings::default(),
             worker_space: runtime.worker_space,
             gate: GateSettings::default(),
+            work: WorkSettings::default(),
             telemetry: TelemetrySettings::default(),
             starter_pack: runtime.starter_pack,
         }

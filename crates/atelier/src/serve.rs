@@ -5,7 +5,8 @@ use crate::{
     telemetry,
 };
 use anyhow::{Context, Result};
-use atelier_runtime::{Gate, Settings as RuntimeSettings, Spaces};
+use atelier_model::{Models, ModelsConfig, known_providers};
+use atelier_runtime::{Bus, Gate, Settings as RuntimeSettings, Spaces};
 use atelier_server::{App, Auth, Listening, LocalKey, Parts};
 use atelier_store::Store;
 use chrono::Utc;
@@ -111,9 +112,14 @@ async fn serve(config: Config) -> Result<()> {
         starter_pack: config.starter_pack.clone(),
     };
     let stop = CancellationToken::new();
+    let gate = Gate::new(store.clone(), &config.gate);
+    let spaces = Spaces::new(store.clone(), runtime.worker_space.clone());
+    let models =
+        Models::new(&ModelsConfig::default(), &known_providers()).context("the models cannot be used")?;
     let app = App::new(Parts {
-        gate: Gate::new(store.clone(), &config.gate),
-        spaces: Spaces::new(store.clone(), runtime.worker_space.clone()),
+        bus: Bus::new(store.clone(), spaces.clone(), gate.clone(), models, config.work.clone()),
+        gate,
+        spaces,
         starter_pack: runtime.starter_agents(),
         settings: config.server.clone(),
         store,
@@ -128,6 +134,10 @@ async fn serve(config: Config) -> Result<()> {
 
     let tasks = TaskTracker::new();
     tasks.spawn(stop_on_signal(stop.clone()));
+    tasks.spawn({
+        let (bus, stop) = (app.bus.clone(), stop.clone());
+        async move { bus.tend(stop).await }
+    });
     tasks.spawn(watch_over(app.clone(), config));
     let served = atelier_server::serve(listening, app.clone()).await;
     stop.cancel();

@@ -25,10 +25,12 @@ const DEFAULTS: AgentConfig = {
   max_tokens: 2048,
   concurrency_limit: 3,
   max_vectors: 1_000_000,
+  limits: { max_steps: null, max_tokens: null, max_cost: null, max_seconds: null },
 };
 
 export function draftOf(agent?: Agent): Draft {
-  const { tools = [], metadata = {}, ...config } = agent?.config ?? DEFAULTS;
+  const { tools = [], metadata = {}, limits, ...config } = agent?.config ?? DEFAULTS;
+  void limits;
   const known = readMetadata(metadata);
   return {
     ...config,

@@ -37,6 +37,33 @@ export function describe({ data }: LiveEvent): string {
       return t(`event.${data.type}`, { status: data.status });
     case "GRANT_MADE":
       return t("event.GRANT_MADE", { words: data.grant.words });
+    case "MESSAGE_CREATED":
+      return t("event.MESSAGE_CREATED", { text: short(data.message.content) });
+    case "TASK_QUEUED":
+    case "TASK_COMPLETED":
+    case "TASK_FAILED":
+    case "TASK_CANCELLED":
+      return t(`event.${data.type}`, { text: short(data.task.error?.detail ?? data.task.description) });
+    case "TASK_STARTED":
+      return t("event.TASK_STARTED", { name: data.agent_name ?? "—" });
+    case "TASK_PROGRESS":
+      return t("event.TASK_PROGRESS", {
+        step: String(data.step),
+        calls: data.calls.map((call) => call.name).join(", "),
+      });
+    case "PLAN_CREATED":
+    case "PLAN_APPROVAL_REQUEST":
+      return t(`event.${data.type}`, { count: String(data.tasks.length) });
+    case "PLAN_UPDATED":
+      return t("event.PLAN_UPDATED", { status: data.plan.status });
+    case "USAGE":
+      return t("event.USAGE", {
+        model: data.model,
+        tokens: String(data.usage.input_tokens + data.usage.output_tokens),
+      });
+    case "CONVERSATION_CREATED":
+    case "CONVERSATION_UPDATED":
+    case "CONVERSATION_DELETED":
     case "PROJECT_DELETED":
     case "WORKER_SPACE_READY":
     case "CLIENT_DISCONNECTED":
@@ -46,6 +73,12 @@ export function describe({ data }: LiveEvent): string {
     default:
       return newer(data);
   }
+}
+
+/** Enough of a text to know which one it is. */
+function short(text: string): string {
+  const line = text.split("\n", 1)[0] ?? "";
+  return line.length > 80 ? `${line.slice(0, 80)}…` : line;
 }
 
 /** A newer server says what this page has no words for. */

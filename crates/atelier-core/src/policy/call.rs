@@ -12,16 +12,48 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "tool_name", content = "tool_params", rename_all = "snake_case")]
 pub enum ToolCall {
-    ReadFile { path: WorkspacePath, head: Option<u64>, tail: Option<u64> },
-    WriteFile { path: WorkspacePath, content: String, mode: WriteMode, create_dirs: bool },
-    EditFile { path: WorkspacePath, edits: Vec<Edit> },
-    ListDirectory { path: WorkspacePath, recursive: bool, pattern: Option<GlobPattern> },
-    SearchFiles { path: WorkspacePath, pattern: GlobPattern, max_results: Option<usize> },
+    ReadFile {
+        path: WorkspacePath,
+        head: Option<u64>,
+        tail: Option<u64>,
+    },
+    WriteFile {
+        path: WorkspacePath,
+        content: String,
+        mode: WriteMode,
+        create_dirs: bool,
+        /// Only while the file has this checksum.
+        if_checksum: Option<String>,
+    },
+    EditFile {
+        path: WorkspacePath,
+        edits: Vec<Edit>,
+        if_checksum: Option<String>,
+    },
+    ListDirectory {
+        path: WorkspacePath,
+        recursive: bool,
+        pattern: Option<GlobPattern>,
+    },
+    SearchFiles {
+        path: WorkspacePath,
+        pattern: GlobPattern,
+        max_results: Option<usize>,
+    },
     Grep(Grep),
-    CreateDirectory { path: WorkspacePath },
-    GetFileInfo { path: WorkspacePath },
-    MoveFile { source: WorkspacePath, destination: WorkspacePath },
-    DeleteFile { path: WorkspacePath },
+    CreateDirectory {
+        path: WorkspacePath,
+    },
+    GetFileInfo {
+        path: WorkspacePath,
+    },
+    MoveFile {
+        source: WorkspacePath,
+        destination: WorkspacePath,
+    },
+    DeleteFile {
+        path: WorkspacePath,
+    },
     ExecuteCommand(Command),
 }
 
@@ -134,11 +166,14 @@ impl ToolCall {
                 let p: wire::WriteFile = typed(params)?;
                 let path = file(&p.path, roots)?;
                 within(p.content.len(), limits.write_bytes)?;
-                Self::WriteFile { path, content: p.content, mode: p.mode, create_dirs: p.create_dirs }
+                let if_checksum = checksum(p.if_checksum)?;
+                let (mode, create_dirs) = (p.mode, p.create_dirs);
+                Self::WriteFile { path, content: p.content, mode, create_dirs, if_checksum }
             }
             "edit_file" => {
                 let p: wire::EditFile = typed(params)?;
-                Self::EditFile { path: file(&p.path, roots)?, edits: p.into_edits(limits)? }
+                let if_checksum = checksum(p.if_checksum.clone())?;
+                Self::EditFile { path: file(&p.path, roots)?, edits: p.into_edits(limits)?, if_checksum }
             }
             "list_directory" => {
                 let p: wire::ListDirectory = typed(params)?;
@@ -193,6 +228,15 @@ fn typed<T: DeserializeOwned>(params: Value) -> Result<T, CallError> {
 fn file(raw: &str, roots: &Roots) -> Result<WorkspacePath, CallError> {
     let path = WorkspacePath::parse(raw, roots)?;
     if path.demands_directory() { Err(CallError::NotAFile(path)) } else { Ok(path) }
+}
+
+/// The checksum of a file as results tell it: SHA-256 in hex.
+fn checksum(given: Option<String>) -> Result<Option<String>, CallError> {
+    let good = |sum: &String| sum.len() == 64 && sum.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    match given.as_ref().is_none_or(good) {
+        true => Ok(given),
+        false => Err(CallError::Params("`if_checksum` is the `checksum` of an earlier result".into())),
+    }
 }
 
 fn within(size: usize, limit: u64) -> Result<(), CallError> {

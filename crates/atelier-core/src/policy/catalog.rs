@@ -36,6 +36,10 @@ fn tool(
 pub fn catalog() -> Vec<ToolInfo> {
     let path = json!({"type": "string", "description": "Relative to the workspace"});
     let whole = |text: &str| json!({"type": "integer", "minimum": 0, "description": text});
+    let unless_changed = json!({
+        "type": "string",
+        "description": "The checksum that read_file told; a file that has another by now is left alone",
+    });
     let yes = |text: &str| json!({"type": "boolean", "default": false, "description": text});
     vec![
         tool(
@@ -59,6 +63,7 @@ pub fn catalog() -> Vec<ToolInfo> {
                 "content": {"type": "string"},
                 "mode": {"enum": ["write", "append"], "default": "write"},
                 "create_dirs": yes("Make missing parent directories"),
+                "if_checksum": unless_changed,
             }),
         ),
         tool(
@@ -78,6 +83,7 @@ pub fn catalog() -> Vec<ToolInfo> {
                     "required": ["old_text", "new_text"],
                     "additionalProperties": false,
                 }},
+                "if_checksum": unless_changed,
             }),
         ),
         tool(

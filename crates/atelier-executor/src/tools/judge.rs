@@ -52,7 +52,7 @@ impl Tools<'_> {
             ToolCall::WriteFile { path, content, mode: WriteMode::Append, .. } => {
                 (path, &|old| Ok(String::from_utf8_lossy(&old).into_owned() + content))
             }
-            ToolCall::EditFile { path, edits } => (path, &|old| apply(path, old, &exact(edits))),
+            ToolCall::EditFile { path, edits, .. } => (path, &|old| apply(path, old, &exact(edits))),
             _ => return Ok(None),
         };
         let old = match self.workspace.read(path, Part::Whole) {
@@ -60,6 +60,12 @@ impl Tools<'_> {
             Err(Error::NotFound { .. }) if !matches!(call, ToolCall::EditFile { .. }) => None,
             Err(error) => return Err(error),
         };
+        if let ToolCall::WriteFile { if_checksum: Some(read), .. }
+        | ToolCall::EditFile { if_checksum: Some(read), .. } = call
+            && old.as_ref().map(|old| &old.checksum) != Some(read)
+        {
+            return Err(Error::Conflict { path: path.as_str().to_owned() });
+        }
         let bytes = old.as_ref().map(|old| old.bytes.clone()).unwrap_or_default();
         Ok(Some(Preview {
             after: after(bytes)?,

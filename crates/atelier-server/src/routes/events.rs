@@ -6,7 +6,7 @@ use crate::{
     body::{LastEventId, Params},
     error::Result,
     guard::Space,
-    stream,
+    stream::{self, Filter},
 };
 use atelier_store::Scope;
 use axum::{extract::State, response::Response};
@@ -16,16 +16,16 @@ use utoipa::{IntoParams, ToSchema};
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct From {
+pub(crate) struct From {
     /// Replay what came after this event id; `0` replays all that is kept. The header
     /// `Last-Event-ID` comes before it. Without either, the stream begins with what happens next.
-    after: Option<String>,
+    pub(crate) after: Option<String>,
 }
 
 /// What each event of a stream holds. Comments between them are heartbeats.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what `stream` writes")]
-pub(super) struct ServerSentEvent {
+pub(crate) struct ServerSentEvent {
     /// Where to resume: as `Last-Event-ID`, or as `after`.
     id: String,
     /// The event's name, in upper case.
@@ -46,7 +46,8 @@ pub(super) async fn project(
     LastEventId(last): LastEventId,
     Params(from): Params<From>,
 ) -> Result<Response> {
-    stream::open(app, caller, Scope::Project(space.owned().project), last.or(from.after)).await
+    let scope = Scope::Project(space.owned().project);
+    stream::open(app, caller, scope, Filter::None, last.or(from.after)).await
 }
 
 /// Follow what happens in all your projects (server-sent events)
@@ -62,5 +63,5 @@ pub(super) async fn mine(
     Params(from): Params<From>,
 ) -> Result<Response> {
     let user = caller.user;
-    stream::open(app, caller, Scope::User(user), last.or(from.after)).await
+    stream::open(app, caller, Scope::User(user), Filter::None, last.or(from.after)).await
 }

@@ -3,11 +3,13 @@
 mod account;
 mod agents;
 mod approvals;
+mod chat;
 mod clients;
 mod events;
 mod operations;
 mod projects;
 mod tools;
+mod work;
 mod worker_space;
 
 use crate::{App, console, docs, error::Error, guard, openapi};
@@ -50,6 +52,21 @@ fn outside() -> OpenApiRouter<App> {
         .routes(routes!(clients::connect, clients::list))
         .routes(routes!(clients::renew))
         .routes(routes!(clients::disconnect))
+        .routes(routes!(chat::create, chat::list))
+        .routes(routes!(chat::show, chat::update, chat::delete))
+        .routes(routes!(chat::messages))
+        .routes(routes!(chat::say))
+        .routes(routes!(chat::events))
+        .routes(routes!(work::tasks))
+        .routes(routes!(work::task))
+        .routes(routes!(work::cancel_task))
+        .routes(routes!(work::resume_task))
+        .routes(routes!(work::plans))
+        .routes(routes!(work::plan))
+        .routes(routes!(work::approve_plan))
+        .routes(routes!(work::reject_plan))
+        .routes(routes!(work::cancel_plan))
+        .routes(routes!(work::bus))
         .routes(routes!(account::sign_in))
         .routes(routes!(account::refresh))
         .routes(routes!(account::revoke))

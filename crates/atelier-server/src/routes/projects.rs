@@ -96,6 +96,9 @@ pub(super) async fn update(
 }
 
 fn check_settings(settings: Option<&Map<String, Value>>) -> Result<()> {
+    if let Some(settings) = settings {
+        atelier_runtime::ProjectSettings::of(settings)?;
+    }
     match settings.is_none_or(atelier_core::agent::fits) {
         true => Ok(()),
         false => Err(Error::Invalid("settings: must be at most 65536 bytes of JSON".into())),

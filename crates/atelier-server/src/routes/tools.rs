@@ -3,7 +3,7 @@
 use crate::{
     App,
     auth::{Asker, Person, Runner},
-    body::{CallInPath, Json, Paging, Params},
+    body::{CallInPath, Json, Paging, Params, preferred_wait},
     error::{Error, Result},
     guard::{Member, OwnOrAdmin, decider},
 };
@@ -16,7 +16,6 @@ use atelier_runtime::Ask;
 use axum::{Json as Reply, extract::State, http::HeaderMap};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
@@ -127,6 +126,7 @@ pub(super) async fn execute(
         tool_params: request.tool_params.into(),
         agent_id,
         session_id: request.session_id.map(SessionId),
+        task_id: None,
     };
     let call = app.gate.execute(space.owned(), ask).await?;
     match preferred_wait(&headers) {
@@ -137,15 +137,6 @@ pub(super) async fn execute(
         }
         _ => Ok(Reply(call)),
     }
-}
-
-/// RFC 7240: `Prefer: wait=30`.
-fn preferred_wait(headers: &HeaderMap) -> Option<Duration> {
-    let preferences = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
-    let mut preferences = preferences.flat_map(|value| value.split([',', ';']));
-    preferences
-        .find_map(|preference| preference.trim().strip_prefix("wait=")?.parse().ok())
-        .map(Duration::from_secs)
 }
 
 /// List tool calls, newest first

@@ -36,7 +36,9 @@ impl Things {
             "project" => self.project.clone(),
             "agent" => self.agent.clone(),
             // Nobody's: making one would make a worker space. `gate.rs` tries those that are somebody's.
-            "tool" | "approval" | "grant" | "client" => Uuid::now_v7().to_string(),
+            "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan" => {
+                Uuid::now_v7().to_string()
+            }
             other => panic!(
                 "{}: teach `Things` what {{{other}}} is, so that this route is tested for strangers",
                 operation.label()

@@ -17,7 +17,7 @@ fn seeds_names_and_defaults() {
     let list = ToolCall::ListDirectory { path: WorkspacePath::root(), recursive: false, pattern: None };
     assert_eq!(parse("list_directory", json!({})), Ok(list));
     let edit = Edit { old_text: "a".into(), new_text: "b".into(), replace_all: false };
-    let edited = ToolCall::EditFile { path: path("x"), edits: vec![edit] };
+    let edited = ToolCall::EditFile { path: path("x"), edits: vec![edit], if_checksum: None };
     assert_eq!(
         parse("edit_file", json!({"path": "x", "old_string": "a", "new_string": "b"})),
         Ok(edited.clone())

@@ -30,6 +30,7 @@ pub(super) struct WriteFile {
     pub(super) mode: WriteMode,
     #[serde(default)]
     pub(super) create_dirs: bool,
+    pub(super) if_checksum: Option<String>,
 }
 
 /// Either `edits`, or one edit spelled out beside the path.
@@ -37,6 +38,7 @@ pub(super) struct WriteFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct EditFile {
     pub(super) path: String,
+    pub(super) if_checksum: Option<String>,
     edits: Option<Vec<Edit>>,
     #[serde(alias = "old_string")]
     old_text: Option<String>,

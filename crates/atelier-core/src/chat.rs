@@ -1,0 +1,66 @@
+//! What is said in a conversation.
+
+use crate::{AgentId, AgentName, Invalid, MessageId, PlanId, ProjectId, SessionId, TaskId, Usage};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Message {
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub id: MessageId,
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub project_id: ProjectId,
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub session_id: SessionId,
+    pub role: MessageRole,
+    pub content: String,
+    /// Paths or file ids that the message is about.
+    pub attachments: Vec<String>,
+    /// Who answered, or whom the message is for.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+    pub agent_id: Option<AgentId>,
+    pub agent_name: Option<AgentName>,
+    /// The model that answered, as the provider calls it.
+    pub model: Option<String>,
+    pub usage: Option<Usage>,
+    /// In US dollars, where the prices are known.
+    pub cost: Option<f64>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+    pub task_id: Option<TaskId>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+    pub plan_id: Option<PlanId>,
+    pub created_at: DateTime<Utc>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum MessageRole {
+    User,
+    Assistant,
+}
+
+impl Message {
+    /// The message as events tell it.
+    pub fn told(&self) -> Self {
+        Self { content: crate::task::told(&self.content), ..self.clone() }
+    }
+}
+
+/// How long a message may be, in bytes.
+pub const MAX_CONTENT: usize = 256 * 1024;
+const MAX_ATTACHMENTS: usize = 32;
+const MAX_ATTACHMENT: usize = 1024;
+
+/// Checks what somebody wants to say.
+pub fn check_message(content: &str, attachments: &[String]) -> Result<(), Invalid> {
+    if content.trim().is_empty() || content.len() > MAX_CONTENT || content.contains('\0') {
+        return Err(Invalid::new("content", "must have 1 to 262144 bytes, not only spaces, and no NUL"));
+    }
+    let short = |path: &String| (1..=MAX_ATTACHMENT).contains(&path.len()) && !path.contains('\0');
+    if attachments.len() > MAX_ATTACHMENTS || !attachments.iter().all(short) {
+        return Err(Invalid::new("attachments", "must be at most 32 paths or file ids of 1 to 1024 bytes"));
+    }
+    Ok(())
+}

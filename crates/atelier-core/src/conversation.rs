@@ -1,0 +1,53 @@
+//! A conversation: a chat session of a project, and the place its files hang on.
+
+use crate::{Invalid, ProjectId, SessionId, UserId};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Conversation {
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub id: SessionId,
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub project_id: ProjectId,
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub user_id: UserId,
+    pub title: Option<String>,
+    pub status: ConversationStatus,
+    /// Whether the conversation has files of its own, and its agents the tools for them.
+    pub workspace_enabled: bool,
+    /// Where they are in the object store, from the first file operation on.
+    pub workspace_path: Option<String>,
+    pub workspace_created_at: Option<DateTime<Utc>>,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum ConversationStatus {
+    Active,
+    /// Takes no more messages; keeps everything.
+    Archived,
+}
+
+impl ConversationStatus {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ConversationStatus::Active => "active",
+            ConversationStatus::Archived => "archived",
+        }
+    }
+}
+
+const MAX_TITLE: usize = 200;
+
+/// Checks a title that somebody gave.
+pub fn check_title(title: &str) -> Result<(), Invalid> {
+    match title.chars().count() <= MAX_TITLE && !title.contains('\0') {
+        true => Ok(()),
+        false => Err(Invalid::new("title", "must have at most 200 characters and no NUL")),
+    }
+}

@@ -1,0 +1,187 @@
+//! A graph of tasks: what a planner proposes, whether it holds, and who may go next.
+
+use crate::{
+    Agent, MessageId, PlanId, ProjectId, SessionId, Task, TaskFailure, TaskStatus, agent::STARTER_PREFIX,
+};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Plan {
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub id: PlanId,
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub project_id: ProjectId,
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub session_id: SessionId,
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub message_id: MessageId,
+    pub status: PlanStatus,
+    pub error: Option<TaskFailure>,
+    pub created_at: DateTime<Utc>,
+    pub completed_at: Option<DateTime<Utc>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum PlanStatus {
+    Planning,
+    /// Its owner is asked whether it may run.
+    PendingApproval,
+    Running,
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+impl PlanStatus {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PlanStatus::Planning => "planning",
+            PlanStatus::PendingApproval => "pending_approval",
+            PlanStatus::Running => "running",
+            PlanStatus::Completed => "completed",
+            PlanStatus::Failed => "failed",
+            PlanStatus::Cancelled => "cancelled",
+        }
+    }
+
+    pub fn is_settled(self) -> bool {
+        matches!(self, PlanStatus::Completed | PlanStatus::Failed | PlanStatus::Cancelled)
+    }
+}
+
+/// What a planner proposes, or a person makes of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ProposedTask {
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 64))]
+    pub id: String,
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 10_000))]
+    pub description: String,
+    /// Its name or its id.
+    pub agent: String,
+    #[serde(default)]
+    pub depends_on: Vec<String>,
+}
+
+/// No plan has more tasks than this, whatever the settings say.
+pub const MAX_TASKS: usize = 20;
+const MAX_DESCRIPTION: usize = 10_000;
+
+/// Whether a proposal can be run: known agents, known dependencies, no cycle, not too much. The answer, when it
+/// cannot, is a sentence that a model or a person can act on.
+pub fn check(tasks: &[ProposedTask], agents: &[Agent], max_tasks: usize) -> Result<(), String> {
+    let max = max_tasks.clamp(1, MAX_TASKS);
+    if tasks.is_empty() || tasks.len() > max {
+        return Err(format!("a plan has 1 to {max} tasks; this one has {}", tasks.len()));
+    }
+    let mut ids = BTreeSet::new();
+    for task in tasks {
+        if task.id.is_empty() || task.id.chars().count() > 64 || !ids.insert(task.id.as_str()) {
+            return Err(format!("every task needs an id of its own of 1 to 64 characters: {:?}", task.id));
+        }
+        if task.description.trim().is_empty() || task.description.chars().count() > MAX_DESCRIPTION {
+            return Err(format!("task {:?} needs a description of 1 to 10000 characters", task.id));
+        }
+        if find_agent(agents, &task.agent).is_none() {
+            let known: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
+            return Err(format!("there is no agent {:?}; there are {}", task.agent, known.join(", ")));
+        }
+    }
+    for task in tasks {
+        if let Some(unknown) = task.depends_on.iter().find(|id| !ids.contains(id.as_str())) {
+            return Err(format!("task {:?} depends on {unknown:?}, which is no task of the plan", task.id));
+        }
+    }
+    match order(tasks) {
+        Some(_) => Ok(()),
+        None => Err("tasks depend on each other in a circle".into()),
+    }
+}
+
+/// The places of the tasks so that each comes after what it depends on; `None` when they form a circle.
+pub fn order(tasks: &[ProposedTask]) -> Option<Vec<usize>> {
+    let place: BTreeMap<&str, usize> =
+        tasks.iter().enumerate().map(|(n, task)| (task.id.as_str(), n)).collect();
+    let mut done = vec![false; tasks.len()];
+    let mut order = Vec::with_capacity(tasks.len());
+    while order.len() < tasks.len() {
+        let free = |id: &String| place.get(id.as_str()).is_none_or(|&n| done[n]);
+        let next: Vec<usize> =
+            (0..tasks.len()).filter(|&n| !done[n] && tasks[n].depends_on.iter().all(free)).collect();
+        if next.is_empty() {
+            return None;
+        }
+        next.iter().for_each(|&n| done[n] = true);
+        order.extend(next);
+    }
+    Some(order)
+}
+
+/// An agent by its id or name; the starter pack's also without their prefix.
+pub fn find_agent<'a>(agents: &'a [Agent], wanted: &str) -> Option<&'a Agent> {
+    let named = |agent: &&Agent| agent.name.as_str() == wanted || agent.id.to_string() == wanted;
+    let short = |agent: &&Agent| agent.name.as_str().strip_prefix(STARTER_PREFIX) == Some(wanted);
+    agents.iter().find(named).or_else(|| agents.iter().find(short))
+}
+
+/// The agent whose name, role and capabilities share most words with what is asked; the first where none does.
+pub fn best_match<'a>(agents: &'a [Agent], text: &str) -> Option<&'a Agent> {
+    let words = |text: &str| -> BTreeSet<String> {
+        text.split(|c: char| !c.is_alphanumeric()).filter(|w| w.len() > 2).map(str::to_lowercase).collect()
+    };
+    let asked = words(text);
+    let score = |agent: &Agent| {
+        let about = format!(
+            "{} {} {}",
+            agent.name.as_str(),
+            serde_json::Value::Object(agent.config.metadata.clone()),
+            agent.config.system_prompt
+        );
+        words(&about).intersection(&asked).count()
+    };
+    agents.iter().rev().max_by_key(|agent| score(agent))
+}
+
+/// Lets those tasks go whose dependencies are done, and fails those whose dependencies did not succeed. Returns
+/// the places of the tasks that changed.
+pub fn advance(tasks: &mut [Task], now: DateTime<Utc>) -> Vec<usize> {
+    let mut changed = Vec::new();
+    loop {
+        let states: BTreeMap<_, _> = tasks.iter().map(|task| (task.id, task.status)).collect();
+        let next = tasks.iter_mut().enumerate().find_map(|(n, task)| {
+            if task.status != TaskStatus::Waiting {
+                return None;
+            }
+            let state = |id| states.get(id).copied().unwrap_or(TaskStatus::Failed);
+            let broken = task
+                .depends_on
+                .iter()
+                .find(|id| matches!(state(id), TaskStatus::Failed | TaskStatus::Cancelled));
+            if let Some(broken) = broken {
+                task.status = TaskStatus::Failed;
+                task.completed_at = Some(now);
+                let detail = format!("task {broken}, which it depends on, did not succeed");
+                task.error = Some(TaskFailure::new("dependency_failed", detail));
+                return Some(n);
+            }
+            let ready = task.depends_on.iter().all(|id| state(id) == TaskStatus::Completed);
+            ready.then(|| {
+                task.status = TaskStatus::Queued;
+                n
+            })
+        });
+        match next {
+            Some(n) => changed.push(n),
+            None => return changed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

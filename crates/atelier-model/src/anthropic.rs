@@ -1,0 +1,269 @@
+//! Anthropic's Messages API.
+//!
+//! By hand: there is no library for Rust by Anthropic, and those by others are either abandoned or hide the
+//! response, whose status, headers and silences decide here what happens next. What is needed is one request and
+//! six kinds of event.
+
+use crate::{
+    Finish, Message, ModelError, Request,
+    draft::Draft,
+    endpoint::{Complaint, Endpoint},
+};
+use eventsource_stream::{EventStreamError, Eventsource as _};
+use futures::StreamExt;
+use reqwest::{StatusCode, header::HeaderValue};
+use secrecy::ExposeSecret;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// The revision of the API this is written for.
+const VERSION: &str = "2023-06-01";
+/// The API wants a limit; this is what is asked for when the caller names none.
+const USUAL_MAX_TOKENS: u32 = 4096;
+
+#[derive(Debug, Clone)]
+pub struct Anthropic {
+    endpoint: Arc<Endpoint>,
+}
+
+impl Anthropic {
+    pub(crate) fn new(endpoint: Endpoint) -> Self {
+        Self { endpoint: Arc::new(endpoint) }
+    }
+
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    pub(crate) async fn ask_once(&self, request: &Request, draft: &mut Draft<'_>) -> Result<(), ModelError> {
+        let asked = Instant::now();
+        let endpoint = &self.endpoint;
+        let response = endpoint.within(asked, true, endpoint.send(self.request(request)?)).await??;
+        let mut events = std::pin::pin!(response.bytes_stream().eventsource());
+        while let Some(event) = endpoint.within(asked, draft.is_empty(), events.next()).await? {
+            let event = event.map_err(|error| match error {
+                EventStreamError::Transport(_) => endpoint.cut(),
+                EventStreamError::Utf8(error) => endpoint.malformed(error.to_string()),
+                EventStreamError::Parser(error) => endpoint.malformed(error.to_string()),
+            })?;
+            let event =
+                serde_json::from_str(&event.data).map_err(|error| endpoint.malformed(error.to_string()))?;
+            if self.hear(event, request.format.is_some(), draft)? {
+                return Ok(());
+            }
+        }
+        Err(endpoint.cut())
+    }
+
+    /// True when the answer has ended.
+    fn hear(&self, event: Event, formatted: bool, draft: &mut Draft<'_>) -> Result<bool, ModelError> {
+        match event {
+            Event::MessageStart { message } => draft.usage.input_tokens = message.usage.input(),
+            Event::ContentBlockStart { index, content_block: Block::ToolUse { id, name } } if !formatted => {
+                draft.call(Some(index), Some(&id), Some(&name), "")?;
+            }
+            Event::ContentBlockDelta { delta: Delta::TextDelta { text }, .. } => draft.text(&text)?,
+            // The shape was asked for as a tool that has to be called, so its input is the answer.
+            Event::ContentBlockDelta { delta: Delta::InputJsonDelta { partial_json }, .. } if formatted => {
+                draft.text(&partial_json)?;
+            }
+            Event::ContentBlockDelta { index, delta: Delta::InputJsonDelta { partial_json } } => {
+                draft.call(Some(index), None, None, &partial_json)?;
+            }
+            Event::MessageDelta { delta, usage } => {
+                draft.usage.output_tokens = usage.output_tokens;
+                if let Some(reason) = delta.stop_reason {
+                    draft.finish = Some(match reason.as_str() {
+                        "max_tokens" | "model_context_window_exceeded" => Finish::Length,
+                        "tool_use" if !formatted => Finish::Calls,
+                        "refusal" => Finish::Filtered,
+                        _ => Finish::Stop,
+                    });
+                }
+            }
+            Event::Error { error } => return Err(self.complaint(error)),
+            Event::MessageStop => return Ok(true),
+            Event::ContentBlockStart { .. } | Event::ContentBlockDelta { .. } | Event::Other => {}
+        }
+        Ok(false)
+    }
+
+    /// An error in the stream has a kind where a response would have a status.
+    fn complaint(&self, error: StreamComplaint) -> ModelError {
+        let status = match error.kind.as_str() {
+            "overloaded_error" | "api_error" | "timeout_error" => StatusCode::SERVICE_UNAVAILABLE,
+            "rate_limit_error" => StatusCode::TOO_MANY_REQUESTS,
+            "authentication_error" => StatusCode::UNAUTHORIZED,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        self.endpoint.refused(status, Complaint { message: error.message, code: None }, None)
+    }
+
+    fn request(&self, request: &Request) -> Result<reqwest::Request, ModelError> {
+        let endpoint = &self.endpoint;
+        let mut builder = endpoint
+            .http
+            .post(format!("{}/messages", endpoint.base_url))
+            .header("anthropic-version", VERSION)
+            .json(&self.body(request));
+        if let Some(key) = &endpoint.key {
+            let mut value = HeaderValue::from_str(key.expose_secret())
+                .map_err(|_| ModelError::KeyRefused { provider: endpoint.provider.clone() })?;
+            value.set_sensitive(true);
+            builder = builder.header("x-api-key", value);
+        }
+        builder.build().map_err(|error| endpoint.unreachable(error))
+    }
+
+    fn body(&self, request: &Request) -> Value {
+        let mut body = json!({
+            "model": self.endpoint.model,
+            "max_tokens": request.max_tokens.unwrap_or(USUAL_MAX_TOKENS),
+            "stream": true,
+            "messages": request.messages.iter().map(message).collect::<Vec<_>>(),
+        });
+        if !request.system.is_empty() {
+            body["system"] = request.system.as_str().into();
+        }
+        if let Some(temperature) = request.temperature.filter(|_| !self.endpoint.info.fixed_temperature) {
+            // Its scale ends at 1, where OpenAI's ends at 2.
+            body["temperature"] = temperature.min(1.0).into();
+        }
+        if let Some(format) = &request.format {
+            let description = "Give your answer by calling this.";
+            body["tools"] =
+                json!([{"name": format.name, "description": description, "input_schema": format.schema}]);
+            body["tool_choice"] = json!({"type": "tool", "name": format.name});
+        } else if !request.tools.is_empty() {
+            let tool = |tool: &crate::ToolSchema| json!({"name": tool.name, "description": tool.description, "input_schema": tool.parameters});
+            body["tools"] = request.tools.iter().map(tool).collect();
+        }
+        body
+    }
+}
+
+fn message(message: &Message) -> Value {
+    match message {
+        Message::User(text) => json!({"role": "user", "content": text}),
+        Message::Assistant { text, calls } => {
+            let words = (!text.is_empty()).then(|| json!({"type": "text", "text": text}));
+            let call = |call: &crate::CallRequest| {
+                // The API takes objects only. What the model wrote wrongly, its result tells it of.
+                let input: Value = serde_json::from_str(&call.arguments)
+                    .ok()
+                    .filter(Value::is_object)
+                    .unwrap_or_else(|| json!({"malformed": call.arguments}));
+                json!({"type": "tool_use", "id": call.id, "name": call.name, "input": input})
+            };
+            let content: Vec<Value> = words.into_iter().chain(calls.iter().map(call)).collect();
+            json!({"role": "assistant", "content": content})
+        }
+        Message::Results(results) => {
+            let result = |result: &crate::CallResult| {
+                json!({
+                    "type": "tool_result",
+                    "tool_use_id": result.id,
+                    "content": result.content,
+                    "is_error": result.is_error,
+                })
+            };
+            json!({"role": "user", "content": results.iter().map(result).collect::<Vec<_>>()})
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Event {
+    MessageStart {
+        message: Start,
+    },
+    ContentBlockStart {
+        index: u64,
+        content_block: Block,
+    },
+    ContentBlockDelta {
+        index: u64,
+        delta: Delta,
+    },
+    MessageDelta {
+        delta: Stop,
+        usage: OutputUsage,
+    },
+    MessageStop,
+    Error {
+        error: StreamComplaint,
+    },
+    /// `ping`, the end of a block, and what is yet to be invented.
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Start {
+    usage: InputUsage,
+}
+
+/// What was read from a cache is left out of `input_tokens`, but was read all the same.
+#[derive(Deserialize)]
+struct InputUsage {
+    #[serde(default)]
+    input_tokens: u64,
+    #[serde(default)]
+    cache_creation_input_tokens: Option<u64>,
+    #[serde(default)]
+    cache_read_input_tokens: Option<u64>,
+}
+
+impl InputUsage {
+    fn input(&self) -> u64 {
+        self.input_tokens
+            + self.cache_creation_input_tokens.unwrap_or(0)
+            + self.cache_read_input_tokens.unwrap_or(0)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Block {
+    ToolUse {
+        id: String,
+        name: String,
+    },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Delta {
+    TextDelta {
+        text: String,
+    },
+    InputJsonDelta {
+        partial_json: String,
+    },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Stop {
+    stop_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct OutputUsage {
+    #[serde(default)]
+    output_tokens: u64,
+}
+
+#[derive(Deserialize)]
+struct StreamComplaint {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    message: String,
+}

@@ -1,0 +1,95 @@
+//! The forms of request the demo model knows, in three languages, each with an example a test checks.
+
+use regex::Regex;
+use std::sync::LazyLock;
+
+/// One way to say something. Its named groups are what the tool is called with.
+pub(super) struct Form {
+    pub(super) tool: &'static str,
+    /// `write_file` with `mode: append`.
+    pub(super) append: bool,
+    pub(super) regex: Regex,
+}
+
+/// Quotes of every kind; what stands in them is meant as it is.
+pub(super) const QUOTED: &str = r#""[^"]+"|`[^`]+`|«[^»]+»|「[^」]+」|“[^”]+”"#;
+
+/// Said before the request itself, and worth nothing to us.
+const POLITE: &str = concat!(
+    r"(?:(?:\d+[.)]|[-*]|hi|hello|hey|please|now|first|also|then|and|can you|could you|would you|let's",
+    r"|пожалуйста|привет|сначала|теперь|затем|потом|можешь|まず|次に|それから|では|こんにちは)[,!.、。]?\s*)*",
+);
+
+/// Tool, pattern, example. The stricter form comes first: `create folder x` would also be a file `folder`.
+#[rustfmt::skip]
+const TABLE: &[(&str, &str, &str)] = &[
+    // English
+    ("create_directory", r"(?:create|make)(?: a| the)?(?: new)? (?:directory|folder) (?<path>ARG)", "make a folder docs"),
+    ("edit_file", r"(?:replace|change) (?<old>ARG) (?:with|to|by) (?<new>ARG) in (?<path>ARG)", "replace `foo` with `bar` in src/a.rs"),
+    ("write_file", r"(?:write|save|put) (?<content>QUOTED) (?:to|into|in)(?: the)?(?: file)? (?<path>ARG)", "write \"hello\" to notes.txt"),
+    ("write_file", r"(?:write|create|save|make)(?: a| the)?(?: new)?(?: file)? (?<path>PATH)(?::| (?:with|containing|saying)(?: the)?(?: contents?| text)?:?)\s*(?<content>(?s:.+))", "write notes.txt: hello"),
+    ("append", r"(?:append|add) (?<content>QUOTED) to(?: the)?(?: file)? (?<path>ARG)", "add \"more\" to notes.txt"),
+    ("append", r"(?:append|add)(?: to)?(?: the)?(?: file)? (?<path>PATH):\s*(?<content>(?s:.+))", "append to notes.txt: more"),
+    ("execute_command", r"(?:run|execute|exec)(?: the)?(?: command)?:? (?<command>QUOTED|[^\n]+)", "run git status"),
+    ("search_files", r"(?:find|search for|look for)(?: all)?(?: the)? files(?: named| matching| called| like)? (?<pattern>ARG)", "find files *.rs"),
+    ("grep", r"(?:search|look|grep)(?: the (?:code|files|project))?(?: for)? (?<pattern>ARG)(?: in (?:the )?(?<path>ARG))?", "search for main in src"),
+    ("grep", r"find(?: the)?(?: text| word)? (?<pattern>ARG)(?: in (?:the )?(?<path>ARG))?", "find \"fn main\""),
+    ("list_directory", r"(?:list|ls|show)(?: me)?(?: all)?(?: the)? (?:files|directory|folder|contents)(?: in| of)?(?: the)?(?: directory| folder)?(?: (?<path>ARG))?", "list files in src"),
+    ("list_directory", r"(?:list|ls)(?: (?<path>ARG))?", "list src"),
+    ("get_file_info", r"(?:info|information|details)(?: about| on| of)?(?: the)?(?: file)? (?<path>ARG)", "info about Cargo.toml"),
+    ("move_file", r"(?:move|rename)(?: the)?(?: file)? (?<source>ARG) (?:to|as|into) (?<destination>ARG)", "rename a.txt to b.txt"),
+    ("delete_file", r"(?:delete|remove)(?: the)?(?: file)? (?<path>ARG)", "delete old.txt"),
+    ("read_file", r"(?:read|show|open|cat|print|display)(?: me)?(?: the)?(?: (?:files?|contents? of))?(?: the)? (?<path>ARG)", "read README.md"),
+    // Russian
+    ("create_directory", r"(?:создай|сделай)(?:те)? (?:папку|каталог|директорию) (?<path>ARG)", "создай папку docs"),
+    ("edit_file", r"замени(?:те)? (?<old>ARG) на (?<new>ARG) в (?:файле )?(?<path>ARG)", "замени `foo` на `bar` в src/a.rs"),
+    ("write_file", r"(?:запиши|напиши|сохрани)(?:те)? (?<content>QUOTED) в (?:файл )?(?<path>ARG)", "запиши «привет» в notes.txt"),
+    ("write_file", r"(?:запиши|напиши|создай|сохрани)(?:те)?(?: в)?(?: файл)? (?<path>PATH):\s*(?<content>(?s:.+))", "запиши в notes.txt: привет"),
+    ("append", r"(?:добавь|допиши)(?:те)?(?: в)?(?: файл)? (?<path>PATH):\s*(?<content>(?s:.+))", "допиши в notes.txt: ещё"),
+    ("execute_command", r"(?:запусти|выполни)(?:те)?(?: команду)?:? (?<command>QUOTED|[^\n]+)", "выполни git status"),
+    ("search_files", r"(?:найди|поищи)(?:те)?(?: все)? файлы (?<pattern>ARG)", "найди файлы *.rs"),
+    ("grep", r"(?:найди|поищи|ищи)(?:те)?(?: текст| слово| строку)? (?<pattern>ARG)(?: в (?:папке |файле )?(?<path>ARG))?", "найди main в src"),
+    ("list_directory", r"(?:покажи|перечисли|выведи)(?:те)?(?: список)? (?:файлы|файлов|папку|каталог|содержимое (?:папки|каталога))(?: в)?(?: папке| каталоге)?(?: (?<path>ARG))?", "покажи файлы в src"),
+    ("move_file", r"(?:перемести|переименуй)(?:те)?(?: файл)? (?<source>ARG) в (?<destination>ARG)", "переименуй a.txt в b.txt"),
+    ("delete_file", r"удали(?:те)?(?: файл)? (?<path>ARG)", "удали old.txt"),
+    ("read_file", r"(?:прочитай|прочти|покажи|открой)(?:те)?(?: мне)?(?: содержимое)?(?: файла?)? (?<path>ARG)", "прочитай README.md"),
+    // Japanese: the object comes before the verb.
+    ("create_directory", r"(?<path>JA)\s*(?:という)?(?:フォルダ|ディレクトリ)ー?を(?:作|作成)", "docsフォルダを作って"),
+    ("edit_file", r"(?<path>JA)\s*の\s*(?<old>JA)\s*を\s*(?<new>JA)\s*に(?:置き換え|置換|変え|変更)", "src/a.rsの「foo」を「bar」に置き換えて"),
+    ("append", r"(?<path>JA)\s*に\s*(?<content>「[^」]+」)\s*(?:と|を)?(?:追記|追加)", "notes.txtに「more」を追記して"),
+    ("write_file", r"(?<path>JA)\s*に\s*(?<content>「[^」]+」)\s*(?:と|を)?(?:書|保存)", "notes.txtに「こんにちは」と書いて"),
+    ("execute_command", r"(?<command>QUOTED|[^\n「」、。]+?)\s*を?(?:実行|走らせ)", "git status を実行して"),
+    ("grep", r"(?:(?<path>JA)\s*(?:から|の中で|で)\s*)?(?<pattern>JA)\s*を(?:検索|探)", "srcで「main」を検索して"),
+    ("list_directory", r"(?:(?<path>JA)\s*の)?\s*(?:ファイル)?(?:の)?一覧", "srcのファイル一覧を見せて"),
+    ("move_file", r"(?<source>JA)\s*を\s*(?<destination>JA)\s*に(?:移動|リネーム)", "a.txtをb.txtに移動して"),
+    ("delete_file", r"(?<path>JA)\s*を(?:削除|消)", "old.txtを削除して"),
+    ("read_file", r"(?<path>JA)\s*を(?:読|表示|開|見せ)", "README.mdを読んで"),
+];
+
+pub(super) static FORMS: LazyLock<Vec<Form>> = LazyLock::new(|| {
+    let form = |&(tool, pattern, _example): &(&'static str, &str, &str)| {
+        let pattern = pattern
+            .replace("QUOTED", QUOTED)
+            .replace("ARG", &format!(r"{QUOTED}|[^\s,;]+"))
+            .replace("PATH", &format!(r"{QUOTED}|[^\s:,;]+"))
+            .replace("JA", r"「[^」]+」|`[^`]+`|[^\s、。「」をにの]+?");
+        let regex = Regex::new(&format!(r"(?i)^\s*{POLITE}(?:{pattern})"))
+            .unwrap_or_else(|invalid| unreachable!("a pattern of ours is valid: {invalid}"));
+        let append = tool == "append";
+        Form { tool: if append { "write_file" } else { tool }, append, regex }
+    };
+    TABLE.iter().map(form).collect()
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_is_the_first_to_know_its_example() {
+        for (at, (tool, _, example)) in TABLE.iter().enumerate() {
+            let first = FORMS.iter().position(|form| form.regex.is_match(example));
+            assert_eq!(first, Some(at), "{tool}: {example}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What the demo model says, in the language it was spoken to.
+
+use crate::CallResult;
+use serde_json::Value;
+
+/// How much of a result is quoted; the rest is a click away in the console.
+const QUOTE: usize = 4000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Language {
+    English,
+    Russian,
+    Japanese,
+}
+
+impl Language {
+    pub(super) fn of(message: &str) -> Self {
+        let has = |range: std::ops::RangeInclusive<char>| message.chars().any(|c| range.contains(&c));
+        match () {
+            () if has('\u{3040}'..='\u{30ff}') => Self::Japanese,
+            () if has('\u{0400}'..='\u{04ff}') => Self::Russian,
+            () => Self::English,
+        }
+    }
+
+    pub(super) fn who(self) -> &'static str {
+        match self {
+            Self::English => "(This is Atelier's built-in demo model, not an AI.)",
+            Self::Russian => "(Это встроенная демо-модель Atelier, а не ИИ.)",
+            Self::Japanese => "（Atelier 内蔵のデモモデルです。AI ではありません。）",
+        }
+    }
+
+    /// Why it answers although another model was asked for.
+    pub(super) fn instead_of(self, model: &str, provider: &str, remedy: &str) -> String {
+        match self {
+            Self::English => format!(
+                "(This is Atelier's built-in demo model, not an AI. It stands in for {model}: there is no key for provider {provider}; {remedy} to use it.)"
+            ),
+            Self::Russian => format!(
+                "(Это встроенная демо-модель Atelier, а не ИИ. Она отвечает вместо {model}: нет ключа для провайдера {provider}; {remedy}.)"
+            ),
+            Self::Japanese => format!(
+                "（Atelier 内蔵のデモモデルです。AI ではありません。プロバイダー {provider} のキーがないため、{model} の代わりに答えています: {remedy}）"
+            ),
+        }
+    }
+
+    pub(super) fn help(self) -> &'static str {
+        match self {
+            Self::English => {
+                "I understand only simple requests, such as:\n- read README.md\n- write notes.txt: hello\n- run git status\n- search for main\n- list src\nSeveral can be joined with \"then\"."
+            }
+            Self::Russian => {
+                "Я понимаю только простые просьбы, например:\n- прочитай README.md\n- запиши в notes.txt: привет\n- выполни git status\n- найди main\n- покажи файлы в src\nНесколько просьб можно соединить словом «затем»."
+            }
+            Self::Japanese => {
+                "簡単な依頼だけが分かります。例:\n- README.mdを読んで\n- notes.txtに「こんにちは」と書いて\n- git status を実行して\n- 「main」を検索して\n- srcのファイル一覧を見せて\n「それから」でつなげられます。"
+            }
+        }
+    }
+
+    pub(super) fn no_tool(self, tool: &str) -> String {
+        match self {
+            Self::English => {
+                format!("I would need the tool {tool} for that, and this agent does not have it.")
+            }
+            Self::Russian => {
+                format!("Для этого нужен инструмент {tool}, а у этого агента его нет.")
+            }
+            Self::Japanese => format!("それには {tool} が必要ですが、このエージェントにはありません。"),
+        }
+    }
+
+    /// One step of several, as it went.
+    pub(super) fn went(self, words: &str, result: &CallResult) -> String {
+        let said = quote(&result.content);
+        match (self, result.is_error) {
+            (Self::English, false) => format!("Done: {words}\n{said}"),
+            (Self::English, true) => format!("That did not work: {words}\n{said}"),
+            (Self::Russian, false) => format!("Готово: {words}\n{said}"),
+            (Self::Russian, true) => format!("Не получилось: {words}\n{said}"),
+            (Self::Japanese, false) => format!("完了: {words}\n{said}"),
+            (Self::Japanese, true) => format!("できませんでした: {words}\n{said}"),
+        }
+    }
+
+    /// What was not begun because something before it failed.
+    pub(super) fn left_out(self, words: &str) -> String {
+        match self {
+            Self::English => format!("Not begun after that: {words}"),
+            Self::Russian => format!("После этого не начато: {words}"),
+            Self::Japanese => format!("その後は実行していません: {words}"),
+        }
+    }
+}
+
+/// The part of a result that a person looks for, fenced.
+fn quote(content: &str) -> String {
+    let shown = match serde_json::from_str::<Value>(content) {
+        Ok(Value::Object(fields)) => {
+            let texts = ["content", "stdout", "stderr", "output", "detail", "error"]
+                .iter()
+                .filter_map(|name| fields.get(*name)?.as_str())
+                .filter(|text| !text.trim().is_empty());
+            let texts: Vec<&str> = texts.collect();
+            if texts.is_empty() { content.to_owned() } else { texts.join("\n") }
+        }
+        Ok(_) | Err(_) => content.to_owned(),
+    };
+    let shown = shown.trim_end();
+    match shown.char_indices().nth(QUOTE) {
+        Some((end, _)) => format!("```\n{}\n…\n```", &shown[..end]),
+        None => format!("```\n{shown}\n```"),
+    }
+}

@@ -1,0 +1,110 @@
+//! An answer while it is being heard.
+
+use crate::{Answer, CallRequest, Finish, ModelError, Usage};
+
+/// No sane answer is larger; an endpoint that never ends one must not fill the memory.
+const LARGEST: usize = 16 * 1024 * 1024;
+
+pub(crate) struct Draft<'a> {
+    provider: &'a str,
+    on_text: &'a mut (dyn FnMut(&str) + Send),
+    text: String,
+    /// With the provider's own number of each, in the order they were begun.
+    calls: Vec<(Option<u64>, CallRequest)>,
+    size: usize,
+    pub(crate) usage: Usage,
+    pub(crate) finish: Option<Finish>,
+}
+
+impl<'a> Draft<'a> {
+    pub(crate) fn new(provider: &'a str, on_text: &'a mut (dyn FnMut(&str) + Send)) -> Self {
+        Self {
+            provider,
+            on_text,
+            text: String::new(),
+            calls: Vec::new(),
+            size: 0,
+            usage: Usage::default(),
+            finish: None,
+        }
+    }
+
+    /// Nothing was heard yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.calls.is_empty() && self.finish.is_none()
+    }
+
+    pub(crate) fn text(&mut self, piece: &str) -> Result<(), ModelError> {
+        if piece.is_empty() {
+            return Ok(());
+        }
+        self.grow(piece.len())?;
+        self.text.push_str(piece);
+        (self.on_text)(piece);
+        Ok(())
+    }
+
+    /// A piece of a call. Pieces with the same number belong together; where a provider gives none, an id or
+    /// a name begins the next call.
+    pub(crate) fn call(
+        &mut self,
+        number: Option<u64>,
+        id: Option<&str>,
+        name: Option<&str>,
+        arguments: &str,
+    ) -> Result<(), ModelError> {
+        self.grow(arguments.len() + name.map_or(0, str::len))?;
+        let begun = match number {
+            Some(number) => self.calls.iter().position(|(known, _)| *known == Some(number)),
+            None if id.is_some_and(|id| !id.is_empty()) || name.is_some() => None,
+            None => self.calls.len().checked_sub(1),
+        };
+        let at = begun.unwrap_or_else(|| {
+            let empty = CallRequest { id: String::new(), name: String::new(), arguments: String::new() };
+            self.calls.push((number, empty));
+            self.calls.len() - 1
+        });
+        let call = &mut self.calls[at].1;
+        if let Some(id) = id.filter(|id| !id.is_empty()) {
+            id.clone_into(&mut call.id);
+        }
+        call.name.push_str(name.unwrap_or(""));
+        call.arguments.push_str(arguments);
+        Ok(())
+    }
+
+    fn grow(&mut self, by: usize) -> Result<(), ModelError> {
+        self.size += by;
+        if self.size > LARGEST {
+            return Err(self.malformed(format!("an answer of more than {LARGEST} bytes")));
+        }
+        Ok(())
+    }
+
+    fn malformed(&self, problem: String) -> ModelError {
+        ModelError::Malformed { provider: self.provider.to_owned(), problem }
+    }
+
+    /// The answer, if the provider said that it was at its end.
+    pub(crate) fn finish(mut self) -> Result<Answer, ModelError> {
+        let Some(mut finish) = self.finish else {
+            return Err(ModelError::Cut { provider: self.provider.to_owned() });
+        };
+        for (at, (_, call)) in self.calls.iter_mut().enumerate() {
+            if call.name.is_empty() {
+                let problem = "a call of a tool without a name".to_owned();
+                return Err(ModelError::Malformed { provider: self.provider.to_owned(), problem });
+            }
+            // Some endpoints give calls no id; results have to name one.
+            if call.id.is_empty() {
+                call.id = format!("call_{}", at + 1);
+            }
+        }
+        // Some say `stop` and call all the same.
+        if finish == Finish::Stop && !self.calls.is_empty() {
+            finish = Finish::Calls;
+        }
+        let calls = self.calls.into_iter().map(|(_, call)| call).collect();
+        Ok(Answer { text: self.text, calls, usage: self.usage, finish })
+    }
+}

@@ -1,0 +1,92 @@
+//! What is asked of a model and what it answers, whoever the provider is.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Request {
+    pub system: String,
+    /// Oldest first. Calls are followed by their results before anybody else speaks.
+    pub messages: Vec<Message>,
+    pub tools: Vec<ToolSchema>,
+    pub temperature: Option<f32>,
+    pub max_tokens: Option<u32>,
+    /// The answer has to be JSON of this shape.
+    pub format: Option<JsonFormat>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "role", content = "content")]
+pub enum Message {
+    User(String),
+    Assistant { text: String, calls: Vec<CallRequest> },
+    Results(Vec<CallResult>),
+}
+
+/// A tool the model wants called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallRequest {
+    pub id: String,
+    pub name: String,
+    /// As the model wrote it: meant to be a JSON object, and not always one.
+    pub arguments: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallResult {
+    /// The id of the call this answers.
+    pub id: String,
+    pub content: String,
+    pub is_error: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolSchema {
+    pub name: String,
+    pub description: String,
+    /// JSON Schema of the arguments.
+    pub parameters: Value,
+}
+
+/// Structured output. OpenAI takes a schema only when every property of every object is required and
+/// `additionalProperties` is false.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JsonFormat {
+    pub name: String,
+    pub schema: Value,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    pub text: String,
+    pub calls: Vec<CallRequest>,
+    pub usage: Usage,
+    pub finish: Finish,
+}
+
+/// Tokens, as the provider counted them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Usage {
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+}
+
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        self.input_tokens += other.input_tokens;
+        self.output_tokens += other.output_tokens;
+    }
+}
+
+/// Why the model stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    Stop,
+    /// It ran into `max_tokens`: text and arguments may end in the middle.
+    Length,
+    /// It waits for the results of its calls.
+    Calls,
+    /// The provider held an answer back, or the model refused to give one.
+    Filtered,
+}

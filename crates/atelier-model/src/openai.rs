@@ -1,0 +1,300 @@
+//! OpenAI's chat completions, and everybody's who speaks them.
+//!
+//! `async-openai` has the types, the address and the stream. How long to wait, when to ask again and what a
+//! refusal means is ours: its own retries neither hear `Retry-After` nor know what was already shown.
+
+use crate::{
+    Finish, Message, ModelError, Request,
+    draft::Draft,
+    endpoint::{Complaint, Endpoint},
+};
+use async_openai::{
+    Client,
+    config::Config,
+    error::OpenAIError,
+    middleware::HttpRequestFactory,
+    types::chat::{
+        ChatCompletionMessageToolCall, ChatCompletionMessageToolCalls, ChatCompletionRequestAssistantMessage,
+        ChatCompletionRequestMessage, ChatCompletionRequestSystemMessage, ChatCompletionRequestToolMessage,
+        ChatCompletionRequestUserMessage, ChatCompletionStreamOptions, ChatCompletionTool,
+        ChatCompletionTools, CreateChatCompletionRequest, FunctionCall, FunctionObject, ResponseFormat,
+        ResponseFormatJsonSchema,
+    },
+};
+use futures::StreamExt;
+use reqwest::{
+    StatusCode,
+    header::{AUTHORIZATION, HeaderMap, HeaderValue},
+};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+#[derive(Clone)]
+pub struct OpenAi {
+    endpoint: Arc<Endpoint>,
+    client: Client<Address>,
+    /// OpenAI itself calls the limit `max_completion_tokens`; the others still know it by its first name.
+    newest: bool,
+}
+
+impl std::fmt::Debug for OpenAi {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.endpoint.fmt(f)
+    }
+}
+
+/// Where requests go. The library's own configuration would also read variables of the environment.
+#[derive(Clone)]
+struct Address {
+    base_url: String,
+    key: SecretString,
+}
+
+impl Config for Address {
+    fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        if !self.key.expose_secret().is_empty()
+            && let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {}", self.key.expose_secret()))
+        {
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        headers
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base_url)
+    }
+
+    fn query(&self) -> Vec<(&str, &str)> {
+        Vec::new()
+    }
+
+    fn api_base(&self) -> &str {
+        &self.base_url
+    }
+
+    fn api_key(&self) -> &SecretString {
+        &self.key
+    }
+}
+
+impl OpenAi {
+    pub(crate) fn new(endpoint: Endpoint, newest: bool) -> Self {
+        let endpoint = Arc::new(endpoint);
+        let address = Address {
+            base_url: endpoint.base_url.clone(),
+            key: endpoint.key.clone().unwrap_or_else(|| SecretString::from(String::new())),
+        };
+        let sender = endpoint.clone();
+        let send = tower::service_fn(move |request: HttpRequestFactory| {
+            let endpoint = sender.clone();
+            async move {
+                let request = request.build().await?;
+                endpoint.send(request).await.map_err(|error| OpenAIError::Boxed(Box::new(error)))
+            }
+        });
+        let client = Client::build(endpoint.http.clone(), address).with_http_service(send);
+        Self { endpoint, client, newest }
+    }
+
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    pub(crate) async fn ask_once(&self, request: &Request, draft: &mut Draft<'_>) -> Result<(), ModelError> {
+        let asked = Instant::now();
+        let chat = self.client.chat();
+        let opening = chat.create_stream_byot::<_, Chunk>(self.body(request));
+        let mut stream =
+            self.endpoint.within(asked, true, opening).await?.map_err(|error| self.error(error))?;
+        while let Some(chunk) = self.endpoint.within(asked, draft.is_empty(), stream.next()).await? {
+            self.hear(chunk.map_err(|error| self.error(error))?, draft)?;
+        }
+        if draft.finish.is_none() {
+            return Err(self.endpoint.cut());
+        }
+        Ok(())
+    }
+
+    fn hear(&self, chunk: Chunk, draft: &mut Draft<'_>) -> Result<(), ModelError> {
+        if let Some(complaint) = chunk.error {
+            return Err(self.endpoint.refused(StatusCode::BAD_GATEWAY, complaint, None));
+        }
+        if let Some(usage) = chunk.usage {
+            draft.usage.input_tokens = usage.prompt_tokens;
+            draft.usage.output_tokens = usage.completion_tokens;
+        }
+        // Only one answer is asked for.
+        let Some(choice) = chunk.choices.into_iter().next() else {
+            return Ok(());
+        };
+        let delta = choice.delta.unwrap_or_default();
+        draft.text(delta.content.as_deref().unwrap_or(""))?;
+        if let Some(refusal) = &delta.refusal {
+            draft.text(refusal)?;
+            draft.finish = Some(Finish::Filtered);
+        }
+        for call in delta.tool_calls.into_iter().flatten() {
+            let function = call.function.unwrap_or_default();
+            draft.call(
+                call.index,
+                call.id.as_deref(),
+                function.name.as_deref(),
+                function.arguments.as_deref().unwrap_or(""),
+            )?;
+        }
+        if let Some(reason) = choice.finish_reason {
+            // A refusal is told by its words; the reason given is then an ordinary stop.
+            draft.finish.get_or_insert(match reason.as_str() {
+                "length" => Finish::Length,
+                "tool_calls" | "function_call" => Finish::Calls,
+                "content_filter" => Finish::Filtered,
+                _ => Finish::Stop,
+            });
+        }
+        Ok(())
+    }
+
+    fn error(&self, error: OpenAIError) -> ModelError {
+        match error {
+            OpenAIError::Boxed(error) => match error.downcast::<ModelError>() {
+                Ok(ours) => *ours,
+                Err(other) => self.endpoint.malformed(other.to_string()),
+            },
+            OpenAIError::Reqwest(error) => self.endpoint.unreachable(error),
+            OpenAIError::StreamError(_) => self.endpoint.cut(),
+            OpenAIError::JSONDeserialize(error, _) => self.endpoint.malformed(error.to_string()),
+            other => self.endpoint.malformed(other.to_string()),
+        }
+    }
+
+    fn body(&self, request: &Request) -> CreateChatCompletionRequest {
+        let system = (!request.system.is_empty()).then(|| {
+            ChatCompletionRequestMessage::System(ChatCompletionRequestSystemMessage {
+                content: request.system.as_str().into(),
+                ..Default::default()
+            })
+        });
+        let tool = |tool: &crate::ToolSchema| {
+            ChatCompletionTools::Function(ChatCompletionTool {
+                function: FunctionObject {
+                    name: tool.name.clone(),
+                    description: Some(tool.description.clone()),
+                    parameters: Some(tool.parameters.clone()),
+                    strict: None,
+                },
+            })
+        };
+        let format = |format: &crate::JsonFormat| ResponseFormat::JsonSchema {
+            json_schema: ResponseFormatJsonSchema {
+                description: None,
+                name: format.name.clone(),
+                schema: format.schema.clone(),
+                strict: Some(true),
+            },
+        };
+        let mut body = CreateChatCompletionRequest {
+            model: self.endpoint.model.clone(),
+            messages: system.into_iter().chain(request.messages.iter().flat_map(messages)).collect(),
+            stream: Some(true),
+            stream_options: Some(ChatCompletionStreamOptions {
+                include_usage: Some(true),
+                include_obfuscation: None,
+            }),
+            temperature: request.temperature.filter(|_| !self.endpoint.info.fixed_temperature),
+            tools: (!request.tools.is_empty()).then(|| request.tools.iter().map(tool).collect()),
+            response_format: request.format.as_ref().map(format),
+            ..Default::default()
+        };
+        if self.newest {
+            body.max_completion_tokens = request.max_tokens;
+        } else {
+            #[expect(deprecated, reason = "deprecated by OpenAI; compatible endpoints know no other name")]
+            {
+                body.max_tokens = request.max_tokens;
+            }
+        }
+        body
+    }
+}
+
+fn messages(message: &Message) -> Vec<ChatCompletionRequestMessage> {
+    match message {
+        Message::User(text) => {
+            vec![ChatCompletionRequestMessage::User(ChatCompletionRequestUserMessage {
+                content: text.as_str().into(),
+                ..Default::default()
+            })]
+        }
+        Message::Assistant { text, calls } => {
+            let call = |call: &crate::CallRequest| {
+                ChatCompletionMessageToolCalls::Function(ChatCompletionMessageToolCall {
+                    id: call.id.clone(),
+                    function: FunctionCall { name: call.name.clone(), arguments: call.arguments.clone() },
+                })
+            };
+            vec![ChatCompletionRequestMessage::Assistant(ChatCompletionRequestAssistantMessage {
+                content: (!text.is_empty()).then(|| text.as_str().into()),
+                tool_calls: (!calls.is_empty()).then(|| calls.iter().map(call).collect()),
+                ..Default::default()
+            })]
+        }
+        Message::Results(results) => results
+            .iter()
+            .map(|result| {
+                ChatCompletionRequestMessage::Tool(ChatCompletionRequestToolMessage {
+                    content: result.content.as_str().into(),
+                    tool_call_id: result.id.clone(),
+                })
+            })
+            .collect(),
+    }
+}
+
+/// A piece of an answer, with only what we need required: the library's type insists on fields that
+/// compatible endpoints leave out and on words that they replace.
+#[derive(Deserialize)]
+struct Chunk {
+    #[serde(default)]
+    choices: Vec<Choice>,
+    usage: Option<ChunkUsage>,
+    /// Some endpoints say in the stream what they could not say by a status any more.
+    error: Option<Complaint>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    delta: Option<Delta>,
+    finish_reason: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct Delta {
+    content: Option<String>,
+    refusal: Option<String>,
+    tool_calls: Option<Vec<CallPiece>>,
+}
+
+#[derive(Deserialize)]
+struct CallPiece {
+    index: Option<u64>,
+    id: Option<String>,
+    function: Option<FunctionPiece>,
+}
+
+#[derive(Default, Deserialize)]
+struct FunctionPiece {
+    name: Option<String>,
+    arguments: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ChunkUsage {
+    #[serde(default)]
+    prompt_tokens: u64,
+    #[serde(default)]
+    completion_tokens: u64,
+}

@@ -1,0 +1,232 @@
+//! One agent's part: ask its model, hand its calls to the gate, go on with what came of them.
+
+use super::{ProjectSettings, Shop, prompt};
+use crate::{Ask, Error, Result, WorkerSpace};
+use atelier_core::{
+    Agent, NodeId, Project, Task, TaskFailure, TaskStatus,
+    gate::GatedCall,
+    policy::catalog::catalog,
+    task::{Limits, Step, StepCall, StepResult},
+};
+use atelier_model::{Answer, CallRequest, Finish, Request, ToolSchema};
+use atelier_store::{AgentRef, Claim, Client, Error as StoreError, NewCall, Spoken};
+use serde_json::{Map, Value};
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+/// Everything a step of an agent goes by.
+struct Bench {
+    agent: Arc<Agent>,
+    project: Project,
+    limits: Limits,
+    tools: Vec<ToolSchema>,
+    client: Option<Client>,
+}
+
+impl Shop {
+    pub(super) async fn work_as_agent(&self, claim: &Claim, next: Option<NodeId>) -> Result<Vec<Claim>> {
+        let owned = &claim.owned;
+        let what = format!("task {}", claim.task.id);
+        let (space, turn) = self.spaces.begin(owned.owner, owned.project, &what).await?;
+        let worked = turn.run(self.take_steps(claim, &space, next)).await;
+        match worked {
+            Err(Error::SpaceClosed) => {
+                let why = TaskFailure::new("worker_space_reset", "the worker space was closed or reset");
+                Ok(self.store.finish(claim, claim.task.clone(), None, Err(why), next).await?)
+            }
+            done => done?,
+        }
+    }
+
+    /// Asks the model until it has an answer, or calls that somebody else has to settle.
+    async fn take_steps(
+        &self,
+        claim: &Claim,
+        space: &WorkerSpace,
+        next: Option<NodeId>,
+    ) -> Result<Vec<Claim>> {
+        let mut task = claim.task.clone();
+        let bench = match self.bench(claim, space).await? {
+            Ok(bench) => bench,
+            Err(why) => return Ok(self.store.finish(claim, task, None, Err(why), next).await?),
+        };
+        let mut steps = if task.steps > 0 { self.store.steps(task.id).await? } else { Vec::new() };
+        loop {
+            if let Some(reached) = bench.limits.reached(&task) {
+                return Ok(self.store.finish(claim, task, None, Err(reached), next).await?);
+            }
+            let model = match self.model(&bench.agent.config.model) {
+                Ok(model) => model,
+                Err(why) => return Ok(self.store.finish(claim, task, None, Err(why), next).await?),
+            };
+            let calls = self.settled_calls(&task, &steps).await?;
+            let mut request = self.request(&bench, &task).await?;
+            request.messages.extend(prompt::journal(&steps, &calls));
+            prompt::fit(&mut request, model.context_window(), bench.agent.config.max_tokens);
+            let time = bench
+                .limits
+                .max_seconds
+                .map(|most| Duration::from_millis(most.saturating_mul(1000).saturating_sub(task.ran_ms)));
+            let (answer, step) = match self.ask(claim, &mut task, &model, &request, time).await {
+                Ok(answered) => answered,
+                Err(why) => return Ok(self.store.finish(claim, task, None, Err(why), next).await?),
+            };
+            if answer.calls.is_empty() {
+                let outcome = spoken(&answer, model.name());
+                return Ok(self.store.finish(claim, task, Some(step), outcome, next).await?);
+            }
+            let (step, asked) = self.gate_calls(claim, &bench, step, answer.calls, &calls).await?;
+            if !asked.is_empty() {
+                return Ok(self.store.park(claim, task, step, asked, next).await?);
+            }
+            // Nothing of it leaves the server: the model hears of its mistakes at once.
+            self.store.keep_step(claim, task.clone(), step.clone()).await?;
+            steps.push(step);
+        }
+    }
+
+    async fn bench(&self, claim: &Claim, space: &WorkerSpace) -> Result<Result<Bench, TaskFailure>> {
+        let Some(agent) = claim.task.agent_id else {
+            return Ok(Err(TaskFailure::new("no_agent", "the task belongs to no agent")));
+        };
+        let agent = match space.agent(&AgentRef::Id(agent)).await {
+            Err(Error::Store(StoreError::NotFound)) => {
+                return Ok(Err(TaskFailure::new("agent_deleted", "the agent was deleted")));
+            }
+            agent => agent?,
+        };
+        let project = self.store.project(&claim.owned).await?;
+        let settings = match ProjectSettings::of(&project.settings) {
+            Ok(settings) => settings,
+            Err(invalid) => return Ok(Err(TaskFailure::new("invalid_settings", invalid.to_string()))),
+        };
+        let mut limits = self.settings.limits.and(settings.limits).and(agent.config.limits);
+        if let (Some(budget), Some(plan)) = (settings.planner.budget, claim.task.plan_id) {
+            let (_, tasks) = self.store.plan(claim.owned.project, plan).await?;
+            let others: f64 =
+                tasks.iter().filter(|task| task.id != claim.task.id).map(|task| task.cost).sum();
+            if others >= budget && others > 0.0 {
+                let spent = format!("the plan's budget of ${budget} is spent");
+                return Ok(Err(TaskFailure::new("limit_reached", spent)));
+            }
+            limits = limits.and(Limits { max_cost: Some(budget - others), ..Limits::default() });
+        }
+        let client = self.store.clients(claim.owned.project).await?.into_iter().next();
+        Ok(Ok(Bench { tools: tools_of(&agent), agent, project, limits, client }))
+    }
+
+    /// What the agent is told before its own steps.
+    async fn request(&self, bench: &Bench, task: &Task) -> Result<Request> {
+        let config = &bench.agent.config;
+        let history =
+            self.store.messages_until(task.session_id, task.message_id, self.settings.history.into()).await?;
+        let done = match task.plan_id {
+            None => Vec::new(),
+            Some(plan) => self.store.plan(task.project_id, plan).await?.1,
+        };
+        let done: Vec<&Task> = done
+            .iter()
+            .filter(|other| task.depends_on.contains(&other.id) && other.status == TaskStatus::Completed)
+            .collect();
+        Ok(Request {
+            system: prompt::system(config, &bench.project, bench.client.as_ref()),
+            messages: prompt::conversation(&history, task, &done),
+            tools: bench.tools.clone(),
+            temperature: Some(config.temperature as f32),
+            max_tokens: Some(config.max_tokens),
+            format: None,
+        })
+    }
+
+    async fn settled_calls(
+        &self,
+        task: &Task,
+        steps: &[Step],
+    ) -> Result<HashMap<atelier_core::CallId, GatedCall>> {
+        let ids: Vec<_> = steps.iter().flat_map(|step| &step.calls).filter_map(|call| call.tool_id).collect();
+        let calls = self.store.calls_by_id(task.project_id, &ids).await?;
+        Ok(calls.into_iter().map(|call| (call.tool_id, call)).collect())
+    }
+
+    /// Sorts what the model asks for into what the gate decides about and what cannot even be asked.
+    async fn gate_calls(
+        &self,
+        claim: &Claim,
+        bench: &Bench,
+        mut step: Step,
+        calls: Vec<CallRequest>,
+        earlier: &HashMap<atelier_core::CallId, GatedCall>,
+    ) -> Result<(Step, Vec<NewCall>)> {
+        let mut asks = Vec::new();
+        for call in calls {
+            let parsed = understood(&call, &bench.tools);
+            let result = match parsed {
+                Ok(mut params) => {
+                    prompt::carry_checksum(&call.name, &mut params, earlier.values());
+                    asks.push(Ask {
+                        tool_name: call.name.clone(),
+                        tool_params: Value::Object(params),
+                        agent_id: claim.task.agent_id,
+                        session_id: Some(claim.task.session_id),
+                        task_id: Some(claim.task.id),
+                    });
+                    None
+                }
+                Err(why) => Some(StepResult { content: why, is_error: true }),
+            };
+            let CallRequest { id, name, arguments } = call;
+            step.calls.push(StepCall { id, name, arguments, tool_id: None, result });
+        }
+        let asked = self.gate.prepare(&claim.owned, asks).await?;
+        let open = step.calls.iter_mut().filter(|call| call.result.is_none());
+        for (call, new) in open.zip(&asked) {
+            call.tool_id = Some(new.call.tool_id);
+        }
+        Ok((step, asked))
+    }
+}
+
+/// The tools an agent may call, as its model is told of them.
+fn tools_of(agent: &Agent) -> Vec<ToolSchema> {
+    let wanted = &agent.config.tools;
+    let named = |name: &str| {
+        wanted.is_empty() || wanted.iter().any(|tool| tool.strip_prefix("tool_").unwrap_or(tool) == name)
+    };
+    catalog()
+        .into_iter()
+        .filter(|tool| named(tool.name))
+        .map(|tool| ToolSchema {
+            name: tool.name.to_owned(),
+            description: tool.description.to_owned(),
+            parameters: tool.parameters,
+        })
+        .collect()
+}
+
+/// The arguments of a call to a tool that there is, or what to tell the model.
+fn understood(call: &CallRequest, tools: &[ToolSchema]) -> Result<Map<String, Value>, String> {
+    let name = call.name.strip_prefix("tool_").unwrap_or(&call.name);
+    if !tools.iter().any(|tool| tool.name == name) {
+        let known: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+        return Err(format!("There is no tool {:?}; there are {}", call.name, known.join(", ")));
+    }
+    match serde_json::from_str(&call.arguments) {
+        Ok(Value::Object(params)) => Ok(params),
+        Ok(_) => Err("The arguments have to be a JSON object".into()),
+        Err(error) => Err(format!("The arguments are not JSON: {error}")),
+    }
+}
+
+fn spoken(answer: &Answer, model: &str) -> Result<Spoken, TaskFailure> {
+    let text = match answer.finish {
+        Finish::Filtered => {
+            let said = if answer.text.is_empty() { "nothing" } else { &answer.text };
+            return Err(TaskFailure::new(
+                "model_filtered",
+                format!("the model held its answer back; it said {said}"),
+            ));
+        }
+        Finish::Length => format!("{}\n\n(The answer was cut at the agent's max_tokens.)", answer.text),
+        Finish::Stop | Finish::Calls => answer.text.clone(),
+    };
+    Ok(Spoken { text, model: Some(model.to_owned()) })
+}

@@ -1,0 +1,403 @@
+//! The agent bus of this server: takes tasks from their queues and runs them.
+//!
+//! The queues are in the store. A ring of the bell says that one of them may have something to run; a look
+//! around every second finds what a lost ring would have told, ends what was cancelled elsewhere, and fails what
+//! died with another server.
+
+use super::{Shop, WorkSettings, waiters::Waiters};
+use crate::{Decider, Error, Gate, Result, Spaces};
+use atelier_core::{
+    AgentId, CallId, Message, NodeId, Plan, PlanId, SessionId, Task, TaskFailure, TaskId, TaskStatus,
+    gate::Refusal,
+};
+use atelier_model::Models;
+use atelier_store::{Begun, Claim, Error as StoreError, Owned, QueueState, Ring, Said, Store};
+use chrono::{DateTime, Utc};
+use futures::FutureExt;
+use metrics::{counter, gauge};
+use serde::Serialize;
+use std::{
+    collections::{HashMap, HashSet},
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// How often the bus looks around by itself.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
+
+#[derive(Clone)]
+pub struct Bus(Arc<Inner>);
+
+struct Inner {
+    shop: Shop,
+    node: NodeId,
+    running: Mutex<HashMap<TaskId, CancellationToken>>,
+    /// Queues that are being asked, and whether somebody rang again meanwhile.
+    asking: Mutex<HashMap<Uuid, bool>>,
+    /// There was something to run and no room for it.
+    left_something: AtomicBool,
+    waiters: Waiters,
+    tracker: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// An agent's queue, as its owner sees it.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct QueueReport {
+    #[schema(value_type = Option<Uuid>)]
+    pub agent_id: Option<AgentId>,
+    /// The project's own queue, for plans and answers, has none.
+    pub agent_name: Option<String>,
+    pub queue_size: i64,
+    pub active: i64,
+    /// Tasks that wait for a person or a machine.
+    pub parked: i64,
+    pub limit: u32,
+    pub oldest_wait_seconds: Option<f64>,
+}
+
+impl Bus {
+    pub fn new(store: Store, spaces: Spaces, gate: Gate, models: Models, settings: WorkSettings) -> Self {
+        Self(Arc::new(Inner {
+            shop: Shop { store, spaces, gate, models, settings },
+            node: NodeId(Uuid::now_v7()),
+            running: Mutex::default(),
+            asking: Mutex::default(),
+            left_something: AtomicBool::new(false),
+            waiters: Waiters::default(),
+            tracker: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        }))
+    }
+
+    fn store(&self) -> &Store {
+        &self.0.shop.store
+    }
+
+    fn running(&self) -> MutexGuard<'_, HashMap<TaskId, CancellationToken>> {
+        self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This node, while it can take on more.
+    fn room(&self) -> Option<NodeId> {
+        let room = !self.0.stop.is_cancelled() && self.running().len() < self.0.shop.settings.max_running;
+        if !room {
+            self.0.left_something.store(true, Ordering::Relaxed);
+        }
+        room.then_some(self.0.node)
+    }
+
+    /// Takes a message and sets going what it asks for.
+    pub async fn say(&self, owned: &Owned, mut said: Said) -> Result<(Message, Task, Option<Plan>)> {
+        said.max_queue = self.0.shop.settings.max_queue.into();
+        let Begun { message, task, plan, claims } = self.store().say(owned, said, self.room()).await?;
+        counter!("atelier_messages_total").increment(1);
+        self.spawn(claims);
+        Ok((message, task, plan))
+    }
+
+    /// What was answered to a task or a plan, as soon as it is or after `time`.
+    pub async fn wait(&self, owned: &Owned, work: Uuid, time: Duration) -> Result<Option<Message>> {
+        let waiter = self.0.waiters.enlist(work);
+        let answered = async {
+            loop {
+                if let Some(answer) = self.store().answer_to(owned.project, work).await? {
+                    return Ok(Some(answer));
+                }
+                drop(tokio::time::timeout(LOOK_AROUND, waiter.woken()).await);
+            }
+        };
+        tokio::time::timeout(time, answered).await.unwrap_or(Ok(None))
+    }
+
+    /// Ends a task: its model call and its tool calls with it.
+    pub async fn cancel_task(&self, owned: &Owned, by: &Decider, id: TaskId) -> Result<Task> {
+        let why = TaskFailure::new("cancelled", "it was cancelled");
+        self.stop_task(owned, by, id, TaskStatus::Cancelled, why).await
+    }
+
+    async fn stop_task(
+        &self,
+        owned: &Owned,
+        by: &Decider,
+        id: TaskId,
+        status: TaskStatus,
+        why: TaskFailure,
+    ) -> Result<Task> {
+        let (task, calls) = self.store().stop_task(owned, id, status, why).await?;
+        self.interrupt(id);
+        self.cancel_calls(owned, by, calls).await?;
+        Ok(task)
+    }
+
+    async fn cancel_calls(&self, owned: &Owned, by: &Decider, calls: Vec<CallId>) -> Result<()> {
+        for call in calls {
+            match self.0.shop.gate.cancel(owned, by.clone(), call).await {
+                Ok(_) | Err(Error::Refused(Refusal::Already(_)) | Error::Store(StoreError::NotFound)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    pub async fn resume_task(&self, owned: &Owned, id: TaskId) -> Result<Task> {
+        Ok(self.store().resume_task(owned, id, self.0.shop.settings.max_queue.into()).await?)
+    }
+
+    pub async fn approve_plan(
+        &self,
+        owned: &Owned,
+        id: PlanId,
+        tasks: Option<Vec<atelier_core::plan::ProposedTask>>,
+    ) -> Result<Plan> {
+        let assigned = match tasks {
+            None => None,
+            Some(tasks) => {
+                let (agents, _) = self.store().agents(owned.project, 1000, 0).await?;
+                Some(
+                    super::planner::assign(tasks, &agents)
+                        .map_err(|why| atelier_core::Invalid::new("tasks", why))?,
+                )
+            }
+        };
+        Ok(self.store().approve_plan(owned, id, assigned).await?)
+    }
+
+    pub async fn cancel_plan(
+        &self,
+        owned: &Owned,
+        by: &Decider,
+        id: PlanId,
+        why: TaskFailure,
+    ) -> Result<Plan> {
+        let (plan, stopped) = self.store().cancel_plan(owned, id, why).await?;
+        for (task, calls) in stopped {
+            self.interrupt(task);
+            self.cancel_calls(owned, by, calls).await?;
+        }
+        Ok(plan)
+    }
+
+    /// Ends everything of a project, or of one of its conversations, that has not ended.
+    pub async fn stop_all(
+        &self,
+        owned: &Owned,
+        session: Option<SessionId>,
+        by: &Decider,
+        why: &TaskFailure,
+    ) -> Result<usize> {
+        let open = self.store().open_tasks(owned.project, session).await?;
+        for &id in &open {
+            match self.stop_task(owned, by, id, TaskStatus::Failed, why.clone()).await {
+                Ok(_) | Err(Error::Store(StoreError::TaskSettled(_) | StoreError::NotFound)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(open.len())
+    }
+
+    /// The queues of a project: every agent's, and its own.
+    pub async fn queues(&self, owned: &Owned) -> Result<Vec<QueueReport>> {
+        let (agents, _) = self.store().agents(owned.project, 1000, 0).await?;
+        let states: HashMap<Uuid, QueueState> =
+            self.store().queues(owned.project).await?.into_iter().collect();
+        let now = Utc::now();
+        let report = |queue: Uuid, agent: Option<(AgentId, String)>, limit: u32| {
+            let state = states.get(&queue).cloned().unwrap_or_default();
+            let waited = |since: DateTime<Utc>| (now - since).num_milliseconds().max(0) as f64 / 1000.0;
+            let (agent_id, agent_name) = agent.unzip();
+            QueueReport {
+                agent_id,
+                agent_name,
+                queue_size: state.queued,
+                active: state.active,
+                parked: state.parked,
+                limit,
+                oldest_wait_seconds: state.oldest.map(waited),
+            }
+        };
+        let mut queues: Vec<QueueReport> = agents
+            .iter()
+            .map(|agent| {
+                let who = Some((agent.id, agent.name.to_string()));
+                report(agent.id.0, who, agent.config.concurrency_limit)
+            })
+            .collect();
+        queues.push(report(owned.project.0, None, atelier_store::PROJECT_LIMIT));
+        Ok(queues)
+    }
+
+    fn interrupt(&self, id: TaskId) {
+        if let Some(cancel) = self.running().get(&id) {
+            cancel.cancel();
+        }
+    }
+
+    /// Runs what was taken from the queues.
+    fn spawn(&self, claims: Vec<Claim>) {
+        for claim in claims {
+            let cancel = CancellationToken::new();
+            self.running().insert(claim.task.id, cancel.clone());
+            let bus = self.clone();
+            self.0.tracker.spawn(async move { bus.run(claim, cancel).await });
+        }
+    }
+
+    async fn run(self, claim: Claim, cancel: CancellationToken) {
+        let id = claim.task.id;
+        let next = self.room();
+        let work = AssertUnwindSafe(self.0.shop.work(&claim, next)).catch_unwind();
+        let done = tokio::select! {
+            biased;
+            // Whoever stopped it has written so.
+            () = cancel.cancelled() => Ok(Ok(Vec::new())),
+            () = self.0.stop.cancelled() => self.give_back(&claim).await,
+            done = work => done,
+        };
+        self.running().remove(&id);
+        match done {
+            Ok(Ok(claims)) => self.spawn(claims),
+            Ok(Err(Error::Store(StoreError::TaskLost | StoreError::NotFound))) => {}
+            // Looking around finds a task that this server holds and does not run, and fails it.
+            Ok(Err(error)) => tracing::error!(%error, task = %id, "a task broke off"),
+            Err(_) => tracing::error!(task = %id, "a task panicked"),
+        }
+        if self.0.left_something.swap(false, Ordering::Relaxed) {
+            self.look_for_work().await;
+        }
+    }
+
+    /// A server that stops in good order hands back what it has not finished: nothing of the step was done.
+    async fn give_back(&self, claim: &Claim) -> std::thread::Result<Result<Vec<Claim>>> {
+        Ok(self.store().give_back(claim).await.map(|()| Vec::new()).map_err(Error::from))
+    }
+
+    /// Asks a queue for something to run; one asks at a time.
+    fn ask(&self, queue: Uuid) {
+        let mut asking = self.0.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(again) = asking.get_mut(&queue) {
+            *again = true;
+            return;
+        }
+        asking.insert(queue, false);
+        drop(asking);
+        let bus = self.clone();
+        self.0.tracker.spawn(async move {
+            loop {
+                if let Err(error) = bus.take_from(queue).await {
+                    tracing::warn!(%error, "cannot ask a queue for work");
+                }
+                let mut asking = bus.0.asking.lock().unwrap_or_else(PoisonError::into_inner);
+                match asking.get_mut(&queue) {
+                    Some(again) if *again => *again = false,
+                    _ => {
+                        asking.remove(&queue);
+                        return;
+                    }
+                }
+            }
+        });
+    }
+
+    async fn take_from(&self, queue: Uuid) -> Result<()> {
+        let Some(owned) = self.store().queue_owner(queue).await? else { return Ok(()) };
+        let Some(node) = self.room() else { return Ok(()) };
+        let claims = self.store().claim(&owned, queue, node).await?;
+        self.spawn(claims);
+        Ok(())
+    }
+
+    async fn look_for_work(&self) {
+        match self.store().waiting_queues().await {
+            Ok(queues) => queues.into_iter().for_each(|queue| self.ask(queue)),
+            Err(error) => tracing::warn!(%error, "cannot look for work"),
+        }
+    }
+
+    /// Hears the bell and looks around until `stop`; then hands back what is running.
+    pub async fn tend(&self, stop: CancellationToken) {
+        let mut held = HashSet::new();
+        let mut bell = self.store().bell().listen();
+        let mut rounds = tokio::time::interval(LOOK_AROUND);
+        rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                ring = bell.next() => match ring {
+                    Some(Ring::Queue(_, queue)) => self.ask(queue),
+                    Some(Ring::Work(work)) => {
+                        self.0.waiters.wake(work);
+                        self.settled_elsewhere(TaskId(work)).await;
+                    }
+                    Some(Ring::Everything) => {
+                        self.0.waiters.wake_all();
+                        self.look_for_work().await;
+                    }
+                    Some(_) => {}
+                    None => break,
+                },
+                _ = rounds.tick() => {
+                    if let Err(error) = self.round(&mut held).await {
+                        tracing::warn!(%error, "the agent bus cannot look around");
+                    }
+                }
+            }
+        }
+        self.leave().await;
+    }
+
+    async fn leave(&self) {
+        self.0.stop.cancel();
+        self.0.tracker.close();
+        self.0.tracker.wait().await;
+        if let Err(error) = self.store().node_leaves(self.0.node).await {
+            tracing::warn!(%error, "cannot say goodbye to the other servers");
+        }
+    }
+
+    /// A task that this server runs may have been ended by another.
+    async fn settled_elsewhere(&self, id: TaskId) {
+        if self.running().contains_key(&id)
+            && let Ok(held) = self.store().held_by(self.0.node).await
+            && !held.contains(&id)
+        {
+            self.interrupt(id);
+        }
+    }
+
+    async fn round(&self, held_before: &mut HashSet<TaskId>) -> Result<()> {
+        self.store().node_lives(self.0.node).await?;
+        let lost = self.store().recover(self.0.node).await?;
+        if lost > 0 {
+            tracing::warn!(tasks = lost, "failed the tasks of a server that is gone");
+        }
+        let running: HashSet<TaskId> = self.running().keys().copied().collect();
+        let held: HashSet<TaskId> = self.store().held_by(self.0.node).await?.into_iter().collect();
+        for &id in running.difference(&held) {
+            // Seen running before it was seen held is a task that was just taken.
+            if !held_before.contains(&id) {
+                self.settled_elsewhere(id).await;
+            } else {
+                self.interrupt(id);
+            }
+        }
+        let orphans: HashSet<TaskId> = held.difference(&running).copied().collect();
+        // Twice in a row: one that was just taken is not running yet.
+        for &id in orphans.intersection(held_before) {
+            if !self.running().contains_key(&id) {
+                self.store().fail_orphan(self.0.node, id).await?;
+            }
+        }
+        *held_before = held;
+        gauge!("atelier_running_tasks").set(running.len() as f64);
+        self.look_for_work().await;
+        Ok(())
+    }
+}

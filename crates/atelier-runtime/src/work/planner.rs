@@ -1,0 +1,218 @@
+//! The orchestrator: a message becomes a graph of tasks, and their results become one answer.
+
+use super::{PlannerSettings, ProjectSettings, Shop, prompt};
+use crate::Result;
+use atelier_core::{
+    Agent, NodeId, Task, TaskFailure, TaskKind, TaskStatus,
+    plan::{ProposedTask, best_match, check, find_agent},
+};
+use atelier_model::{JsonFormat, Message, Request};
+use atelier_store::{Assigned, Claim, Spoken};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+#[derive(Deserialize)]
+struct Proposal {
+    tasks: Vec<ProposedTask>,
+}
+
+impl Shop {
+    pub(super) async fn make_plan(&self, claim: &Claim, next: Option<NodeId>) -> Result<Vec<Claim>> {
+        let mut task = claim.task.clone();
+        let (agents, _) = self.store.agents(claim.owned.project, 100, 0).await?;
+        let settings = self.planner(claim).await?;
+        let settings = match (settings, agents.is_empty()) {
+            (Ok(settings), false) => settings,
+            (Ok(_), true) => {
+                let why = TaskFailure::new("no_agents", "the project has no agents: make one first");
+                return Ok(self.store.finish(claim, task, None, Err(why), next).await?);
+            }
+            (Err(why), _) => return Ok(self.store.finish(claim, task, None, Err(why), next).await?),
+        };
+        let (tasks, step) = match self.propose(claim, &mut task, &settings, &agents).await {
+            Ok(proposed) => proposed,
+            Err(why) => return Ok(self.store.finish(claim, task, None, Err(why), next).await?),
+        };
+        let assigned = match assign(tasks, &agents) {
+            Ok(assigned) => assigned,
+            Err(why) => {
+                let why = TaskFailure::new("invalid_plan", why);
+                return Ok(self.store.finish(claim, task, step, Err(why), next).await?);
+            }
+        };
+        let ask = settings.approve_above.is_some_and(|most| assigned.len() > most);
+        Ok(self.store.planned(claim, task, step, assigned, ask, next).await?)
+    }
+
+    async fn planner(&self, claim: &Claim) -> Result<Result<PlannerSettings, TaskFailure>> {
+        let project = self.store.project(&claim.owned).await?;
+        Ok(match ProjectSettings::of(&project.settings) {
+            Ok(settings) => Ok(settings.planner),
+            Err(invalid) => Err(TaskFailure::new("invalid_settings", invalid.to_string())),
+        })
+    }
+
+    /// Asks for a plan, once more if it cannot be run; then one task for the agent that fits best will do.
+    async fn propose(
+        &self,
+        claim: &Claim,
+        task: &mut Task,
+        settings: &PlannerSettings,
+        agents: &[Agent],
+    ) -> Result<(Vec<ProposedTask>, Option<atelier_core::task::Step>), TaskFailure> {
+        let model = self.model(&settings.model)?;
+        let history = self.history(task).await?;
+        let mut request = Request {
+            system: instructions(agents, settings.max_tasks),
+            messages: prompt::conversation(&history, task, &[]),
+            format: Some(JsonFormat { name: "plan".into(), schema: schema(agents) }),
+            max_tokens: Some(4096),
+            ..Request::default()
+        };
+        let mut said = None;
+        for _ in 0..2 {
+            prompt::fit(&mut request, model.context_window(), 4096);
+            let (answer, step) = self.ask(claim, task, &model, &request, None).await?;
+            said = Some(step);
+            let why = match serde_json::from_str::<Proposal>(bare(&answer.text)) {
+                Ok(Proposal { tasks }) => match check(&tasks, agents, settings.max_tasks) {
+                    Ok(()) => return Ok((tasks, said)),
+                    Err(why) => why,
+                },
+                Err(error) => format!("it is not the JSON that was asked for: {error}"),
+            };
+            tracing::info!(task = %task.id, why, "a plan was refused");
+            request.messages.push(Message::Assistant { text: answer.text, calls: Vec::new() });
+            request.messages.push(Message::User(format!("That plan cannot be run: {why}. Give another.")));
+        }
+        let agent = best_match(agents, &task.description).map(|agent| agent.name.to_string());
+        let single = ProposedTask {
+            id: "1".into(),
+            description: task.description.chars().take(10_000).collect(),
+            agent: agent.unwrap_or_default(),
+            depends_on: Vec::new(),
+        };
+        Ok((vec![single], said))
+    }
+
+    async fn history(&self, task: &Task) -> Result<Vec<atelier_core::Message>, TaskFailure> {
+        let history =
+            self.store.messages_until(task.session_id, task.message_id, self.settings.history.into());
+        history.await.map_err(|error| TaskFailure::new("store_unavailable", error.to_string()))
+    }
+
+    /// The last step of a plan of several tasks.
+    pub(super) async fn write_answer(&self, claim: &Claim, next: Option<NodeId>) -> Result<Vec<Claim>> {
+        let mut task = claim.task.clone();
+        let Some(plan) = task.plan_id else {
+            let why = TaskFailure::new("no_plan", "an answer without a plan");
+            return Ok(self.store.finish(claim, task, None, Err(why), next).await?);
+        };
+        let (_, tasks) = self.store.plan(task.project_id, plan).await?;
+        let answered = async {
+            let settings = match self.planner(claim).await {
+                Ok(settings) => settings?,
+                Err(error) => return Err(TaskFailure::new("store_unavailable", error.to_string())),
+            };
+            let model = self.model(&settings.model)?;
+            let history = self.history(&task).await?;
+            let asked = history.iter().rfind(|said| said.id == task.message_id);
+            let asked = asked.map_or("", |said| said.content.as_str());
+            let mut request = Request {
+                system: "You tell a person what came of what they asked for. Answer from the results below: short, \
+                         plain, complete; say what failed and why."
+                    .into(),
+                messages: vec![Message::User(results(asked, &tasks))],
+                max_tokens: Some(4096),
+                ..Request::default()
+            };
+            prompt::fit(&mut request, model.context_window(), 4096);
+            let (answer, step) = self.ask(claim, &mut task, &model, &request, None).await?;
+            Ok((Spoken { text: answer.text, model: Some(model.name().to_owned()) }, step))
+        };
+        let (outcome, step) = match answered.await {
+            Ok((spoken, step)) => (Ok(spoken), Some(step)),
+            // The work is done; only the words for it are missing.
+            Err(why) => {
+                let text = format!("(No model could sum this up: {})\n\n{}", why.detail, results("", &tasks));
+                (Ok(Spoken { text, model: None }), None)
+            }
+        };
+        Ok(self.store.finish(claim, task, step, outcome, next).await?)
+    }
+}
+
+/// Finds the agent of each task.
+pub(super) fn assign(tasks: Vec<ProposedTask>, agents: &[Agent]) -> Result<Vec<Assigned>, String> {
+    check(&tasks, agents, atelier_core::plan::MAX_TASKS)?;
+    tasks
+        .into_iter()
+        .map(|proposed| {
+            let agent = find_agent(agents, &proposed.agent)
+                .ok_or_else(|| format!("there is no agent {:?}", proposed.agent))?;
+            Ok(Assigned { agent_id: agent.id, agent_name: agent.name.clone(), proposed })
+        })
+        .collect()
+}
+
+fn instructions(agents: &[Agent], max_tasks: usize) -> String {
+    let mut text = format!(
+        "You split what a person asks for into tasks for the agents below. A small request is one task. Use at most \
+         {max_tasks} tasks, and as few as the request needs. Tasks that do not need each other's results do not depend \
+         on each other, so that they run at the same time. Each description stands by itself: the agent sees nothing \
+         else of the plan. Answer with JSON only.\n\nAgents:\n"
+    );
+    for agent in agents {
+        let about = |key: &str| match agent.config.metadata.get(key) {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Array(words)) => {
+                words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+            }
+            _ => String::new(),
+        };
+        // Writing into a String does not fail.
+        let _ = writeln!(text, "- {}: {}; {}", agent.name, about("role"), about("capabilities"));
+    }
+    text
+}
+
+fn schema(agents: &[Agent]) -> Value {
+    let names: Vec<String> = agents.iter().map(|agent| agent.name.to_string()).collect();
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["tasks"],
+        "properties": {"tasks": {"type": "array", "items": {
+            "type": "object",
+            "additionalProperties": false,
+            "required": ["id", "description", "agent", "depends_on"],
+            "properties": {
+                "id": {"type": "string"},
+                "description": {"type": "string"},
+                "agent": {"type": "string", "enum": names},
+                "depends_on": {"type": "array", "items": {"type": "string"}},
+            },
+        }}},
+    })
+}
+
+/// JSON that a model has put into a code block all the same.
+fn bare(text: &str) -> &str {
+    let text = text.trim();
+    let inside = text.strip_prefix("```json").or_else(|| text.strip_prefix("```"));
+    inside.and_then(|rest| rest.strip_suffix("```")).unwrap_or(text).trim()
+}
+
+fn results(asked: &str, tasks: &[Task]) -> String {
+    let mut text = if asked.is_empty() { String::new() } else { format!("The person asked: {asked}\n\n") };
+    for task in tasks.iter().filter(|task| task.kind == TaskKind::Work) {
+        let came = match (task.status, &task.result, &task.error) {
+            (TaskStatus::Completed, Some(result), _) => result.clone(),
+            (_, _, Some(error)) => format!("FAILED: {}", error.detail),
+            (status, ..) => status.as_str().to_owned(),
+        };
+        let _ = write!(text, "## {}\n{came}\n\n", task.description);
+    }
+    text.trim_end().to_owned()
+}

@@ -1,0 +1,75 @@
+//! How much work at once, and how much a task may use up.
+
+use atelier_core::{Invalid, plan::MAX_TASKS, task::Limits};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkSettings {
+    /// How many tasks may wait for one agent; more are refused.
+    pub max_queue: u32,
+    /// How many tasks this server runs at the same time.
+    pub max_running: usize,
+    /// How many messages of a conversation an agent is told of.
+    pub history: u32,
+    /// What a task may use up, unless its project or agent allows less.
+    pub limits: Limits,
+}
+
+impl Default for WorkSettings {
+    fn default() -> Self {
+        Self {
+            max_queue: 100,
+            max_running: 512,
+            history: 40,
+            limits: Limits { max_steps: Some(50), max_seconds: Some(1800), ..Limits::default() },
+        }
+    }
+}
+
+/// What a project's settings say about work.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ProjectSettings {
+    pub planner: PlannerSettings,
+    pub limits: Limits,
+}
+
+/// The planner and the final answer belong to the project.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PlannerSettings {
+    pub model: String,
+    /// At most so many tasks a plan.
+    pub max_tasks: usize,
+    /// US dollars that a plan may cost, where prices are known.
+    pub budget: Option<f64>,
+    /// Plans with more tasks than this wait for the owner's approval.
+    pub approve_above: Option<usize>,
+}
+
+impl Default for PlannerSettings {
+    fn default() -> Self {
+        Self { model: "gpt-4".into(), max_tasks: MAX_TASKS, budget: None, approve_above: None }
+    }
+}
+
+impl ProjectSettings {
+    pub fn of(settings: &Map<String, Value>) -> Result<Self, Invalid> {
+        let known = ["planner", "limits"].into_iter();
+        let known: Map<String, Value> =
+            known.filter_map(|key| Some((key.to_owned(), settings.get(key)?.clone()))).collect();
+        let parsed: Self = serde_path_to_error::deserialize(Value::Object(known))
+            .map_err(|error| Invalid::new("settings", error.to_string()))?;
+        parsed.limits.validate()?;
+        let planner = &parsed.planner;
+        if planner.max_tasks == 0 || planner.max_tasks > MAX_TASKS || planner.model.is_empty() {
+            return Err(Invalid::new("settings", "planner: max_tasks must be 1 to 20, and model a name"));
+        }
+        if planner.budget.is_some_and(|budget| !(budget.is_finite() && budget >= 0.0)) {
+            return Err(Invalid::new("settings", "planner.budget: must not be negative"));
+        }
+        Ok(parsed)
+    }
+}

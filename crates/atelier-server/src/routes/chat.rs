@@ -1,0 +1,234 @@
+//! Conversations of a project: what is said in them, and to whom.
+
+use super::DONE;
+use crate::{
+    App,
+    auth::{Caller, Person},
+    body::{Json, LastEventId, OptionalJson, Paging, Params, SessionInPath, preferred_wait},
+    error::Result,
+    guard::{Member, decider},
+    routes::events::{From, ServerSentEvent},
+    stream::{self, Filter},
+};
+use atelier_core::{
+    Conversation, Message, MessageId, PlanId, TaskFailure, TaskId, chat::check_message,
+    conversation::check_title,
+};
+use atelier_store::{AgentRef, ConversationChanges, Said, Scope};
+use axum::{
+    Json as Reply,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewSession {
+    #[schema(max_length = 200, pattern = r"^[^\x00]*$")]
+    title: Option<String>,
+    /// Whether the conversation has files of its own. Yes, unless told.
+    workspace_enabled: Option<bool>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct SessionList {
+    sessions: Vec<Conversation>,
+    total: i64,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct MessageList {
+    messages: Vec<Message>,
+    total: i64,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewMessage {
+    #[schema(min_length = 1, max_length = 262_144)]
+    content: String,
+    /// The agent it is for, by id or name. Without one, the project plans who does what.
+    target_agent: Option<String>,
+    /// Paths or file ids that the message is about.
+    #[serde(default)]
+    #[schema(max_items = 32)]
+    attachments: Vec<String>,
+}
+
+/// What a message has set going.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Accepted {
+    #[schema(value_type = uuid::Uuid)]
+    message_id: MessageId,
+    /// The agent's task or, for a plan, the task that makes it.
+    #[schema(value_type = uuid::Uuid)]
+    task_id: TaskId,
+    #[schema(value_type = Option<uuid::Uuid>)]
+    plan_id: Option<PlanId>,
+}
+
+/// Start a conversation
+#[utoipa::path(post, path = "/my/projects/{project}/chat/sessions", tag = "chat", params(("project" = uuid::Uuid, Path)),
+    request_body = Option<NewSession>, responses((status = 201, body = Conversation)))]
+pub(super) async fn create(
+    State(app): State<App>,
+    _: Person,
+    space: Member,
+    OptionalJson(new): OptionalJson<NewSession>,
+) -> Result<(StatusCode, Reply<Conversation>)> {
+    new.title.as_deref().map_or(Ok(()), check_title)?;
+    let enabled = new.workspace_enabled.unwrap_or(true);
+    let session = app.store.create_conversation(space.owned(), new.title, enabled).await?;
+    Ok((StatusCode::CREATED, Reply(session)))
+}
+
+/// List the project's conversations, newest first
+#[utoipa::path(get, path = "/my/projects/{project}/chat/sessions", tag = "chat",
+    params(("project" = uuid::Uuid, Path), Paging), responses((status = 200, body = SessionList)))]
+pub(super) async fn list(State(app): State<App>, space: Member, page: Paging) -> Result<Reply<SessionList>> {
+    let owned = space.owned();
+    let (limit, offset) = (page.limit.into(), page.offset.into());
+    let (sessions, total) = app.store.conversations(owned.owner, Some(owned.project), limit, offset).await?;
+    Ok(Reply(SessionList { sessions, total }))
+}
+
+/// Show a conversation
+#[utoipa::path(get, path = "/my/projects/{project}/chat/sessions/{session}", tag = "chat",
+    params(("project" = uuid::Uuid, Path), ("session" = uuid::Uuid, Path)), responses((status = 200, body = Conversation)))]
+pub(super) async fn show(
+    State(app): State<App>,
+    space: Member,
+    SessionInPath(session): SessionInPath,
+) -> Result<Reply<Conversation>> {
+    Ok(Reply(app.store.conversation(space.owned().project, session).await?))
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SessionChanges {
+    #[schema(max_length = 200, pattern = r"^[^\x00]*$")]
+    title: Option<String>,
+    /// An archived conversation takes no more messages; it keeps everything.
+    status: Option<atelier_core::ConversationStatus>,
+    workspace_enabled: Option<bool>,
+}
+
+/// Rename or archive a conversation
+#[utoipa::path(patch, path = "/my/projects/{project}/chat/sessions/{session}", tag = "chat",
+    params(("project" = uuid::Uuid, Path), ("session" = uuid::Uuid, Path)), request_body = SessionChanges,
+    responses((status = 200, body = Conversation)))]
+pub(super) async fn update(
+    State(app): State<App>,
+    _: Person,
+    space: Member,
+    SessionInPath(session): SessionInPath,
+    Json(changes): Json<SessionChanges>,
+) -> Result<Reply<Conversation>> {
+    changes.title.as_deref().map_or(Ok(()), check_title)?;
+    let SessionChanges { title, status, workspace_enabled } = changes;
+    let changes = ConversationChanges { title, status, workspace_enabled };
+    Ok(Reply(app.store.update_conversation(space.owned(), session, changes).await?))
+}
+
+/// Delete a conversation with its messages, plans and tasks
+///
+/// What is still going on in it is ended first.
+#[utoipa::path(delete, path = "/my/projects/{project}/chat/sessions/{session}", tag = "chat",
+    params(("project" = uuid::Uuid, Path), ("session" = uuid::Uuid, Path)),
+    responses((status = 204, description = "Deleted")))]
+pub(super) async fn delete(
+    State(app): State<App>,
+    Person(caller): Person,
+    space: Member,
+    SessionInPath(session): SessionInPath,
+    headers: HeaderMap,
+) -> Result<StatusCode> {
+    let owned = space.owned();
+    app.store.conversation(owned.project, session).await?;
+    let why = TaskFailure::new("conversation_deleted", "the conversation was deleted");
+    app.bus.stop_all(owned, Some(session), &decider(&caller, &headers), &why).await?;
+    app.store.delete_conversation(owned, session).await?;
+    Ok(DONE)
+}
+
+/// The messages of a conversation, oldest first
+#[utoipa::path(get, path = "/my/projects/{project}/chat/sessions/{session}/messages", tag = "chat",
+    params(("project" = uuid::Uuid, Path), ("session" = uuid::Uuid, Path), Paging),
+    responses((status = 200, body = MessageList)))]
+pub(super) async fn messages(
+    State(app): State<App>,
+    space: Member,
+    SessionInPath(session): SessionInPath,
+    page: Paging,
+) -> Result<Reply<MessageList>> {
+    let (limit, offset) = (page.limit.into(), page.offset.into());
+    let (messages, total) = app.store.messages(space.owned().project, session, limit, offset).await?;
+    Ok(Reply(MessageList { messages, total }))
+}
+
+/// Say something: to one agent, or to the project, which plans who does what
+///
+/// Answers at once; with `Prefer: wait=60` with the answer, if it comes within that many seconds.
+#[utoipa::path(post, path = "/my/projects/{project}/chat/{session}/message", tag = "chat",
+    params(("project" = uuid::Uuid, Path), ("session" = uuid::Uuid, Path), ("Prefer" = Option<String>, Header)),
+    request_body = NewMessage, responses(
+    (status = 202, description = "It is taken, and the answer will come", body = Accepted),
+    (status = 200, description = "The answer, when `Prefer: wait` asked for it and it came in time", body = Message),
+    (status = 409, description = "The conversation is archived"),
+    (status = 429, description = "Too many tasks wait for the agent already"),
+))]
+pub(super) async fn say(
+    State(app): State<App>,
+    _: Person,
+    space: Member,
+    SessionInPath(session): SessionInPath,
+    headers: HeaderMap,
+    Json(new): Json<NewMessage>,
+) -> Result<Response> {
+    check_message(&new.content, &new.attachments)?;
+    let owned = space.owned();
+    let agent = match &new.target_agent {
+        None => None,
+        Some(name) => {
+            let wanted: AgentRef =
+                name.parse().unwrap_or_else(|never: std::convert::Infallible| match never {});
+            Some((*space.agent(&wanted).await?).clone())
+        }
+    };
+    let said = Said { session, content: new.content, attachments: new.attachments, agent, max_queue: 0 };
+    let (message, task, plan) = app.bus.say(owned, said).await?;
+    if let Some(time) = preferred_wait(&headers) {
+        // Leaves time to answer before the request's own time is up.
+        let time = time.min(app.settings.request_timeout.mul_f32(1.8));
+        let work = plan.as_ref().map_or(task.id.0, |plan| plan.id.0);
+        if let Some(answer) = app.bus.wait(owned, work, time).await? {
+            return Ok(Reply(answer).into_response());
+        }
+    }
+    let plan_id = plan.map(|plan| plan.id);
+    let accepted = Accepted { message_id: message.id, task_id: task.id, plan_id };
+    Ok((StatusCode::ACCEPTED, Reply(accepted)).into_response())
+}
+
+/// Follow one conversation (server-sent events)
+///
+/// The project's stream with what does not concern the conversation left out; ids are the project's.
+#[utoipa::path(get, path = "/my/projects/{project}/chat/{session}/events", tag = "chat",
+    params(("project" = uuid::Uuid, Path), ("session" = uuid::Uuid, Path), From, ("Last-Event-ID" = Option<String>, Header)),
+    responses((status = 200, content_type = "text/event-stream", body = ServerSentEvent)))]
+pub(super) async fn events(
+    State(app): State<App>,
+    caller: Caller,
+    space: Member,
+    SessionInPath(session): SessionInPath,
+    LastEventId(last): LastEventId,
+    Params(from): Params<From>,
+) -> Result<Response> {
+    let project = space.owned().project;
+    app.store.conversation(project, session).await?;
+    let filter = Filter::Session(session);
+    stream::open(app, caller, Scope::Project(project), filter, last.or(from.after)).await
+}

@@ -1,0 +1,240 @@
+//! Conversations: chat sessions of a project, and what their files hang on.
+
+use crate::{
+    Error, Owned, Result, Store, Tx,
+    db::on,
+    new_id, now,
+    projects::{corrupt, lock_project},
+};
+use atelier_core::{Conversation, ConversationStatus, Event, ProjectId, SessionId, Tenant, UserId};
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use uuid::Uuid;
+
+/// What may be changed about a conversation; what is absent stays.
+#[derive(Debug, Clone, Default)]
+pub struct ConversationChanges {
+    pub title: Option<String>,
+    pub status: Option<ConversationStatus>,
+    pub workspace_enabled: Option<bool>,
+}
+
+pub(crate) type ConversationRow = (
+    Uuid,
+    Uuid,
+    Uuid,
+    Option<String>,
+    String,
+    bool,
+    Option<String>,
+    Option<DateTime<Utc>>,
+    DateTime<Utc>,
+    DateTime<Utc>,
+);
+
+pub(crate) fn read_conversation(row: ConversationRow) -> Result<Conversation> {
+    let (id, project, user, title, status, enabled, path, path_since, created_at, updated_at) = row;
+    Ok(Conversation {
+        id: SessionId(id),
+        project_id: ProjectId(project),
+        user_id: UserId(user),
+        title,
+        status: corrupt(serde_json::from_value(Value::String(status)))?,
+        workspace_enabled: enabled,
+        workspace_path: path,
+        workspace_created_at: path_since,
+        created_at,
+        updated_at,
+    })
+}
+
+impl Store {
+    pub async fn create_conversation(
+        &self,
+        owned: &Owned,
+        title: Option<String>,
+        workspace_enabled: bool,
+    ) -> Result<Conversation> {
+        let owned = owned.clone();
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                // Held until the commit: a project that is being deleted gets no more conversations.
+                lock_project(tx, owned.project).await?;
+                let time = now();
+                let conversation = Conversation {
+                    id: SessionId(new_id()),
+                    project_id: owned.project,
+                    user_id: owned.owner,
+                    title,
+                    status: ConversationStatus::Active,
+                    workspace_enabled,
+                    workspace_path: None,
+                    workspace_created_at: None,
+                    created_at: time,
+                    updated_at: time,
+                };
+                on!(&mut tx.conn, |c| sqlx::query(
+                    "INSERT INTO conversations
+                     (id, project_id, tenant_id, user_id, title, status, workspace_enabled, created_at, updated_at)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8)"
+                )
+                .bind(conversation.id.0)
+                .bind(owned.project.0)
+                .bind(owned.tenant.as_str())
+                .bind(owned.owner.0)
+                .bind(&conversation.title)
+                .bind(conversation.status.as_str())
+                .bind(workspace_enabled)
+                .bind(time)
+                .execute(c)
+                .await
+                .map(drop))?;
+                let created = Event::ConversationCreated { conversation: conversation.clone() };
+                tx.emit(owned.project, owned.owner, &created);
+                Ok(conversation)
+            })
+        })
+        .await
+    }
+
+    /// A conversation of a project.
+    pub async fn conversation(&self, project: ProjectId, id: SessionId) -> Result<Conversation> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<ConversationRow> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT id, project_id, user_id, title, status, workspace_enabled, workspace_path,
+                    workspace_created_at, created_at, updated_at
+             FROM conversations WHERE id = $1 AND project_id = $2"
+        )
+        .bind(id.0)
+        .bind(project.0)
+        .fetch_optional(c)
+        .await)?;
+        read_conversation(row.ok_or(Error::NotFound)?)
+    }
+
+    /// Which project a conversation belongs to, and whose that is.
+    pub async fn conversation_owner(&self, id: SessionId) -> Result<Owned> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT project_id, user_id, tenant_id FROM conversations WHERE id = $1"
+        )
+        .bind(id.0)
+        .fetch_optional(c)
+        .await)?;
+        let (project, owner, tenant) = row.ok_or(Error::NotFound)?;
+        let tenant = corrupt(Tenant::try_from(tenant))?;
+        Ok(Owned { project: ProjectId(project), owner: UserId(owner), tenant })
+    }
+
+    /// The user's conversations, in one project or in all, newest first.
+    pub async fn conversations(
+        &self,
+        user: UserId,
+        project: Option<ProjectId>,
+        limit: i64,
+        offset: i64,
+    ) -> Result<(Vec<Conversation>, i64)> {
+        let mut conn = self.db.connect().await?;
+        let (any, project) = (project.is_none(), project.map_or(Uuid::nil(), |project| project.0));
+        let (rows, total): (Vec<ConversationRow>, (i64,)) = on!(&mut conn, |c| {
+            let rows = sqlx::query_as(
+                "SELECT id, project_id, user_id, title, status, workspace_enabled, workspace_path,
+                        workspace_created_at, created_at, updated_at
+                 FROM conversations WHERE user_id = $1 AND ($2 OR project_id = $3)
+                 ORDER BY id DESC LIMIT $4 OFFSET $5",
+            )
+            .bind(user.0)
+            .bind(any)
+            .bind(project)
+            .bind(limit)
+            .bind(offset)
+            .fetch_all(&mut *c)
+            .await?;
+            let total = sqlx::query_as(
+                "SELECT COUNT(*) FROM conversations WHERE user_id = $1 AND ($2 OR project_id = $3)",
+            )
+            .bind(user.0)
+            .bind(any)
+            .bind(project)
+            .fetch_one(&mut *c)
+            .await?;
+            (rows, total)
+        });
+        Ok((rows.into_iter().map(read_conversation).collect::<Result<_>>()?, total.0))
+    }
+
+    pub async fn update_conversation(
+        &self,
+        owned: &Owned,
+        id: SessionId,
+        changes: ConversationChanges,
+    ) -> Result<Conversation> {
+        let owned = owned.clone();
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                let mut conversation = lock_conversation(tx, owned.project, id).await?;
+                let ConversationChanges { title, status, workspace_enabled } = changes;
+                conversation.title = title.or(conversation.title);
+                conversation.status = status.unwrap_or(conversation.status);
+                conversation.workspace_enabled = workspace_enabled.unwrap_or(conversation.workspace_enabled);
+                on!(&mut tx.conn, |c| sqlx::query(
+                    "UPDATE conversations SET title = $1, status = $2, workspace_enabled = $3 WHERE id = $4"
+                )
+                .bind(&conversation.title)
+                .bind(conversation.status.as_str())
+                .bind(conversation.workspace_enabled)
+                .bind(id.0)
+                .execute(c)
+                .await
+                .map(drop))?;
+                let updated = Event::ConversationUpdated { conversation: conversation.clone() };
+                tx.emit(owned.project, owned.owner, &updated);
+                Ok(conversation)
+            })
+        })
+        .await
+    }
+
+    /// Deletes a conversation and what hangs on it.
+    pub async fn delete_conversation(&self, owned: &Owned, id: SessionId) -> Result<()> {
+        let owned = owned.clone();
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                lock_conversation(tx, owned.project, id).await?;
+                on!(&mut tx.conn, |c| {
+                    for table in [
+                        "DELETE FROM task_steps WHERE task_id IN (SELECT id FROM tasks WHERE session_id = $1)",
+                        "DELETE FROM tasks WHERE session_id = $1",
+                        "DELETE FROM plans WHERE session_id = $1",
+                        "DELETE FROM messages WHERE session_id = $1",
+                        "DELETE FROM conversations WHERE id = $1",
+                    ] {
+                        sqlx::query(table).bind(id.0).execute(&mut *c).await?;
+                    }
+                });
+                tx.emit(owned.project, owned.owner, &Event::ConversationDeleted { session_id: id });
+                Ok(())
+            })
+        })
+        .await
+    }
+}
+
+/// The conversation as it is now, held until the commit and stamped as changed now.
+pub(crate) async fn lock_conversation(
+    tx: &mut Tx,
+    project: ProjectId,
+    id: SessionId,
+) -> Result<Conversation> {
+    let row: Option<ConversationRow> = on!(&mut tx.conn, |c| sqlx::query_as(
+        "UPDATE conversations SET updated_at = $1 WHERE id = $2 AND project_id = $3
+         RETURNING id, project_id, user_id, title, status, workspace_enabled, workspace_path,
+                   workspace_created_at, created_at, updated_at"
+    )
+    .bind(now())
+    .bind(id.0)
+    .bind(project.0)
+    .fetch_optional(c)
+    .await)?;
+    read_conversation(row.ok_or(Error::NotFound)?)
+}

@@ -1,0 +1,200 @@
+//! What is said in conversations, and the work that comes of it.
+
+use crate::{
+    Error, Owned, Result, Store, Tx,
+    conversations::lock_conversation,
+    db::on,
+    new_id, now,
+    projects::{corrupt, json},
+    tasks::{self, Claim},
+};
+use atelier_core::{
+    Agent, ConversationStatus, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId, PlanStatus,
+    ProjectId, SessionId, Task, TaskId, TaskKind, TaskStatus, Usage,
+};
+use uuid::Uuid;
+
+/// Something a person says.
+#[derive(Debug, Clone)]
+pub struct Said {
+    pub session: SessionId,
+    pub content: String,
+    pub attachments: Vec<String>,
+    /// Whom it is for; nobody in particular makes it a matter for the planner.
+    pub agent: Option<Agent>,
+    /// How many tasks may wait in the queue it goes to.
+    pub max_queue: i64,
+}
+
+/// What a message has set going.
+#[derive(Debug)]
+pub struct Begun {
+    pub message: Message,
+    pub task: Task,
+    pub plan: Option<Plan>,
+    /// Tasks that were taken for the node that asked, if it did.
+    pub claims: Vec<Claim>,
+}
+
+impl Store {
+    /// Takes a message and queues the task it asks for, in one step. With `node`, what is free to run is taken
+    /// for that node at once.
+    pub async fn say(&self, owned: &Owned, said: Said, node: Option<NodeId>) -> Result<Begun> {
+        let owned = owned.clone();
+        self.write(owned.owner, move |tx| Box::pin(async move { say(tx, &owned, said, node).await })).await
+    }
+
+    /// The messages of a conversation, oldest first.
+    pub async fn messages(
+        &self,
+        project: ProjectId,
+        session: SessionId,
+        limit: i64,
+        offset: i64,
+    ) -> Result<(Vec<Message>, i64)> {
+        self.conversation(project, session).await?;
+        let mut conn = self.db.connect().await?;
+        let (rows, total): (Vec<(String,)>, (i64,)) = on!(&mut conn, |c| {
+            let rows = sqlx::query_as(
+                "SELECT record FROM messages WHERE session_id = $1 ORDER BY id LIMIT $2 OFFSET $3",
+            )
+            .bind(session.0)
+            .bind(limit)
+            .bind(offset)
+            .fetch_all(&mut *c)
+            .await?;
+            let total = sqlx::query_as("SELECT COUNT(*) FROM messages WHERE session_id = $1")
+                .bind(session.0)
+                .fetch_one(&mut *c)
+                .await?;
+            (rows, total)
+        });
+        Ok((rows.into_iter().map(read_message).collect::<Result<_>>()?, total.0))
+    }
+
+    /// The messages up to and with the given one, oldest first, at most `limit` of the last.
+    pub async fn messages_until(
+        &self,
+        session: SessionId,
+        last: MessageId,
+        limit: i64,
+    ) -> Result<Vec<Message>> {
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT record FROM messages WHERE session_id = $1 AND id <= $2 ORDER BY id DESC LIMIT $3"
+        )
+        .bind(session.0)
+        .bind(last.0)
+        .bind(limit)
+        .fetch_all(c)
+        .await)?;
+        rows.into_iter().rev().map(read_message).collect()
+    }
+
+    /// What was answered to a task or a plan, if it was.
+    pub async fn answer_to(&self, project: ProjectId, work: Uuid) -> Result<Option<Message>> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(String,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT record FROM messages WHERE answers = $1 AND project_id = $2 ORDER BY id DESC LIMIT 1"
+        )
+        .bind(work)
+        .bind(project.0)
+        .fetch_optional(c)
+        .await)?;
+        row.map(read_message).transpose()
+    }
+}
+
+fn read_message((record,): (String,)) -> Result<Message> {
+    corrupt(serde_json::from_str(&record))
+}
+
+async fn say(tx: &mut Tx, owned: &Owned, said: Said, node: Option<NodeId>) -> Result<Begun> {
+    let conversation = lock_conversation(tx, owned.project, said.session).await?;
+    if conversation.status == ConversationStatus::Archived {
+        return Err(Error::Archived);
+    }
+    let queue = said.agent.as_ref().map_or(owned.project.0, |agent| agent.id.0);
+    let waiting = tasks::waiting(tx, queue).await?;
+    if waiting >= said.max_queue {
+        return Err(Error::QueueFull { waiting });
+    }
+    let (task_id, plan_id) = (TaskId(new_id()), said.agent.is_none().then(|| PlanId(new_id())));
+    let message = Message {
+        id: MessageId(new_id()),
+        project_id: owned.project,
+        session_id: said.session,
+        role: MessageRole::User,
+        content: said.content,
+        attachments: said.attachments,
+        agent_id: said.agent.as_ref().map(|agent| agent.id),
+        agent_name: said.agent.as_ref().map(|agent| agent.name.clone()),
+        model: None,
+        usage: None,
+        cost: None,
+        task_id: Some(task_id),
+        plan_id,
+        created_at: now(),
+    };
+    insert_message(tx, owned, &message).await?;
+    let plan = plan_id.map(|id| Plan {
+        id,
+        project_id: owned.project,
+        session_id: said.session,
+        message_id: message.id,
+        status: PlanStatus::Planning,
+        error: None,
+        created_at: message.created_at,
+        completed_at: None,
+    });
+    if let Some(plan) = &plan {
+        crate::plans::insert_plan(tx, plan).await?;
+    }
+    let task = Task {
+        id: task_id,
+        project_id: owned.project,
+        session_id: said.session,
+        message_id: message.id,
+        plan_id,
+        kind: if plan_id.is_some() { TaskKind::Plan } else { TaskKind::Work },
+        key: None,
+        description: message.content.clone(),
+        agent_id: message.agent_id,
+        agent_name: message.agent_name.clone(),
+        depends_on: Vec::new(),
+        status: TaskStatus::Queued,
+        priority: 0,
+        steps: 0,
+        usage: Usage::default(),
+        cost: 0.0,
+        ran_ms: 0,
+        result: None,
+        error: None,
+        created_at: message.created_at,
+        started_at: None,
+        completed_at: None,
+    };
+    tasks::insert_task(tx, owned, &task).await?;
+    let claims = tasks::claim_or_ring(tx, owned, queue, node).await?;
+    Ok(Begun { message, task, plan, claims })
+}
+
+pub(crate) async fn insert_message(tx: &mut Tx, owned: &Owned, message: &Message) -> Result<()> {
+    let answers = match message.role {
+        MessageRole::User => None,
+        MessageRole::Assistant => message.plan_id.map(|id| id.0).or_else(|| message.task_id.map(|id| id.0)),
+    };
+    on!(&mut tx.conn, |c| sqlx::query(
+        "INSERT INTO messages (id, project_id, session_id, answers, record) VALUES ($1, $2, $3, $4, $5)"
+    )
+    .bind(message.id.0)
+    .bind(message.project_id.0)
+    .bind(message.session_id.0)
+    .bind(answers)
+    .bind(json(message))
+    .execute(c)
+    .await
+    .map(drop))?;
+    tx.emit(owned.project, owned.owner, &Event::MessageCreated { message: message.told() });
+    Ok(())
+}

@@ -1,0 +1,420 @@
+//! Plans: graphs of tasks, and how they move on when one of them ends.
+
+use crate::{
+    Error, Owned, Result, Store, Tx,
+    db::on,
+    feed::Ring,
+    new_id, now,
+    projects::{corrupt, json},
+    tasks::{self, Claim, insert_task, read_task, save_task},
+};
+use atelier_core::{
+    AgentId, AgentName, CallId, Event, NodeId, Plan, PlanId, PlanStatus, ProjectId, SessionId, Task,
+    TaskFailure, TaskId, TaskKind, TaskStatus, Usage,
+    plan::{ProposedTask, advance, order},
+    task::Step,
+};
+use chrono::{DateTime, Utc};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// A task of a plan with the agent that was found for it.
+#[derive(Debug, Clone)]
+pub struct Assigned {
+    pub proposed: ProposedTask,
+    pub agent_id: AgentId,
+    pub agent_name: AgentName,
+}
+
+pub(crate) async fn insert_plan(tx: &mut Tx, plan: &Plan) -> Result<()> {
+    on!(&mut tx.conn, |c| sqlx::query(
+        "INSERT INTO plans (id, project_id, session_id, status, record) VALUES ($1, $2, $3, $4, $5)"
+    )
+    .bind(plan.id.0)
+    .bind(plan.project_id.0)
+    .bind(plan.session_id.0)
+    .bind(plan.status.as_str())
+    .bind(json(plan))
+    .execute(c)
+    .await
+    .map(drop))?;
+    Ok(())
+}
+
+async fn save_plan(tx: &mut Tx, plan: &Plan) -> Result<()> {
+    on!(&mut tx.conn, |c| sqlx::query("UPDATE plans SET status = $1, record = $2 WHERE id = $3")
+        .bind(plan.status.as_str())
+        .bind(json(plan))
+        .bind(plan.id.0)
+        .execute(c)
+        .await
+        .map(drop))?;
+    Ok(())
+}
+
+async fn lock_plan(tx: &mut Tx, project: ProjectId, id: PlanId) -> Result<Plan> {
+    let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+        "UPDATE plans SET status = status WHERE id = $1 AND project_id = $2 RETURNING record"
+    )
+    .bind(id.0)
+    .bind(project.0)
+    .fetch_optional(c)
+    .await)?;
+    corrupt(serde_json::from_str(&row.ok_or(Error::NotFound)?.0))
+}
+
+async fn tasks_of(tx: &mut Tx, plan: PlanId) -> Result<Vec<Task>> {
+    let rows: Vec<(String, String, Option<DateTime<Utc>>)> = on!(&mut tx.conn, |c| sqlx::query_as(
+        "SELECT record, status, started_at FROM tasks WHERE plan_id = $1 ORDER BY id"
+    )
+    .bind(plan.0)
+    .fetch_all(c)
+    .await)?;
+    rows.into_iter().map(read_task).collect()
+}
+
+impl Store {
+    /// The planner's task ends with a plan: its tasks are made, and run as soon as they may.
+    pub async fn planned(
+        &self,
+        claim: &Claim,
+        mut task: Task,
+        step: Option<Step>,
+        assigned: Vec<Assigned>,
+        ask: bool,
+        next: Option<NodeId>,
+    ) -> Result<Vec<Claim>> {
+        let claim = claim.clone();
+        self.write(claim.owned.owner, move |tx| {
+            Box::pin(async move {
+                let owned = &claim.owned;
+                let Some(plan) = task.plan_id else {
+                    return Err(Error::Corrupt("a planner without a plan".into()));
+                };
+                task.status = TaskStatus::Completed;
+                task.completed_at = Some(now());
+                tasks::end_claimed(tx, &claim, &task, step.as_ref()).await?;
+                tx.emit(owned.project, owned.owner, &Event::TaskCompleted { task: task.told() });
+                let mut plan = lock_plan(tx, owned.project, plan).await?;
+                let mut made = make_tasks(&plan, assigned);
+                plan.status = if ask { PlanStatus::PendingApproval } else { PlanStatus::Running };
+                save_plan(tx, &plan).await?;
+                if !ask {
+                    advance(&mut made, now());
+                }
+                let told: Vec<Task> = made.iter().map(Task::told).collect();
+                tx.emit(
+                    owned.project,
+                    owned.owner,
+                    &Event::PlanCreated { plan: plan.clone(), tasks: told.clone() },
+                );
+                if ask {
+                    tx.emit(owned.project, owned.owner, &Event::PlanApprovalRequest { plan, tasks: told });
+                }
+                let mut claims = Vec::new();
+                for task in &made {
+                    insert_task(tx, owned, task).await?;
+                }
+                for task in made.iter().filter(|task| task.status == TaskStatus::Queued) {
+                    claims.extend(tasks::claim_or_ring(tx, owned, tasks::queue_of(task), next).await?);
+                }
+                claims.extend(tasks::claim_or_ring(tx, owned, claim.queue(), next).await?);
+                Ok(claims)
+            })
+        })
+        .await
+    }
+
+    /// The owner lets a plan run, as it is or with other tasks.
+    pub async fn approve_plan(
+        &self,
+        owned: &Owned,
+        id: PlanId,
+        other: Option<Vec<Assigned>>,
+    ) -> Result<Plan> {
+        let owned = owned.clone();
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                let mut plan = lock_plan(tx, owned.project, id).await?;
+                if plan.status != PlanStatus::PendingApproval {
+                    return Err(Error::PlanSettled(plan.status));
+                }
+                plan.status = PlanStatus::Running;
+                save_plan(tx, &plan).await?;
+                let mut work = work_of(tasks_of(tx, id).await?);
+                if let Some(other) = other {
+                    on!(&mut tx.conn, |c| sqlx::query(
+                        "DELETE FROM tasks WHERE plan_id = $1 AND status = 'waiting'"
+                    )
+                    .bind(id.0)
+                    .execute(c)
+                    .await
+                    .map(drop))?;
+                    work = make_tasks(&plan, other);
+                    for task in &work {
+                        insert_task(tx, &owned, task).await?;
+                    }
+                    let tasks = work.iter().map(Task::told).collect();
+                    tx.emit(owned.project, owned.owner, &Event::PlanCreated { plan: plan.clone(), tasks });
+                }
+                tx.emit(owned.project, owned.owner, &Event::PlanUpdated { plan: plan.clone() });
+                release(tx, &owned, &mut work).await?;
+                Ok(plan)
+            })
+        })
+        .await
+    }
+
+    /// Ends a plan and everything of it that has not ended. Returns the tasks that were stopped, with
+    /// the calls they waited for.
+    pub async fn cancel_plan(
+        &self,
+        owned: &Owned,
+        id: PlanId,
+        why: TaskFailure,
+    ) -> Result<(Plan, Vec<(TaskId, Vec<CallId>)>)> {
+        let owned = owned.clone();
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                let mut plan = lock_plan(tx, owned.project, id).await?;
+                if plan.status.is_settled() {
+                    return Err(Error::PlanSettled(plan.status));
+                }
+                // First, so that ending its tasks does not move it on.
+                plan.error = Some(why.clone());
+                end(tx, &owned, &mut plan, PlanStatus::Cancelled).await?;
+                let mut stopped = Vec::new();
+                for mut task in tasks_of(tx, id).await? {
+                    if !task.status.is_settled() {
+                        let calls = tasks::open_calls(tx, &task).await?;
+                        tasks::stop(tx, &owned, &mut task, TaskStatus::Cancelled, why.clone()).await?;
+                        stopped.push((task.id, calls));
+                    }
+                }
+                Ok((plan, stopped))
+            })
+        })
+        .await
+    }
+
+    pub async fn plan(&self, project: ProjectId, id: PlanId) -> Result<(Plan, Vec<Task>)> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(String,)> =
+            on!(&mut conn, |c| sqlx::query_as("SELECT record FROM plans WHERE id = $1 AND project_id = $2")
+                .bind(id.0)
+                .bind(project.0)
+                .fetch_optional(c)
+                .await)?;
+        let plan = corrupt(serde_json::from_str(&row.ok_or(Error::NotFound)?.0))?;
+        let rows: Vec<(String, String, Option<DateTime<Utc>>)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT record, status, started_at FROM tasks WHERE plan_id = $1 ORDER BY id"
+        )
+        .bind(id.0)
+        .fetch_all(c)
+        .await)?;
+        Ok((plan, rows.into_iter().map(read_task).collect::<Result<_>>()?))
+    }
+
+    /// The project's plans, newest first.
+    pub async fn plans(
+        &self,
+        project: ProjectId,
+        session: Option<SessionId>,
+        limit: i64,
+        offset: i64,
+    ) -> Result<(Vec<Plan>, i64)> {
+        let mut conn = self.db.connect().await?;
+        let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));
+        let (rows, total): (Vec<(String,)>, (i64,)) = on!(&mut conn, |c| {
+            let rows = sqlx::query_as(
+                "SELECT record FROM plans WHERE project_id = $1 AND ($2 OR session_id = $3)
+                 ORDER BY id DESC LIMIT $4 OFFSET $5",
+            )
+            .bind(project.0)
+            .bind(any)
+            .bind(session)
+            .bind(limit)
+            .bind(offset)
+            .fetch_all(&mut *c)
+            .await?;
+            let total = sqlx::query_as(
+                "SELECT COUNT(*) FROM plans WHERE project_id = $1 AND ($2 OR session_id = $3)",
+            )
+            .bind(project.0)
+            .bind(any)
+            .bind(session)
+            .fetch_one(&mut *c)
+            .await?;
+            (rows, total)
+        });
+        let read = |(record,): (String,)| corrupt(serde_json::from_str(&record));
+        Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total.0))
+    }
+}
+
+fn make_tasks(plan: &Plan, assigned: Vec<Assigned>) -> Vec<Task> {
+    let proposed: Vec<ProposedTask> = assigned.iter().map(|task| task.proposed.clone()).collect();
+    let ids: BTreeMap<&str, TaskId> =
+        proposed.iter().map(|task| (task.id.as_str(), TaskId(new_id()))).collect();
+    let order = order(&proposed).unwrap_or_else(|| (0..proposed.len()).collect());
+    order
+        .into_iter()
+        .map(|n| {
+            let Assigned { proposed, agent_id, agent_name } = &assigned[n];
+            Task {
+                id: ids[proposed.id.as_str()],
+                project_id: plan.project_id,
+                session_id: plan.session_id,
+                message_id: plan.message_id,
+                plan_id: Some(plan.id),
+                kind: TaskKind::Work,
+                key: Some(proposed.id.clone()),
+                description: proposed.description.clone(),
+                agent_id: Some(*agent_id),
+                agent_name: Some(agent_name.clone()),
+                depends_on: proposed
+                    .depends_on
+                    .iter()
+                    .filter_map(|id| ids.get(id.as_str()).copied())
+                    .collect(),
+                ..new_task(plan, TaskKind::Work)
+            }
+        })
+        .collect()
+}
+
+fn new_task(plan: &Plan, kind: TaskKind) -> Task {
+    Task {
+        id: TaskId(new_id()),
+        project_id: plan.project_id,
+        session_id: plan.session_id,
+        message_id: plan.message_id,
+        plan_id: Some(plan.id),
+        kind,
+        key: None,
+        description: String::new(),
+        agent_id: None,
+        agent_name: None,
+        depends_on: Vec::new(),
+        status: TaskStatus::Waiting,
+        priority: 0,
+        steps: 0,
+        usage: Usage::default(),
+        cost: 0.0,
+        ran_ms: 0,
+        result: None,
+        error: None,
+        created_at: now(),
+        started_at: None,
+        completed_at: None,
+    }
+}
+
+fn work_of(tasks: Vec<Task>) -> Vec<Task> {
+    tasks.into_iter().filter(|task| task.kind == TaskKind::Work).collect()
+}
+
+/// Lets those of the plan's tasks go that may.
+async fn release(tx: &mut Tx, owned: &Owned, work: &mut [Task]) -> Result<()> {
+    for n in advance(work, now()) {
+        let task = &work[n];
+        save_task(tx, task).await?;
+        let (owner, project) = (owned.owner, owned.project);
+        match task.status {
+            TaskStatus::Queued => {
+                tx.emit(project, owner, &Event::TaskQueued { task: task.told() });
+                tx.ring(Ring::Queue(owner, tasks::queue_of(task)));
+            }
+            _ => {
+                tx.emit(project, owner, &Event::TaskFailed { task: task.told() });
+                tx.ring(Ring::Work(task.id.0));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One of the plan's tasks has ended: others may go, or the plan itself ends.
+pub(crate) async fn moved(
+    tx: &mut Tx,
+    owned: &Owned,
+    id: PlanId,
+    ended: &Task,
+    model: Option<String>,
+) -> Result<()> {
+    let mut plan = lock_plan(tx, owned.project, id).await?;
+    if plan.status.is_settled() {
+        return Ok(());
+    }
+    match ended.kind {
+        // The planner is done here only when it failed.
+        TaskKind::Plan | TaskKind::Answer => {
+            tasks::answer(tx, owned, ended, model).await?;
+            plan.error = ended.error.clone();
+            let status = match ended.status {
+                TaskStatus::Completed => PlanStatus::Completed,
+                TaskStatus::Cancelled => PlanStatus::Cancelled,
+                _ => PlanStatus::Failed,
+            };
+            end(tx, owned, &mut plan, status).await
+        }
+        TaskKind::Work => {
+            let mut work = work_of(tasks_of(tx, id).await?);
+            release(tx, owned, &mut work).await?;
+            if work.iter().all(|task| task.status.is_settled()) {
+                conclude(tx, owned, &mut plan, &work, model).await?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// All work is done: one task is an answer already; several want to be made into one.
+async fn conclude(
+    tx: &mut Tx,
+    owned: &Owned,
+    plan: &mut Plan,
+    work: &[Task],
+    model: Option<String>,
+) -> Result<()> {
+    let succeeded = work.iter().any(|task| task.status == TaskStatus::Completed);
+    if work.len() == 1 || !succeeded {
+        let Some(task) = work.iter().find(|task| task.status != TaskStatus::Waiting) else { return Ok(()) };
+        tasks::answer(tx, owned, task, model).await?;
+        plan.error = task.error.clone();
+        let status = if succeeded { PlanStatus::Completed } else { PlanStatus::Failed };
+        return end(tx, owned, plan, status).await;
+    }
+    let description = "Answer the person from the results of the plan".into();
+    let task = Task { status: TaskStatus::Queued, description, ..new_task(plan, TaskKind::Answer) };
+    insert_task(tx, owned, &task).await?;
+    tx.ring(Ring::Queue(owned.owner, owned.project.0));
+    Ok(())
+}
+
+async fn end(tx: &mut Tx, owned: &Owned, plan: &mut Plan, status: PlanStatus) -> Result<()> {
+    plan.status = status;
+    plan.completed_at = Some(now());
+    save_plan(tx, plan).await?;
+    tx.emit(owned.project, owned.owner, &Event::PlanUpdated { plan: plan.clone() });
+    tx.ring(Ring::Work(plan.id.0));
+    Ok(())
+}
+
+/// A task of a plan is run again: the plan goes on, and what failed with the task waits for it anew.
+pub(crate) async fn reopen(tx: &mut Tx, owned: &Owned, task: &Task) -> Result<()> {
+    let Some(id) = task.plan_id else { return Ok(()) };
+    let mut plan = lock_plan(tx, owned.project, id).await?;
+    plan.status = if task.kind == TaskKind::Plan { PlanStatus::Planning } else { PlanStatus::Running };
+    (plan.error, plan.completed_at) = (None, None);
+    save_plan(tx, &plan).await?;
+    tx.emit(owned.project, owned.owner, &Event::PlanUpdated { plan });
+    for mut other in work_of(tasks_of(tx, id).await?) {
+        if other.error.as_ref().is_some_and(|error| error.code == "dependency_failed") {
+            other.status = TaskStatus::Waiting;
+            (other.error, other.completed_at) = (None, None);
+            save_task(tx, &other).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,726 @@
+//! The agent bus: a durable queue for each agent, and who runs what.
+//!
+//! Everything about one owner's tasks is written in one lane, on every node: so counting what runs and taking
+//! the next task is one step that nobody comes between, and an agent's limit holds across nodes. A task that was
+//! taken carries a fence; whoever has lost it in the meantime cannot write about it any more.
+
+use crate::{
+    Error, Owned, Result, Store, Tx,
+    db::on,
+    feed::Ring,
+    gate::NewCall,
+    now, plans,
+    projects::{corrupt, json},
+};
+use atelier_core::{
+    AgentConfig, AgentId, CallId, Event, Message, MessageId, MessageRole, NodeId, ProjectId, SessionId, Task,
+    TaskFailure, TaskId, TaskKind, TaskStatus, Tenant, UserId, event::TaskCall, gate::GatedCall, task::Step,
+};
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use uuid::Uuid;
+
+/// How many tasks of the project itself, plans and answers, run at once.
+pub const PROJECT_LIMIT: u32 = 10;
+
+/// The right to run a task: it is running, on this node, for this time.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    pub owned: Owned,
+    pub task: Task,
+    pub node: NodeId,
+    pub fence: i64,
+}
+
+impl Claim {
+    pub fn queue(&self) -> Uuid {
+        queue_of(&self.task)
+    }
+}
+
+/// What an agent's queue looks like.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct QueueState {
+    pub queued: i64,
+    pub active: i64,
+    pub parked: i64,
+    pub oldest: Option<DateTime<Utc>>,
+}
+
+/// What a finished task says.
+#[derive(Debug, Clone)]
+pub struct Spoken {
+    pub text: String,
+    pub model: Option<String>,
+}
+
+pub(crate) fn queue_of(task: &Task) -> Uuid {
+    task.agent_id.map_or(task.project_id.0, |agent| agent.0)
+}
+
+type TaskRow = (String, String, Option<DateTime<Utc>>);
+
+pub(crate) fn read_task((record, status, started_at): TaskRow) -> Result<Task> {
+    let task: Task = corrupt(serde_json::from_str(&record))?;
+    // Taking a task changes these two only, and leaves the record as it was.
+    let status = corrupt(serde_json::from_value(serde_json::Value::String(status)))?;
+    Ok(Task { status, started_at, ..task })
+}
+
+/// How many tasks wait in a queue.
+pub(crate) async fn waiting(tx: &mut Tx, queue: Uuid) -> Result<i64> {
+    let (waiting,): (i64,) = on!(&mut tx.conn, |c| sqlx::query_as(
+        "SELECT COUNT(*) FROM tasks WHERE queue = $1 AND status = 'queued'"
+    )
+    .bind(queue)
+    .fetch_one(c)
+    .await)?;
+    Ok(waiting)
+}
+
+pub(crate) async fn insert_task(tx: &mut Tx, owned: &Owned, task: &Task) -> Result<()> {
+    let queued = (task.status == TaskStatus::Queued).then(now);
+    on!(&mut tx.conn, |c| sqlx::query(
+        "INSERT INTO tasks
+         (id, project_id, user_id, session_id, plan_id, queue, status, priority, queued_at, record)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+    )
+    .bind(task.id.0)
+    .bind(task.project_id.0)
+    .bind(owned.owner.0)
+    .bind(task.session_id.0)
+    .bind(task.plan_id.map(|id| id.0))
+    .bind(queue_of(task))
+    .bind(task.status.as_str())
+    .bind(i64::from(task.priority))
+    .bind(queued)
+    .bind(json(task))
+    .execute(c)
+    .await
+    .map(drop))?;
+    if task.status == TaskStatus::Queued {
+        tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.told() });
+    }
+    Ok(())
+}
+
+/// Takes what is free to run in a queue for `node`, or lets everybody know that something may be.
+pub(crate) async fn claim_or_ring(
+    tx: &mut Tx,
+    owned: &Owned,
+    queue: Uuid,
+    node: Option<NodeId>,
+) -> Result<Vec<Claim>> {
+    match node {
+        Some(node) => claim(tx, owned, queue, node).await,
+        None => {
+            tx.ring(Ring::Queue(owned.owner, queue));
+            Ok(Vec::new())
+        }
+    }
+}
+
+async fn claim(tx: &mut Tx, owned: &Owned, queue: Uuid, node: NodeId) -> Result<Vec<Claim>> {
+    let config: Option<(String,)> = match queue == owned.project.0 {
+        true => None,
+        false => on!(&mut tx.conn, |c| sqlx::query_as("SELECT config FROM agents WHERE id = $1")
+            .bind(queue)
+            .fetch_optional(c)
+            .await)?,
+    };
+    let limit = match config {
+        Some((config,)) => corrupt(serde_json::from_str::<AgentConfig>(&config))?.concurrency_limit,
+        None => PROJECT_LIMIT,
+    };
+    let time = now();
+    type Row = (String, i64, DateTime<Utc>);
+    let rows: Vec<Row> = on!(&mut tx.conn, |c| sqlx::query_as(
+        "UPDATE tasks SET status = 'running', node = $2, fence = fence + 1, queued_at = NULL,
+                          started_at = COALESCE(started_at, $3)
+         WHERE id IN (
+           SELECT id FROM tasks WHERE queue = $1 AND status = 'queued' ORDER BY priority DESC, id
+           LIMIT (SELECT CASE WHEN COUNT(*) < $4 THEN $4 - COUNT(*) ELSE 0 END
+                  FROM tasks WHERE queue = $1 AND status = 'running'))
+         RETURNING record, fence, started_at"
+    )
+    .bind(queue)
+    .bind(node.0)
+    .bind(time)
+    .bind(i64::from(limit))
+    .fetch_all(c)
+    .await)?;
+    let mut claims = Vec::with_capacity(rows.len());
+    for (record, fence, started_at) in rows {
+        let task = read_task((record, TaskStatus::Running.as_str().to_owned(), Some(started_at)))?;
+        if started_at == time {
+            let started = Event::TaskStarted {
+                task_id: task.id,
+                session_id: task.session_id,
+                plan_id: task.plan_id,
+                agent_id: task.agent_id,
+                agent_name: task.agent_name.clone(),
+            };
+            tx.emit(owned.project, owned.owner, &started);
+        }
+        claims.push(Claim { owned: owned.clone(), task, node, fence });
+    }
+    claims.sort_by_key(|claim| (-claim.task.priority, claim.task.id));
+    Ok(claims)
+}
+
+/// Writes a task that this node runs; refused when it has lost it.
+async fn save_claimed(tx: &mut Tx, claim: &Claim, task: &Task, pending_calls: i64) -> Result<()> {
+    let node = (task.status == TaskStatus::Running).then_some(claim.node.0);
+    let saved: u64 = on!(&mut tx.conn, |c| sqlx::query(
+        "UPDATE tasks SET status = $1, node = $2, pending_calls = $3, record = $4
+         WHERE id = $5 AND node = $6 AND fence = $7 AND status = 'running'"
+    )
+    .bind(task.status.as_str())
+    .bind(node)
+    .bind(pending_calls)
+    .bind(json(task))
+    .bind(task.id.0)
+    .bind(claim.node.0)
+    .bind(claim.fence)
+    .execute(c)
+    .await
+    .map(|done| done.rows_affected()))?;
+    if saved == 0 { Err(Error::TaskLost) } else { Ok(()) }
+}
+
+/// Writes a task that nobody runs.
+pub(crate) async fn save_task(tx: &mut Tx, task: &Task) -> Result<()> {
+    let queued = (task.status == TaskStatus::Queued).then(now);
+    on!(&mut tx.conn, |c| sqlx::query(
+        "UPDATE tasks SET status = $1, node = NULL, fence = fence + 1, pending_calls = 0, started_at = $2,
+                          queued_at = $3, record = $4 WHERE id = $5"
+    )
+    .bind(task.status.as_str())
+    .bind(task.started_at)
+    .bind(queued)
+    .bind(json(task))
+    .bind(task.id.0)
+    .execute(c)
+    .await
+    .map(drop))?;
+    Ok(())
+}
+
+/// Ends a task that this node runs, without telling of it.
+pub(crate) async fn end_claimed(tx: &mut Tx, claim: &Claim, task: &Task, step: Option<&Step>) -> Result<()> {
+    save_claimed(tx, claim, task, 0).await?;
+    tx.ring(Ring::Work(task.id.0));
+    match step {
+        Some(step) => journal(tx, claim, task, step).await,
+        None => Ok(()),
+    }
+}
+
+async fn journal(tx: &mut Tx, claim: &Claim, task: &Task, step: &Step) -> Result<()> {
+    on!(&mut tx.conn, |c| sqlx::query(
+        "INSERT INTO task_steps (task_id, step, record) VALUES ($1, $2, $3)
+         ON CONFLICT (task_id, step) DO UPDATE SET record = $3"
+    )
+    .bind(task.id.0)
+    .bind(i64::from(task.steps))
+    .bind(json(step))
+    .execute(c)
+    .await
+    .map(drop))?;
+    let used = Event::Usage {
+        task_id: task.id,
+        session_id: task.session_id,
+        agent_id: task.agent_id,
+        model: step.model.clone(),
+        usage: step.usage,
+        cost: step.cost,
+    };
+    tx.emit(claim.owned.project, claim.owned.owner, &used);
+    Ok(())
+}
+
+impl Store {
+    /// Takes what is free to run in a queue.
+    pub async fn claim(&self, owned: &Owned, queue: Uuid, node: NodeId) -> Result<Vec<Claim>> {
+        let owned = owned.clone();
+        self.write(owned.owner, move |tx| Box::pin(async move { claim(tx, &owned, queue, node).await })).await
+    }
+
+    /// Notes what the model said, before anything of it is done; the task goes on running.
+    pub async fn keep_step(&self, claim: &Claim, task: Task, step: Step) -> Result<()> {
+        let claim = claim.clone();
+        self.write(claim.owned.owner, move |tx| {
+            Box::pin(async move {
+                save_claimed(tx, &claim, &task, 0).await?;
+                journal(tx, &claim, &task, &step).await
+            })
+        })
+        .await
+    }
+
+    /// Hands the calls of a step to the gate, all together, and parks the task until they are settled. What
+    /// becomes free to run is taken for `next`.
+    pub async fn park(
+        &self,
+        claim: &Claim,
+        mut task: Task,
+        step: Step,
+        calls: Vec<NewCall>,
+        next: Option<NodeId>,
+    ) -> Result<Vec<Claim>> {
+        let claim = claim.clone();
+        self.write(claim.owned.owner, move |tx| {
+            Box::pin(async move {
+                task.status = TaskStatus::Parked;
+                save_claimed(tx, &claim, &task, calls.len() as i64).await?;
+                journal(tx, &claim, &task, &step).await?;
+                let told = |call: &atelier_core::task::StepCall| TaskCall {
+                    name: call.name.clone(),
+                    tool_id: call.tool_id,
+                };
+                let progress = Event::TaskProgress {
+                    task_id: task.id,
+                    session_id: task.session_id,
+                    step: task.steps,
+                    text: step.text.chars().take(2000).collect(),
+                    calls: step.calls.iter().map(told).collect(),
+                };
+                tx.emit(claim.owned.project, claim.owned.owner, &progress);
+                crate::gate::insert_calls(tx, &claim.owned, calls).await?;
+                claim_or_ring(tx, &claim.owned, claim.queue(), next).await
+            })
+        })
+        .await
+    }
+
+    /// Ends a task with a result or a failure, tells the conversation, and lets what waited for it go on. What
+    /// becomes free to run is taken for `next`.
+    pub async fn finish(
+        &self,
+        claim: &Claim,
+        mut task: Task,
+        step: Option<Step>,
+        outcome: Result<Spoken, TaskFailure>,
+        next: Option<NodeId>,
+    ) -> Result<Vec<Claim>> {
+        let claim = claim.clone();
+        self.write(claim.owned.owner, move |tx| {
+            Box::pin(async move {
+                let mut model = None;
+                match outcome {
+                    Ok(spoken) => {
+                        task.status = TaskStatus::Completed;
+                        task.result = Some(spoken.text);
+                        model = spoken.model;
+                    }
+                    Err(failure) => {
+                        task.status = TaskStatus::Failed;
+                        task.error = Some(failure);
+                    }
+                }
+                task.completed_at = Some(now());
+                end_claimed(tx, &claim, &task, step.as_ref()).await?;
+                settled(tx, &claim.owned, &task, model).await?;
+                claim_or_ring(tx, &claim.owned, claim.queue(), next).await
+            })
+        })
+        .await
+    }
+
+    /// Ends a task that nobody runs, or whoever does must hear of: cancelled, or failed from outside. Refused
+    /// when it is settled. Returns it with the calls it was waiting for.
+    pub async fn stop_task(
+        &self,
+        owned: &Owned,
+        id: TaskId,
+        status: TaskStatus,
+        why: TaskFailure,
+    ) -> Result<(Task, Vec<CallId>)> {
+        let owned = owned.clone();
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                let mut task = lock_task(tx, owned.project, id).await?;
+                if task.status.is_settled() {
+                    return Err(Error::TaskSettled(task.status));
+                }
+                let calls = open_calls(tx, &task).await?;
+                stop(tx, &owned, &mut task, status, why).await?;
+                Ok((task, calls))
+            })
+        })
+        .await
+    }
+
+    /// Puts a task back that was taken and not worked on.
+    pub async fn give_back(&self, claim: &Claim) -> Result<()> {
+        let claim = claim.clone();
+        self.write(claim.owned.owner, move |tx| {
+            Box::pin(async move {
+                let task = Task { status: TaskStatus::Queued, ..claim.task.clone() };
+                save_claimed(tx, &claim, &task, 0).await?;
+                tx.ring(Ring::Queue(claim.owned.owner, claim.queue()));
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// Fails a task that a node holds and does not run: what ran it has broken off.
+    pub async fn fail_orphan(&self, node: NodeId, id: TaskId) -> Result<()> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT p.id, p.user_id, p.tenant_id FROM tasks t JOIN projects p ON p.id = t.project_id
+             WHERE t.id = $1 AND t.node = $2 AND t.status = 'running'"
+        )
+        .bind(id.0)
+        .bind(node.0)
+        .fetch_optional(c)
+        .await)?;
+        drop(conn);
+        let Some((project, owner, tenant)) = row else { return Ok(()) };
+        let owned = Owned {
+            project: ProjectId(project),
+            owner: UserId(owner),
+            tenant: corrupt(Tenant::try_from(tenant))?,
+        };
+        let why = TaskFailure::new("interrupted", "something went wrong on the server; its log says what");
+        match self.stop_task(&owned, id, TaskStatus::Failed, why).await {
+            Ok(_) | Err(Error::TaskSettled(_) | Error::NotFound) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Queues a task again that has failed or was cancelled. What its journal holds stays done.
+    pub async fn resume_task(&self, owned: &Owned, id: TaskId, max_queue: i64) -> Result<Task> {
+        let owned = owned.clone();
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                let mut task = lock_task(tx, owned.project, id).await?;
+                if !matches!(task.status, TaskStatus::Failed | TaskStatus::Cancelled) {
+                    return Err(Error::TaskSettled(task.status));
+                }
+                let waiting = waiting(tx, queue_of(&task)).await?;
+                if waiting >= max_queue {
+                    return Err(Error::QueueFull { waiting });
+                }
+                task.status = TaskStatus::Queued;
+                (task.error, task.completed_at, task.started_at) = (None, None, None);
+                save_task(tx, &task).await?;
+                tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.told() });
+                plans::reopen(tx, &owned, &task).await?;
+                tx.ring(Ring::Queue(owned.owner, queue_of(&task)));
+                Ok(task)
+            })
+        })
+        .await
+    }
+
+    pub async fn task(&self, project: ProjectId, id: TaskId) -> Result<Task> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<TaskRow> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT record, status, started_at FROM tasks WHERE id = $1 AND project_id = $2"
+        )
+        .bind(id.0)
+        .bind(project.0)
+        .fetch_optional(c)
+        .await)?;
+        read_task(row.ok_or(Error::NotFound)?)
+    }
+
+    /// The journal of a task, first step first.
+    pub async fn steps(&self, id: TaskId) -> Result<Vec<Step>> {
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT record FROM task_steps WHERE task_id = $1 ORDER BY step"
+        )
+        .bind(id.0)
+        .fetch_all(c)
+        .await)?;
+        rows.into_iter().map(|(record,)| corrupt(serde_json::from_str(&record))).collect()
+    }
+
+    /// The calls a task has made at the gate.
+    pub async fn calls_by_id(&self, project: ProjectId, ids: &[CallId]) -> Result<Vec<GatedCall>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<(String,)> = on!(&mut conn, |c| {
+            let mut query = sqlx::QueryBuilder::new("SELECT record FROM tool_calls WHERE project_id = ");
+            query.push_bind(project.0).push(" AND id IN (");
+            let mut list = query.separated(", ");
+            for id in ids {
+                list.push_bind(id.0);
+            }
+            query.push(")");
+            query.build_query_as().fetch_all(c).await
+        })?;
+        rows.into_iter().map(|(record,)| corrupt(serde_json::from_str(&record))).collect()
+    }
+
+    /// The project's tasks, newest first.
+    pub async fn tasks(
+        &self,
+        project: ProjectId,
+        session: Option<SessionId>,
+        status: Option<&str>,
+        limit: i64,
+        offset: i64,
+    ) -> Result<(Vec<Task>, i64)> {
+        let mut conn = self.db.connect().await?;
+        let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));
+        let (every, status) = (status.is_none(), status.unwrap_or_default().to_owned());
+        let (rows, total): (Vec<TaskRow>, (i64,)) = on!(&mut conn, |c| {
+            let rows = sqlx::query_as(
+                "SELECT record, status, started_at FROM tasks
+                 WHERE project_id = $1 AND ($2 OR session_id = $3) AND ($4 OR status = $5)
+                 ORDER BY id DESC LIMIT $6 OFFSET $7",
+            )
+            .bind(project.0)
+            .bind(any)
+            .bind(session)
+            .bind(every)
+            .bind(&status)
+            .bind(limit)
+            .bind(offset)
+            .fetch_all(&mut *c)
+            .await?;
+            let total = sqlx::query_as(
+                "SELECT COUNT(*) FROM tasks
+                 WHERE project_id = $1 AND ($2 OR session_id = $3) AND ($4 OR status = $5)",
+            )
+            .bind(project.0)
+            .bind(any)
+            .bind(session)
+            .bind(every)
+            .bind(&status)
+            .fetch_one(&mut *c)
+            .await?;
+            (rows, total)
+        });
+        Ok((rows.into_iter().map(read_task).collect::<Result<_>>()?, total.0))
+    }
+
+    /// Those of a project, or of one of its conversations, that are not settled.
+    pub async fn open_tasks(&self, project: ProjectId, session: Option<SessionId>) -> Result<Vec<TaskId>> {
+        let mut conn = self.db.connect().await?;
+        let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));
+        let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT id FROM tasks WHERE project_id = $1 AND ($2 OR session_id = $3)
+             AND status IN ('waiting', 'queued', 'running', 'parked') ORDER BY id"
+        )
+        .bind(project.0)
+        .bind(any)
+        .bind(session)
+        .fetch_all(c)
+        .await)?;
+        Ok(rows.into_iter().map(|(id,)| TaskId(id)).collect())
+    }
+
+    /// How each queue of a project is doing; the project's own is among them.
+    pub async fn queues(&self, project: ProjectId) -> Result<Vec<(Uuid, QueueState)>> {
+        let mut conn = self.db.connect().await?;
+        type Row = (Uuid, String, i64, Option<DateTime<Utc>>);
+        let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT queue, status, COUNT(*), MIN(queued_at) FROM tasks
+             WHERE project_id = $1 AND status IN ('queued', 'running', 'parked') GROUP BY queue, status"
+        )
+        .bind(project.0)
+        .fetch_all(c)
+        .await)?;
+        let mut queues: std::collections::BTreeMap<Uuid, QueueState> = Default::default();
+        for (queue, status, count, oldest) in rows {
+            let state = queues.entry(queue).or_default();
+            match status.as_str() {
+                "queued" => (state.queued, state.oldest) = (count, oldest),
+                "running" => state.active = count,
+                _ => state.parked = count,
+            }
+        }
+        Ok(queues.into_iter().collect())
+    }
+
+    /// Queues in which something waits.
+    pub async fn waiting_queues(&self) -> Result<Vec<Uuid>> {
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<(Uuid,)> =
+            on!(&mut conn, |c| sqlx::query_as("SELECT DISTINCT queue FROM tasks WHERE status = 'queued'")
+                .fetch_all(c)
+                .await)?;
+        Ok(rows.into_iter().map(|(queue,)| queue).collect())
+    }
+
+    /// Whose queue this is, if anything waits in it.
+    pub async fn queue_owner(&self, queue: Uuid) -> Result<Option<Owned>> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT p.id, p.user_id, p.tenant_id FROM tasks t
+             JOIN projects p ON p.id = t.project_id WHERE t.queue = $1 AND t.status = 'queued' LIMIT 1"
+        )
+        .bind(queue)
+        .fetch_optional(c)
+        .await)?;
+        let Some((project, owner, tenant)) = row else { return Ok(None) };
+        let tenant = corrupt(Tenant::try_from(tenant))?;
+        Ok(Some(Owned { project: ProjectId(project), owner: UserId(owner), tenant }))
+    }
+
+    /// Which of the tasks a node believes to run are still its own.
+    pub async fn held_by(&self, node: NodeId) -> Result<Vec<TaskId>> {
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT id FROM tasks WHERE node = $1 AND status = 'running'"
+        )
+        .bind(node.0)
+        .fetch_all(c)
+        .await)?;
+        Ok(rows.into_iter().map(|(id,)| TaskId(id)).collect())
+    }
+}
+
+pub(crate) async fn lock_task(tx: &mut Tx, project: ProjectId, id: TaskId) -> Result<Task> {
+    let row: Option<TaskRow> = on!(&mut tx.conn, |c| sqlx::query_as(
+        "UPDATE tasks SET status = status WHERE id = $1 AND project_id = $2
+         RETURNING record, status, started_at"
+    )
+    .bind(id.0)
+    .bind(project.0)
+    .fetch_optional(c)
+    .await)?;
+    read_task(row.ok_or(Error::NotFound)?)
+}
+
+/// The calls of a task's last step.
+pub(crate) async fn open_calls(tx: &mut Tx, task: &Task) -> Result<Vec<CallId>> {
+    let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+        "SELECT record FROM task_steps WHERE task_id = $1 ORDER BY step DESC LIMIT 1"
+    )
+    .bind(task.id.0)
+    .fetch_optional(c)
+    .await)?;
+    let Some((record,)) = row else { return Ok(Vec::new()) };
+    let step: Step = corrupt(serde_json::from_str(&record))?;
+    Ok(step.calls.iter().filter_map(|call| call.tool_id).collect())
+}
+
+/// Ends a task from outside, whatever it was doing.
+pub(crate) async fn stop(
+    tx: &mut Tx,
+    owned: &Owned,
+    task: &mut Task,
+    status: TaskStatus,
+    why: TaskFailure,
+) -> Result<()> {
+    task.status = status;
+    task.error = Some(why);
+    task.completed_at = Some(now());
+    save_task(tx, task).await?;
+    settled(tx, owned, task, None).await?;
+    tx.ring(Ring::Queue(owned.owner, queue_of(task)));
+    Ok(())
+}
+
+/// Ends every task in a queue that is going away.
+pub(crate) async fn settle_queue(tx: &mut Tx, owned: &Owned, agent: AgentId, why: TaskFailure) -> Result<()> {
+    let rows: Vec<TaskRow> = on!(&mut tx.conn, |c| sqlx::query_as(
+        "SELECT record, status, started_at FROM tasks
+         WHERE queue = $1 AND status IN ('waiting', 'queued', 'running', 'parked')"
+    )
+    .bind(agent.0)
+    .fetch_all(c)
+    .await)?;
+    for row in rows {
+        let id = read_task(row)?.id;
+        // As it is now: settling one task of a plan may have settled others.
+        let mut task = lock_task(tx, owned.project, id).await?;
+        if !task.status.is_settled() {
+            stop(tx, owned, &mut task, TaskStatus::Failed, why.clone()).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A task has come to its end: tells of it, answers in the conversation, moves its plan on.
+async fn settled(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<String>) -> Result<()> {
+    let told = task.told();
+    let event = match task.status {
+        TaskStatus::Completed => Event::TaskCompleted { task: told },
+        TaskStatus::Cancelled => Event::TaskCancelled { task: told },
+        _ => Event::TaskFailed { task: told },
+    };
+    tx.ring(Ring::Work(task.id.0));
+    match task.plan_id {
+        None => answer(tx, owned, task, model).await?,
+        Some(plan) => {
+            tx.emit(owned.project, owned.owner, &event);
+            return plans::moved(tx, owned, plan, task, model).await;
+        }
+    }
+    tx.emit(owned.project, owned.owner, &event);
+    Ok(())
+}
+
+/// Says in the conversation what came of a task.
+pub(crate) async fn answer(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<String>) -> Result<()> {
+    let content = match (&task.result, &task.error) {
+        (Some(result), _) => result.clone(),
+        (None, Some(error)) if task.status == TaskStatus::Cancelled => {
+            format!("I stopped: {}.", error.detail)
+        }
+        (None, Some(error)) => format!("I could not finish this: {}.", error.detail.trim_end_matches('.')),
+        (None, None) => return Ok(()),
+    };
+    let message = Message {
+        id: MessageId(crate::new_id()),
+        project_id: task.project_id,
+        session_id: task.session_id,
+        role: MessageRole::Assistant,
+        content,
+        attachments: Vec::new(),
+        agent_id: task.agent_id,
+        agent_name: task.agent_name.clone(),
+        model,
+        usage: Some(task.usage),
+        cost: (task.cost > 0.0).then_some(task.cost),
+        task_id: Some(task.id),
+        plan_id: task.plan_id,
+        created_at: now(),
+    };
+    crate::messages::insert_message(tx, owned, &message).await
+}
+
+/// A call that a task waits for is settled; with the last of them, the task goes back to its queue, ahead of
+/// those that have not begun.
+pub(crate) async fn call_settled(tx: &mut Tx, owned: &Owned, id: TaskId) -> Result<()> {
+    let queue: Option<(Uuid,)> = on!(&mut tx.conn, |c| {
+        sqlx::query_as(
+        "UPDATE tasks SET pending_calls = pending_calls - 1,
+                status = CASE WHEN pending_calls = 1 THEN 'queued' ELSE status END,
+                priority = CASE WHEN pending_calls = 1 AND priority < 1000000 THEN priority + 1000000 ELSE priority END,
+                queued_at = CASE WHEN pending_calls = 1 THEN $2 ELSE queued_at END
+         WHERE id = $1 AND status = 'parked' AND pending_calls > 0 RETURNING queue"
+    )
+    .bind(id.0)
+    .bind(now())
+    .fetch_optional(c)
+    .await
+    })?;
+    if let Some((queue,)) = queue {
+        tx.ring(Ring::Queue(owned.owner, queue));
+    }
+    Ok(())
+}
+
+/// What was under way when a server died, for whoever wonders.
+pub(crate) fn interrupted(task: &Task) -> TaskFailure {
+    let what = match task.kind {
+        TaskKind::Plan => "planning",
+        TaskKind::Answer => "writing the answer",
+        TaskKind::Work => "working",
+    };
+    let detail = format!(
+        "the server stopped while it was {what}; {} steps were done before, and resuming repeats none of them",
+        task.steps
+    );
+    TaskFailure::new("interrupted", detail)
+}
