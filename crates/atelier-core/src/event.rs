@@ -1,8 +1,8 @@
 //! What happens in a project, as its event stream tells it.
 
 use crate::{
-    Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, Conversation, GrantId, InteractionId, Message, Plan, PlanId,
-    Project, SessionId, Task, TaskId, Usage,
+    Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, Conversation, GrantId, InteractionId, Message,
+    Plan, PlanId, Project, SessionId, Task, TaskId, Usage,
     digest::CallDigest,
     gate::{CallFailure, CallPreview, CallStatus, Grant},
     policy::verdict::Verdict,

@@ -25,8 +25,8 @@ pub use conversation::{Conversation, ConversationStatus};
 pub use event::Event;
 pub use identity::{Role, Tenant};
 pub use ids::{
-    AgentId, ApprovalId, CallId, ClientId, GrantId, InteractionId, MessageId, NodeId, PlanId, ProjectId, SessionId, TaskId,
-    TokenId, UserId,
+    AgentId, ApprovalId, CallId, ClientId, GrantId, InteractionId, MessageId, NodeId, PlanId, ProjectId,
+    SessionId, TaskId, TokenId, UserId,
 };
 pub use memory::{Filter, Interaction, InteractionType, Memo};
 pub use name::{AgentName, ProjectName};

@@ -128,6 +128,11 @@ impl Index {
         }
     }
 
+    /// Whether other nodes, and other people's tools, see the same collections.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.0, Engine::Server(_))
+    }
+
     /// Makes a collection, empty. One of that name that is there goes first: what it holds may be of another time.
     pub async fn make(&self, key: &Key, dimension: usize) -> Result<()> {
         each!(self, engine => engine.make(key, dimension).await)

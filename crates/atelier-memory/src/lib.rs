@@ -118,7 +118,7 @@ impl Memory {
         let Inner { store, index, .. } = &*self.inner;
         for collection in store.ensure_collections(owned).await? {
             match collection.state {
-                CollectionState::Wanted if !self.is_lazy() => {
+                CollectionState::Wanted if self.makes_at_once() => {
                     if let Some(collection) = self.claim(&collection).await? {
                         self.make(&collection).await?;
                     }
@@ -138,9 +138,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether collections wait for their first fact to be laid out: a folder of some twenty files is no small thing.
-    fn is_lazy(&self) -> bool {
-        self.inner.index.kind() == "qdrant-edge"
+    /// Whether collections are made with their agents. In an embedded index they wait for their first fact: a folder
+    /// of some twenty files for everyone who never remembers anything would be a waste.
+    pub fn makes_at_once(&self) -> bool {
+        self.inner.index.is_shared()
     }
 
     /// Whether this node's index has the collection.

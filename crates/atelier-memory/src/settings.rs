@@ -31,6 +31,19 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// For whoever shows the configuration.
+    pub fn hide_keys(&mut self) {
+        let mut keys = vec![&mut self.qdrant_api_key];
+        if let EmbedderSettings::Openai { api_key, .. } = &mut self.embedder {
+            keys.push(api_key);
+        }
+        for key in keys {
+            *key = key.take().map(|_| "…".into());
+        }
+    }
+}
+
 /// What makes vectors of texts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase", tag = "kind")]

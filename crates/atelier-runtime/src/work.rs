@@ -4,6 +4,7 @@
 
 mod agent;
 mod bus;
+mod context;
 mod planner;
 mod prompt;
 mod settings;
@@ -15,6 +16,7 @@ pub use settings::{PlannerSettings, ProjectSettings, WorkSettings};
 use crate::{Gate, Result, Spaces};
 use atelier_core::NodeId;
 use atelier_core::{Task, TaskFailure, TaskKind, task::Step};
+use atelier_memory::Memory;
 use atelier_model::{Answer, Model, ModelError, Models, Request, TenantKeys};
 use atelier_store::{Claim, Store};
 use std::time::{Duration, Instant};
@@ -24,6 +26,7 @@ pub(crate) struct Shop {
     pub(crate) store: Store,
     pub(crate) spaces: Spaces,
     pub(crate) gate: Gate,
+    pub(crate) memory: Memory,
     pub(crate) models: Models,
     pub(crate) settings: WorkSettings,
 }

@@ -2,6 +2,7 @@
 
 use crate::{Auth, Settings};
 use atelier_core::{ProjectName, Role, Tenant, UserId};
+use atelier_memory::Memory;
 use atelier_runtime::{Bus, Gate, Spaces};
 use atelier_store::{NewAgent, SignIn, Store};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -17,6 +18,7 @@ pub struct Parts {
     pub spaces: Spaces,
     pub gate: Gate,
     pub bus: Bus,
+    pub memory: Memory,
     pub auth: Auth,
     pub settings: Settings,
     /// The agents a new project starts with.

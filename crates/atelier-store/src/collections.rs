@@ -91,22 +91,21 @@ fn read((agent, project, owner, name, state, index, embedder, dimension, total):
     })
 }
 
-/// Makes sure that an agent has a collection, if only a wanted one.
+/// Makes sure that an agent of the project has a collection, if only a wanted one; `false` if it is none, or gone.
 pub(crate) async fn open_collection(
     tx: &mut Tx,
     project: ProjectId,
     owner: UserId,
     agent: AgentId,
-) -> Result<()> {
-    let known: Option<(String,)> =
-        on!(&mut tx.conn, |c| sqlx::query_as("SELECT state FROM memory_collections WHERE agent_id = $1")
-            .bind(agent.0)
-            .fetch_optional(c)
-            .await)?;
-    match known {
-        Some((state,)) if state == CollectionState::Gone.as_str() => return Err(Error::NotFound),
-        Some(_) => return Ok(()),
-        None => {}
+) -> Result<bool> {
+    let known: Option<(Uuid, String)> = on!(&mut tx.conn, |c| sqlx::query_as(
+        "SELECT project_id, state FROM memory_collections WHERE agent_id = $1"
+    )
+    .bind(agent.0)
+    .fetch_optional(c)
+    .await)?;
+    if let Some((of, state)) = known {
+        return Ok(of == project.0 && state != CollectionState::Gone.as_str());
     }
     let name: Option<(String,)> =
         on!(&mut tx.conn, |c| sqlx::query_as("SELECT name FROM agents WHERE id = $1 AND project_id = $2")
@@ -114,7 +113,7 @@ pub(crate) async fn open_collection(
             .bind(project.0)
             .fetch_optional(c)
             .await)?;
-    let (name,) = name.ok_or(Error::NotFound)?;
+    let Some((name,)) = name else { return Ok(false) };
     let name = corrupt(AgentName::try_from(name))?;
     // An agent that was renamed or deleted may still have a collection of the plain name.
     for apart in [false, true] {
@@ -134,7 +133,7 @@ pub(crate) async fn open_collection(
             break;
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Writes down the collections of agents that are being made. One whose plain name another collection still has is

@@ -6,7 +6,7 @@
 use crate::{
     Error, Owned, Result, Store, Tx,
     db::{Conn, on},
-    new_id, now,
+    memos, new_id, now,
     projects::{corrupt, json},
     tasks::call_settled,
 };
@@ -402,11 +402,15 @@ pub(crate) async fn insert_calls(tx: &mut Tx, owned: &Owned, new: Vec<NewCall>) 
     Ok(calls)
 }
 
-/// The task that waits for a call goes on when it is settled.
+/// A call that is settled is remembered by its agent, and the task that waits for it goes on.
 async fn tell_task(tx: &mut Tx, owned: &Owned, call: &GatedCall) -> Result<()> {
+    if !call.status.is_settled() {
+        return Ok(());
+    }
+    memos::call(tx, owned, call).await?;
     match call.task_id {
-        Some(task) if call.status.is_settled() => call_settled(tx, owned, task).await,
-        _ => Ok(()),
+        Some(task) => call_settled(tx, owned, task).await,
+        None => Ok(()),
     }
 }
 

@@ -137,7 +137,14 @@ impl Tx {
         agent: AgentId,
         memos: Vec<Memo>,
     ) -> Result<Remembered> {
-        open_collection(self, project, owner, agent).await?;
+        if !open_collection(self, project, owner, agent).await? {
+            return Err(Error::NotFound);
+        }
+        self.put_memos(agent, memos).await
+    }
+
+    /// For an agent that has a collection.
+    pub(crate) async fn put_memos(&mut self, agent: AgentId, memos: Vec<Memo>) -> Result<Remembered> {
         let mut remembered = Remembered::default();
         let mut memos = memos.into_iter();
         loop {

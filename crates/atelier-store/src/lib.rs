@@ -12,6 +12,7 @@ mod feed;
 mod gate;
 mod identity;
 mod interactions;
+mod memos;
 mod messages;
 mod migrate;
 mod nodes;

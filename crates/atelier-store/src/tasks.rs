@@ -9,7 +9,7 @@ use crate::{
     db::on,
     feed::Ring,
     gate::NewCall,
-    now, plans,
+    memos, now, plans,
     projects::{corrupt, json},
 };
 use atelier_core::{
@@ -649,6 +649,7 @@ async fn settled(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<String>)
         _ => Event::TaskFailed { task: told },
     };
     tx.ring(Ring::Work(task.id.0));
+    memos::task(tx, owned, task).await?;
     match task.plan_id {
         None => answer(tx, owned, task, model).await?,
         Some(plan) => {

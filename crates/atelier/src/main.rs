@@ -6,6 +6,7 @@ mod connect;
 mod doctor;
 mod login;
 mod mcp;
+mod memory;
 mod serve;
 mod telemetry;
 mod token;
@@ -40,6 +41,8 @@ enum Command {
     Tool(tool::Args),
     /// Serve a directory to MCP hosts, on standard input or over HTTP
     Mcp(Box<mcp::Args>),
+    /// Look into what an agent remembers, take it along as a file, prune it
+    Memory(memory::Args),
     /// Check the configuration and every backing service, and say how to mend what is wrong
     Doctor(doctor::Args),
 }
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Tool(args) => tool::run(&args),
         Command::Mcp(args) => mcp::run(*args),
+        Command::Memory(args) => memory::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     };
     match outcome {

@@ -5,6 +5,7 @@ use crate::{
     telemetry,
 };
 use anyhow::{Context, Result};
+use atelier_memory::Memory;
 use atelier_model::{Models, ModelsConfig, known_providers};
 use atelier_runtime::{Bus, Gate, Settings as RuntimeSettings, Spaces};
 use atelier_server::{App, Auth, Listening, LocalKey, Parts};
@@ -113,11 +114,22 @@ async fn serve(config: Config) -> Result<()> {
     };
     let stop = CancellationToken::new();
     let gate = Gate::new(store.clone(), &config.gate);
-    let spaces = Spaces::new(store.clone(), runtime.worker_space.clone());
+    let memory =
+        Memory::open(store.clone(), config.memory.clone(), config.qdrant_url.as_deref(), &config.data)
+            .context("memory cannot be used")?;
+    let spaces = Spaces::new(store.clone(), memory.clone(), runtime.worker_space.clone());
     let models =
         Models::new(&ModelsConfig::default(), &known_providers()).context("the models cannot be used")?;
     let app = App::new(Parts {
-        bus: Bus::new(store.clone(), spaces.clone(), gate.clone(), models, config.work.clone()),
+        bus: Bus::new(
+            store.clone(),
+            spaces.clone(),
+            gate.clone(),
+            memory.clone(),
+            models,
+            config.work.clone(),
+        ),
+        memory,
         gate,
         spaces,
         starter_pack: runtime.starter_agents(),
@@ -137,6 +149,10 @@ async fn serve(config: Config) -> Result<()> {
     tasks.spawn({
         let (bus, stop) = (app.bus.clone(), stop.clone());
         async move { bus.tend(stop).await }
+    });
+    tasks.spawn({
+        let (memory, stop) = (app.memory.clone(), stop.clone());
+        async move { memory.tend(stop).await }
     });
     tasks.spawn(watch_over(app.clone(), config));
     let served = atelier_server::serve(listening, app.clone()).await;

@@ -1,6 +1,6 @@
 //! One agent's part: ask its model, hand its calls to the gate, go on with what came of them.
 
-use super::{ProjectSettings, Shop, prompt};
+use super::{ProjectSettings, Shop, context, prompt};
 use crate::{Ask, Error, Result, WorkerSpace};
 use atelier_core::{
     Agent, NodeId, Project, Task, TaskFailure, TaskStatus,
@@ -49,6 +49,8 @@ impl Shop {
             Ok(bench) => bench,
             Err(why) => return Ok(self.store.finish(claim, task, None, Err(why), next).await?),
         };
+        // Once for the steps that follow each other here: what they are about does not change in between.
+        let memory = self.recall(claim, &bench.agent, &task).await;
         let mut steps = if task.steps > 0 { self.store.steps(task.id).await? } else { Vec::new() };
         loop {
             if let Some(reached) = bench.limits.reached(&task) {
@@ -59,7 +61,7 @@ impl Shop {
                 Err(why) => return Ok(self.store.finish(claim, task, None, Err(why), next).await?),
             };
             let calls = self.settled_calls(&task, &steps).await?;
-            let mut request = self.request(&bench, &task).await?;
+            let mut request = self.request(&bench, &task, &memory).await?;
             request.messages.extend(prompt::journal(&steps, &calls));
             prompt::fit(&mut request, model.context_window(), bench.agent.config.max_tokens);
             let time = bench
@@ -115,7 +117,7 @@ impl Shop {
     }
 
     /// What the agent is told before its own steps.
-    async fn request(&self, bench: &Bench, task: &Task) -> Result<Request> {
+    async fn request(&self, bench: &Bench, task: &Task, memory: &str) -> Result<Request> {
         let config = &bench.agent.config;
         let history =
             self.store.messages_until(task.session_id, task.message_id, self.settings.history.into()).await?;
@@ -127,8 +129,13 @@ impl Shop {
             .iter()
             .filter(|other| task.depends_on.contains(&other.id) && other.status == TaskStatus::Completed)
             .collect();
+        let mut system = prompt::system(config, &bench.project, bench.client.as_ref());
+        if !memory.is_empty() {
+            system.push_str("\n\n");
+            system.push_str(memory);
+        }
         Ok(Request {
-            system: prompt::system(config, &bench.project, bench.client.as_ref()),
+            system,
             messages: prompt::conversation(&history, task, &done),
             tools: bench.tools.clone(),
             temperature: Some(config.temperature as f32),
@@ -160,17 +167,20 @@ impl Shop {
         for call in calls {
             let parsed = understood(&call, &bench.tools);
             let result = match parsed {
-                Ok(mut params) => {
-                    prompt::carry_checksum(&call.name, &mut params, earlier.values());
-                    asks.push(Ask {
-                        tool_name: call.name.clone(),
-                        tool_params: Value::Object(params),
-                        agent_id: claim.task.agent_id,
-                        session_id: Some(claim.task.session_id),
-                        task_id: Some(claim.task.id),
-                    });
-                    None
-                }
+                Ok(mut params) => match self.use_context(claim, tool(&call.name), &params).await? {
+                    Some(result) => Some(result),
+                    None => {
+                        prompt::carry_checksum(&call.name, &mut params, earlier.values());
+                        asks.push(Ask {
+                            tool_name: call.name.clone(),
+                            tool_params: Value::Object(params),
+                            agent_id: claim.task.agent_id,
+                            session_id: Some(claim.task.session_id),
+                            task_id: Some(claim.task.id),
+                        });
+                        None
+                    }
+                },
                 Err(why) => Some(StepResult { content: why, is_error: true }),
             };
             let CallRequest { id, name, arguments } = call;
@@ -188,23 +198,23 @@ impl Shop {
 /// The tools an agent may call, as its model is told of them.
 fn tools_of(agent: &Agent) -> Vec<ToolSchema> {
     let wanted = &agent.config.tools;
-    let named = |name: &str| {
-        wanted.is_empty() || wanted.iter().any(|tool| tool.strip_prefix("tool_").unwrap_or(tool) == name)
-    };
-    catalog()
-        .into_iter()
-        .filter(|tool| named(tool.name))
-        .map(|tool| ToolSchema {
-            name: tool.name.to_owned(),
-            description: tool.description.to_owned(),
-            parameters: tool.parameters,
-        })
-        .collect()
+    let named = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| tool(wanted) == name);
+    let gated = catalog().into_iter().map(|tool| ToolSchema {
+        name: tool.name.to_owned(),
+        description: tool.description.to_owned(),
+        parameters: tool.parameters,
+    });
+    gated.chain(context::tools()).filter(|tool| named(&tool.name)).collect()
+}
+
+/// Some models put what kind of thing it is before a tool's name.
+fn tool(name: &str) -> &str {
+    name.strip_prefix("tool_").unwrap_or(name)
 }
 
 /// The arguments of a call to a tool that there is, or what to tell the model.
 fn understood(call: &CallRequest, tools: &[ToolSchema]) -> Result<Map<String, Value>, String> {
-    let name = call.name.strip_prefix("tool_").unwrap_or(&call.name);
+    let name = tool(&call.name);
     if !tools.iter().any(|tool| tool.name == name) {
         let known: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         return Err(format!("There is no tool {:?}; there are {}", call.name, known.join(", ")));

@@ -10,6 +10,7 @@ use atelier_core::{
     AgentId, CallId, Message, NodeId, Plan, PlanId, SessionId, Task, TaskFailure, TaskId, TaskStatus,
     gate::Refusal,
 };
+use atelier_memory::Memory;
 use atelier_model::Models;
 use atelier_store::{Begun, Claim, Error as StoreError, Owned, QueueState, Ring, Said, Store};
 use chrono::{DateTime, Utc};
@@ -64,9 +65,16 @@ pub struct QueueReport {
 }
 
 impl Bus {
-    pub fn new(store: Store, spaces: Spaces, gate: Gate, models: Models, settings: WorkSettings) -> Self {
+    pub fn new(
+        store: Store,
+        spaces: Spaces,
+        gate: Gate,
+        memory: Memory,
+        models: Models,
+        settings: WorkSettings,
+    ) -> Self {
         Self(Arc::new(Inner {
-            shop: Shop { store, spaces, gate, models, settings },
+            shop: Shop { store, spaces, gate, memory, models, settings },
             node: NodeId(Uuid::now_v7()),
             running: Mutex::default(),
             asking: Mutex::default(),
