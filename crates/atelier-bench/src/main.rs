@@ -9,9 +9,12 @@
 mod bare_loop;
 mod bare_server;
 mod clients;
+mod crowd;
 mod fanout;
 mod followers;
 mod load;
+mod locomo;
+mod memory;
 mod process;
 mod reads;
 mod report;
@@ -75,6 +78,12 @@ enum Role {
     /// The bare server, in a process of its own
     #[command(hide = true)]
     BareServer(bare_server::Answers),
+    /// The index of memories: insert, search, recall
+    Memory(memory::Args),
+    /// How well memory answers questions, on a LoCoMo file
+    Locomo(locomo::Args),
+    /// Many agents with a little memory each
+    Crowd(crowd::Args),
 }
 
 /// What every part goes by.
@@ -100,8 +109,8 @@ impl Plan {
 }
 
 fn main() -> Result<()> {
-    let args = Args::parse();
-    if let Some(Role::BareServer(answers)) = args.role {
+    let mut args = Args::parse();
+    if let Some(Role::BareServer(answers)) = args.role.take_if(|role| matches!(role, Role::BareServer(_))) {
         return bare_server::run(answers);
     }
     ensure!(!cfg!(debug_assertions), "a debug build measures nothing: make bench");
@@ -115,6 +124,24 @@ fn main() -> Result<()> {
     let place = place.canonicalize()?;
     tempfile::env::override_temp_dir(&place).ok();
     let room = process::raise_open_files()?;
+    if let Some(role) = &args.role {
+        let plan = Plan {
+            concurrencies: args.at.clone(),
+            binary,
+            backend: if args.postgres { Backend::Postgres } else { Backend::Sqlite },
+            rounds: 1,
+            window: Duration::from_secs(1),
+            clients: 0,
+        };
+        return tokio::runtime::Runtime::new()?.block_on(async {
+            match role {
+                Role::BareServer(_) => unreachable!("it was run above"),
+                Role::Memory(args) => memory::run(args).await,
+                Role::Locomo(args) => locomo::run(args, &plan).await,
+                Role::Crowd(args) => crowd::run(args, &plan).await,
+            }
+        });
+    }
     // One thread: the generator must leave the other core to what it measures.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = runtime.block_on(async {

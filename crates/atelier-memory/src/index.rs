@@ -181,6 +181,11 @@ impl Index {
         each!(self, engine => engine.tidy(key).await)
     }
 
+    /// Whether there is nothing left to put in order.
+    pub async fn is_tidy(&self, key: &Key) -> Result<bool> {
+        each!(self, engine => engine.is_tidy(key).await)
+    }
+
     pub async fn ping(&self, patience: Duration) -> Result<()> {
         match tokio::time::timeout(patience, async { each!(self, engine => engine.ping().await) }).await {
             Ok(answer) => answer,

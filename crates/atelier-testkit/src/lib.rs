@@ -6,15 +6,17 @@
 
 mod events;
 mod postgres;
+mod qdrant;
 mod server;
 mod user;
 
 pub use events::{Events, SseEvent};
 pub use postgres::Database;
+pub use qdrant::{Qdrant, qdrant_url};
 pub use server::{Backend, Builder, Server, Sql};
 pub use user::{Answer, User};
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 /// How long anything is waited for before a test gives up. Never how long something takes.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -42,4 +44,15 @@ pub fn http() -> reqwest::Client {
         .tcp_nodelay(true)
         .build()
         .unwrap()
+}
+
+/// The address of a service, from the environment, as `make test` sets it, or from what `make services` has written.
+fn service_url(variable: &str, service: &str) -> String {
+    if let Ok(url) = std::env::var(variable) {
+        return url;
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.services/env");
+    let written = std::fs::read_to_string(file).unwrap_or_default();
+    let found = written.lines().find_map(|line| line.strip_prefix(variable)?.strip_prefix('='));
+    found.unwrap_or_else(|| panic!("no {service} for tests: run `make services` first")).to_owned()
 }

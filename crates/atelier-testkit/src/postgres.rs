@@ -1,7 +1,6 @@
 //! A database of its own in the real PostgreSQL that `make services` starts.
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
-use std::path::Path;
 use uuid::Uuid;
 
 const VARIABLE: &str = "ATELIER_TEST_POSTGRES_URL";
@@ -14,7 +13,7 @@ pub struct Database {
 
 impl Database {
     pub async fn create() -> Self {
-        let admin_url = service_url();
+        let admin_url = crate::service_url(VARIABLE, "PostgreSQL");
         let name = format!("atelier_{}", Uuid::now_v7().simple());
         let mut admin = PgConnection::connect(&admin_url).await.unwrap_or_else(|error| {
             panic!("PostgreSQL at {VARIABLE} does not answer ({error}): make services")
@@ -51,15 +50,4 @@ impl Drop for Database {
             eprintln!("a test database stays behind: {error}");
         }
     }
-}
-
-/// From the environment, as `make test` sets it, or from what `make services` has written.
-fn service_url() -> String {
-    if let Ok(url) = std::env::var(VARIABLE) {
-        return url;
-    }
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.services/env");
-    let written = std::fs::read_to_string(file).unwrap_or_default();
-    let found = written.lines().find_map(|line| line.strip_prefix(VARIABLE)?.strip_prefix('='));
-    found.unwrap_or_else(|| panic!("no PostgreSQL for tests: run `make services` first")).to_owned()
 }

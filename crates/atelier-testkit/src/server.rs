@@ -141,6 +141,20 @@ impl Server {
         self.restart_killed().await
     }
 
+    /// Starts again what has ended already, with further settings.
+    pub async fn restart_with(self, settings: &[(&str, &str)]) -> Self {
+        let mut builder = Builder {
+            binary: self.builder.binary.clone(),
+            backend: self.builder.backend,
+            settings: self.builder.settings.clone(),
+            arguments: self.builder.arguments.clone(),
+        };
+        for (name, value) in settings {
+            builder = builder.with(name, value);
+        }
+        Self::launch(Arc::new(builder), self.data.clone(), self.database.clone()).await
+    }
+
     /// Starts again what has ended already.
     pub async fn restart_killed(self) -> Self {
         Self::launch(self.builder.clone(), self.data.clone(), self.database.clone()).await
@@ -241,6 +255,14 @@ impl Sql {
             Sql::Sqlite(conn) => drop(sqlx::query(statement).execute(conn).await.unwrap()),
             Sql::Postgres(conn) => drop(sqlx::query(statement).execute(conn).await.unwrap()),
         }
+    }
+
+    pub async fn count(&mut self, question: &'static str) -> i64 {
+        let (count,): (i64,) = match self {
+            Sql::Sqlite(conn) => sqlx::query_as(question).fetch_one(conn).await.unwrap(),
+            Sql::Postgres(conn) => sqlx::query_as(question).fetch_one(conn).await.unwrap(),
+        };
+        count
     }
 
     /// Keeps the server from changing (and, on PostgreSQL, from reading) agents until this is dropped

@@ -62,6 +62,12 @@ export function describe({ data }: LiveEvent): string {
         tokens: String(data.usage.input_tokens + data.usage.output_tokens),
       });
     case "CONVERSATION_CREATED":
+    case "CONTEXT_RETRIEVED":
+      return t("event.CONTEXT_RETRIEVED", { count: data.interactions.length });
+    case "CONTEXT_LIMIT_WARNING":
+      return t("event.CONTEXT_LIMIT_WARNING", { total: data.total_vectors, max: data.max_vectors });
+    case "CONTEXT_PRUNED":
+      return t("event.CONTEXT_PRUNED", { count: data.removed });
     case "CONVERSATION_UPDATED":
     case "CONVERSATION_DELETED":
     case "PROJECT_DELETED":

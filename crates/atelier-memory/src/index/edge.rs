@@ -227,16 +227,18 @@ impl Edge {
         .await
     }
 
-    pub(super) async fn tidy(&self, key: &Key) -> Result<()> {
-        let untidy = self
-            .run(key, |inner, slot| {
-                inner.with(slot, |shard| {
-                    let info = shard.info();
-                    Ok(info.points_count.saturating_sub(info.indexed_vectors_count) >= UNTIDY)
-                })
+    pub(super) async fn is_tidy(&self, key: &Key) -> Result<bool> {
+        self.run(key, |inner, slot| {
+            inner.with(slot, |shard| {
+                let info = shard.info();
+                Ok(info.points_count.saturating_sub(info.indexed_vectors_count) < UNTIDY)
             })
-            .await?;
-        if !untidy {
+        })
+        .await
+    }
+
+    pub(super) async fn tidy(&self, key: &Key) -> Result<()> {
+        if self.is_tidy(key).await? {
             return Ok(());
         }
         let _turn = self.0.tidying.acquire().await.map_err(|_| IndexError::Failed("closed".into()))?;

@@ -5,12 +5,13 @@ use atelier_core::Filter;
 use qdrant_client::{
     Qdrant, QdrantError,
     qdrant::{
-        Condition, CountPointsBuilder, CreateCollectionBuilder, CreateFieldIndexCollectionBuilder,
-        DatetimeRange, DeletePointsBuilder, Distance, FieldType, Filter as Conditions, Modifier,
-        NamedVectors, PointId, PointStruct, PointsIdsList, QuantizationSearchParamsBuilder, Query,
-        QueryBatchPointsBuilder, QueryPoints, QueryPointsBuilder, ScalarQuantizationBuilder, ScoredPoint,
-        SearchParamsBuilder, SparseVectorParamsBuilder, SparseVectorsConfigBuilder, Timestamp,
-        UpsertPointsBuilder, Value, Vector, VectorInput, VectorParamsBuilder, point_id::PointIdOptions,
+        CollectionStatus, Condition, CountPointsBuilder, CreateCollectionBuilder,
+        CreateFieldIndexCollectionBuilder, DatetimeRange, DeletePointsBuilder, Distance, FieldType,
+        Filter as Conditions, Modifier, NamedVectors, PointId, PointStruct, PointsIdsList,
+        QuantizationSearchParamsBuilder, Query, QueryBatchPointsBuilder, QueryPoints, QueryPointsBuilder,
+        ScalarQuantizationBuilder, ScoredPoint, SearchParamsBuilder, SparseVectorParamsBuilder,
+        SparseVectorsConfigBuilder, Timestamp, UpsertPointsBuilder, Value, Vector, VectorInput,
+        VectorParamsBuilder, point_id::PointIdOptions,
     },
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -174,6 +175,11 @@ impl Server {
     /// The server keeps order by itself.
     pub(super) async fn tidy(&self, _: &Key) -> Result<()> {
         Ok(())
+    }
+
+    pub(super) async fn is_tidy(&self, key: &Key) -> Result<bool> {
+        let info = self.client.collection_info(&key.name).await?.result.ok_or(IndexError::Missing)?;
+        Ok(info.status() == CollectionStatus::Green)
     }
 
     pub(super) async fn ping(&self) -> Result<()> {

@@ -36,7 +36,7 @@ impl Things {
             "project" => self.project.clone(),
             "agent" => self.agent.clone(),
             // Nobody's: making one would make a worker space. `gate.rs` tries those that are somebody's.
-            "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan" => {
+            "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan" | "interaction" => {
                 Uuid::now_v7().to_string()
             }
             other => panic!(

@@ -5,6 +5,8 @@
 mod access;
 mod check;
 mod connect;
+mod context;
+mod embeddings;
 mod events;
 mod gate;
 mod limits;

@@ -40,7 +40,7 @@ impl Operation {
     pub(crate) fn is_work_of(&self, role: &str) -> bool {
         let ends = |ends: &[&str]| ends.iter().any(|end| self.path.ends_with(end));
         match role {
-            "agent" => ends(&["/tools/execute"]),
+            "agent" => ends(&["/tools/execute", "/context/search"]),
             "client" => ends(&["/preview", "/claim", "/result", "/clients", "/renew", "/{client}"]),
             other => panic!("{other} is no machine"),
         }
