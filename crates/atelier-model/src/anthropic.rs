@@ -64,12 +64,12 @@ impl Anthropic {
             Event::ContentBlockStart { index, content_block: Block::ToolUse { id, name } } if !formatted => {
                 draft.call(Some(index), Some(&id), Some(&name), "")?;
             }
-            Event::ContentBlockDelta { delta: Delta::TextDelta { text }, .. } => draft.text(&text)?,
+            Event::ContentBlockDelta { delta: Delta::Text { text }, .. } => draft.text(&text)?,
             // The shape was asked for as a tool that has to be called, so its input is the answer.
-            Event::ContentBlockDelta { delta: Delta::InputJsonDelta { partial_json }, .. } if formatted => {
+            Event::ContentBlockDelta { delta: Delta::Input { partial_json }, .. } if formatted => {
                 draft.text(&partial_json)?;
             }
-            Event::ContentBlockDelta { index, delta: Delta::InputJsonDelta { partial_json } } => {
+            Event::ContentBlockDelta { index, delta: Delta::Input { partial_json } } => {
                 draft.call(Some(index), None, None, &partial_json)?;
             }
             Event::MessageDelta { delta, usage } => {
@@ -239,12 +239,10 @@ enum Block {
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Delta {
-    TextDelta {
-        text: String,
-    },
-    InputJsonDelta {
-        partial_json: String,
-    },
+    #[serde(rename = "text_delta")]
+    Text { text: String },
+    #[serde(rename = "input_json_delta")]
+    Input { partial_json: String },
     #[serde(other)]
     Other,
 }

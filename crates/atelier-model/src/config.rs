@@ -27,6 +27,9 @@ pub struct ModelsConfig {
     pub timeout: Duration,
     /// How often a question is asked again when the provider was busy, broken or not to be reached.
     pub retries: u32,
+    /// How long the first wait before that is; each later one is twice as long.
+    #[serde(with = "humantime_serde")]
+    pub retry_wait: Duration,
 }
 
 impl Default for ModelsConfig {
@@ -41,6 +44,7 @@ impl Default for ModelsConfig {
             stall_timeout: Duration::from_secs(60),
             timeout: Duration::from_secs(600),
             retries: 4,
+            retry_wait: Duration::from_millis(500),
         }
     }
 }

@@ -188,10 +188,9 @@ pub(crate) struct Patience {
     between: Duration,
     pub(crate) whole: Duration,
     retries: u32,
+    retry_wait: Duration,
 }
 
-/// The first wait between two tries; each later one is twice as long.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// Nobody sits in front of a screen for longer; whoever asks may ask again later.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
@@ -202,11 +201,12 @@ impl Patience {
             between: config.stall_timeout,
             whole: config.timeout,
             retries: config.retries,
+            retry_wait: config.retry_wait,
         }
     }
 
     pub(crate) fn tries(self) -> Tries {
-        Tries { left: self.retries, wait: FIRST_WAIT }
+        Tries { left: self.retries, wait: self.retry_wait }
     }
 }
 

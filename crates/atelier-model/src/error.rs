@@ -10,6 +10,8 @@ pub enum ModelError {
     UnknownProvider { model: String, provider: String, known: String },
     #[error("no key for provider {provider}: {remedy} or pick the demo model")]
     NoKey { provider: String, remedy: String },
+    #[error("the key for provider {provider} cannot be read with this server's secret: put it in again")]
+    KeyUnreadable { provider: String },
     #[error("provider {provider} does not take its key: put in a valid one")]
     KeyRefused { provider: String },
     #[error("provider {provider} has no more credit for this key: {message}")]
@@ -57,6 +59,7 @@ impl ModelError {
             Self::Config(_) => "invalid_model_config",
             Self::UnknownProvider { .. } => "unknown_model_provider",
             Self::NoKey { .. } => "no_model_key",
+            Self::KeyUnreadable { .. } => "model_key_unreadable",
             Self::KeyRefused { .. } => "model_key_refused",
             Self::Spent { .. } => "model_quota_spent",
             Self::TooLong { .. } => "model_context_exceeded",
@@ -81,6 +84,7 @@ impl ModelError {
             Self::Config(_)
             | Self::UnknownProvider { .. }
             | Self::NoKey { .. }
+            | Self::KeyUnreadable { .. }
             | Self::KeyRefused { .. }
             | Self::Spent { .. }
             | Self::TooLong { .. }

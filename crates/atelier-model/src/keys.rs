@@ -6,14 +6,27 @@ use std::collections::BTreeMap;
 
 /// The keys a tenant brought along; they come before the server's own.
 #[derive(Debug, Clone, Default)]
-pub struct TenantKeys(BTreeMap<String, SecretString>);
+pub struct TenantKeys(BTreeMap<String, TenantKey>);
+
+#[derive(Debug, Clone)]
+pub(crate) enum TenantKey {
+    Known(SecretString),
+    /// There is one, and it cannot be read.
+    Unreadable,
+}
 
 impl TenantKeys {
     pub fn insert(&mut self, provider: impl Into<String>, key: SecretString) {
-        self.0.insert(provider.into(), key);
+        self.0.insert(provider.into(), TenantKey::Known(key));
     }
 
-    pub(crate) fn get(&self, provider: &str) -> Option<&SecretString> {
+    /// A key that is there and cannot be read: whoever asks this provider is told so, rather than asking at
+    /// somebody else's cost.
+    pub fn insert_unreadable(&mut self, provider: impl Into<String>) {
+        self.0.insert(provider.into(), TenantKey::Unreadable);
+    }
+
+    pub(crate) fn get(&self, provider: &str) -> Option<&TenantKey> {
         self.0.get(provider)
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     anthropic::Anthropic,
     demo::Missing,
     endpoint::{Endpoint, Patience},
-    keys::ServerKey,
+    keys::{ServerKey, TenantKey},
     openai::OpenAi,
 };
 use std::{collections::BTreeMap, sync::Arc};
@@ -101,7 +101,10 @@ impl Models {
             });
         };
         let key = match (keys.get(provider), server_key) {
-            (Some(own), _) => Some(own.clone()),
+            (Some(TenantKey::Known(own)), _) => Some(own.clone()),
+            (Some(TenantKey::Unreadable), _) => {
+                return Err(ModelError::KeyUnreadable { provider: provider.to_owned() });
+            }
             (None, ServerKey::Known(key)) => Some(key.clone()),
             (None, ServerKey::NotNeeded) => None,
             (None, ServerKey::Missing { remedy }) => {

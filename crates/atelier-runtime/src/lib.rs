@@ -6,14 +6,19 @@
 mod agents;
 mod gate;
 mod health;
+mod model_keys;
+mod secret;
 mod settings;
 mod space;
 mod spaces;
 mod tasks;
+mod vault;
 mod work;
 
 pub use gate::{Ask, Decider, Gate, GateSettings};
 pub use health::{Health, Part, Status};
+pub use model_keys::ModelKeys;
+pub use secret::open_secret;
 pub use settings::{Settings, StarterAgent, WorkerSpaceSettings};
 pub use space::{CacheReport, Report, WorkerSpace};
 pub use spaces::Spaces;

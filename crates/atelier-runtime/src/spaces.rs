@@ -39,6 +39,11 @@ impl Spaces {
         Self { inner: Arc::new(Inner { store, memory, settings, slots: Mutex::default() }) }
     }
 
+    /// How long what is running gets to finish when a space is released.
+    pub fn grace(&self) -> Duration {
+        self.inner.settings.grace
+    }
+
     fn slots(&self) -> MutexGuard<'_, HashMap<ProjectId, Slot>> {
         self.inner.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,11 +13,11 @@ mod waiters;
 pub use bus::{Bus, QueueReport};
 pub use settings::{PlannerSettings, ProjectSettings, WorkSettings};
 
-use crate::{Gate, Result, Spaces};
+use crate::{Gate, ModelKeys, Result, Spaces};
 use atelier_core::NodeId;
 use atelier_core::{Task, TaskFailure, TaskKind, task::Step};
 use atelier_memory::Memory;
-use atelier_model::{Answer, Model, ModelError, Models, Request, TenantKeys};
+use atelier_model::{Answer, Model, ModelError, Models, Request};
 use atelier_store::{Claim, Store};
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,7 @@ pub(crate) struct Shop {
     pub(crate) gate: Gate,
     pub(crate) memory: Memory,
     pub(crate) models: Models,
+    pub(crate) keys: ModelKeys,
     pub(crate) settings: WorkSettings,
 }
 
@@ -42,8 +43,11 @@ impl Shop {
         }
     }
 
-    fn model(&self, name: &str) -> Result<Model, TaskFailure> {
-        self.models.resolve(name, &TenantKeys::default()).map_err(failure)
+    /// The model that is meant, with the tenant's own keys where it has brought some.
+    async fn model(&self, claim: &Claim, name: &str) -> Result<Model, TaskFailure> {
+        let keys = self.keys.of(&claim.owned.tenant).await;
+        let keys = keys.map_err(|error| TaskFailure::new("model_keys_unreadable", error.to_string()))?;
+        self.models.resolve(name, &keys).map_err(failure)
     }
 
     /// Asks the model within the time that is left, lets those who follow the conversation hear it speak, and

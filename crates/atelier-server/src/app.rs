@@ -3,7 +3,8 @@
 use crate::{Auth, Settings};
 use atelier_core::{ProjectName, Role, Tenant, UserId};
 use atelier_memory::Memory;
-use atelier_runtime::{Bus, Gate, Spaces};
+use atelier_model::Models;
+use atelier_runtime::{Bus, Gate, ModelKeys, Spaces};
 use atelier_store::{NewAgent, SignIn, Store};
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::{ops::Deref, sync::Arc};
@@ -19,6 +20,8 @@ pub struct Parts {
     pub gate: Gate,
     pub bus: Bus,
     pub memory: Memory,
+    pub models: Models,
+    pub model_keys: ModelKeys,
     pub auth: Auth,
     pub settings: Settings,
     /// The agents a new project starts with.

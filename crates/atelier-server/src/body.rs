@@ -261,6 +261,28 @@ impl FromRequestParts<App> for AgentInPath {
     }
 }
 
+/// A tenant in the path; whose it is, is another question.
+pub(crate) struct TenantInPath(pub(crate) atelier_core::Tenant);
+
+impl FromRequestParts<App> for TenantInPath {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Error> {
+        segment(parts, "tenant").await.map(Self)
+    }
+}
+
+/// The name of a model provider in the path.
+pub(crate) struct ProviderInPath(pub(crate) String);
+
+impl FromRequestParts<App> for ProviderInPath {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Error> {
+        segment(parts, "provider").await.map(Self)
+    }
+}
+
 /// Never refused: for a header that is optional and whose nonsense is no reason to fail.
 pub(crate) struct LastEventId(pub(crate) Option<String>);
 

@@ -1,7 +1,12 @@
 //! What stands around the handlers: time, measures, and the way into a worker space.
 
-use crate::{App, auth::Caller, body::ProjectInPath, error::Error};
-use atelier_core::Role;
+use crate::{
+    App,
+    auth::Caller,
+    body::{ProjectInPath, TenantInPath},
+    error::Error,
+};
+use atelier_core::{Role, Tenant, UserId};
 use atelier_runtime::{Decider, WorkerSpace};
 use atelier_store::Owned;
 use axum::{
@@ -81,6 +86,25 @@ impl FromRequestParts<App> for OwnOrAdmin {
         let owned = app.store.owned(project).await?;
         let admin = caller.role == Role::Admin && owned.tenant == caller.tenant;
         if admin || owned.owner == caller.user { Ok(Self(owned)) } else { Err(Error::NotFound) }
+    }
+}
+
+/// An admin of the tenant in the path; to everybody else there is nothing there.
+pub(crate) struct TenantAdmin {
+    pub(crate) tenant: Tenant,
+    pub(crate) user: UserId,
+}
+
+impl FromRequestParts<App> for TenantAdmin {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let TenantInPath(tenant) = TenantInPath::from_request_parts(parts, app).await?;
+        if caller.role != Role::Admin || caller.tenant != tenant {
+            return Err(Error::NotFound);
+        }
+        Ok(Self { tenant, user: caller.user })
     }
 }
 

@@ -19,6 +19,7 @@ mod nodes;
 mod outbox;
 mod plans;
 mod projects;
+mod provider_keys;
 mod tasks;
 mod words;
 mod writer;
@@ -37,6 +38,7 @@ pub use migrate::Schema;
 pub use outbox::{Change, Embedded};
 pub use plans::Assigned;
 pub use projects::{NewAgent, Owned};
+pub use provider_keys::ProviderKey;
 pub use tasks::{Claim, PROJECT_LIMIT, QueueState, Spoken};
 pub use writer::Tx;
 

@@ -22,10 +22,26 @@ macro_rules! migrations {
 fn migrator(db: &Db) -> Migrator {
     let files = match db {
         Db::Lite(_) => {
-            migrations!("sqlite": 1 "0001_accounts_projects_agents", 2 "0002_events", 3 "0003_gate", 4 "0004_conversations", 5 "0005_interactions", 7 "0007_work")
+            migrations!("sqlite":
+                1 "0001_accounts_projects_agents",
+                2 "0002_events",
+                3 "0003_gate",
+                4 "0004_conversations",
+                5 "0005_interactions",
+                7 "0007_work",
+                8 "0008_provider_keys",
+            )
         }
         Db::Pg(_) => {
-            migrations!("postgres": 1 "0001_accounts_projects_agents", 2 "0002_events", 3 "0003_gate", 4 "0004_conversations", 5 "0005_interactions", 7 "0007_work")
+            migrations!("postgres":
+                1 "0001_accounts_projects_agents",
+                2 "0002_events",
+                3 "0003_gate",
+                4 "0004_conversations",
+                5 "0005_interactions",
+                7 "0007_work",
+                8 "0008_provider_keys",
+            )
         }
     };
     let migration = |(version, name, sql): (i64, &'static str, _)| {
@@ -135,7 +151,7 @@ mod tests {
         db.close().await;
 
         let refusal = Store::open(&settings).await.err().expect("a refusal");
-        assert!(matches!(refusal, Error::Newer { found: 9000, known: 7 }), "{refusal}");
+        assert!(matches!(refusal, Error::Newer { found: 9000, known: 8 }), "{refusal}");
         assert!(refusal.to_string().contains("newer version"), "{refusal}");
     }
 }

@@ -1,16 +1,18 @@
-//! A real `atelier serve` on a free port with temporary data, users and tokens at hand, and readers that
-//! wait for events rather than for time.
+//! A real `atelier serve` on a free port with temporary data, users and tokens at hand, readers that wait for
+//! events rather than for time, and a model that says what a test wrote down.
 
 #![expect(clippy::disallowed_methods, reason = "starts the program under test, which is no tool call")]
 #![expect(clippy::unwrap_used, reason = "a test kit fails by panicking")]
 
 mod events;
+mod model;
 mod postgres;
 mod qdrant;
 mod server;
 mod user;
 
 pub use events::{Events, SseEvent};
+pub use model::{Asked, Reply, ScriptedModel};
 pub use postgres::Database;
 pub use qdrant::{Qdrant, qdrant_url};
 pub use server::{Backend, Builder, Server, Sql};

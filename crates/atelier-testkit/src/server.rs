@@ -1,6 +1,6 @@
 //! The real program, started, killed and started again.
 
-use crate::{Database, PATIENCE, User, http};
+use crate::{Database, PATIENCE, ScriptedModel, User, http};
 use sqlx::ConnectOptions;
 use std::{
     io::{BufRead, BufReader},
@@ -31,6 +31,19 @@ impl Builder {
     pub fn with(mut self, name: &str, value: impl ToString) -> Self {
         self.settings.push((format!("ATELIER_{name}"), value.to_string()));
         self
+    }
+
+    /// A variable of the environment as it is, without the prefix of ours.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: impl ToString) -> Self {
+        self.settings.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    /// Agents ask `model` wherever they would have asked OpenAI.
+    #[must_use]
+    pub fn model(self, model: &ScriptedModel) -> Self {
+        self.environment("OPENAI_API_KEY", "sk-scripted").with("PROVIDERS__OPENAI__BASE_URL", model.url())
     }
 
     #[must_use]
@@ -81,6 +94,10 @@ impl Server {
             .arg(data.path())
             .args(&builder.arguments)
             .env_remove("LOG_LEVEL")
+            // The developer's own keys are for the developer's own questions.
+            .env_remove("OPENAI_API_KEY")
+            .env_remove("ANTHROPIC_API_KEY")
+            .env_remove("OPENROUTER_API_KEY")
             .current_dir(data.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

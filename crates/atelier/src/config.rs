@@ -1,6 +1,7 @@
 //! One configuration in layers: defaults, `atelier.toml`, environment, flags.
 
 use anyhow::{Context, Result};
+use atelier_model::{ModelsConfig, Providers, known_providers};
 use atelier_runtime::{GateSettings, StarterAgent, WorkSettings, WorkerSpaceSettings};
 use atelier_server::AuthSettings;
 use atelier_store::Retention;
@@ -34,6 +35,9 @@ pub(crate) struct Config {
     pub(crate) worker_space: WorkerSpaceSettings,
     pub(crate) gate: GateSettings,
     pub(crate) work: WorkSettings,
+    pub(crate) models: ModelsConfig,
+    /// Whom models are asked of, by name.
+    pub(crate) providers: Providers,
     pub(crate) telemetry: TelemetrySettings,
     /// The agents a new project starts with.
     pub(crate) starter_pack: Vec<StarterAgent>,
@@ -75,6 +79,8 @@ impl Default for Config {
             worker_space: runtime.worker_space,
             gate: GateSettings::default(),
             work: WorkSettings::default(),
+            models: ModelsConfig::default(),
+            providers: known_providers(),
             telemetry: TelemetrySettings::default(),
             starter_pack: runtime.starter_pack,
         }
@@ -183,6 +189,9 @@ impl Config {
         }
         shown.qdrant_url = shown.qdrant_url.take().map(|url| atelier_store::masked(&url));
         shown.memory.hide_keys();
+        for provider in shown.providers.values_mut() {
+            provider.base_url = atelier_store::masked(&provider.base_url);
+        }
         Ok(toml::to_string_pretty(&shown)?)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::config::{Config, Flags};
 use anyhow::Result;
+use atelier_model::{ModelError, Models, TenantKeys};
 use atelier_server::{Listening, LocalKey};
 use atelier_store::{Schema, Store};
 use serde::Serialize;
@@ -59,6 +60,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
         Finding { what: "data folder", outcome: data_folder(&config.data) },
         Finding { what: "secret", outcome: secret(&config.data) },
         Finding { what: "database", outcome: database(config).await },
+        Finding { what: "models", outcome: models(config) },
         Finding { what: "address", outcome: address(config).await },
     ];
     if config.auth.jwks.is_some() {
@@ -144,6 +146,22 @@ async fn database(config: &Config) -> Result<String, Trouble> {
             "run the newer version of Atelier that wrote it, or restore an older backup",
         )),
     }
+}
+
+fn models(config: &Config) -> Result<String, Trouble> {
+    let models = Models::new(&config.models, &config.providers)
+        .map_err(|error| trouble(error, "mend [models] or [providers] in atelier.toml"))?;
+    let asked = config.starter_pack.iter().map(|agent| agent.config.model.as_str());
+    let mut answers = Vec::new();
+    for name in asked.collect::<std::collections::BTreeSet<_>>() {
+        match models.resolve(name, &TenantKeys::default()) {
+            Ok(model) => answers.push(format!("{name} is answered by {}", model.name())),
+            // Not wrong by itself: tenants may have keys of their own.
+            Err(error @ ModelError::NoKey { .. }) => answers.push(format!("{name}: {error}")),
+            Err(error) => return Err(trouble(format!("{name}: {error}"), "mend starter_pack or [models]")),
+        }
+    }
+    Ok(answers.join(", "))
 }
 
 async fn address(config: &Config) -> Result<String, Trouble> {

@@ -6,8 +6,8 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use atelier_memory::Memory;
-use atelier_model::{Models, ModelsConfig, known_providers};
-use atelier_runtime::{Bus, Gate, Settings as RuntimeSettings, Spaces};
+use atelier_model::Models;
+use atelier_runtime::{Bus, Gate, ModelKeys, Settings as RuntimeSettings, Spaces};
 use atelier_server::{App, Auth, Listening, LocalKey, Parts};
 use atelier_store::Store;
 use chrono::Utc;
@@ -107,6 +107,9 @@ async fn serve(config: Config) -> Result<()> {
     let store = Store::open(&config.store()).await?;
     let key = LocalKey::open(&config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
+    let models = Models::new(&config.models, &config.providers)?;
+    let model_keys = ModelKeys::open(store.clone(), &config.data)
+        .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
     let auth = Auth::open(config.auth.clone(), key, store.clone()).await?;
     let runtime = RuntimeSettings {
         worker_space: config.worker_space.clone(),
@@ -118,15 +121,14 @@ async fn serve(config: Config) -> Result<()> {
         Memory::open(store.clone(), config.memory.clone(), config.qdrant_url.as_deref(), &config.data)
             .context("memory cannot be used")?;
     let spaces = Spaces::new(store.clone(), memory.clone(), runtime.worker_space.clone());
-    let models =
-        Models::new(&ModelsConfig::default(), &known_providers()).context("the models cannot be used")?;
     let app = App::new(Parts {
         bus: Bus::new(
             store.clone(),
             spaces.clone(),
             gate.clone(),
             memory.clone(),
-            models,
+            models.clone(),
+            model_keys.clone(),
             config.work.clone(),
         ),
         memory,
@@ -134,6 +136,8 @@ async fn serve(config: Config) -> Result<()> {
         spaces,
         starter_pack: runtime.starter_agents(),
         settings: config.server.clone(),
+        models,
+        model_keys,
         store,
         auth,
         metrics,

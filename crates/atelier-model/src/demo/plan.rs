@@ -14,13 +14,19 @@ pub(super) fn plan(request: &Request, message: &str) -> Option<Value> {
             {"id": "1", "description": message.trim(), "agent": first, "depends_on": []}
         ]}));
     }
+    // What comes "then" waits for everything that was said before it, back to the last "then".
+    let (mut waits_for, mut stage) = (Vec::new(), Vec::new());
     let task = |(at, wish): (usize, &Wish)| {
-        let depends_on: Vec<String> = if wish.afterwards { vec![at.to_string()] } else { Vec::new() };
+        if wish.afterwards {
+            waits_for = std::mem::take(&mut stage);
+        }
+        let id = (at + 1).to_string();
+        stage.push(id.clone());
         json!({
-            "id": (at + 1).to_string(),
+            "id": id,
             "description": wish.words,
             "agent": fitting(wish, &agents).unwrap_or(first),
-            "depends_on": depends_on,
+            "depends_on": waits_for,
         })
     };
     let tasks: Vec<Value> = wishes.iter().enumerate().map(task).collect();

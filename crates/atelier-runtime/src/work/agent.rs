@@ -56,7 +56,7 @@ impl Shop {
             if let Some(reached) = bench.limits.reached(&task) {
                 return Ok(self.store.finish(claim, task, None, Err(reached), next).await?);
             }
-            let model = match self.model(&bench.agent.config.model) {
+            let model = match self.model(claim, &bench.agent.config.model).await {
                 Ok(model) => model,
                 Err(why) => return Ok(self.store.finish(claim, task, None, Err(why), next).await?),
             };

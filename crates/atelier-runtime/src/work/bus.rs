@@ -5,7 +5,7 @@
 //! died with another server.
 
 use super::{Shop, WorkSettings, waiters::Waiters};
-use crate::{Decider, Error, Gate, Result, Spaces};
+use crate::{Decider, Error, Gate, ModelKeys, Result, Spaces};
 use atelier_core::{
     AgentId, CallId, Message, NodeId, Plan, PlanId, SessionId, Task, TaskFailure, TaskId, TaskStatus,
     gate::Refusal,
@@ -71,10 +71,11 @@ impl Bus {
         gate: Gate,
         memory: Memory,
         models: Models,
+        keys: ModelKeys,
         settings: WorkSettings,
     ) -> Self {
         Self(Arc::new(Inner {
-            shop: Shop { store, spaces, gate, memory, models, settings },
+            shop: Shop { store, spaces, gate, memory, models, keys, settings },
             node: NodeId(Uuid::now_v7()),
             running: Mutex::default(),
             asking: Mutex::default(),
@@ -200,15 +201,49 @@ impl Bus {
         session: Option<SessionId>,
         by: &Decider,
         why: &TaskFailure,
-    ) -> Result<usize> {
+    ) -> Result<()> {
         let open = self.store().open_tasks(owned.project, session).await?;
-        for &id in &open {
+        self.stop_each(owned, by, why, open.into_iter().map(|(id, _)| id)).await
+    }
+
+    /// Ends what a project has going: what waits at once, what runs when it has not ended by itself after
+    /// `grace`.
+    pub async fn wind_down(
+        &self,
+        owned: &Owned,
+        by: &Decider,
+        why: &TaskFailure,
+        grace: Duration,
+    ) -> Result<()> {
+        let end = tokio::time::Instant::now() + grace;
+        loop {
+            let open = self.store().open_tasks(owned.project, None).await?;
+            let (running, waiting): (Vec<_>, Vec<_>) = open.into_iter().partition(|(_, running)| *running);
+            self.stop_each(owned, by, why, waiting.into_iter().map(|(id, _)| id)).await?;
+            let Some(&(id, _)) = running.first() else { return Ok(()) };
+            let waiter = self.0.waiters.enlist(id.0);
+            // One that parks rings nothing, so it is looked at again before long.
+            let soon = (tokio::time::Instant::now() + LOOK_AROUND / 4).min(end);
+            if tokio::time::timeout_at(soon, waiter.woken()).await.is_err() && soon == end {
+                return self.stop_all(owned, None, by, why).await;
+            }
+        }
+    }
+
+    async fn stop_each(
+        &self,
+        owned: &Owned,
+        by: &Decider,
+        why: &TaskFailure,
+        tasks: impl Iterator<Item = TaskId>,
+    ) -> Result<()> {
+        for id in tasks {
             match self.stop_task(owned, by, id, TaskStatus::Failed, why.clone()).await {
                 Ok(_) | Err(Error::Store(StoreError::TaskSettled(_) | StoreError::NotFound)) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(open.len())
+        Ok(())
     }
 
     /// The queues of a project: every agent's, and its own.
@@ -324,7 +359,11 @@ impl Bus {
 
     async fn look_for_work(&self) {
         match self.store().waiting_queues().await {
-            Ok(queues) => queues.into_iter().for_each(|queue| self.ask(queue)),
+            Ok(queues) => {
+                gauge!("atelier_bus_queued_tasks")
+                    .set(queues.iter().map(|(_, count)| *count as f64).sum::<f64>());
+                queues.into_iter().for_each(|(queue, _)| self.ask(queue));
+            }
             Err(error) => tracing::warn!(%error, "cannot look for work"),
         }
     }

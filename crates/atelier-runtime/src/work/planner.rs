@@ -61,7 +61,7 @@ impl Shop {
         settings: &PlannerSettings,
         agents: &[Agent],
     ) -> Result<(Vec<ProposedTask>, Option<atelier_core::task::Step>), TaskFailure> {
-        let model = self.model(&settings.model)?;
+        let model = self.model(claim, &settings.model).await?;
         let history = self.history(task).await?;
         let mut request = Request {
             system: instructions(agents, settings.max_tasks),
@@ -115,7 +115,7 @@ impl Shop {
                 Ok(settings) => settings?,
                 Err(error) => return Err(TaskFailure::new("store_unavailable", error.to_string())),
             };
-            let model = self.model(&settings.model)?;
+            let model = self.model(claim, &settings.model).await?;
             let history = self.history(&task).await?;
             let asked = history.iter().rfind(|said| said.id == task.message_id);
             let asked = asked.map_or("", |said| said.content.as_str());

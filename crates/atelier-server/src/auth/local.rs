@@ -8,16 +8,10 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header};
 use rand::RngCore;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use std::{
-    fs::{File, OpenOptions},
-    io::{self, Read, Write},
-    path::Path,
-    time::Duration,
-};
+use std::{io, path::Path, time::Duration};
 use uuid::Uuid;
 
 const FILE: &str = "secret.key";
-const SECRET_BYTES: usize = 32;
 
 /// The secret that signs and checks this server's own tokens.
 #[derive(Clone)]
@@ -54,19 +48,7 @@ struct Claims<'c> {
 impl LocalKey {
     /// Reads the secret of a data directory, or makes it: whichever process comes first.
     pub fn open(data: &Path) -> io::Result<Self> {
-        let path = data.join(FILE);
-        if !path.exists() {
-            create_secret(data)?;
-        }
-        let mut secret = Vec::new();
-        File::open(&path)?.read_to_end(&mut secret)?;
-        if secret.len() < SECRET_BYTES {
-            let problem = format!(
-                "{} is shorter than {SECRET_BYTES} bytes: remove it to get a new one (all tokens end)",
-                path.display()
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
-        }
+        let secret = atelier_runtime::open_secret(data, FILE, "all tokens end")?;
         Ok(Self { encoding: EncodingKey::from_secret(&secret), decoding: DecodingKey::from_secret(&secret) })
     }
 
@@ -96,27 +78,6 @@ impl LocalKey {
         };
         let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &self.encoding)?;
         Ok((token, expires_at))
-    }
-}
-
-/// Writes the secret whole under another name and links it into place, so that nobody ever reads half
-/// of it and two processes that start at once agree on one.
-fn create_secret(data: &Path) -> io::Result<()> {
-    let mut secret = [0; SECRET_BYTES];
-    rand::rng().fill_bytes(&mut secret);
-    let draft = data.join(format!(".{FILE}.{}", Uuid::now_v7()));
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&draft)?;
-    file.write_all(&secret)?;
-    file.sync_all()?;
-    let linked = std::fs::hard_link(&draft, data.join(FILE));
-    std::fs::remove_file(&draft)?;
-    match linked {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        other => other,
     }
 }
 

@@ -8,6 +8,7 @@ mod clients;
 mod context;
 mod context_file;
 mod events;
+mod model_keys;
 mod operations;
 mod projects;
 mod tools;
@@ -77,6 +78,8 @@ fn outside() -> OpenApiRouter<App> {
         .routes(routes!(work::reject_plan))
         .routes(routes!(work::cancel_plan))
         .routes(routes!(work::bus))
+        .routes(routes!(model_keys::list))
+        .routes(routes!(model_keys::show, model_keys::put, model_keys::delete))
         .routes(routes!(account::sign_in))
         .routes(routes!(account::refresh))
         .routes(routes!(account::revoke))

@@ -6,11 +6,15 @@ use crate::{
     auth::{Caller, Person},
     body::ProjectInPath,
     error::Result,
-    guard::{OwnOrAdmin, OwnProject},
+    guard::{OwnOrAdmin, OwnProject, decider},
 };
-use atelier_core::event::CloseReason;
+use atelier_core::{TaskFailure, event::CloseReason};
 use atelier_runtime::Report;
-use axum::{Json as Reply, extract::State, http::StatusCode};
+use axum::{
+    Json as Reply,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+};
 
 /// Show the worker space: health and figures
 #[utoipa::path(get, path = "/my/projects/{project}/worker-space", tag = "worker space", params(("project" = uuid::Uuid, Path)),
@@ -32,9 +36,12 @@ pub(super) async fn show(
     responses((status = 204, description = "Released")))]
 pub(super) async fn end(
     State(app): State<App>,
-    _: Person,
+    Person(caller): Person,
     OwnProject(owned): OwnProject,
+    headers: HeaderMap,
 ) -> Result<StatusCode> {
+    let why = TaskFailure::new("session_ended", "the session was ended");
+    app.bus.wind_down(&owned, &decider(&caller, &headers), &why, app.spaces.grace()).await?;
     app.spaces.close(&owned, CloseReason::SessionEnded).await?;
     Ok(DONE)
 }
@@ -46,8 +53,11 @@ pub(super) async fn end(
     responses((status = 200, body = Report)))]
 pub(super) async fn reset(
     State(app): State<App>,
-    _: Person,
+    Person(caller): Person,
     OwnOrAdmin(owned): OwnOrAdmin,
+    headers: HeaderMap,
 ) -> Result<Reply<Report>> {
+    let why = TaskFailure::new("worker_space_reset", "the worker space was reset");
+    app.bus.stop_all(&owned, None, &decider(&caller, &headers), &why).await?;
     Ok(Reply(app.spaces.reset(owned).await?.report().await))
 }

@@ -23,18 +23,22 @@ use uuid::Uuid;
 struct Things {
     project: String,
     agent: String,
+    tenant: String,
 }
 
 impl Things {
     /// Nobody's.
     fn unknown() -> Self {
-        Self { project: Uuid::now_v7().to_string(), agent: Uuid::now_v7().to_string() }
+        let id = || Uuid::now_v7().to_string();
+        Self { project: id(), agent: id(), tenant: id() }
     }
 
     fn in_path(&self, operation: &Operation) -> String {
         operation.fill(|name| match name {
             "project" => self.project.clone(),
             "agent" => self.agent.clone(),
+            "tenant" => self.tenant.clone(),
+            "provider" => "openai".to_owned(),
             // Nobody's: making one would make a worker space. `gate.rs` tries those that are somebody's.
             "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan" | "interaction" => {
                 Uuid::now_v7().to_string()
@@ -63,6 +67,7 @@ impl Shop {
         let things = Things {
             project: path.rsplit('/').next().unwrap().to_owned(),
             agent: events[1].data["agent"]["id"].as_str().unwrap().to_owned(),
+            tenant: owner.claims()["tenant"].as_str().unwrap().to_owned(),
         };
         Self { path, things, events }
     }
@@ -143,7 +148,7 @@ async fn a_strangers_ids_and_unknown_ids_look_alike(#[values(Sqlite, Postgres)] 
                 // A project of their own does not help to get at somebody else's agents.
                 tries.push(Things { agent: shop.things.agent.clone(), ..own.clone() });
             }
-            tries.push(Things { project: "no-id".into(), agent: "%00".into() });
+            tries.push(Things { project: "no-id".into(), agent: "%00".into(), tenant: "%00".into() });
             for things in tries {
                 let path = things.in_path(operation);
                 for path in [format!("{path}/"), path] {
@@ -153,9 +158,10 @@ async fn a_strangers_ids_and_unknown_ids_look_alike(#[values(Sqlite, Postgres)] 
         }
     }
 
-    // An admin looks after their tenant: may reset, and nothing else.
+    // An admin looks after their tenant: may reset, see to its keys, and nothing else.
     let admin = server.user_with("root", &["--role", "admin"]);
-    for operation in operations.iter().filter(|operation| !operation.path.ends_with("/reset")) {
+    let for_admins = |it: &&Operation| it.path.ends_with("/reset") || it.path.contains("/model-keys");
+    for operation in operations.iter().filter(|operation| !for_admins(operation)) {
         let answer = ask(&admin, operation, &shop.things.in_path(operation)).await;
         assert_eq!(answer.problem(), (404, "not_found"), "{}", operation.label());
     }

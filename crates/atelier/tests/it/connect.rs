@@ -1,6 +1,6 @@
 //! `atelier connect`: the real client beside a real folder, talking to the real server.
 
-mod client;
+pub(crate) mod client;
 mod crash;
 mod npm;
 mod terminal;

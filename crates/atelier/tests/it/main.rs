@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod access;
+mod chat;
 mod check;
 mod connect;
 mod context;
@@ -10,6 +11,7 @@ mod embeddings;
 mod events;
 mod gate;
 mod limits;
+mod model_keys;
 mod openapi;
 mod program;
 mod projects;

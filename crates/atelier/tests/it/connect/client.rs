@@ -15,40 +15,40 @@ use tokio::{io::copy_bidirectional, net::TcpListener, task::JoinHandle};
 use uuid::Uuid;
 
 /// Somebody's machine: a home of its own and a folder to work in.
-pub(super) struct Machine {
+pub(crate) struct Machine {
     home: TempDir,
 }
 
 impl Machine {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let machine = Self { home: tempfile::tempdir().unwrap() };
         std::fs::create_dir(machine.root()).unwrap();
         machine
     }
 
-    pub(super) fn root(&self) -> PathBuf {
+    pub(crate) fn root(&self) -> PathBuf {
         self.home.path().join("shop")
     }
 
-    pub(super) fn write(&self, path: &str, content: &str) {
+    pub(crate) fn write(&self, path: &str, content: &str) {
         let path = self.root().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
     }
 
-    pub(super) fn read(&self, path: &str) -> String {
+    pub(crate) fn read(&self, path: &str) -> String {
         std::fs::read_to_string(self.root().join(path)).unwrap()
     }
 
     /// Rules and settings of the machine's owner.
-    pub(super) fn rules(&self, text: &str) {
+    pub(crate) fn rules(&self, text: &str) {
         let folder = self.home.path().join(".config/atelier");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("client.toml"), text).unwrap();
     }
 
     /// Every file below the folder with its content, to compare.
-    pub(super) fn files(&self) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+    pub(crate) fn files(&self) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
         fn visit(folder: &Path, found: &mut BTreeMap<PathBuf, Option<Vec<u8>>>) {
             for entry in std::fs::read_dir(folder).unwrap() {
                 let path = entry.unwrap().path();
@@ -66,12 +66,12 @@ impl Machine {
         found
     }
 
-    pub(super) fn home(&self) -> &Path {
+    pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
 
     /// The program, as the machine's owner starts it.
-    pub(super) fn program(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn program(&self, arguments: &[&str]) -> Command {
         #[expect(clippy::disallowed_methods, reason = "starts the program under test")]
         let mut command = Command::new(BINARY);
         command.args(arguments).env_clear().env("HOME", self.home()).env("PATH", "/usr/bin:/bin");
@@ -79,7 +79,7 @@ impl Machine {
         command
     }
 
-    pub(super) fn command(&self, desk: &Desk, url: &str, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, desk: &Desk, url: &str, arguments: &[&str]) -> Command {
         let mut command = self.program(&["connect"]);
         command.arg(self.root()).args(["--server", url, "--project", &desk.name]).args(arguments);
         command.env("ATELIER_TOKEN", &desk.user.token);
@@ -87,11 +87,11 @@ impl Machine {
     }
 
     /// Starts the client and waits until it is connected.
-    pub(super) async fn connect(&self, desk: &Desk, url: &str) -> Client {
+    pub(crate) async fn connect(&self, desk: &Desk, url: &str) -> Client {
         self.connect_with(desk, url, &[]).await
     }
 
-    pub(super) async fn connect_with(&self, desk: &Desk, url: &str, arguments: &[&str]) -> Client {
+    pub(crate) async fn connect_with(&self, desk: &Desk, url: &str, arguments: &[&str]) -> Client {
         let client = Client::start(self.command(desk, url, arguments));
         client.says("  connected\n").await;
         client
@@ -99,13 +99,13 @@ impl Machine {
 }
 
 /// A running `atelier connect`. Dropping it kills the process.
-pub(super) struct Client {
+pub(crate) struct Client {
     process: Child,
     output: Arc<Mutex<String>>,
 }
 
 impl Client {
-    pub(super) fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let output = Arc::new(Mutex::new(String::new()));
@@ -115,29 +115,29 @@ impl Client {
         Self { process, output }
     }
 
-    pub(super) fn output(&self) -> String {
+    pub(crate) fn output(&self) -> String {
         self.output.lock().unwrap().clone()
     }
 
-    pub(super) async fn says(&self, words: &str) {
+    pub(crate) async fn says(&self, words: &str) {
         eventually(words, async || self.output().contains(words).then_some(())).await;
     }
 
     /// kill -9.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
     /// As a person does with Ctrl-C.
-    pub(super) async fn interrupt(&mut self) {
+    pub(crate) async fn interrupt(&mut self) {
         let pid = rustix::process::Pid::from_child(&self.process);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
         let status = self.ended().await;
         assert!(status.success(), "{status} {}", self.output());
     }
 
-    pub(super) async fn ended(&mut self) -> std::process::ExitStatus {
+    pub(crate) async fn ended(&mut self) -> std::process::ExitStatus {
         eventually("the client ends", async || self.process.try_wait().unwrap()).await
     }
 }
@@ -162,34 +162,34 @@ impl Drop for Client {
 }
 
 /// A project and its owner.
-pub(super) struct Desk {
-    pub(super) user: User,
-    pub(super) project: String,
-    pub(super) name: String,
+pub(crate) struct Desk {
+    pub(crate) user: User,
+    pub(crate) project: String,
+    pub(crate) name: String,
 }
 
 impl Desk {
-    pub(super) async fn new(user: User) -> Self {
+    pub(crate) async fn new(user: User) -> Self {
         let name = format!("shop {}", Uuid::now_v7());
         let project = user.project(&name).await;
         Self { user, project, name }
     }
 
-    pub(super) async fn post(&self, rest: &str, body: Value) -> atelier_testkit::Answer {
+    pub(crate) async fn post(&self, rest: &str, body: Value) -> atelier_testkit::Answer {
         self.user.post(&format!("{}/{rest}", self.project), body).await
     }
 
-    pub(super) async fn execute(&self, tool: &str, params: Value) -> Value {
+    pub(crate) async fn execute(&self, tool: &str, params: Value) -> Value {
         self.post("tools/execute", json!({"tool_name": tool, "tool_params": params})).await.expect(200)
     }
 
-    pub(super) async fn show(&self, call: &Value) -> Value {
+    pub(crate) async fn show(&self, call: &Value) -> Value {
         let path = format!("{}/tools/{}", self.project, call["tool_id"].as_str().unwrap());
         self.user.get(&path).await.expect(200)
     }
 
     /// The call, when it is in this state.
-    pub(super) async fn until(&self, call: &Value, status: &str) -> Value {
+    pub(crate) async fn until(&self, call: &Value, status: &str) -> Value {
         eventually(status, async || {
             let now = self.show(call).await;
             let settled = ["completed", "failed", "denied", "rejected", "expired"];
@@ -201,34 +201,34 @@ impl Desk {
     }
 
     /// Asks, waits until a person is asked, and approves.
-    pub(super) async fn approved(&self, tool: &str, params: Value) -> Value {
+    pub(crate) async fn approved(&self, tool: &str, params: Value) -> Value {
         let call = self.execute(tool, params).await;
         let asked = self.until(&call, "pending_approval").await;
         self.decide(&asked, "approve", json!({})).await;
         asked
     }
 
-    pub(super) async fn decide(&self, call: &Value, how: &str, body: Value) -> Value {
+    pub(crate) async fn decide(&self, call: &Value, how: &str, body: Value) -> Value {
         let approval = call["approval_id"].as_str().unwrap();
         self.post(&format!("approvals/{approval}/{how}"), body).await.expect(200)
     }
 
-    pub(super) async fn clients(&self) -> Vec<Value> {
+    pub(crate) async fn clients(&self) -> Vec<Value> {
         let list = self.user.get(&format!("{}/clients", self.project)).await.expect(200);
         list["clients"].as_array().unwrap().clone()
     }
 }
 
 /// A fixed address in front of a server that moves when it is restarted, and a network that can fail.
-pub(super) struct Road {
-    pub(super) url: String,
+pub(crate) struct Road {
+    pub(crate) url: String,
     target: Arc<Mutex<String>>,
     open: Arc<Mutex<Vec<JoinHandle<()>>>>,
     listening: JoinHandle<()>,
 }
 
 impl Road {
-    pub(super) async fn to(server: &Server) -> Self {
+    pub(crate) async fn to(server: &Server) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let target = Arc::new(Mutex::new(String::new()));
@@ -250,17 +250,17 @@ impl Road {
         road
     }
 
-    pub(super) fn lead_to(&self, server: &Server) {
+    pub(crate) fn lead_to(&self, server: &Server) {
         *self.target.lock().unwrap() = server.url.trim_start_matches("http://").to_owned();
     }
 
     /// Every connection breaks; new ones can be made.
-    pub(super) fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.open.lock().unwrap().drain(..).for_each(|connection| connection.abort());
     }
 
     /// Nothing goes through until it leads somewhere again.
-    pub(super) fn block(&self) {
+    pub(crate) fn block(&self) {
         "127.0.0.1:9".clone_into(&mut self.target.lock().unwrap());
         self.cut();
     }

@@ -1,0 +1,139 @@
+//! The demo model as the agent loop and the orchestrator meet it.
+
+use atelier_model::{
+    Answer, CallResult, Finish, JsonFormat, Message, Model, ModelsConfig, Request, TenantKeys, ToolSchema,
+    known_providers,
+};
+use serde_json::{Value, json};
+
+const TOOLS: [&str; 5] = ["read_file", "write_file", "execute_command", "grep", "list_directory"];
+
+fn demo(name: &str) -> Model {
+    let mut providers = known_providers();
+    providers.get_mut("openai").expect("there").key_env = Some("A_KEY_THAT_IS_NOT_SET".into());
+    crate::models(&ModelsConfig::default(), &providers)
+        .resolve(name, &TenantKeys::default())
+        .expect("a model")
+}
+
+async fn ask(model: &Model, request: &Request) -> Answer {
+    let mut heard = String::new();
+    let answer = model.ask(request, |word| heard.push_str(word)).await.expect("an answer");
+    assert_eq!(answer.text, heard);
+    answer
+}
+
+/// Asks, answers its calls with `results`, and gives the calls it made and its last words.
+async fn run(model: &Model, message: &str, results: &[(&str, bool)]) -> (Vec<(String, Value)>, String) {
+    let tool = |name: &&str| ToolSchema {
+        name: (*name).into(),
+        description: String::new(),
+        parameters: json!({"type": "object"}),
+    };
+    let mut request = Request {
+        messages: vec![
+            Message::User("list everything".into()),
+            Message::Assistant { text: "An older answer.".into(), calls: vec![] },
+            Message::User(message.into()),
+        ],
+        tools: TOOLS.iter().map(tool).collect(),
+        ..Request::default()
+    };
+    let (mut calls, mut results) = (Vec::new(), results.iter());
+    loop {
+        let answer = ask(model, &request).await;
+        if answer.calls.is_empty() {
+            assert_eq!(answer.finish, Finish::Stop);
+            return (calls, answer.text);
+        }
+        assert_eq!(answer.finish, Finish::Calls);
+        let mut told = Vec::new();
+        for call in &answer.calls {
+            calls.push((call.name.clone(), serde_json::from_str(&call.arguments).expect("JSON")));
+            let &(content, is_error) = results.next().expect("no more calls than results");
+            told.push(CallResult { id: call.id.clone(), content: content.into(), is_error });
+        }
+        request.messages.push(Message::Assistant { text: answer.text, calls: answer.calls });
+        request.messages.push(Message::Results(told));
+    }
+}
+
+#[tokio::test]
+async fn it_calls_the_tool_and_quotes_the_result() {
+    let (calls, said) = run(&demo("demo"), "read README.md", &[(r##"{"content": "# Shop"}"##, false)]).await;
+    assert_eq!(calls, [("read_file".into(), json!({"path": "README.md"}))]);
+    assert_eq!(
+        said,
+        "(This is Atelier's built-in demo model, not an AI.)\n\nDone: read README.md\n```\n# Shop\n```"
+    );
+}
+
+#[tokio::test]
+async fn it_tells_of_a_denial_and_begins_nothing_after_it() {
+    let message = "run rm -rf / then read README.md";
+    let (calls, said) = run(&demo("demo"), message, &[("Command not allowed", true)]).await;
+    assert_eq!(calls, [("execute_command".into(), json!({"command": "rm", "args": ["-rf", "/"]}))]);
+    assert!(said.contains("That did not work: run rm -rf /\n```\nCommand not allowed\n```"), "{said}");
+    assert!(said.ends_with("Not begun after that: read README.md"), "{said}");
+}
+
+#[tokio::test]
+async fn several_requests_are_several_steps() {
+    let message = "read a.txt then write b.txt: x";
+    let (calls, said) = run(&demo("demo"), message, &[("one", false), ("written", false)]).await;
+    let tools: Vec<&str> = calls.iter().map(|(tool, _)| tool.as_str()).collect();
+    assert_eq!(tools, ["read_file", "write_file"]);
+    assert!(said.contains("one") && said.contains("written"), "{said}");
+}
+
+#[tokio::test]
+async fn it_says_what_it_understands_and_whom_it_stands_in_for() {
+    let (calls, said) = run(&demo("gpt-4"), "make the shop faster", &[]).await;
+    assert_eq!(calls, []);
+    assert!(said.contains("It stands in for gpt-4: there is no key for provider openai; set A_KEY_THAT_IS_NOT_SET to use it."), "{said}");
+    assert!(said.contains("- read README.md"), "{said}");
+    let (_, said) = run(&demo("demo"), "ускорь магазин", &[]).await;
+    assert!(said.contains("прочитай README.md"), "{said}");
+    let (_, said) = run(&demo("demo"), "お店を速くして", &[]).await;
+    assert!(said.contains("README.mdを読んで"), "{said}");
+}
+
+#[tokio::test]
+async fn a_tool_the_agent_does_not_have_is_not_called() {
+    let (calls, said) = run(&demo("demo"), "delete old.txt", &[]).await;
+    assert_eq!(calls, []);
+    assert!(said.contains("the tool delete_file"), "{said}");
+}
+
+#[tokio::test]
+async fn it_plans() {
+    let agent = json!({"enum": ["agent_coder", "agent_analyzer", "agent_writer", "agent_researcher"]});
+    let schema = json!({"properties": {"tasks": {"items": {"properties": {"agent": agent}}}}});
+    let format = Some(JsonFormat { name: "plan".into(), schema });
+    let plan = async |message: &str| -> Value {
+        let request = Request { format: format.clone(), ..crate::question(message) };
+        serde_json::from_str(&ask(&demo("demo"), &request).await.text).expect("JSON")
+    };
+    let task = |id: &str, description: &str, agent: &str, depends_on: &[&str]| json!({"id": id, "description": description, "agent": agent, "depends_on": depends_on});
+    assert_eq!(
+        plan("add a /health route").await,
+        json!({"tasks": [task("1", "add a /health route", "agent_coder", &[])]})
+    );
+    assert_eq!(
+        plan("read a.txt and search for main, then write notes.md: done").await,
+        json!({"tasks": [
+            task("1", "read a.txt", "agent_analyzer", &[]),
+            task("2", "search for main", "agent_researcher", &[]),
+            task("3", "write notes.md: done", "agent_writer", &["1", "2"]),
+        ]})
+    );
+}
+
+#[tokio::test]
+async fn it_plans_for_the_agents_that_the_prompt_lists() {
+    let system = "Plan for these agents:\n- `tester`: runs tests\n- fixer, repairs".into();
+    let format = Some(JsonFormat { name: "plan".into(), schema: json!({"type": "object"}) });
+    let request = Request { system, format, ..crate::question("run cargo test") };
+    let plan: Value = serde_json::from_str(&ask(&demo("demo"), &request).await.text).expect("JSON");
+    assert_eq!(plan["tasks"][0]["agent"], "tester");
+}

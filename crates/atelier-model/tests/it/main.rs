@@ -1,0 +1,63 @@
+//! Models as agents ask them, against a scripted model over real HTTP.
+
+mod demo;
+mod names;
+mod openai;
+mod providers;
+
+use atelier_model::{
+    Model, Models, ModelsConfig, ProviderConfig, ProviderKind, Providers, Request, SecretString, TenantKeys,
+    known_providers,
+};
+use atelier_testkit::ScriptedModel;
+use std::time::Duration;
+
+/// Long enough to be noticed wherever it does not belong.
+const KEY: &str = "sk-test-0123456789abcdef";
+
+/// Short waits: what is scripted happens at once or never.
+fn config() -> ModelsConfig {
+    ModelsConfig {
+        first_token_timeout: Duration::from_millis(500),
+        stall_timeout: Duration::from_millis(500),
+        retries: 2,
+        retry_wait: Duration::from_millis(10),
+        ..ModelsConfig::default()
+    }
+}
+
+/// A provider `scripted` of this kind at this address.
+fn provider(kind: ProviderKind, base_url: String) -> Providers {
+    let scripted = ProviderConfig {
+        kind,
+        base_url,
+        key_env: Some("ATELIER_TEST_KEY_THAT_IS_NOT_SET".into()),
+        key_file: None,
+        context_window: 1000,
+        models: Default::default(),
+    };
+    let mut providers = known_providers();
+    providers.insert("scripted".into(), scripted);
+    providers
+}
+
+fn models(config: &ModelsConfig, providers: &Providers) -> Models {
+    // The program does this at its start; for tests the kit's client does.
+    drop(atelier_testkit::http());
+    Models::new(config, providers).expect("a valid configuration")
+}
+
+fn keys() -> TenantKeys {
+    let mut keys = TenantKeys::default();
+    keys.insert("scripted", SecretString::from(KEY));
+    keys
+}
+
+fn model(kind: ProviderKind, script: &ScriptedModel) -> Model {
+    let models = models(&config(), &provider(kind, script.url()));
+    models.resolve("scripted/some-model", &keys()).expect("a model")
+}
+
+fn question(text: &str) -> Request {
+    Request { messages: vec![atelier_model::Message::User(text.into())], ..Request::default() }
+}

@@ -1,0 +1,105 @@
+//! From the name an agent has to the model that answers.
+
+use crate::{KEY, config, keys, models, provider};
+use atelier_model::{
+    Model, ModelInfo, Models, ModelsConfig, ProviderKind, TenantKeys, Usage, known_providers,
+};
+use std::io::Write;
+
+fn local() -> atelier_model::Providers {
+    // Nobody's real keys: a developer's environment may have some.
+    let mut providers = provider(ProviderKind::OpenAi, "http://127.0.0.1:9/v1".into());
+    for provider in providers.values_mut() {
+        provider.key_env = provider.key_env.as_ref().map(|name| format!("{name}_THAT_IS_NOT_SET"));
+    }
+    providers
+}
+
+#[test]
+fn names_lead_to_models() {
+    let mut config = config();
+    config.aliases.insert("fast".into(), "ollama/llama3".into());
+    config.aliases.insert("toy".into(), "demo".into());
+    let mut providers = local();
+    let listed = ModelInfo { context_window: Some(5), ..ModelInfo::default() };
+    providers.get_mut("scripted").expect("there").models.insert("my-model".into(), listed);
+    let models = models(&config, &providers);
+    for (name, answers, window) in [
+        ("demo", "demo", 128_000),
+        ("toy", "demo", 128_000),
+        ("fast", "ollama/llama3", 8192),
+        ("ollama/library/llama3:8b", "ollama/library/llama3:8b", 8192),
+        ("scripted/other", "scripted/other", 1000),
+        ("my-model", "scripted/my-model", 5),
+    ] {
+        let model = models.resolve(name, &keys()).expect(name);
+        assert_eq!((model.name(), model.context_window()), (answers, window), "{name}");
+    }
+}
+
+#[test]
+fn without_a_key_only_the_starter_agents_name_falls_to_the_demo() {
+    let models = models(&config(), &local());
+    let model = models.resolve("gpt-4", &TenantKeys::default()).expect("the demo");
+    assert!(matches!(model, Model::Demo(_)), "{model:?}");
+    let error = models.resolve("gpt-4o", &TenantKeys::default()).expect_err("no key");
+    assert_eq!(
+        error.to_string(),
+        "no key for provider openai: set OPENAI_API_KEY_THAT_IS_NOT_SET or pick the demo model"
+    );
+    assert_eq!(error.code(), "no_model_key");
+    let error = models.resolve("nobody/x", &TenantKeys::default()).expect_err("unknown");
+    assert_eq!(
+        error.to_string(),
+        "model nobody/x: there is no provider nobody (known are anthropic, ollama, openai, openrouter, scripted)"
+    );
+}
+
+#[test]
+fn a_key_comes_from_a_file_and_an_empty_one_is_none() {
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    let mut providers = local();
+    providers.get_mut("openai").expect("there").key_file = Some(file.path().to_owned());
+    let resolve = |models: &Models| models.resolve("gpt-4", &TenantKeys::default()).expect("a model");
+
+    writeln!(file, "  ").expect("written");
+    assert_eq!(resolve(&models(&config(), &providers)).name(), "demo");
+
+    writeln!(file, "{KEY}").expect("written");
+    let models = models(&config(), &providers);
+    let model = resolve(&models);
+    assert_eq!(model.name(), "openai/gpt-4o");
+    assert_eq!(model.cost(&Usage { input_tokens: 1_000_000, output_tokens: 100_000 }), Some(3.5));
+    for shown in [format!("{models:?}"), format!("{model:?}"), format!("{:?}", keys())] {
+        assert!(!shown.contains(KEY), "{shown}");
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_work_is_refused_at_the_start() {
+    let aliased = |target: &str| {
+        let mut config = config();
+        config.aliases.insert("x".into(), target.into());
+        config
+    };
+    let mut nowhere = known_providers();
+    nowhere.get_mut("openai").expect("there").base_url = "localhost:1234".into();
+    for (config, providers, words) in [
+        (aliased("nobody/x"), known_providers(), "models.aliases.x"),
+        (aliased("gpt-5"), known_providers(), "models.aliases.x"),
+        (
+            ModelsConfig { default_provider: "nobody".into(), ..config() },
+            known_providers(),
+            "default_provider",
+        ),
+        (
+            ModelsConfig { timeout: std::time::Duration::ZERO, ..config() },
+            known_providers(),
+            "models.timeout",
+        ),
+        (config(), nowhere, "providers.openai.base_url"),
+    ] {
+        let error = Models::new(&config, &providers).expect_err(words);
+        assert!(error.to_string().contains(words), "{error}");
+    }
+}

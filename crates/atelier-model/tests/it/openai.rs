@@ -1,0 +1,163 @@
+//! What goes over the wire, to each kind of provider.
+
+use crate::{KEY, model, question};
+use atelier_model::{
+    CallRequest, CallResult, Finish, JsonFormat, Message, ProviderKind, Request, ToolSchema, Usage,
+};
+use atelier_testkit::{Reply, ScriptedModel};
+use serde_json::{Value, json};
+
+fn conversation() -> Request {
+    let call = |id: &str, arguments: &str| CallRequest {
+        id: id.into(),
+        name: "read_file".into(),
+        arguments: arguments.into(),
+    };
+    let result =
+        |id: &str, content: &str, is_error| CallResult { id: id.into(), content: content.into(), is_error };
+    Request {
+        system: "Be brief.".into(),
+        messages: vec![
+            Message::User("read both".into()),
+            Message::Assistant {
+                text: "I will.".into(),
+                calls: vec![call("a", "{\"path\":\"x\"}"), call("b", "{bad")],
+            },
+            Message::Results(vec![result("a", "the text", false), result("b", "not JSON", true)]),
+        ],
+        tools: vec![ToolSchema {
+            name: "read_file".into(),
+            description: "Read a file.".into(),
+            parameters: json!({"type": "object"}),
+        }],
+        temperature: Some(1.5),
+        max_tokens: Some(100),
+        format: None,
+    }
+}
+
+async fn sent(kind: ProviderKind, request: &Request) -> atelier_testkit::Asked {
+    let script = ScriptedModel::queue([Reply::text("done")]).await;
+    model(kind, &script).ask(request, |_| {}).await.expect("an answer");
+    script.seen().remove(0)
+}
+
+#[tokio::test]
+async fn openai_gets_the_conversation_in_its_shape() {
+    let asked = sent(ProviderKind::OpenAi, &conversation()).await;
+    assert_eq!(asked.path, "/v1/chat/completions");
+    assert_eq!(asked.headers["authorization"], format!("Bearer {KEY}").as_str());
+    let call = |id: &str, arguments: &str| json!({"id": id, "type": "function", "function": {"name": "read_file", "arguments": arguments}});
+    let expected = json!({
+        "model": "some-model",
+        "stream": true,
+        "stream_options": {"include_usage": true},
+        "temperature": 1.5,
+        "max_completion_tokens": 100,
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "read both"},
+            {"role": "assistant", "content": "I will.",
+             "tool_calls": [call("a", "{\"path\":\"x\"}"), call("b", "{bad")]},
+            {"role": "tool", "tool_call_id": "a", "content": "the text"},
+            {"role": "tool", "tool_call_id": "b", "content": "not JSON"},
+        ],
+        "tools": [{"type": "function", "function": {
+            "name": "read_file", "description": "Read a file.", "parameters": {"type": "object"}}}],
+    });
+    assert_eq!(asked.body, expected);
+}
+
+#[tokio::test]
+async fn compatible_endpoints_get_the_limit_by_its_old_name() {
+    let asked = sent(ProviderKind::OpenAiCompatible, &conversation()).await;
+    assert_eq!(
+        (&asked.body["max_tokens"], &asked.body["max_completion_tokens"]),
+        (&json!(100), &Value::Null)
+    );
+}
+
+#[tokio::test]
+async fn anthropic_gets_the_conversation_in_its_shape() {
+    let asked = sent(ProviderKind::Anthropic, &conversation()).await;
+    assert_eq!(asked.path, "/v1/messages");
+    assert_eq!(asked.headers["x-api-key"], KEY);
+    assert_eq!(asked.headers["anthropic-version"], "2023-06-01");
+    let expected = json!({
+        "model": "some-model",
+        "stream": true,
+        "system": "Be brief.",
+        "temperature": 1.0,
+        "max_tokens": 100,
+        "messages": [
+            {"role": "user", "content": "read both"},
+            {"role": "assistant", "content": [
+                {"type": "text", "text": "I will."},
+                {"type": "tool_use", "id": "a", "name": "read_file", "input": {"path": "x"}},
+                {"type": "tool_use", "id": "b", "name": "read_file", "input": {"malformed": "{bad"}},
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "a", "content": "the text", "is_error": false},
+                {"type": "tool_result", "tool_use_id": "b", "content": "not JSON", "is_error": true},
+            ]},
+        ],
+        "tools": [{"name": "read_file", "description": "Read a file.", "input_schema": {"type": "object"}}],
+    });
+    assert_eq!(asked.body, expected);
+}
+
+#[tokio::test]
+async fn a_shape_is_asked_for_and_comes_back_as_text() {
+    let schema = json!({"type": "object", "properties": {"tasks": {"type": "array"}}});
+    let format = Some(JsonFormat { name: "plan".into(), schema: schema.clone() });
+    let request = Request { format, ..question("plan this") };
+
+    let script = ScriptedModel::queue([Reply::text("{\"tasks\": []}")]).await;
+    let answer = model(ProviderKind::OpenAi, &script).ask(&request, |_| {}).await.expect("an answer");
+    assert_eq!(answer.text, "{\"tasks\": []}");
+    let expected =
+        json!({"type": "json_schema", "json_schema": {"name": "plan", "schema": schema, "strict": true}});
+    assert_eq!(script.seen()[0].body["response_format"], expected);
+
+    let script = ScriptedModel::queue([Reply::call("plan", json!({"tasks": []}))]).await;
+    let answer = model(ProviderKind::Anthropic, &script).ask(&request, |_| {}).await.expect("an answer");
+    assert_eq!((answer.text.as_str(), answer.calls, answer.finish), ("{\"tasks\":[]}", vec![], Finish::Stop));
+    assert_eq!(script.seen()[0].body["tool_choice"], json!({"type": "tool", "name": "plan"}));
+}
+
+#[tokio::test]
+async fn endpoints_that_leave_things_out_are_understood() {
+    let chunks = [
+        // No id, no index, no usage, null where a list could be, arguments in one piece.
+        r#"{"choices":[{"delta":{"content":null,"tool_calls":[{"function":{"name":"grep","arguments":"{}"}}]}}]}"#,
+        r#"{"choices":[{"delta":{"tool_calls":[{"id":"","function":{"name":"ls","arguments":"{\"a\":"}}]}}]}"#,
+        r#"{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"1}"}}]}}],"usage":null}"#,
+        r#"{"choices":[{"delta":{},"finish_reason":"stop"}],"service_tier":"on_demand"}"#,
+    ];
+    let script = ScriptedModel::queue([Reply::raw(chunks)]).await;
+    let answer = model(ProviderKind::OpenAiCompatible, &script).ask(&question("hi"), |_| {}).await;
+    let answer = answer.expect("an answer");
+    let call = |id: &str, name: &str, arguments: &str| CallRequest {
+        id: id.into(),
+        name: name.into(),
+        arguments: arguments.into(),
+    };
+    assert_eq!(answer.calls, [call("call_1", "grep", "{}"), call("call_2", "ls", "{\"a\":1}")]);
+    assert_eq!((answer.finish, answer.usage), (Finish::Calls, Usage::default()));
+}
+
+#[tokio::test]
+async fn an_error_in_the_middle_of_a_stream_is_one() {
+    let said = r#"{"error":{"message":"the upstream is gone","code":502}}"#;
+    let words = r#"{"choices":[{"delta":{"content":"I "}}]}"#;
+    let script = ScriptedModel::queue([Reply::raw([words, said])]).await;
+    let error =
+        model(ProviderKind::OpenAi, &script).ask(&question("hi"), |_| {}).await.expect_err("an error");
+    assert_eq!(error.to_string(), "provider scripted is in trouble (502): the upstream is gone");
+
+    let said = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+    let script = ScriptedModel::queue([Reply::raw([said]), Reply::text("better")]).await;
+    let answer =
+        model(ProviderKind::Anthropic, &script).ask(&question("hi"), |_| {}).await.expect("an answer");
+    assert_eq!(answer.text, "better");
+}

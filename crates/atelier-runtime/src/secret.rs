@@ -1,0 +1,49 @@
+//! Secrets of the server itself: files of random bytes in its data directory.
+
+use rand::RngCore;
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read, Write},
+    path::Path,
+};
+use uuid::Uuid;
+
+const BYTES: usize = 32;
+
+/// Reads the secret `file` of a data directory, or makes it: whichever process comes first. `loss` says what
+/// would be lost with it.
+pub fn open_secret(data: &Path, file: &str, loss: &str) -> io::Result<Vec<u8>> {
+    let path = data.join(file);
+    if !path.exists() {
+        create(data, file)?;
+    }
+    let mut secret = Vec::new();
+    File::open(&path)?.read_to_end(&mut secret)?;
+    if secret.len() < BYTES {
+        let problem =
+            format!("{} is shorter than {BYTES} bytes: remove it to get a new one ({loss})", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+    }
+    Ok(secret)
+}
+
+/// Writes the secret whole under another name and links it into place, so that nobody ever reads half
+/// of it and two processes that start at once agree on one.
+fn create(data: &Path, file: &str) -> io::Result<()> {
+    let mut secret = [0; BYTES];
+    rand::rng().fill_bytes(&mut secret);
+    let draft = data.join(format!(".{file}.{}", Uuid::now_v7()));
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut written = options.open(&draft)?;
+    written.write_all(&secret)?;
+    written.sync_all()?;
+    let linked = std::fs::hard_link(&draft, data.join(file));
+    std::fs::remove_file(&draft)?;
+    match linked {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}

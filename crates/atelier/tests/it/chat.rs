@@ -1,0 +1,243 @@
+//! Agents at work: what is said, who does it, what becomes of it.
+
+mod bus;
+mod crash;
+mod demo;
+mod plans;
+mod tools;
+
+use crate::connect::client::Desk;
+use atelier_testkit::{
+    Answer,
+    Backend::{self, Postgres, Sqlite},
+    Reply, ScriptedModel, Server, eventually,
+};
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+/// A desk with a conversation.
+struct Chat {
+    desk: Desk,
+    session: String,
+}
+
+impl Chat {
+    async fn new(server: &Server, name: &str) -> Self {
+        Self::at(Desk::new(server.user(name)).await).await
+    }
+
+    async fn at(desk: Desk) -> Self {
+        let session = desk.post("chat/sessions/", json!({})).await.expect(201);
+        Self { session: session["id"].as_str().unwrap().to_owned(), desk }
+    }
+
+    async fn say(&self, content: &str, agent: Option<&str>) -> Answer {
+        let body = json!({"content": content, "target_agent": agent});
+        self.desk.post(&format!("chat/{}/message/", self.session), body).await
+    }
+
+    async fn said(&self, content: &str, agent: Option<&str>) -> Value {
+        self.say(content, agent).await.expect(202)
+    }
+
+    /// Says something and waits for the answer.
+    async fn ask(&self, content: &str, agent: Option<&str>) -> Value {
+        let path = format!("{}/chat/{}/message", self.desk.project, self.session);
+        let request = self.desk.user.request(Method::POST, &path).header("Prefer", "wait=30");
+        let answer = request.json(&json!({"content": content, "target_agent": agent})).send().await.unwrap();
+        assert_eq!(answer.status(), 200, "an answer in time");
+        answer.json().await.unwrap()
+    }
+
+    async fn get(&self, rest: &str) -> Value {
+        self.desk.user.get(&format!("{}/{rest}", self.desk.project)).await.expect(200)
+    }
+
+    async fn messages(&self) -> Vec<Value> {
+        let list = self.get(&format!("chat/sessions/{}/messages/", self.session)).await;
+        list["messages"].as_array().unwrap().clone()
+    }
+
+    async fn task(&self, accepted: &Value) -> Value {
+        self.get(&format!("tasks/{}", accepted["task_id"].as_str().unwrap())).await
+    }
+
+    async fn task_until(&self, accepted: &Value, status: &str) -> Value {
+        eventually(&format!("the task is {status}"), async || {
+            let task = self.task(accepted).await;
+            let ended = ["completed", "failed", "cancelled"].iter().any(|end| task["status"] == *end);
+            assert!(!ended || task["status"] == status, "waited for {status}: {task}");
+            (task["status"] == status).then_some(task)
+        })
+        .await
+    }
+
+    /// The calls that wait for a decision, once there are so many.
+    async fn pending(&self, count: usize) -> Vec<Value> {
+        eventually(&format!("{count} calls are pending"), async || {
+            let list = self.get("approvals?status=pending").await;
+            let calls = list["approvals"].as_array().unwrap().clone();
+            (calls.len() == count).then_some(calls)
+        })
+        .await
+    }
+}
+
+async fn with_model(backend: Backend, model: &ScriptedModel) -> Server {
+    crate::build(backend).model(model).start().await
+}
+
+/// WS-07.1 WS-05.1 WS-05.2: a message to one agent goes into its queue, is answered by its model, and every step
+/// of that is told.
+#[rstest]
+#[tokio::test]
+async fn a_message_to_an_agent_is_answered(#[values(Sqlite, Postgres)] backend: Backend) {
+    let model = ScriptedModel::queue([
+        Reply::text("Hello Ann, how are you?").usage(100, 7),
+        Reply::text("You said: first"),
+    ])
+    .await;
+    let server = with_model(backend, &model).await;
+    let chat = Chat::new(&server, "ann").await;
+    let mut events =
+        chat.desk.user.events(&format!("{}/chat/{}/events", chat.desk.project, chat.session), None).await;
+    assert_eq!(events.comment().await, "hello");
+
+    let accepted = chat.said("first", Some("coder")).await;
+    assert_eq!(accepted["plan_id"], Value::Null);
+    let mut told = Vec::new();
+    let mut words = String::new();
+    loop {
+        let event = events.next().await;
+        if event.name == "MESSAGE_DELTA" {
+            assert!(event.id.is_empty() || told.last().is_some(), "deltas have no id of their own");
+            assert_eq!(event.data["task_id"], accepted["task_id"]);
+            assert!(!told.iter().any(|name| name == "TASK_COMPLETED"), "words come before the message");
+            words.push_str(event.data["text"].as_str().unwrap());
+            continue;
+        }
+        told.push(event.name.clone());
+        if event.name == "TASK_COMPLETED" {
+            break;
+        }
+    }
+    assert_eq!(words, "Hello Ann, how are you?");
+    assert_eq!(
+        told,
+        ["MESSAGE_CREATED", "TASK_QUEUED", "TASK_STARTED", "USAGE", "MESSAGE_CREATED", "TASK_COMPLETED"]
+    );
+    let messages = chat.messages().await;
+    assert_eq!(messages.len(), 2);
+    assert_eq!(messages[0]["id"], accepted["message_id"]);
+    assert_eq!((&messages[0]["role"], &messages[0]["content"]), (&json!("user"), &json!("first")));
+    let answer = &messages[1];
+    assert_eq!(
+        json!([
+            answer["role"],
+            answer["content"],
+            answer["agent_name"],
+            answer["model"],
+            answer["usage"],
+            answer["task_id"]
+        ]),
+        json!(["assistant", "Hello Ann, how are you?", "agent_coder", "openai/gpt-4o",
+               {"input_tokens": 100, "output_tokens": 7}, accepted["task_id"]])
+    );
+    let task = chat.task(&accepted).await;
+    assert_eq!(
+        json!([task["status"], task["steps"], task["result"], task["agent_name"]]),
+        json!(["completed", 1, "Hello Ann, how are you?", "agent_coder"])
+    );
+
+    // The second is told what was said before.
+    let answer = chat.ask("and second", Some("agent_coder")).await;
+    assert_eq!(answer["content"], "You said: first");
+    let seen = model.seen();
+    let asked = &seen[1].body["messages"];
+    assert_eq!(asked[1]["content"], "first");
+    assert_eq!(asked[2]["content"], "Hello Ann, how are you?");
+    assert_eq!(seen[1].last("user"), "and second");
+    assert!(seen[0].body["tools"].as_array().unwrap().len() >= 11, "the agent is told of its tools");
+    assert!(seen[0].last("system").starts_with("You are a software developer."));
+}
+
+/// Bad input has a clear error, and strangers find nothing.
+#[rstest]
+#[tokio::test]
+async fn what_cannot_be_said_is_refused(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = crate::start(backend).await;
+    let chat = Chat::new(&server, "ann").await;
+    for bad in ["", "  \n", "a\0b", &"x".repeat(300_000)] {
+        assert_eq!(chat.say(bad, Some("coder")).await.status.as_u16() / 100, 4, "{:.20}", bad);
+    }
+    assert_eq!(chat.say("hi", Some("nobody")).await.problem(), (404, "not_found"));
+    let nowhere = format!("chat/{}/message", uuid::Uuid::now_v7());
+    assert_eq!(chat.desk.post(&nowhere, json!({"content": "hi"})).await.problem(), (404, "not_found"));
+    let unknown =
+        chat.desk.post(&format!("chat/{}/message", chat.session), json!({"content": "a", "to": 1})).await;
+    assert_eq!(unknown.problem(), (422, "invalid_request"));
+    assert_eq!(chat.messages().await, Vec::<Value>::new());
+
+    let bob = server.user("bob");
+    let theirs = format!("{}/chat/{}/message", chat.desk.project, chat.session);
+    assert_eq!(bob.post(&theirs, json!({"content": "hi"})).await.problem(), (404, "not_found"));
+    // Of another project of hers it is not, either.
+    let other = chat.desk.user.project("other").await;
+    let path = format!("{other}/chat/{}/message", chat.session);
+    assert_eq!(chat.desk.user.post(&path, json!({"content": "hi"})).await.problem(), (404, "not_found"));
+
+    // An archived conversation keeps what was said and takes no more.
+    let session = format!("{}/chat/sessions/{}", chat.desk.project, chat.session);
+    let archived = chat.desk.user.request(Method::PATCH, &session).json(&json!({"status": "archived"}));
+    assert_eq!(archived.send().await.unwrap().status(), 200);
+    assert_eq!(chat.say("hi", Some("coder")).await.problem(), (409, "conversation_archived"));
+    chat.desk.user.delete(&session).await.expect(204);
+    assert_eq!(chat.desk.user.get(&session).await.problem(), (404, "not_found"));
+}
+
+/// A model that cannot be asked is told of in the conversation, in words that help.
+#[rstest]
+#[tokio::test]
+async fn trouble_with_a_model_is_told_in_the_conversation(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = crate::start(backend).await;
+    let chat = Chat::new(&server, "ann").await;
+    let mind = json!({"config": {"model": "openai/gpt-4o"}});
+    let path = format!("{}/agents/coder", chat.desk.project);
+    chat.desk.user.put(&path, mind).await.expect(200);
+    let answer = chat.ask("hi", Some("coder")).await;
+    let words = "no key for provider openai: set OPENAI_API_KEY or pick the demo model";
+    assert!(answer["content"].as_str().unwrap().contains(words), "{answer}");
+    let task = chat.get(&format!("tasks/{}", answer["task_id"].as_str().unwrap())).await;
+    assert_eq!(json!([task["status"], task["error"]["code"]]), json!(["failed", "no_model_key"]));
+}
+
+/// A budget that is spent ends the run, and the answer says so. The strictest of server, project and agent counts.
+#[rstest]
+#[tokio::test]
+async fn a_spent_budget_ends_the_run(#[values(Sqlite, Postgres)] backend: Backend) {
+    let endless = |_: &atelier_testkit::Asked| Reply::call("no_such_tool", json!({})).usage(10, 5);
+    let model = ScriptedModel::start(endless).await;
+    let server = with_model(backend, &model).await;
+    let chat = Chat::new(&server, "ann").await;
+    let path = format!("{}/agents/coder", chat.desk.project);
+    for (limits, words, steps) in [
+        (json!({"max_steps": 3}), "the limit of 3 steps is reached", 3),
+        (json!({"max_tokens": 20}), "the limit of 20 tokens is reached (30 used)", 2),
+    ] {
+        chat.desk.user.put(&path, json!({"config": {"limits": limits}})).await.expect(200);
+        let answer = chat.ask("go", Some("coder")).await;
+        assert!(answer["content"].as_str().unwrap().contains(words), "{answer}");
+        let task = chat.get(&format!("tasks/{}", answer["task_id"].as_str().unwrap())).await;
+        assert_eq!(json!([task["steps"], task["error"]["code"]]), json!([steps, "limit_reached"]));
+    }
+    chat.desk.user.put(&path, json!({"config": {"limits": {}}})).await.expect(200);
+    let project = chat.desk.user.request(Method::PUT, &chat.desk.project);
+    let strict = project.json(&json!({"settings": {"limits": {"max_steps": 1}}})).send().await.unwrap();
+    assert_eq!(strict.status(), 200);
+    let answer = chat.ask("go", Some("coder")).await;
+    assert!(answer["content"].as_str().unwrap().contains("the limit of 1 steps"), "{answer}");
+    let bad = chat.desk.user.request(Method::PUT, &chat.desk.project);
+    let bad = bad.json(&json!({"settings": {"limits": {"max_steps": 0}}})).send().await.unwrap();
+    assert_eq!(bad.status(), 422);
+}

@@ -1,0 +1,146 @@
+//! The agent bus: queues, limits, cancellation, and what ends with an agent or a session.
+
+use super::{Chat, with_model};
+use atelier_testkit::{
+    Asked,
+    Backend::{self, Postgres, Sqlite},
+    Reply, ScriptedModel, eventually,
+};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+async fn queue(chat: &Chat, agent: &str) -> Value {
+    let bus = chat.get("bus").await;
+    bus["queues"].as_array().unwrap().iter().find(|queue| queue["agent_name"] == agent).unwrap().clone()
+}
+
+/// WS-05.1 WS-05.2 WS-05.3: no more tasks of an agent run than its limit, the others wait in order, one too many is
+/// refused; deleting the agent ends what runs and settles everything that waits.
+#[rstest]
+#[tokio::test]
+async fn a_queue_holds_its_limits_and_ends_with_its_agent(#[values(Sqlite, Postgres)] backend: Backend) {
+    let model = ScriptedModel::start(|_: &Asked| Reply::silence()).await;
+    let server = crate::build(backend).model(&model).with("WORK__MAX_QUEUE", 4).start().await;
+    let chat = Chat::new(&server, "ann").await;
+    let path = format!("{}/agents/coder", chat.desk.project);
+    chat.desk.user.put(&path, json!({"config": {"concurrency_limit": 2}})).await.expect(200);
+    let mut accepted = Vec::new();
+    for n in 0..6 {
+        accepted.push(chat.said(&format!("job {n}"), Some("coder")).await);
+        if n == 1 {
+            model.answering(2).await;
+        }
+    }
+    let refused = chat.say("one too many", Some("coder")).await;
+    assert_eq!(refused.problem(), (429, "queue_full"));
+    assert!(refused.headers.contains_key("retry-after"));
+    let state = queue(&chat, "agent_coder").await;
+    assert_eq!(json!([state["queue_size"], state["active"], state["limit"]]), json!([4, 2, 2]));
+    assert!(state["oldest_wait_seconds"].as_f64().unwrap() >= 0.0);
+    assert_eq!(chat.say("somebody else is free", Some("writer")).await.status, 202);
+
+    // The first to come is the first to go, and a place that becomes free is taken by the next.
+    chat.desk
+        .post(&format!("tasks/{}/cancel", accepted[0]["task_id"].as_str().unwrap()), json!(null))
+        .await
+        .expect(200);
+    model.left(1).await;
+    chat.task_until(&accepted[2], "running").await;
+    assert_eq!(chat.task(&accepted[3]).await["status"], "queued");
+    let asked: Vec<String> = model.seen().iter().map(|asked| asked.last("user").to_owned()).collect();
+    assert!(!asked.contains(&"job 3".to_owned()), "{asked:?}");
+
+    chat.desk.user.delete(&path).await.expect(204);
+    for one in &accepted[1..] {
+        assert_eq!(chat.task(one).await["error"]["code"], "agent_deleted");
+    }
+    model.left(3).await;
+    let answers = chat.messages().await;
+    let told = answers.iter().filter(|message| message["content"].as_str().unwrap().contains("was deleted"));
+    assert_eq!(told.count(), 5, "every waiter is answered");
+}
+
+/// A cancelled task stops its model call within a second.
+#[rstest]
+#[tokio::test]
+async fn cancelling_stops_the_model_call(#[values(Sqlite, Postgres)] backend: Backend) {
+    let model = ScriptedModel::start(|_: &Asked| Reply::text("a b c d e").stall_after(3)).await;
+    let server = with_model(backend, &model).await;
+    let chat = Chat::new(&server, "ann").await;
+    let accepted = chat.said("talk", Some("coder")).await;
+    model.answering(1).await;
+    let began = std::time::Instant::now();
+    let path = format!("tasks/{}/cancel", accepted["task_id"].as_str().unwrap());
+    assert_eq!(chat.desk.post(&path, json!(null)).await.expect(200)["status"], "cancelled");
+    model.left(1).await;
+    assert!(began.elapsed().as_secs_f64() < 1.0, "{:?}", began.elapsed());
+    assert_eq!(chat.task(&accepted).await["error"]["code"], "cancelled");
+}
+
+/// WS-08.1 WS-08.2: ending the session lets what runs finish and settles what waits; a reset ends everything at once.
+#[rstest]
+#[tokio::test]
+async fn a_session_ends_and_a_reset_ends_at_once(#[values(Sqlite, Postgres)] backend: Backend) {
+    let slow = |asked: &Asked| match asked.last("user") {
+        "stay" => Reply::silence(),
+        _ => Reply::call("execute_command", json!({"command": "make", "args": ["all"]})),
+    };
+    let model = ScriptedModel::start(slow).await;
+    let server = crate::build(backend).model(&model).with("WORKER_SPACE__GRACE", "1s").start().await;
+    let chat = Chat::new(&server, "ann").await;
+    let space = format!("{}/worker-space", chat.desk.project);
+
+    let running = chat.said("stay", Some("coder")).await;
+    let parked = chat.said("make it", Some("writer")).await;
+    model.answering(1).await;
+    chat.pending(1).await;
+    chat.desk.user.delete(&space).await.expect(204);
+    for ended in [&running, &parked] {
+        let task = chat.task(ended).await;
+        assert_eq!(json!([task["status"], task["error"]["code"]]), json!(["failed", "session_ended"]));
+    }
+    chat.pending(0).await;
+    model.left(1).await;
+
+    let running = chat.said("stay", Some("coder")).await;
+    model.answering(1).await;
+    let began = std::time::Instant::now();
+    chat.desk.user.post(&format!("{space}/reset"), json!(null)).await.expect(200);
+    assert!(began.elapsed().as_secs_f64() < 1.0, "{:?}", began.elapsed());
+    assert_eq!(chat.task(&running).await["error"]["code"], "worker_space_reset");
+    model.left(2).await;
+    // It takes messages again at once.
+    chat.said("make it", Some("writer")).await;
+    chat.pending(1).await;
+}
+
+/// The limit holds across servers, and one server ends what another runs.
+#[tokio::test]
+async fn two_servers_share_a_queue() {
+    let model = ScriptedModel::start(|_: &Asked| Reply::silence()).await;
+    let one = with_model(Postgres, &model).await;
+    let two = one.second_node().await;
+    let chat = Chat::new(&one, "ann").await;
+    let there = chat.desk.user.at(&two);
+    let mut accepted = Vec::new();
+    for n in 0..8 {
+        let user = if n % 2 == 0 { &chat.desk.user } else { &there };
+        let path = format!("{}/chat/{}/message", chat.desk.project, chat.session);
+        let body = json!({"content": format!("job {n}"), "target_agent": "coder"});
+        accepted.push(user.post(&path, body).await.expect(202));
+    }
+    model.answering(3).await;
+    let state = queue(&chat, "agent_coder").await;
+    assert_eq!(json!([state["queue_size"], state["active"]]), json!([5, 3]));
+    // Whichever of the two runs it, either can end it.
+    for (n, user) in [(0, &there), (1, &chat.desk.user)] {
+        let path = format!("{}/tasks/{}/cancel", chat.desk.project, accepted[n]["task_id"].as_str().unwrap());
+        user.post(&path, json!(null)).await.expect(200);
+    }
+    model.left(2).await;
+    eventually("the next two run", async || {
+        let state = queue(&chat, "agent_coder").await;
+        (json!([state["queue_size"], state["active"]]) == json!([3, 3])).then_some(())
+    })
+    .await;
+}

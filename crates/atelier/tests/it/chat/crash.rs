@@ -1,0 +1,102 @@
+//! Servers that die while agents work.
+
+use super::{Chat, with_model};
+use crate::connect::client::{Machine, Road};
+use atelier_testkit::{
+    Asked,
+    Backend::{self, Postgres, Sqlite},
+    Reply, ScriptedModel, eventually,
+};
+use rstest::rstest;
+use serde_json::json;
+
+/// WS-08.3: after kill -9 a task whose step was in flight has failed and says what was done; resuming it repeats
+/// nothing. One that waits for a person goes on as if nothing had happened, and what was queued runs.
+#[rstest]
+#[tokio::test]
+async fn a_killed_server_comes_back_to_its_tasks(#[values(Sqlite, Postgres)] backend: Backend) {
+    let mut hangs = true;
+    let script = move |asked: &Asked| match (asked.last("user"), asked.results().len()) {
+        ("append", 0) => {
+            Reply::call("write_file", json!({"path": "log.txt", "content": "x\n", "mode": "append"}))
+        }
+        ("append", _) if std::mem::take(&mut hangs) => Reply::silence(),
+        ("append", _) => Reply::text("appended once"),
+        ("ask me", 0) => Reply::call("write_file", json!({"path": "asked.txt", "content": "yes"})),
+        ("ask me", _) => Reply::text("written"),
+        (other, _) => Reply::text(format!("heard {other}")),
+    };
+    let model = ScriptedModel::start(script).await;
+    let machine = Machine::new();
+    machine.write("log.txt", "");
+    let server = with_model(backend, &model).await;
+    let chat = Chat::new(&server, "ann").await;
+    let road = Road::to(&server).await;
+    let _client = machine.connect(&chat.desk, &road.url).await;
+
+    let appending = chat.said("append", Some("coder")).await;
+    let asked = chat.pending(1).await;
+    chat.desk.decide(&asked[0], "approve", json!({})).await;
+    model.answering(1).await;
+    assert_eq!(machine.read("log.txt"), "x\n");
+    let asking = chat.said("ask me", Some("writer")).await;
+    let asked = chat.pending(1).await;
+
+    let server = server.restart().await;
+    road.lead_to(&server);
+    road.cut();
+    let began = std::time::Instant::now();
+    let chat = Chat {
+        session: chat.session.clone(),
+        desk: crate::connect::client::Desk {
+            user: chat.desk.user.at(&server),
+            project: chat.desk.project.clone(),
+            name: chat.desk.name.clone(),
+        },
+    };
+    let failed = chat.task_until(&appending, "failed").await;
+    assert!(began.elapsed().as_secs_f64() < 5.0, "{:?}", began.elapsed());
+    assert_eq!(failed["error"]["code"], "interrupted");
+    assert!(failed["error"]["detail"].as_str().unwrap().contains("1 steps were done before"), "{failed}");
+
+    assert_eq!(chat.task(&asking).await["status"], "parked");
+    chat.desk.decide(&asked[0], "approve", json!({})).await;
+    assert_eq!(chat.task_until(&asking, "completed").await["result"], "written");
+    assert_eq!(machine.read("asked.txt"), "yes");
+
+    let path = format!("tasks/{}/resume", appending["task_id"].as_str().unwrap());
+    chat.desk.post(&path, json!(null)).await.expect(200);
+    eventually("it is done", async || {
+        let task = chat.task(&appending).await;
+        (task["status"] == "completed").then_some(())
+    })
+    .await;
+    assert_eq!(chat.task(&appending).await["result"], "appended once");
+    assert_eq!(machine.read("log.txt"), "x\n", "what was done is not done again");
+    assert_eq!(chat.desk.post(&path, json!(null)).await.problem(), (409, "already_settled"));
+}
+
+/// A server that stops in good order loses nothing: what it was running goes on in the next.
+#[rstest]
+#[tokio::test]
+async fn a_server_that_stops_hands_its_tasks_on(#[values(Sqlite, Postgres)] backend: Backend) {
+    let mut hangs = true;
+    let script = move |_: &Asked| match std::mem::take(&mut hangs) {
+        true => Reply::silence(),
+        false => Reply::text("here I am again"),
+    };
+    let model = ScriptedModel::start(script).await;
+    let mut server = with_model(backend, &model).await;
+    let chat = Chat::new(&server, "ann").await;
+    let accepted = chat.said("hello", Some("coder")).await;
+    model.answering(1).await;
+    assert!(server.terminate().await.success());
+    let server = server.restart_killed().await;
+    let user = chat.desk.user.at(&server);
+    let path = format!("{}/tasks/{}", chat.desk.project, accepted["task_id"].as_str().unwrap());
+    eventually("it went on", async || {
+        let task = user.get(&path).await.expect(200);
+        (task["result"] == "here I am again").then_some(())
+    })
+    .await;
+}

@@ -1,0 +1,137 @@
+//! Keys of model providers: put in by a tenant's admins, told to nobody.
+
+use crate::{build, start};
+use atelier_testkit::{
+    Backend::{self, Postgres, Sqlite},
+    Server, Sql,
+};
+use rstest::rstest;
+use serde_json::json;
+use std::os::unix::fs::PermissionsExt;
+
+const KEYS: &str = "/api/tenants/default/model-keys";
+const KEY: &str = "sk-tenant-0123456789abcdef";
+
+#[rstest]
+#[tokio::test]
+async fn an_admin_puts_in_replaces_and_removes_a_key(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let root = server.user_with("root", &["--role", "admin"]);
+    let openai = format!("{KEYS}/openai");
+    assert_eq!(root.get(&openai).await.problem(), (404, "not_found"));
+    let empty = root.get(KEYS).await.expect(200);
+    assert_eq!(empty, json!({"keys": [], "providers": ["anthropic", "ollama", "openai", "openrouter"]}));
+
+    let put = root.put(&openai, json!({"key": KEY})).await.expect(200);
+    assert_eq!((&put["provider"], &put["last_four"]), (&json!("openai"), &json!("cdef")));
+    assert_eq!(root.get(&openai).await.expect(200), put);
+    assert_eq!(root.get(KEYS).await.expect(200)["keys"], json!([put]));
+
+    // A short one would be half told by its end.
+    let short = root.put(&openai, json!({"key": "tiny-key"})).await.expect(200);
+    assert_eq!((&short["provider"], &short["last_four"]), (&json!("openai"), &json!("")));
+
+    assert_eq!(root.delete(&openai).await.status, 204);
+    assert_eq!(root.delete(&openai).await.problem(), (404, "not_found"));
+    assert_eq!(root.get(KEYS).await.expect(200), empty);
+}
+
+#[rstest]
+#[tokio::test]
+async fn nobody_else_sees_or_changes_one(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let root = server.user_with("root", &["--role", "admin"]);
+    let openai = format!("{KEYS}/openai");
+    let put = root.put(&openai, json!({"key": KEY})).await.expect(200);
+    for other in [
+        server.user("ann"),
+        server.user_with("root", &["--role", "client"]),
+        server.user_with("root", &["--role", "agent"]),
+        server.user_with("root", &["--tenant", "other", "--role", "admin"]),
+    ] {
+        for answer in [
+            other.get(KEYS).await,
+            other.get(&openai).await,
+            other.put(&openai, json!({"key": "sk-mine"})).await,
+            other.delete(&openai).await,
+        ] {
+            assert_eq!(answer.problem(), (404, "not_found"));
+        }
+    }
+    assert_eq!(root.get(&openai).await.expect(200), put);
+    // Two tenants, two keys.
+    let other = server.user_with("boss", &["--tenant", "other", "--role", "admin"]);
+    assert_eq!(other.get("/api/tenants/other/model-keys/openai").await.problem(), (404, "not_found"));
+}
+
+#[tokio::test]
+async fn what_cannot_be_a_key_is_refused_without_repeating_it() {
+    let server = start(Sqlite).await;
+    let root = server.user_with("root", &["--role", "admin"]);
+    assert_eq!(root.put(&format!("{KEYS}/nobody"), json!({"key": KEY})).await.problem(), (404, "not_found"));
+    for bad in ["", "sk with spaces", "sk-\n-line", "sk-ключ", &"x".repeat(501)] {
+        let answer = root.put(&format!("{KEYS}/openai"), json!({"key": bad})).await;
+        assert_eq!(answer.problem(), (422, "invalid_request"), "{bad}");
+        assert!(bad.is_empty() || !answer.body.to_string().contains(bad), "{}", answer.body);
+    }
+    assert_eq!(root.get(KEYS).await.expect(200)["keys"], json!([]));
+}
+
+/// Everything the database holds of it, as the database has it.
+async fn stored(server: &Server) -> Vec<u8> {
+    const ROW: &str = "SELECT sealed FROM provider_keys";
+    let (sealed,): (Vec<u8>,) = match server.sql().await {
+        Sql::Sqlite(mut conn) => sqlx::query_as(ROW).fetch_one(&mut conn).await.unwrap(),
+        Sql::Postgres(mut conn) => sqlx::query_as(ROW).fetch_one(&mut conn).await.unwrap(),
+    };
+    sealed
+}
+
+fn contains(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_key_is_in_no_log_no_event_and_no_file(#[values(Sqlite, Postgres)] backend: Backend) {
+    const SERVERS_OWN: &str = "sk-server-fedcba9876543210";
+    let server = build(backend)
+        .environment("OPENAI_API_KEY", SERVERS_OWN)
+        .environment("LOG_LEVEL", "trace")
+        .start()
+        .await;
+    let root = server.user_with("root", &["--role", "admin"]);
+    let project = root.project("shop").await;
+    let openai = format!("{KEYS}/openai");
+    root.put(&openai, json!({"key": KEY})).await.expect(200);
+    root.put(&openai, json!({"key": KEY, "extra": 1})).await.expect(422);
+    root.put(&openai, json!({"kee": KEY})).await.expect(422);
+
+    let mut events = root.events(&format!("{project}/events"), Some("0")).await;
+    let told = events.take(5).await;
+    assert!(!told.iter().any(|event| event.data.to_string().contains(KEY)));
+    let sealed = stored(&server).await;
+    assert!(!contains(&sealed, KEY) && !contains(&sealed, &KEY[..8]));
+
+    let configuration = server.command(&["serve", "--print-config"]);
+    let shown = [configuration.stdout, configuration.stderr].concat();
+    assert!(contains(&shown, "key_env = \"OPENAI_API_KEY\"") && !contains(&shown, SERVERS_OWN));
+
+    // It is still there after a restart, and the files of both lives tell nothing.
+    let log = server.log();
+    let server = server.restart().await;
+    let again = root.at(&server).get(&openai).await.expect(200);
+    assert_eq!(again["last_four"], "cdef");
+    let log = log + &server.log();
+    assert!(log.contains("put in"), "the log is there");
+    let mut files = 0;
+    for file in std::fs::read_dir(server.data()).unwrap() {
+        let bytes = std::fs::read(file.unwrap().path()).unwrap();
+        assert!(!contains(&bytes, KEY) && !contains(&bytes, SERVERS_OWN));
+        files += 1;
+    }
+    assert!(files >= 2);
+    assert!(!log.contains(KEY) && !log.contains(SERVERS_OWN), "{log}");
+    let mode = std::fs::metadata(server.data().join("models.key")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
