@@ -6,7 +6,7 @@
 use crate::{
     Error, IndexError, Memory, Result, embed::builtin, frequencies::Frequencies, index::Point, key, lexical,
 };
-use atelier_core::{AgentId, Interaction, event::PruneReason};
+use atelier_core::{AgentId, Filter, Interaction, event::PruneReason};
 use atelier_store::{
     Change, Collection, CollectionState, Embedded, Error as StoreError, Forgetting, Fullness, Ring,
 };
@@ -41,6 +41,10 @@ impl Memory {
     }
 
     async fn feed(&self) {
+        if self.inner.index.id().is_none() {
+            // Whoever has the index feeds it.
+            return std::future::pending().await;
+        }
         // Heard from here on: what was written before is found by the first look.
         let mut bell = self.inner.store.bell().listen();
         let mut pause = Duration::from_millis(250);
@@ -76,7 +80,8 @@ impl Memory {
 
     /// Feeds every collection there is something to do about. The first trouble is told; the others were tried.
     async fn feed_all(&self) -> Result<()> {
-        let restless = self.inner.store.restless_collections(self.inner.index.id()).await?;
+        let Some(index) = self.inner.index.id() else { return Ok(()) };
+        let restless = self.inner.store.restless_collections(index).await?;
         gauge!("atelier_memory_waiting_collections").set(restless.len() as f64);
         let outcomes =
             stream::iter(restless).map(|collection| self.feed_one(collection)).buffer_unordered(AT_ONCE);
@@ -110,7 +115,8 @@ impl Memory {
             return Ok(Some(collection.clone()));
         }
         let Self { inner } = self;
-        let claimed = inner.store.claim_collection(collection, inner.node, inner.index.id()).await?;
+        let Some(index) = inner.index.id() else { return Ok(None) };
+        let claimed = inner.store.claim_collection(collection, inner.node, index).await?;
         match &claimed {
             Some(_) => self.held().insert(collection.agent, Instant::now()),
             None => self.held().remove(&collection.agent),
@@ -186,7 +192,33 @@ impl Memory {
         }
         self.bound(collection).await?;
         inner.index.tidy(&key(collection)).await?;
+        if inner.index.is_worn(&key(collection)).await? {
+            self.renew(collection).await?;
+        }
         Ok(())
+    }
+
+    /// Makes a new generation of a collection from its facts, while searches go on in the old one. What comes or goes
+    /// meanwhile waits in the outbox.
+    async fn renew(&self, collection: &Collection) -> Result<()> {
+        let Self { inner } = self;
+        tracing::info!(collection = collection.name, "the log of a collection has grown; it is made anew");
+        let (key, dimension) = (key(collection), inner.embedder.dimension());
+        inner.index.begin_next(&key, dimension).await?;
+        let (mut after, everything) = (None, Filter::default());
+        loop {
+            let page = inner.store.page(collection.agent, &everything, after, BATCH, true).await?;
+            let points = page.facts.into_iter().map(|(fact, vector)| {
+                let words = lexical::stored(&fact.text);
+                Point { vector: vector.filter(|vector| vector.len() == dimension), words, fact }
+            });
+            inner.index.fill_next(&key, points.collect()).await?;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        Ok(inner.index.switch_to_next(&key).await?)
     }
 
     /// Points for what came, ids for what went. What has no vector of this embedder yet gets one, and keeps it.

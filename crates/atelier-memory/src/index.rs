@@ -86,6 +86,8 @@ enum Engine {
     #[cfg(feature = "edge")]
     Edge(edge::Edge),
     Server(server::Server),
+    /// Another process has the folder.
+    Absent(Absent),
 }
 
 macro_rules! each {
@@ -94,15 +96,29 @@ macro_rules! each {
             #[cfg(feature = "edge")]
             Engine::Edge($engine) => $body,
             Engine::Server($engine) => $body,
+            Engine::Absent(absent) => absent.refuse(),
         }
     };
+}
+
+/// No index: nodes that share a database and a data folder share its index, too, and one of them has it.
+#[derive(Clone)]
+struct Absent(String);
+
+impl Absent {
+    fn refuse<T>(&self) -> Result<T> {
+        Err(IndexError::Away(format!("{} is in use by another process; searches go by words here", self.0)))
+    }
 }
 
 impl Index {
     /// An index in a folder. It belongs to one process at a time.
     #[cfg(feature = "edge")]
     pub fn embedded(folder: &Path, open_collections: usize) -> Result<Self> {
-        Ok(Self(Engine::Edge(edge::Edge::open(folder, open_collections)?)))
+        Ok(Self(match edge::Edge::open(folder, open_collections)? {
+            Some(edge) => Engine::Edge(edge),
+            None => Engine::Absent(Absent(folder.display().to_string())),
+        }))
     }
 
     #[cfg(not(feature = "edge"))]
@@ -115,9 +131,14 @@ impl Index {
         Ok(Self(Engine::Server(server::Server::new(url, api_key)?)))
     }
 
-    /// Tells this index apart from others: collections are where they were made.
-    pub fn id(&self) -> &str {
-        each!(self, engine => engine.id())
+    /// Tells this index apart from others: collections are where they were made. `None` if there is none here.
+    pub fn id(&self) -> Option<&str> {
+        match &self.0 {
+            #[cfg(feature = "edge")]
+            Engine::Edge(edge) => Some(edge.id()),
+            Engine::Server(server) => Some(server.id()),
+            Engine::Absent(_) => None,
+        }
     }
 
     pub fn kind(&self) -> &'static str {
@@ -125,6 +146,7 @@ impl Index {
             #[cfg(feature = "edge")]
             Engine::Edge(_) => "qdrant-edge",
             Engine::Server(_) => "qdrant",
+            Engine::Absent(_) => "none",
         }
     }
 
@@ -186,6 +208,25 @@ impl Index {
         each!(self, engine => engine.is_tidy(key).await)
     }
 
+    /// Whether a collection takes so much more than its points need that it should be made anew.
+    pub(crate) async fn is_worn(&self, key: &Key) -> Result<bool> {
+        each!(self, engine => engine.is_worn(key).await)
+    }
+
+    /// Begins a new, empty generation of a collection; searches go on in the old one.
+    pub(crate) async fn begin_next(&self, key: &Key, dimension: usize) -> Result<()> {
+        each!(self, engine => engine.begin_next(key, dimension).await)
+    }
+
+    pub(crate) async fn fill_next(&self, key: &Key, points: Vec<Point>) -> Result<()> {
+        each!(self, engine => engine.fill_next(key, points).await)
+    }
+
+    /// From here on searches go by the new generation; the old one is gone.
+    pub(crate) async fn switch_to_next(&self, key: &Key) -> Result<()> {
+        each!(self, engine => engine.switch_to_next(key).await)
+    }
+
     pub async fn ping(&self, patience: Duration) -> Result<()> {
         match tokio::time::timeout(patience, async { each!(self, engine => engine.ping().await) }).await {
             Ok(answer) => answer,
@@ -195,7 +236,11 @@ impl Index {
 
     /// Closes what is open.
     pub async fn close(&self) {
-        each!(self, engine => engine.close().await);
+        match &self.0 {
+            #[cfg(feature = "edge")]
+            Engine::Edge(edge) => edge.close().await,
+            Engine::Server(_) | Engine::Absent(_) => {}
+        }
     }
 }
 

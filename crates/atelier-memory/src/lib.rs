@@ -146,7 +146,7 @@ impl Memory {
 
     /// Whether this node's index has the collection.
     fn is_ours(&self, collection: &Collection) -> bool {
-        collection.index.as_deref() == Some(self.inner.index.id())
+        collection.index.is_some() && collection.index.as_deref() == self.inner.index.id()
     }
 
     /// Waits until searches find the given facts, or find them gone; `false` if they do not in time.

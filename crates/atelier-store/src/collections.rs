@@ -46,7 +46,7 @@ pub enum CollectionState {
 }
 
 impl CollectionState {
-    fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Wanted => "wanted",
             Self::Live => "live",

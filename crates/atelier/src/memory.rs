@@ -283,17 +283,13 @@ async fn reindex(agent: &Agent) -> Result<()> {
     let stats = agent.json(agent.get("/stats")).await?;
     let total = stats["total_vectors"].as_u64().unwrap_or(0);
     let progress = bar(total, "reindex");
-    // Until it is made again its embedder is not known.
     let mut stats = stats;
-    while total > 0 && (stats["embedder"].is_null() || stats["waiting"].as_u64() != Some(0)) {
+    while total > 0 && (stats["state"] != "live" || stats["waiting"].as_u64() != Some(0)) {
         tokio::time::sleep(Duration::from_millis(300)).await;
         stats = agent.json(agent.get("/stats")).await?;
         progress.set_position(total.saturating_sub(stats["waiting"].as_u64().unwrap_or(total)));
     }
     progress.finish_and_clear();
-    println!(
-        "{total} interactions are indexed by {}",
-        stats["embedder"].as_str().unwrap_or("the first to come")
-    );
+    println!("{total} interactions are indexed by {}", stats["embedder"].as_str().unwrap_or(""));
     Ok(())
 }

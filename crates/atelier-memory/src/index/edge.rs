@@ -17,7 +17,7 @@ use qdrant_edge::{
 use serde_json::json;
 use std::{
     collections::HashMap,
-    fs::{self, File},
+    fs::{self, File, TryLockError},
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{
@@ -27,8 +27,17 @@ use std::{
 };
 use uuid::Uuid;
 
+/// The engine never shortens its log, which takes some eight kilobytes a point and is mapped when a collection is opened:
+/// one that holds so many times what its points would take is made anew.
+const WORN: u64 = 3;
+const LOG_OF_A_POINT: u64 = 8 * 1024;
+/// Logs shorter than this are left alone.
+const SHORT_LOG: u64 = 64 << 20;
+
 /// So many points that are in no graph yet are looked through one by one in a few milliseconds; more are put in order.
 const UNTIDY: usize = 5_000;
+
+const MARK: &str = "generation";
 
 #[derive(Clone)]
 pub(super) struct Edge(Arc<Inner>);
@@ -45,10 +54,12 @@ struct Inner {
     _lock: File,
 }
 
-/// One collection, open or not.
+/// One collection, open or not. Its folder holds generations of it, and a mark that names the one that counts.
 struct Slot {
     folder: PathBuf,
     shard: RwLock<Option<EdgeShard>>,
+    /// The next generation, while it is being filled.
+    next: Mutex<Option<(String, EdgeShard)>>,
     /// Held by whoever changes, flushes or optimises.
     writing: Mutex<()>,
     used: AtomicU64,
@@ -61,10 +72,15 @@ impl From<OperationError> for IndexError {
 }
 
 impl Edge {
-    pub(super) fn open(root: &Path, most_open: usize) -> Result<Self> {
+    /// `None` if another process has the folder.
+    pub(super) fn open(root: &Path, most_open: usize) -> Result<Option<Self>> {
         fs::create_dir_all(root)?;
         let lock = File::create(root.join("lock"))?;
-        lock.try_lock().map_err(|_| IndexError::Failed(format!("another process has {}", root.display())))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
         let place = root.join("id");
         let id = match fs::read_to_string(&place) {
             Ok(id) => id,
@@ -76,7 +92,7 @@ impl Edge {
             }
             Err(error) => return Err(error.into()),
         };
-        Ok(Self(Arc::new(Inner {
+        Ok(Some(Self(Arc::new(Inner {
             root: root.to_owned(),
             id,
             most_open: most_open.max(1),
@@ -84,7 +100,7 @@ impl Edge {
             clock: AtomicU64::new(0),
             tidying: tokio::sync::Semaphore::new(1),
             _lock: lock,
-        })))
+        }))))
     }
 
     pub(super) fn id(&self) -> &str {
@@ -96,8 +112,8 @@ impl Edge {
             let _writing = slot.writing();
             slot.close();
             remove(&slot.folder)?;
-            fs::create_dir_all(&slot.folder)?;
-            let shard = guarded(|| make(&slot.folder, dimension))?;
+            let shard = slot.begin("1", dimension)?;
+            slot.mark("1")?;
             *slot.shard.write().unwrap_or_else(PoisonError::into_inner) = Some(shard);
             inner.close_unused(slot);
             Ok(())
@@ -106,7 +122,7 @@ impl Edge {
     }
 
     pub(super) async fn exists(&self, key: &Key) -> Result<bool> {
-        self.run(key, |_, slot| Ok(slot.folder.join("made").exists())).await
+        self.run(key, |_, slot| Ok(slot.marked()?.is_some())).await
     }
 
     pub(super) async fn apply(&self, key: &Key, points: Vec<Point>, removed: Vec<Uuid>) -> Result<()> {
@@ -117,13 +133,7 @@ impl Edge {
                     let ids = removed.into_iter().map(PointId::Uuid).collect();
                     shard.update(UpdateOperation::PointOperation(PointOperations::DeletePoints { ids }))?;
                 }
-                if !points.is_empty() {
-                    let points = points.into_iter().map(|point| point_struct(point).map(Into::into));
-                    let points = PointInsertOperations::PointsList(points.collect::<Result<_>>()?);
-                    shard.update(UpdateOperation::PointOperation(PointOperations::UpsertPoints(points)))?;
-                }
-                shard.flush();
-                Ok(())
+                insert(shard, points)
             })
         })
         .await
@@ -253,6 +263,55 @@ impl Edge {
         .await
     }
 
+    pub(super) async fn is_worn(&self, key: &Key) -> Result<bool> {
+        self.run(key, |inner, slot| {
+            let Some(generation) = slot.marked()? else { return Ok(false) };
+            let log = used(&slot.folder.join(generation).join("wal"))?;
+            let points = inner.with(slot, |shard| Ok(shard.info().points_count as u64))?;
+            Ok(log > SHORT_LOG.max(points * LOG_OF_A_POINT * WORN))
+        })
+        .await
+    }
+
+    pub(super) async fn begin_next(&self, key: &Key, dimension: usize) -> Result<()> {
+        self.run(key, move |_, slot| {
+            let now = slot.marked()?.ok_or(IndexError::Missing)?;
+            let next = now.parse::<u64>().map_or_else(|_| "1".to_owned(), |number| (number + 1).to_string());
+            let shard = slot.begin(&next, dimension)?;
+            *slot.next() = Some((next, shard));
+            Ok(())
+        })
+        .await
+    }
+
+    pub(super) async fn fill_next(&self, key: &Key, points: Vec<Point>) -> Result<()> {
+        self.run(key, move |_, slot| match &*slot.next() {
+            Some((_, shard)) => guarded(|| insert(shard, points)),
+            None => Err(IndexError::Missing),
+        })
+        .await
+    }
+
+    pub(super) async fn switch_to_next(&self, key: &Key) -> Result<()> {
+        let _turn = self.0.tidying.acquire().await.map_err(|_| IndexError::Failed("closed".into()))?;
+        self.run(key, move |_, slot| {
+            let (name, shard) = slot.next().take().ok_or(IndexError::Missing)?;
+            guarded(|| {
+                shard.optimize()?;
+                shard.flush();
+                Ok(())
+            })?;
+            let _writing = slot.writing();
+            let old = slot.marked()?.ok_or(IndexError::Missing)?;
+            // From here on the new one counts, whatever happens.
+            slot.mark(&name)?;
+            slot.close();
+            *slot.shard.write().unwrap_or_else(PoisonError::into_inner) = Some(shard);
+            Ok(fs::remove_dir_all(slot.folder.join(old))?)
+        })
+        .await
+    }
+
     pub(super) async fn ping(&self) -> Result<()> {
         let inner = self.0.clone();
         blocking(move || fs::metadata(&inner.root).map(drop).map_err(Into::into)).await
@@ -291,6 +350,7 @@ impl Inner {
             Arc::new(Slot {
                 folder: self.root.join(agent.to_string()),
                 shard: RwLock::new(None),
+                next: Mutex::new(None),
                 writing: Mutex::new(()),
                 used: AtomicU64::new(0),
             })
@@ -315,10 +375,8 @@ impl Inner {
         let mut shard = slot.shard.write().unwrap_or_else(PoisonError::into_inner);
         if shard.is_none() {
             // Without its mark, it was never made whole.
-            if !slot.folder.join("made").exists() {
-                return Err(IndexError::Missing);
-            }
-            *shard = Some(guarded(|| Ok(EdgeShard::load(&slot.folder, None)?))?);
+            let generation = slot.marked()?.ok_or(IndexError::Missing)?;
+            *shard = Some(guarded(|| Ok(EdgeShard::load(&slot.folder.join(generation), None)?))?);
             drop(shard);
             self.close_unused(slot);
         }
@@ -343,6 +401,36 @@ impl Inner {
 }
 
 impl Slot {
+    /// The generation that counts, if the collection was ever made whole.
+    fn marked(&self) -> Result<Option<String>> {
+        match fs::read_to_string(self.folder.join(MARK)) {
+            Ok(generation) => Ok(Some(generation)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Says which generation counts, all at once.
+    fn mark(&self, generation: &str) -> Result<()> {
+        let draft = self.folder.join("draft");
+        fs::write(&draft, generation)?;
+        File::open(&draft)?.sync_all()?;
+        fs::rename(&draft, self.folder.join(MARK))?;
+        Ok(File::open(&self.folder)?.sync_all()?)
+    }
+
+    /// An empty generation; what a crash has left of one of that name goes.
+    fn begin(&self, generation: &str, dimension: usize) -> Result<EdgeShard> {
+        let folder = self.folder.join(generation);
+        remove(&folder)?;
+        fs::create_dir_all(&folder)?;
+        guarded(|| make(&folder, dimension))
+    }
+
+    fn next(&self) -> MutexGuard<'_, Option<(String, EdgeShard)>> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn writing(&self) -> MutexGuard<'_, ()> {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -391,8 +479,17 @@ fn make(folder: &Path, dimension: usize) -> Result<EdgeShard> {
         shard.update(UpdateOperation::FieldIndexOperation(FieldIndexOperations::CreateIndex(index)))?;
     }
     shard.flush();
-    File::create(folder.join("made"))?.sync_all()?;
     Ok(shard)
+}
+
+fn insert(shard: &EdgeShard, points: Vec<Point>) -> Result<()> {
+    if !points.is_empty() {
+        let points = points.into_iter().map(|point| point_struct(point).map(Into::into));
+        let points = PointInsertOperations::PointsList(points.collect::<Result<_>>()?);
+        shard.update(UpdateOperation::PointOperation(PointOperations::UpsertPoints(points)))?;
+    }
+    shard.flush();
+    Ok(())
 }
 
 fn sparse(words: Sparse) -> Result<Vector> {
@@ -447,7 +544,7 @@ fn conditions(filter: &Filter) -> Result<Option<qdrant_edge::Filter>> {
 
 /// Removes a collection's folder: first its mark, so that half of it is never taken for whole.
 fn remove(folder: &Path) -> Result<()> {
-    for gone in [fs::remove_file(folder.join("made")), fs::remove_dir_all(folder)] {
+    for gone in [fs::remove_file(folder.join(MARK)), fs::remove_dir_all(folder)] {
         match gone {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
             _ => {}

@@ -171,9 +171,11 @@ pub(super) struct ContextStats {
     by_type: BTreeMap<&'static str, u64>,
     /// In percent; null while there is nothing to count.
     success_rate: Option<f64>,
+    /// Whether the index has it, or has still to make it.
+    state: &'static str,
     /// How its vectors are made, and how many numbers each has.
-    embedder: Option<String>,
-    dimension: Option<i64>,
+    embedder: String,
+    dimension: i64,
     /// What has not reached the index yet.
     waiting: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -242,8 +244,9 @@ pub(super) async fn stats(
         success_rate: success_rate(&totals),
         waiting: app.store.waiting(agent.id).await?,
         collection: collection.name,
-        embedder: collection.embedder,
-        dimension: collection.dimension,
+        state: collection.state.as_str(),
+        embedder: collection.embedder.unwrap_or_else(|| app.memory.embedder().name().to_owned()),
+        dimension: collection.dimension.unwrap_or(app.memory.embedder().dimension() as i64),
         periods,
     }))
 }
