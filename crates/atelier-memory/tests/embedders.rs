@@ -43,7 +43,8 @@ async fn a_static_model_is_its_table() {
     std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
     let table: [f32; 12] = [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0];
     let bytes: Vec<u8> = table.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let header = json!({"embeddings": {"dtype": "F32", "shape": [4, 3], "data_offsets": [0, 48]}}).to_string();
+    let header =
+        json!({"embeddings": {"dtype": "F32", "shape": [4, 3], "data_offsets": [0, 48]}}).to_string();
     let weights = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &bytes].concat();
     std::fs::write(folder.path().join("model.safetensors"), weights).unwrap();
 
@@ -69,9 +70,11 @@ async fn minilm_places_sentences_as_its_makers_do() {
     let embedder = Embedder::open(&EmbedderSettings::Local { path: minilm() }).unwrap();
     assert_eq!(embedder.dimension(), 384);
     let happy = one(&embedder, "That is a happy person").await;
-    for (text, expected) in
-        [("That is a happy dog", 0.695), ("That is a very happy person", 0.943), ("Today is a sunny day", 0.257)]
-    {
+    for (text, expected) in [
+        ("That is a happy dog", 0.695),
+        ("That is a very happy person", 0.943),
+        ("Today is a sunny day", 0.257),
+    ] {
         let similarity = dot(&happy, &one(&embedder, text).await);
         assert!((similarity - expected).abs() < 0.002, "{text}: {similarity}");
     }

@@ -69,7 +69,6 @@ macro_rules! fact {
         "i.id, i.type, i.text, i.success, i.error_details, i.at, i.task_id, i.session_id, i.metadata"
     };
 }
-pub(crate) use fact;
 
 pub(crate) fn read_fact(row: FactRow) -> Result<Interaction> {
     let (id, kind, text, success, error_details, at, task_id, session_id, metadata) = row;
@@ -208,12 +207,12 @@ impl Tx {
         let texts: Vec<(i64, &str)> =
             rows.iter().filter_map(|(id, memo)| Some((*new.get(&id.0)?, memo.text.as_str()))).collect();
         words::add(&mut self.conn, agent, &texts).await?;
-        for (id, memo) in &rows {
-            if let (Some(seq), Some(vector)) = (new.get(&id.0), &memo.embedding) {
-                // Whose it is shows when it is fed: if it does not fit, it is made anew.
-                outbox::put_vector(&mut self.conn, *seq, outbox::IMPORTED, vector).await?;
-            }
-        }
+        // Whose these are shows when they are fed: what does not fit is made anew.
+        let vectors: Vec<(i64, &[f32])> = rows
+            .iter()
+            .filter_map(|(id, memo)| Some((*new.get(&id.0)?, memo.embedding.as_deref()?)))
+            .collect();
+        outbox::put_vectors(&mut self.conn, outbox::IMPORTED, &vectors).await?;
         let ids: Vec<Uuid> = new.keys().copied().collect();
         outbox::tell(&mut self.conn, agent, &ids).await?;
         remembered.new += new.len();

@@ -50,18 +50,21 @@ pub(crate) async fn tell(conn: &mut Conn, agent: AgentId, ids: &[Uuid]) -> Resul
     Ok(())
 }
 
-pub(crate) async fn put_vector(conn: &mut Conn, seq: i64, embedder: &str, vector: &[f32]) -> Result<()> {
-    let bytes: Vec<u8> = vector.iter().flat_map(|value| value.to_le_bytes()).collect();
-    on!(conn, |c| sqlx::query(
-        "INSERT INTO interaction_vectors (seq, embedder, vector) VALUES ($1, $2, $3)
-         ON CONFLICT (seq) DO UPDATE SET embedder = excluded.embedder, vector = excluded.vector"
-    )
-    .bind(seq)
-    .bind(embedder)
-    .bind(bytes)
-    .execute(c)
-    .await
-    .map(drop))?;
+pub(crate) async fn put_vectors(conn: &mut Conn, embedder: &str, vectors: &[(i64, &[f32])]) -> Result<()> {
+    for vectors in vectors.chunks(100) {
+        let bytes = |vector: &[f32]| vector.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        on!(&mut *conn, |c| {
+            let mut insert =
+                sqlx::QueryBuilder::new("INSERT INTO interaction_vectors (seq, embedder, vector) ");
+            insert.push_values(vectors, |mut row, (seq, vector)| {
+                row.push_bind(*seq).push_bind(embedder.to_owned()).push_bind(bytes(vector));
+            });
+            insert.push(
+                " ON CONFLICT (seq) DO UPDATE SET embedder = excluded.embedder, vector = excluded.vector",
+            );
+            insert.build().execute(c).await.map(drop)
+        })?;
+    }
     Ok(())
 }
 
@@ -136,15 +139,22 @@ impl Store {
         let embedder = embedder.to_owned();
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
-                for (seq, vector) in &vectors {
-                    let there: Option<(i32,)> =
-                        on!(&mut tx.conn, |c| sqlx::query_as("SELECT 1 FROM interactions WHERE seq = $1")
-                            .bind(*seq)
-                            .fetch_optional(c)
-                            .await)?;
-                    if there.is_some() {
-                        put_vector(&mut tx.conn, *seq, &embedder, vector).await?;
-                    }
+                let rows: Vec<(i64, &[f32])> =
+                    vectors.iter().map(|(seq, vector)| (*seq, vector.as_slice())).collect();
+                put_vectors(&mut tx.conn, &embedder, &rows).await?;
+                for rows in rows.chunks(500) {
+                    on!(&mut tx.conn, |c| {
+                        let mut delete = sqlx::QueryBuilder::new(
+                            "DELETE FROM interaction_vectors WHERE NOT EXISTS
+                             (SELECT 1 FROM interactions i WHERE i.seq = interaction_vectors.seq) AND seq IN (",
+                        );
+                        let mut list = delete.separated(", ");
+                        for (seq, _) in rows {
+                            list.push_bind(*seq);
+                        }
+                        delete.push(")");
+                        delete.build().execute(c).await.map(drop)
+                    })?;
                 }
                 Ok(())
             })

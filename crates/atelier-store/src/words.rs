@@ -13,25 +13,32 @@ const MAX_TERMS: usize = 5000;
 
 /// Makes texts findable by their words.
 pub(crate) async fn add(conn: &mut Conn, agent: AgentId, texts: &[(i64, &str)]) -> Result<()> {
-    for (seq, text) in texts {
+    if texts.is_empty() {
+        return Ok(());
+    }
+    let rows = texts.iter().map(|(seq, text)| {
         let mut terms = terms(text);
         terms.truncate(MAX_TERMS);
-        match conn {
-            Conn::Lite(conn) => {
-                sqlx::query("INSERT INTO interaction_terms (rowid, agent, terms) VALUES ($1, $2, $3)")
-                    .bind(seq)
-                    .bind(agent.0.simple().to_string())
-                    .bind(terms.join(" "))
-                    .execute(&mut **conn)
-                    .await?;
-            }
-            Conn::Pg(conn) => {
-                sqlx::query("INSERT INTO interaction_terms (seq, terms) VALUES ($1, array_to_tsvector($2))")
-                    .bind(seq)
-                    .bind(terms)
-                    .execute(&mut **conn)
-                    .await?;
-            }
+        (*seq, terms)
+    });
+    match conn {
+        Conn::Lite(conn) => {
+            let agent = agent.0.simple().to_string();
+            let mut insert = sqlx::QueryBuilder::new("INSERT INTO interaction_terms (rowid, agent, terms) ");
+            insert.push_values(rows, |mut row, (seq, terms)| {
+                row.push_bind(seq).push_bind(agent.clone()).push_bind(terms.join(" "));
+            });
+            insert.build().execute(&mut **conn).await?;
+        }
+        Conn::Pg(conn) => {
+            let mut insert = sqlx::QueryBuilder::new("INSERT INTO interaction_terms (seq, terms) ");
+            insert.push_values(rows, |mut row, (seq, terms)| {
+                row.push_bind(seq)
+                    .push("array_to_tsvector(")
+                    .push_bind_unseparated(terms)
+                    .push_unseparated(")");
+            });
+            insert.build().execute(&mut **conn).await?;
         }
     }
     Ok(())

@@ -112,7 +112,7 @@ impl Server {
         let query = |vector: VectorInput| {
             let query = QueryPointsBuilder::new(&key.name)
                 .query(Query::new_nearest(vector))
-                .params(params)
+                .params(params.clone())
                 .limit(ask.limit as u64)
                 .with_payload(false);
             match &filter {
