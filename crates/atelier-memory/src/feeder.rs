@@ -26,7 +26,7 @@ const AT_ONCE: usize = 4;
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// A lease holds for thirty seconds; it is renewed well before.
 const RENEW: Duration = Duration::from_secs(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 impl Memory {
     /// Feeds the index and looks after sizes until `stop`.

@@ -7,7 +7,7 @@ use crate::{
     search::{CANDIDATES, Found, Hit, Mode, Parts, Query, finish, fuse},
 };
 use atelier_core::{AgentId, Event, Interaction, InteractionId, memory::shortened};
-use atelier_store::{CollectionState, Owned};
+use atelier_store::{CollectionState, Error as StoreError, Owned};
 use chrono::Utc;
 use metrics::histogram;
 use std::{collections::HashMap, time::Instant};
@@ -60,10 +60,12 @@ impl Memory {
 
     async fn look(&self, agent: AgentId, query: &Query) -> Result<Found> {
         let inner = &*self.inner;
-        let collection = inner.store.collection(agent).await?;
-        if collection.total == 0 {
-            return Ok(Found::default());
-        }
+        let collection = match inner.store.collection(agent).await {
+            // An agent that has never remembered anything, or nothing any more.
+            Err(StoreError::NotFound) => return Ok(Found::default()),
+            Ok(collection) if collection.total == 0 => return Ok(Found::default()),
+            collection => collection?,
+        };
         let ready = collection.state == CollectionState::Live && self.is_ours(&collection);
         if !ready {
             return Err(crate::IndexError::Away("the collection is being made".into()).into());

@@ -71,7 +71,7 @@ type Row = (Uuid, Uuid, Uuid, String, String, Option<String>, Option<String>, Op
 
 macro_rules! columns {
     () => {
-        "c.agent_id, c.project_id, c.user_id, c.name, c.state, c.index_id, c.embedder, c.dimension, c.total"
+        "agent_id, project_id, user_id, name, state, index_id, embedder, dimension, total"
     };
 }
 
@@ -205,7 +205,7 @@ impl Store {
         let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
             "SELECT ",
             columns!(),
-            " FROM memory_collections c WHERE c.project_id = $1 AND c.state <> 'gone'"
+            " FROM memory_collections WHERE project_id = $1 AND state <> 'gone'"
         ))
         .bind(owned.project.0)
         .fetch_all(c)
@@ -218,7 +218,7 @@ impl Store {
         let row: Option<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
             "SELECT ",
             columns!(),
-            " FROM memory_collections c WHERE c.agent_id = $1"
+            " FROM memory_collections WHERE agent_id = $1"
         ))
         .bind(agent.0)
         .fetch_optional(c)
@@ -232,7 +232,7 @@ impl Store {
         let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
             "SELECT ",
             columns!(),
-            " FROM memory_collections c WHERE c.state <> 'gone' ORDER BY c.agent_id"
+            " FROM memory_collections WHERE state <> 'gone' ORDER BY agent_id"
         ))
         .fetch_all(c)
         .await)?;
@@ -245,7 +245,7 @@ impl Store {
         let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
             "SELECT ",
             columns!(),
-            " FROM memory_collections c WHERE c.restless AND (c.index_id IS NULL OR c.index_id = $1)"
+            " FROM memory_collections WHERE restless AND (index_id IS NULL OR index_id = $1)"
         ))
         .bind(index)
         .fetch_all(c)
@@ -265,10 +265,9 @@ impl Store {
             Box::pin(async move {
                 let time = database_time(&mut tx.conn).await?;
                 let row: Option<Row> = on!(&mut tx.conn, |c| sqlx::query_as(concat!(
-                    "UPDATE memory_collections AS c SET holder = $1, lease_until = $2, index_id = $3
-                     WHERE c.agent_id = $4 AND (c.index_id IS NULL OR c.index_id = $3)
-                     AND (c.holder IS NULL OR c.holder = $1 OR c.lease_until < $5)
-                     RETURNING ",
+                    "UPDATE memory_collections SET holder = $1, lease_until = $2, index_id = $3
+                     WHERE agent_id = $4 AND (index_id IS NULL OR index_id = $3)
+                     AND (holder IS NULL OR holder = $1 OR lease_until < $5) RETURNING ",
                     columns!()
                 ))
                 .bind(holder)
