@@ -24,8 +24,8 @@ const BATCH: i64 = 256;
 const AT_ONCE: usize = 4;
 /// How long a lost ring can go unnoticed.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// A lease holds for thirty seconds; it is renewed well before.
-const RENEW: Duration = Duration::from_secs(10);
+/// A lease holds for ten seconds; it is renewed well before.
+const RENEW: Duration = Duration::from_secs(3);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 impl Memory {
@@ -116,7 +116,8 @@ impl Memory {
         }
         let Self { inner } = self;
         let Some(index) = inner.index.id() else { return Ok(None) };
-        let claimed = inner.store.claim_collection(collection, inner.node, index).await?;
+        let claimed =
+            inner.store.claim_collection(collection, inner.node, index, !inner.index.is_shared()).await?;
         match &claimed {
             Some(_) => self.held().insert(collection.agent, Instant::now()),
             None => self.held().remove(&collection.agent),

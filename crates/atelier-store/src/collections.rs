@@ -16,7 +16,7 @@ use chrono::TimeDelta;
 use uuid::Uuid;
 
 /// How long a feeder has a collection to itself without saying that it is still there.
-const LEASE: TimeDelta = TimeDelta::seconds(30);
+const LEASE: TimeDelta = TimeDelta::seconds(10);
 /// Facts of a deleted agent that go in one transaction.
 const PURGE: i64 = 2000;
 
@@ -253,13 +253,16 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
-    /// Takes a collection for a while, unless another feeder has it. Returns it as it is now.
+    /// Takes a collection for a while, unless another feeder has it. Returns it as it is now. Whoever is `alone` with
+    /// the index need not wait for a feeder that died.
     pub async fn claim_collection(
         &self,
         collection: &Collection,
         holder: Uuid,
         index: &str,
+        alone: bool,
     ) -> Result<Option<Collection>> {
+        let alone = alone || self.kind() == "sqlite";
         let (agent, index) = (collection.agent, index.to_owned());
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
@@ -267,7 +270,7 @@ impl Store {
                 let row: Option<Row> = on!(&mut tx.conn, |c| sqlx::query_as(concat!(
                     "UPDATE memory_collections SET holder = $1, lease_until = $2, index_id = $3
                      WHERE agent_id = $4 AND (index_id IS NULL OR index_id = $3)
-                     AND (holder IS NULL OR holder = $1 OR lease_until < $5) RETURNING ",
+                     AND ($6 OR holder IS NULL OR holder = $1 OR lease_until < $5) RETURNING ",
                     columns!()
                 ))
                 .bind(holder)
@@ -275,6 +278,7 @@ impl Store {
                 .bind(&index)
                 .bind(agent.0)
                 .bind(time)
+                .bind(alone)
                 .fetch_optional(c)
                 .await)?;
                 row.map(read).transpose()

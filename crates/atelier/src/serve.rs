@@ -156,7 +156,18 @@ async fn serve(config: Config) -> Result<()> {
     });
     tasks.spawn({
         let (memory, stop) = (app.memory.clone(), stop.clone());
-        async move { memory.tend(stop).await }
+        async move {
+            // Memories that are never told to the index would go unnoticed for long.
+            if let Err(error) = tokio::spawn({
+                let stop = stop.clone();
+                async move { memory.tend(stop).await }
+            })
+            .await
+            {
+                tracing::error!(%error, "what feeds the index has ended; stopping");
+                stop.cancel();
+            }
+        }
     });
     tasks.spawn(watch_over(app.clone(), config));
     let served = atelier_server::serve(listening, app.clone()).await;
