@@ -33,7 +33,8 @@ impl From<QdrantError> for IndexError {
         };
         match format!("{:?}", status.code()).as_str() {
             "NotFound" => IndexError::Missing,
-            "Unavailable" | "DeadlineExceeded" | "Cancelled" | "Unknown" => {
+            // The client says `Internal` when it cannot connect.
+            "Unavailable" | "DeadlineExceeded" | "Cancelled" | "Unknown" | "Internal" => {
                 IndexError::Away(status.message().to_owned())
             }
             _ => IndexError::Failed(status.message().to_owned()),

@@ -145,6 +145,7 @@ pub(super) struct StatsQuery {
     from: Option<DateTime<Utc>>,
     to: Option<DateTime<Utc>>,
     /// Figures for each day or week, too.
+    #[param(inline)]
     bucket: Option<Period>,
 }
 

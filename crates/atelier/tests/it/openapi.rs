@@ -186,7 +186,7 @@ async fn every_route_answers_with_and_without_its_slash(#[values(Sqlite, Postgre
         let path = operation.fill(|name| match name {
             "project" => project.to_owned(),
             "agent" => "coder".to_owned(),
-            "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan" => {
+            "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan" | "interaction" => {
                 Uuid::now_v7().to_string()
             }
             "tenant" => "default".to_owned(),
@@ -200,7 +200,7 @@ async fn every_route_answers_with_and_without_its_slash(#[values(Sqlite, Postgre
                 assert_eq!(plain.status, slashed.status, "{}", operation.label());
                 assert_eq!(keys(&plain.body), keys(&slashed.body), "{}", operation.label());
                 // Made up, or not hers to see: she is no admin.
-                let made_up = ["{tool}", "{session}", "{task}", "{plan}", "{tenant}"]
+                let made_up = ["{tool}", "{session}", "{task}", "{plan}", "{tenant}", "{interaction}"]
                     .iter()
                     .any(|name| operation.path.contains(name));
                 assert!((made_up || plain.status != 404) && plain.status != 405, "{}", operation.label());

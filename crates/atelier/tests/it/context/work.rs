@@ -113,6 +113,7 @@ async fn messages_tasks_and_calls_are_remembered_by_themselves(
 async fn an_agent_recalls_what_it_did(#[values(Sqlite, Postgres)] backend: Backend) {
     let memory = open(backend, Edge).await;
     memory.import(week()).await;
+    let best = memory.search(json!({"query": "parser deployment", "k": 1})).await[0]["id"].clone();
     let (ann, project) = (&memory.ann, &memory.project);
     let mut news = ann.events(&format!("{project}/events"), None).await;
     let session = ann.post(&format!("{project}/chat/sessions"), json!({})).await.expect(201);
@@ -127,7 +128,6 @@ async fn an_agent_recalls_what_it_did(#[values(Sqlite, Postgres)] backend: Backe
     };
     assert_eq!(recalled["query"], "What became of the parser deployment?");
     let ids = recalled["interactions"].as_array().unwrap();
-    let best = memory.search(json!({"query": "parser deployment", "k": 1})).await[0]["id"].clone();
     assert!(ids.contains(&best), "{ids:?}");
     assert_eq!(recalled["degraded"], false);
 }
