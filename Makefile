@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 ARGS ?=
 # What tests need today; see scripts/services for the others.
-SERVICES ?= postgres qdrant
+SERVICES ?= postgres qdrant seaweedfs
 
 export CARGO
 export ATELIER_CACHE ?= $(CURDIR)/.services/cache
@@ -28,6 +28,10 @@ test: ## Run all checks and tests, with real services (Debian x86-64)
 test-embedded: ## Run the tests that need no services (anywhere)
 	@scripts/nextest
 	$(CARGO) nextest run --workspace --locked -E 'not test(/Postgres|postgres/)'
+
+.PHONY: judge
+judge: ## Run what takes hours: 10,000 races, hundreds of kills, fuzzing, mutants (ARGS="races fuzz …")
+	@scripts/services run $(SERVICES) -- scripts/judge $(ARGS)
 
 .PHONY: check
 check: ## Check formatting, lints, invariants, licences and banned crates

@@ -62,11 +62,7 @@ pub(crate) fn run(answers: Answers) -> Result<()> {
         event: answers.event.into(),
         followers: Arc::default(),
     };
-    // Whoever started it has gone when its input ends.
-    std::thread::spawn(|| {
-        drop(std::io::stdin().read_to_end(&mut Vec::new()));
-        std::process::exit(0);
-    });
+    end_with_input();
     tokio::runtime::Runtime::new()?.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         greet(&listener.local_addr()?.to_string());
@@ -78,8 +74,16 @@ pub(crate) fn run(answers: Answers) -> Result<()> {
     })
 }
 
+/// Whoever started it has gone when its input ends.
+pub(crate) fn end_with_input() {
+    std::thread::spawn(|| {
+        drop(std::io::stdin().read_to_end(&mut Vec::new()));
+        std::process::exit(0);
+    });
+}
+
 #[expect(clippy::print_stdout, reason = "for the process that waits for it")]
-fn greet(address: &str) {
+pub(crate) fn greet(address: &str) {
     println!("{GREETING}http://{address}");
 }
 

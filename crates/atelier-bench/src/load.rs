@@ -38,6 +38,21 @@ pub(crate) async fn run<M>(
 where
     M: Fn(u64) -> Vec<u8> + Send + Sync + 'static,
 {
+    run_trips(address, connections, window, expected, 1, make).await
+}
+
+/// The same where it takes several trips, one after the other, to do one thing.
+pub(crate) async fn run_trips<M>(
+    address: SocketAddr,
+    connections: usize,
+    window: Duration,
+    expected: u16,
+    trips: usize,
+    make: M,
+) -> Result<Pace>
+where
+    M: Fn(u64) -> Vec<u8> + Send + Sync + 'static,
+{
     let (make, count) = (Arc::new(make), Arc::new(AtomicU64::new(0)));
     let begin = Instant::now() + WARM_UP;
     let end = begin + window;
@@ -54,13 +69,15 @@ where
                 if sent >= end || number >= MOST {
                     return anyhow::Ok((times, answered));
                 }
-                let answer = tokio::time::timeout(PATIENCE, connection.ask(&request)).await??;
-                ensure!(
-                    answer.status == expected,
-                    "answered with {}: {}",
-                    answer.status,
-                    String::from_utf8_lossy(answer.body)
-                );
+                for _ in 0..trips {
+                    let answer = tokio::time::timeout(PATIENCE, connection.ask(&request)).await??;
+                    ensure!(
+                        answer.status == expected,
+                        "answered with {}: {}",
+                        answer.status,
+                        String::from_utf8_lossy(answer.body)
+                    );
+                }
                 answered += 1;
                 let now = Instant::now();
                 if sent >= begin && now <= end {

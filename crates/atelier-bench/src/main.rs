@@ -8,8 +8,10 @@
 
 mod bare_loop;
 mod bare_server;
+mod calls;
 mod clients;
 mod crowd;
+mod durable_server;
 mod fanout;
 mod followers;
 mod load;
@@ -19,6 +21,7 @@ mod process;
 mod reads;
 mod report;
 mod start;
+mod verdicts;
 mod wire;
 mod writes;
 
@@ -48,8 +51,8 @@ struct Args {
     /// Only these parts
     #[arg(long, value_delimiter = ',', value_name = "PART,…")]
     only: Vec<Part>,
-    /// How many requests are under way at the same time
-    #[arg(long, value_delimiter = ',', value_name = "N,…", default_value = "1,16,64")]
+    /// How many requests are under way at the same time [default: 1,16,64; tool calls: 1,16,256]
+    #[arg(long, value_delimiter = ',', value_name = "N,…")]
     at: Vec<usize>,
     /// How many idle event streams to hold open [default: 10000, quick: 1000]
     #[arg(long)]
@@ -71,6 +74,8 @@ enum Part {
     Writes,
     Fanout,
     Clients,
+    Calls,
+    Verdicts,
 }
 
 #[derive(clap::Subcommand)]
@@ -84,6 +89,9 @@ enum Role {
     Locomo(locomo::Args),
     /// Many agents with a little memory each
     Crowd(crowd::Args),
+    /// The same with a commit before each answer
+    #[command(hide = true)]
+    DurableServer(durable_server::Place),
 }
 
 /// What every part goes by.
@@ -96,6 +104,8 @@ struct Plan {
     clients: usize,
     /// How many requests are under way at the same time.
     concurrencies: Vec<usize>,
+    /// The same for tool calls.
+    calls: Vec<usize>,
 }
 
 impl Plan {
@@ -110,8 +120,10 @@ impl Plan {
 
 fn main() -> Result<()> {
     let mut args = Args::parse();
-    if let Some(Role::BareServer(answers)) = args.role.take_if(|role| matches!(role, Role::BareServer(_))) {
-        return bare_server::run(answers);
+    match args.role.take_if(|role| matches!(role, Role::BareServer(_) | Role::DurableServer(_))) {
+        Some(Role::BareServer(answers)) => return bare_server::run(answers),
+        Some(Role::DurableServer(place)) => return durable_server::run(place),
+        _ => {}
     }
     ensure!(!cfg!(debug_assertions), "a debug build measures nothing: make bench");
     let binary = match &args.binary {
@@ -186,7 +198,8 @@ async fn measure(args: &Args, binary: &Path, room: usize) -> Result<Report> {
     let wanted = |part| args.only.is_empty() || args.only.contains(&part);
     for &backend in backends {
         let plan = Plan {
-            concurrencies: args.at.clone(),
+            concurrencies: if args.at.is_empty() { vec![1, 16, 64] } else { args.at.clone() },
+            calls: if args.at.is_empty() { vec![1, 16, 256] } else { args.at.clone() },
             binary: binary.to_owned(),
             backend,
             rounds: args.rounds.unwrap_or(if args.quick { 1 } else { 3 }),
@@ -210,9 +223,16 @@ async fn measure(args: &Args, binary: &Path, room: usize) -> Result<Report> {
         if wanted(Part::Fanout) {
             fanout::measure(&plan, &mut report).await?;
         }
+        if wanted(Part::Calls) {
+            calls::measure(&plan, &mut report).await?;
+        }
         if wanted(Part::Clients) {
             clients::measure(&plan, &mut report).await?;
         }
+    }
+    if wanted(Part::Verdicts) {
+        report.title("the policy, on one core");
+        verdicts::measure(args.rounds.unwrap_or(if args.quick { 1 } else { 3 }), &mut report);
     }
     Ok(report)
 }

@@ -39,12 +39,24 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
 
 /// Adds the three figures of a load.
 pub(crate) fn add(report: &mut Report, name: &str, paces: &[Pace], floors: &[Pace], aim: Option<Aim>) {
+    add_with(report, name, paces, floors, aim, None);
+}
+
+/// The same with an aim for the median, too.
+pub(crate) fn add_with(
+    report: &mut Report,
+    name: &str,
+    paces: &[Pace],
+    floors: &[Pace],
+    rate: Option<Aim>,
+    median: Option<Aim>,
+) {
     let column = |paces: &[Pace], pick: fn(&Pace) -> f64| paces.iter().map(pick).collect::<Vec<_>>();
     let mut figure = |what: &str, unit, pick: fn(&Pace) -> f64, aim| {
         let name = format!("{name}{what}");
         report.add(name, unit, column(paces, pick), column(floors, pick), aim);
     };
-    figure("", Unit::PerSecond, |pace| pace.per_second, aim);
-    figure(", p50", Unit::Milliseconds, |pace| milliseconds(pace.p50), None);
+    figure("", Unit::PerSecond, |pace| pace.per_second, rate);
+    figure(", p50", Unit::Milliseconds, |pace| milliseconds(pace.p50), median);
     figure(", p99", Unit::Milliseconds, |pace| milliseconds(pace.p99), None);
 }

@@ -22,6 +22,8 @@ pub(crate) enum Aim {
     AtMost(f64),
     /// In parts of the floor.
     OfFloor(f64),
+    /// At most so many times the floor.
+    TimesFloor(f64),
 }
 
 #[derive(Serialize)]
@@ -64,10 +66,15 @@ impl Report {
 
     /// What follows was measured on this database.
     pub(crate) fn section(&mut self, backend: Backend) {
-        self.backend = match backend {
+        self.title(match backend {
             Backend::Sqlite => "SQLite",
             Backend::Postgres => "PostgreSQL",
-        };
+        });
+    }
+
+    /// What follows was measured on this.
+    pub(crate) fn title(&mut self, what: &'static str) {
+        self.backend = what;
     }
 
     /// Adds a figure from its rounds and those of its floor.
@@ -84,6 +91,7 @@ impl Report {
             Aim::AtLeast(least) => value >= least,
             Aim::AtMost(most) => value <= most,
             Aim::OfFloor(part) => value >= floor * part,
+            Aim::TimesFloor(times) => value <= floor * times,
         });
         let name = name.into();
         eprintln!("{}: {name}: {}, floor {}", self.backend, unit.show(value), unit.show(floor));
@@ -128,6 +136,7 @@ impl Report {
                     Aim::AtLeast(least) => format!("≥ {}", figure.unit.show(least)),
                     Aim::AtMost(most) => format!("≤ {}", figure.unit.show(most)),
                     Aim::OfFloor(part) => format!("≥ {part} × floor"),
+                    Aim::TimesFloor(times) => format!("≤ {times} × floor"),
                 };
                 write!(text, "  {aim}: {}", if met { "met" } else { "missed" })?;
             }

@@ -2,11 +2,13 @@
 
 use crate::{
     error::{Error, Result},
+    previews::Shown,
     sse::Stream,
 };
 use atelier_core::{
     AgentId, ApprovalId, CallId, ClientId, Project, Role,
     gate::{CallFailure, CallStatus, GatedCall, GrantScope},
+    policy::Extension,
 };
 use chrono::{DateTime, Utc};
 use reqwest::{Method, RequestBuilder};
@@ -37,6 +39,12 @@ pub(crate) struct Me {
 pub(crate) struct Token {
     pub(crate) token: String,
     pub(crate) expires_at: DateTime<Utc>,
+}
+
+#[derive(Deserialize, Default)]
+pub(crate) struct ServerPolicy {
+    pub(crate) extension: Extension,
+    pub(crate) demand_isolation: bool,
 }
 
 #[derive(Deserialize)]
@@ -130,6 +138,14 @@ impl Api {
         self.get("/auth/me").await
     }
 
+    /// What the server adds to the rules that every Atelier has. An older one adds nothing.
+    pub(crate) async fn policy(&self) -> Result<ServerPolicy> {
+        match self.get("/my/policy").await {
+            Err(Error::Refused { status: 404, .. }) => Ok(ServerPolicy::default()),
+            other => other,
+        }
+    }
+
     pub(crate) async fn refresh(&self) -> Result<Token> {
         self.post("/auth/refresh", &json!({})).await
     }
@@ -212,13 +228,13 @@ impl Desk {
         Ok(calls)
     }
 
-    pub(crate) async fn previewed(
-        &self,
-        id: CallId,
-        preview: &Result<(Option<String>, String), CallFailure>,
-    ) -> Result<()> {
+    pub(crate) async fn previewed(&self, id: CallId, preview: &Result<Shown, CallFailure>) -> Result<()> {
         let body = match preview {
-            Ok((base, diff)) => json!({"client_id": self.client, "base_checksum": base, "diff": diff}),
+            Ok(shown) => {
+                let mut body = json!(shown);
+                body["client_id"] = json!(self.client);
+                body
+            }
             Err(failure) => json!({"client_id": self.client, "error": failure}),
         };
         self.api.post::<Value>(&self.path(&format!("tools/{id}/preview")), &body).await.map(drop)

@@ -31,8 +31,12 @@ pub(crate) struct Client {
     pub(crate) screen: Arc<Screen>,
     /// Nothing above this runs here, whoever approved it.
     pub(crate) up_to: Verdict,
-    /// How many calls run at a time.
+    /// How many commands run at a time; each may take minutes.
     pub(crate) slots: Semaphore,
+    /// How many calls on files are under way: most of that time they wait for the server.
+    pub(crate) under_way: Semaphore,
+    /// How many of them have a file in their hands.
+    pub(crate) hands: Semaphore,
     /// How many previews are made at a time: each may hold a file twice.
     pub(crate) looks: Semaphore,
     pub(crate) active: Mutex<HashMap<Key, Cancel>>,
@@ -44,6 +48,10 @@ pub(crate) struct Client {
     /// Nothing is waited for any more.
     pub(crate) abandon: CancellationToken,
 }
+
+/// How many calls on files may be under way at once.
+pub(crate) const UNDER_WAY: usize = 64;
+const LARGE: usize = 1 << 20;
 
 /// What came of asking whether a call is ours to run.
 enum Claim {
@@ -134,8 +142,11 @@ impl Client {
 
     async fn carry_out(self: &Arc<Self>, signal: Signal, cancel: Cancel) -> Result<()> {
         let (key, what) = (signal.key(), summary(&signal.tool_name, &signal.tool_params));
-        let _slot = tokio::select! {
-            slot = self.slots.acquire() => slot,
+        // A command is claimed when it can begin, and not before: nobody knows how long the others take.
+        let is_command = signal.tool_name == "execute_command";
+        let places = if is_command { &self.slots } else { &self.under_way };
+        let place = tokio::select! {
+            place = places.acquire() => place,
             () = self.stop.cancelled() => return Ok(()),
         };
         let checking = {
@@ -162,6 +173,7 @@ impl Client {
             // The journal keeps that it never began.
             Claim::Interrupted => return Ok(()),
         }
+        let hand = if is_command { None } else { Some(self.hands.acquire().await) };
         self.screen.line(&format!("{what}: running ({})", signal.risk_level));
         let running = {
             let client = self.clone();
@@ -170,7 +182,13 @@ impl Client {
         // A panic leaves `Running` in the journal, and the next start reports it as unknown.
         let (result, outcome) = running.map_err(|_| Error::BrokeOff)??;
         self.screen.line(&format!("{what}: {outcome}"));
-        self.deliver(key, result).await
+        // The next may begin, unless this is so large that a few more would not fit into memory.
+        let large = result["content"].as_str().is_some_and(|content| content.len() > LARGE);
+        let held = (large || !is_command).then_some(place);
+        let in_hand = large.then_some(hand);
+        let delivered = self.deliver(key, result).await;
+        drop((held, in_hand));
+        delivered
     }
 
     /// Whether the call is ours to run. An earlier claim whose answer got lost is ours as well, and only what

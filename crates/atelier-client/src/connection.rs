@@ -3,7 +3,7 @@
 use crate::{
     api::{Api, Desk},
     backoff::Backoff,
-    calls::Client,
+    calls::{Client, UNDER_WAY},
     cards::{Cards, News},
     error::{Error, Result},
     greeting,
@@ -20,7 +20,7 @@ use crate::{
 use atelier_core::{
     CallId, Event, Role,
     gate::{CallStatus, LINK},
-    policy::verdict::Verdict,
+    policy::{Extension, verdict::Verdict},
 };
 use serde_json::Value;
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -51,19 +51,23 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
     let server = options.server.trim_end_matches('/').to_owned();
     let (token, stored) = token::find(options.token, &server)?;
     let rules = ClientRules::load()?;
-    let local = Local::guarded(&options.dir, &rules)?;
+    // A folder that cannot be used is said before anybody is asked for anything.
+    Local::guarded(&options.dir, &rules, &Extension::default())?;
     let api = Api::new(&server, token)?;
     let me = api.me().await?;
     if me.role == Role::Agent {
         return Err(Error::AgentToken);
     }
+    let policy = api.policy().await?;
+    let local = Local::guarded(&options.dir, &rules, &policy.extension)?;
     let project = api.project(&options.project).await?;
     let state = State::open(local.root(), &server, &project.id.to_string())?;
     let (journal, open) = Journal::open(state.journal())?;
     let desk = Desk { api, project, client: state.client };
     let asks = keyboard::attended() && me.role.is_person() && !options.no_approve && !options.low_only;
     let screen = Arc::new(Screen::new(keyboard::attended() && std::env::var_os("NO_COLOR").is_none()));
-    screen.raw(&greeting::greeting(&local, &desk, approvals_in_words(asks, options.low_only)));
+    let approvals = approvals_in_words(asks, options.low_only);
+    screen.raw(&greeting::greeting(&local, &desk, approvals, &greeting::added(&policy, &rules, &local)));
     let client = Arc::new(Client {
         desk,
         local,
@@ -71,6 +75,8 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
         screen,
         up_to: if options.low_only { Verdict::Low } else { Verdict::High },
         slots: Semaphore::new(rules.parallel.clamp(1, 64)),
+        under_way: Semaphore::new(UNDER_WAY),
+        hands: Semaphore::new(rules.parallel.clamp(1, 64)),
         looks: Semaphore::new(2),
         active: Default::default(),
         unbegun: Default::default(),
@@ -137,6 +143,7 @@ impl Connection {
                 listening = self.listen(&mut backoff, &mut lost) => listening,
                 () = client.stop.cancelled() => return Ok(()),
             };
+            self.state.save_cursor();
             let why = match listening {
                 Ok(()) => "the connection has ended".to_owned(),
                 Err(error) if error.passes() => error.told(),
@@ -315,6 +322,7 @@ impl Connection {
     /// Ends what runs, says what came of it, and leaves the calls to the next client.
     async fn say_goodbye(&self) {
         let client = &self.client;
+        self.state.save_cursor();
         client.stop.cancel();
         client.cancel_all();
         client.tasks.close();

@@ -6,6 +6,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    #[error("the server's rules cannot be used here")]
+    ServerRules(#[source] atelier_core::policy::RuleError),
     #[error("cannot reach {server}")]
     Unreachable { server: String, source: reqwest::Error },
     /// The server's own words.

@@ -6,7 +6,7 @@ use crate::{
 };
 use atelier_core::{
     path::Roots,
-    policy::{Policy, call::ToolCall, verdict::Judgement},
+    policy::{Extension, Policy, Wisher, call::ToolCall, verdict::Judgement},
 };
 use atelier_executor::{
     Approval, Cancel, Failure, GitIdentity, Options, Runner, RunnerOptions, ToolResult, Toolchains, Tools,
@@ -34,9 +34,12 @@ impl Local {
         Self::with(root, Cow::Borrowed(Policy::builtin()), GitIdentity::default(), Vec::new())
     }
 
-    /// With the stricter rules of this machine's owner, for agents.
-    pub fn guarded(root: &Path, rules: &ClientRules) -> Result<Self> {
-        let policy = Cow::Owned(Policy::builtin().narrowed(rules.policy.clone()));
+    /// For agents: with the server's own rules, as far as this machine's owner accepts them, and the owner's on top.
+    pub fn guarded(root: &Path, rules: &ClientRules, server: &Extension) -> Result<Self> {
+        let builtin = Policy::builtin();
+        let server = server.accepted(&rules.accept, builtin.limits());
+        let policy = builtin.extended(&server).map_err(Error::ServerRules)?;
+        let policy = Cow::Owned(policy.narrowed(Wisher::Machine, rules.policy.clone()));
         let environment = rules.environment.clone().into_iter().collect();
         Self::with(root, policy, rules.git_identity(), environment)
     }
@@ -65,7 +68,7 @@ impl Local {
 
     pub fn tools(&self) -> Tools<'_> {
         let Self { workspace, runner, roots, policy, .. } = self;
-        Tools { workspace, runner, policy, roots }
+        Tools { workspace, runner: Some(runner), policy, roots }
     }
 
     pub(crate) fn root(&self) -> &Path {

@@ -1,10 +1,26 @@
 //! Saying what a call would change, before anybody is asked about it.
 
 use crate::{backoff::Backoff, calls::Client, diff, error::Error, screen::summary, signal};
-use atelier_core::{CallId, gate::CallFailure, policy::call::ToolCall, policy::verdict::Verdict};
+use atelier_core::{
+    CallId,
+    gate::{CallFailure, CallRating},
+    policy::{
+        call::ToolCall,
+        verdict::{Judgement, Verdict},
+    },
+};
 use atelier_executor::ToolResult;
+use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
+
+/// What the person who decides has to know, as far as this machine knows it.
+#[derive(Serialize)]
+pub(crate) struct Shown {
+    base_checksum: Option<String>,
+    diff: String,
+    rating: CallRating,
+}
 
 impl Client {
     pub(crate) fn preview(self: &Arc<Self>, id: CallId, tool: String, params: Value) {
@@ -29,7 +45,7 @@ impl Client {
         });
     }
 
-    async fn tell_preview(&self, id: CallId, preview: Result<(Option<String>, String), CallFailure>) {
+    async fn tell_preview(&self, id: CallId, preview: Result<Shown, CallFailure>) {
         let mut backoff = Backoff::new();
         loop {
             match self.desk.previewed(id, &preview).await {
@@ -46,7 +62,7 @@ impl Client {
         }
     }
 
-    fn look(&self, tool: &str, params: Value) -> Result<(Option<String>, String), CallFailure> {
+    fn look(&self, tool: &str, params: Value) -> Result<Shown, CallFailure> {
         let refused = |result: ToolResult| match result.failure {
             Some(failure) => CallFailure::new(&failure.code, failure.detail),
             None => CallFailure::new("internal", "refused without a reason"),
@@ -66,6 +82,8 @@ impl Client {
             _ => "",
         };
         let diff = diff::unified(path, &preview);
-        Ok((preview.base_checksum, diff))
+        let Judgement { verdict, rule, reason, network, .. } = judgement;
+        let rating = CallRating { verdict, rule, reason, network };
+        Ok(Shown { base_checksum: preview.base_checksum, diff, rating })
     }
 }

@@ -1,7 +1,8 @@
 //! `~/.config/atelier/client.toml`: what the owner of this machine wants, whatever any server says.
 //!
 //! ```toml
-//! parallel = 4                       # calls at a time
+//! parallel = 4                       # commands at a time
+//! accept = ["curl"]                  # commands that a server may add, or judge by its own rules; none otherwise
 //!
 //! [policy]                           # only ever stricter than the built-in rules
 //! deny = ["git push", "delete_file"]
@@ -14,6 +15,7 @@
 //! [git]                              # who commits; otherwise as your own git configuration says
 //! name = "Ann"
 //! email = "ann@example.org"
+//! credentials = "~/.git-credentials" # lent to approved git commands that use the network; none otherwise
 //! ```
 
 use crate::error::{Error, Result};
@@ -26,6 +28,8 @@ use std::{collections::BTreeMap, path::Path};
 #[serde(default, deny_unknown_fields)]
 pub struct ClientRules {
     pub parallel: usize,
+    /// Commands for which a server's own rules are good here. Everything that makes rules stricter is anyway.
+    pub accept: Vec<String>,
     pub policy: Narrowing,
     pub environment: BTreeMap<String, String>,
     git: Git,
@@ -36,11 +40,18 @@ pub struct ClientRules {
 struct Git {
     name: Option<String>,
     email: Option<String>,
+    credentials: Option<String>,
 }
 
 impl Default for ClientRules {
     fn default() -> Self {
-        Self { parallel: 4, policy: Narrowing::default(), environment: BTreeMap::new(), git: Git::default() }
+        Self {
+            parallel: 4,
+            accept: Vec::new(),
+            policy: Narrowing::default(),
+            environment: BTreeMap::new(),
+            git: Git::default(),
+        }
     }
 }
 
@@ -58,10 +69,16 @@ impl ClientRules {
         }
     }
 
-    /// The user's name and e-mail; never credentials or anything else of their git configuration.
+    /// The user's name and e-mail, and credentials only if they said so; nothing else of their git configuration.
     pub(crate) fn git_identity(&self) -> GitIdentity {
         let own = dirs::home_dir().map(|home| own_identity(&home)).unwrap_or_default();
-        GitIdentity { name: self.git.name.clone().or(own.name), email: self.git.email.clone().or(own.email) }
+        let home = dirs::home_dir().unwrap_or_default();
+        let credentials = self.git.credentials.as_ref().map(|file| match file.strip_prefix("~/") {
+            Some(below) => home.join(below),
+            None => file.into(),
+        });
+        let Git { name, email, .. } = self.git.clone();
+        GitIdentity { name: name.or(own.name), email: email.or(own.email), credentials }
     }
 }
 
@@ -70,7 +87,7 @@ fn own_identity(home: &Path) -> Git {
     let texts = files.iter().filter_map(|file| std::fs::read_to_string(file).ok());
     texts.fold(Git::default(), |known, text| {
         let found = identity_in(&text);
-        Git { name: found.name.or(known.name), email: found.email.or(known.email) }
+        Git { name: found.name.or(known.name), email: found.email.or(known.email), credentials: None }
     })
 }
 

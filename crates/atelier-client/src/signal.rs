@@ -8,7 +8,10 @@ use atelier_core::{
     CallId,
     digest::CallDigest,
     gate::GatedCall,
-    policy::{call::ToolCall, verdict::Verdict},
+    policy::{
+        call::ToolCall,
+        verdict::{Judgement, Verdict},
+    },
 };
 use atelier_executor::{Approval, Expect, ToolResult};
 use serde_json::Value;
@@ -67,8 +70,10 @@ impl Signal {
             return Err(ToolResult::refused(&judgement));
         }
         within(up_to, judgement.verdict)?;
+        // The person is asked again, about what it really is.
         if judgement.network && judgement.verdict > Verdict::Low && !self.network {
-            return Err(failed("network_not_approved", "it needs the network, which nobody was shown"));
+            let reason = "It needs the network, which nobody was shown.".to_owned();
+            return Err(ToolResult::refused(&Judgement { reason, ..judgement }));
         }
         Ok(call)
     }
@@ -128,6 +133,6 @@ mod tests {
         let install = signal("execute_command", run("npm", &["install", "express"]), Verdict::Medium);
         assert_eq!(code(&install, Verdict::High), None);
         let hidden = Signal { network: false, ..install };
-        assert_eq!(code(&hidden, Verdict::High).as_deref(), Some("network_not_approved"));
+        assert_eq!(code(&hidden, Verdict::High).as_deref(), Some("approval_required"));
     }
 }

@@ -12,15 +12,28 @@ use std::{
     fs::{DirBuilder, File},
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 use uuid::Uuid;
 
 pub(crate) struct State {
     folder: PathBuf,
     pub(crate) client: ClientId,
+    place: Mutex<Place>,
     /// Held as long as this process lives: two with one identity could run a call twice.
     _lock: File,
 }
+
+/// The last event that was dealt with.
+#[derive(Default)]
+struct Place {
+    id: Option<String>,
+    written: Option<Instant>,
+}
+
+/// Events may come by the thousand; the place in the stream is written this often.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
 
 /// Written once; the other fields are for the person who wonders what this folder is.
 #[derive(Serialize, Deserialize)]
@@ -47,21 +60,43 @@ impl State {
         }
         let lock = lock(&folder.join("lock"))?;
         let client = identity(&folder.join("client.json"), root, server, project)?;
-        Ok(Self { folder, client, _lock: lock })
+        Ok(Self { folder, client, place: Mutex::default(), _lock: lock })
     }
 
     pub(crate) fn journal(&self) -> PathBuf {
         self.folder.join("journal.jsonl")
     }
 
-    /// The last event that was dealt with. Not synced: what is lost with it is found again by asking.
+    fn place(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where to go on in the stream. What is lost of it is found again by asking.
     pub(crate) fn cursor(&self) -> Option<String> {
+        if let Some(id) = &self.place().id {
+            return Some(id.clone());
+        }
         let text = std::fs::read_to_string(self.folder.join("cursor")).ok()?;
         let id = text.strip_suffix('\n')?;
         (!id.is_empty() && id.bytes().all(|b| b.is_ascii_digit())).then(|| id.to_owned())
     }
 
     pub(crate) fn keep_cursor(&self, id: &str) {
+        let mut place = self.place();
+        place.id = Some(id.to_owned());
+        if place.written.is_none_or(|written| written.elapsed() > WRITE_EVERY) {
+            self.write_place(&mut place);
+        }
+    }
+
+    /// Writes down what was not yet, at the end of a connection.
+    pub(crate) fn save_cursor(&self) {
+        self.write_place(&mut self.place());
+    }
+
+    fn write_place(&self, place: &mut Place) {
+        let Some(id) = &place.id else { return };
+        place.written = Some(Instant::now());
         if let Err(error) = std::fs::write(self.folder.join("cursor"), format!("{id}\n")) {
             tracing::debug!(%error, "the place in the stream is not kept");
         }

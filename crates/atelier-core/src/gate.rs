@@ -127,6 +127,20 @@ pub struct CallPreview {
     pub diff: String,
 }
 
+/// What the client finds a call to be, where that is more than the server could see: a link that leads to a secret,
+/// a stricter rule of the machine's owner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CallRating {
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub verdict: Verdict,
+    pub rule: String,
+    pub reason: String,
+    #[serde(default)]
+    pub network: bool,
+}
+
 /// The question to a person, and their answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -331,6 +345,11 @@ impl GatedCall {
         }
     }
 
+    /// Whether the client can show what it would change.
+    pub fn changes_a_file(&self) -> bool {
+        matches!(self.tool_name.as_str(), "write_file" | "edit_file")
+    }
+
     /// The parameters as events carry them: whole while they are small, otherwise by a link to the call.
     fn told_params(&self) -> Value {
         match serde_json::to_string(&self.tool_params) {
@@ -364,6 +383,11 @@ impl GatedCall {
         vec![self.settle(CallStatus::Denied, Some(failure), now)]
     }
 
+    /// It may run, but not where it would have to.
+    pub fn refuse(&mut self, failure: CallFailure, now: DateTime<Utc>) -> Vec<Event> {
+        vec![self.settle(CallStatus::Failed, Some(failure), now)]
+    }
+
     /// Asks the client what the call would change, before a person is asked.
     pub fn begin_preview(
         &mut self,
@@ -389,6 +413,7 @@ impl GatedCall {
         &mut self,
         from: ClientId,
         preview: CallPreview,
+        rating: Option<CallRating>,
         id: ApprovalId,
         waits: Waits,
         now: DateTime<Utc>,
@@ -396,6 +421,9 @@ impl GatedCall {
         self.expect(CallStatus::Previewing)?;
         if self.client_id != Some(from) {
             return Err(Refusal::NotYours);
+        }
+        if let Some(rating) = rating {
+            self.rate(rating);
         }
         self.preview = Some(preview);
         Ok(self.ask(id, waits, now))
@@ -452,6 +480,16 @@ impl GatedCall {
         if self.status == status { Ok(()) } else { Err(Refusal::Already(self.status)) }
     }
 
+    /// Whether a person's word still counts. Time decides at its own moment, not when somebody gets around to
+    /// writing it down.
+    fn expect_pending(&self, now: DateTime<Utc>) -> Result<(), Refusal> {
+        self.expect(CallStatus::PendingApproval)?;
+        match self.approval.as_ref().is_some_and(|approval| now >= approval.expires_at) {
+            true => Err(Refusal::Already(CallStatus::Expired)),
+            false => Ok(()),
+        }
+    }
+
     fn decide(
         &mut self,
         status: ApprovalStatus,
@@ -466,7 +504,7 @@ impl GatedCall {
     }
 
     pub fn approve(&mut self, by: UserId, scope: GrantScope, waits: Waits, now: DateTime<Utc>) -> Step {
-        self.expect(CallStatus::PendingApproval)?;
+        self.expect_pending(now)?;
         if let Some(approval) = self.decide(ApprovalStatus::Approved, Some(by), now) {
             approval.scope = Some(scope);
         }
@@ -481,7 +519,7 @@ impl GatedCall {
     }
 
     pub fn reject(&mut self, by: UserId, reason: Option<String>, now: DateTime<Utc>) -> Step {
-        self.expect(CallStatus::PendingApproval)?;
+        self.expect_pending(now)?;
         let detail = match &reason {
             Some(reason) => format!("Rejected by the user: {reason}"),
             None => "Rejected by the user".to_owned(),
@@ -578,12 +616,55 @@ impl GatedCall {
         Ok(events)
     }
 
+    /// Takes over what the client finds the call to be, if that is more than was known. Never less: a client can make
+    /// the gate stricter, not looser.
+    pub fn rate(&mut self, rating: CallRating) -> bool {
+        let riskier = rating.verdict > self.risk_level && rating.verdict != Verdict::Deny;
+        let network = rating.network && !self.network;
+        if riskier {
+            (self.risk_level, self.rule, self.reason) = (rating.verdict, rating.rule, rating.reason);
+            self.requires_approval = true;
+        }
+        self.network |= network;
+        riskier || network
+    }
+
+    /// The client will not run it on the approval it has, because it is more than what was approved: the person
+    /// is asked about what it really is. Anything else that a client refuses stands.
+    pub fn reconsider(
+        &mut self,
+        client: ClientId,
+        attempt: u32,
+        rating: CallRating,
+        id: ApprovalId,
+        waits: Waits,
+        now: DateTime<Utc>,
+    ) -> Result<Option<Vec<Event>>, Refusal> {
+        self.expect(CallStatus::Dispatched)?;
+        if self.client_id != Some(client) || self.attempt != attempt {
+            return Err(Refusal::NotYours);
+        }
+        if !self.rate(rating) {
+            return Ok(None);
+        }
+        self.grant_id = None;
+        self.claimed = false;
+        let mut events = vec![Event::ToolResultAck { tool_id: self.tool_id, attempt, status: self.status }];
+        // A permission that covered it unseen covers it no more: it has to be seen first.
+        events.extend(match self.changes_a_file() && self.preview.is_none() {
+            true => self.begin_preview(Some(client), waits, now),
+            false => self.ask(id, waits, now),
+        });
+        Ok(Some(events))
+    }
+
     /// Whoever may, whenever it is not settled. A claimed call may still have its effect.
     pub fn cancel(&mut self, now: DateTime<Utc>) -> Step {
         if self.status.is_settled() {
             return Err(Refusal::Already(self.status));
         }
         if self.status == CallStatus::PendingApproval {
+            self.expect_pending(now)?;
             self.decide(ApprovalStatus::Cancelled, None, now);
         }
         let (status, detail) = match self.claimed && self.status == CallStatus::Dispatched {

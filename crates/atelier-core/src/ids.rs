@@ -50,6 +50,10 @@ id! {
     InteractionId,
     /// One conversation.
     SessionId,
+    /// One file of a conversation, through all its versions.
+    FileId,
+    /// A large upload in parts.
+    UploadId,
     /// One message of a conversation.
     MessageId,
     /// One piece of work for one agent.

@@ -18,7 +18,7 @@ pub use command::{
     PathUse,
     table::{CommandData, RuleError, RuleFile},
 };
-pub use config::{Extension, Narrowing};
+pub use config::{Extension, Narrowing, Wisher};
 pub use files::{Access, FileClass};
 
 use crate::path::{Roots, WorkspacePath};
@@ -46,6 +46,9 @@ const BUILTIN: [&str; 7] = [
     include_str!("policy/rules/refused.toml"),
 ];
 
+/// In force only where a server's owner wants them.
+const OPTIONAL: &str = include_str!("policy/rules/optional.toml");
+
 /// The rules in force.
 #[derive(Debug, Clone)]
 pub struct Policy {
@@ -53,7 +56,9 @@ pub struct Policy {
     commands: HashMap<Box<str>, Rule>,
     refused: BTreeMap<String, String>,
     limits: Limits,
-    narrowings: Vec<Narrowing>,
+    narrowings: Vec<(Wisher, Narrowing)>,
+    /// What changing an ordinary file is rated, before its kind is looked at.
+    changes: Verdict,
     /// What `commands` was compiled from, so that a server can add to it.
     sources: Vec<RuleFile>,
 }
@@ -92,26 +97,46 @@ impl Policy {
             refused,
             limits,
             narrowings: Vec::new(),
+            changes: Verdict::Medium,
             sources,
         })
     }
 
     /// A server's own rules beside these, their examples checked. A command of the same name is replaced.
-    pub fn extended(&self, extension: Extension) -> Result<Policy, RuleError> {
+    pub fn extended(&self, extension: &Extension) -> Result<Policy, RuleError> {
         let mut sources = self.sources.clone();
+        let optional = optional()?;
+        for name in &extension.allow {
+            let rule = optional.command.iter().find(|rule| rule.name == *name).ok_or_else(|| {
+                let names: Vec<&str> = optional.command.iter().map(|rule| rule.name.as_str()).collect();
+                RuleError::Optional(name.clone(), names.join(", "))
+            })?;
+            sources.push(RuleFile { command: vec![rule.clone()], ..RuleFile::default() });
+        }
         sources.push(extension.rules.clone());
         let classes = self.files.classes().iter().chain(&extension.files).cloned().collect();
-        let policy = Policy::of(classes, sources, extension.limits.unwrap_or_else(|| self.limits.clone()))?;
+        let limits = extension.limits.clone().unwrap_or_else(|| self.limits.clone());
+        let policy = Policy::of(classes, sources, limits)?;
         policy.check_examples(&extension.rules, &extension.files)?;
-        Ok(Policy { narrowings: self.narrowings.clone(), ..policy })
+        let narrowings = self.narrowings.iter().cloned();
+        let own =
+            (extension.narrow != Narrowing::default()).then(|| (Wisher::Server, extension.narrow.clone()));
+        Ok(Policy { narrowings: narrowings.chain(own).collect(), changes: self.changes, ..policy })
     }
 
     /// A project's or a person's stricter wishes on top. They enter as one more verdict into the maximum, so
     /// there is nothing in them that could allow what was refused.
-    pub fn narrowed(&self, narrowing: Narrowing) -> Policy {
+    pub fn narrowed(&self, whose: Wisher, narrowing: Narrowing) -> Policy {
         let mut policy = self.clone();
-        policy.narrowings.push(narrowing);
+        policy.narrowings.push((whose, narrowing));
         policy
+    }
+
+    /// For a workspace that holds a conversation's own files: writing, editing, making directories and moving are
+    /// rated `changes` (Low by default) where the file's kind asks for no more. Every version is kept, so nothing is
+    /// lost by them. Deleting, commands and all that files of certain kinds are rated stay as they are.
+    pub fn for_own_files(&self, changes: Verdict) -> Policy {
+        Policy { changes, ..self.clone() }
     }
 
     pub fn limits(&self) -> &Limits {
@@ -158,16 +183,14 @@ impl Policy {
                     None => judgement,
                 }
             }
-            ToolCall::WriteFile { path, .. } | ToolCall::EditFile { path, .. } => self.with_file(
-                plain(Verdict::Medium, "It changes a file of the project."),
-                path,
-                Access::Write,
-            ),
+            ToolCall::WriteFile { path, .. } | ToolCall::EditFile { path, .. } => {
+                self.with_file(plain(self.changes, "It changes a file of the project."), path, Access::Write)
+            }
             ToolCall::CreateDirectory { path } => {
-                self.with_file(plain(Verdict::Medium, "It makes a directory."), path, Access::Output)
+                self.with_file(plain(self.changes, "It makes a directory."), path, Access::Output)
             }
             ToolCall::MoveFile { source, destination } => {
-                let judgement = plain(Verdict::Medium, "It moves a file of the project.");
+                let judgement = plain(self.changes, "It moves a file of the project.");
                 let judgement = self.with_file(judgement, source, Access::Remove);
                 let judgement = self.with_file(judgement, destination, Access::Write);
                 removal(judgement, source, false)
@@ -215,7 +238,9 @@ impl Policy {
     }
 
     fn narrow(&self, judgement: Judgement, rules: &[&str]) -> Judgement {
-        self.narrowings.iter().fold(judgement, |judgement, narrowing| narrowing.apply(judgement, rules))
+        let joined =
+            |judgement, (whose, narrowing): &(Wisher, Narrowing)| narrowing.apply(*whose, judgement, rules);
+        self.narrowings.iter().fold(judgement, joined)
     }
 
     /// The paths that a call names, for the executor to resolve. Costs allocations, so only asked for when run.
@@ -258,11 +283,20 @@ impl Policy {
         }
     }
 
+    /// Files that nobody may look into unasked, as patterns over whole paths, for programs that can leave them out.
+    pub fn guarded_globs(&self) -> Vec<String> {
+        self.files.guarded_globs()
+    }
+
     /// The second judgement of one path, now that its links are resolved and it is known what lies there.
     pub fn judge_resolved(&self, resolved: &WorkspacePath, access: Access, is_directory: bool) -> Judgement {
-        let judgement = self.files.judge(resolved, access);
+        let judgement = self.files.judge(resolved, access, self.changes);
         if access == Access::Remove { removal(judgement, resolved, is_directory) } else { judgement }
     }
+}
+
+fn optional() -> Result<RuleFile, RuleError> {
+    toml::from_str(OPTIONAL).map_err(|error| RuleError::Toml(error.to_string()))
 }
 
 /// The root and the directories directly beneath it stay where they are.

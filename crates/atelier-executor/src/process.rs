@@ -23,6 +23,7 @@ use atelier_core::path::WorkspacePath;
 use serde::Serialize;
 
 pub use git::GitIdentity;
+pub(crate) use git::leaving_out;
 pub use isolation::{Isolation, NetworkWall, ProcessWall};
 pub use surroundings::{Runner, RunnerOptions};
 pub use toolchain::Toolchains;

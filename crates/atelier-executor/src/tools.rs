@@ -16,7 +16,7 @@ use atelier_core::policy::call::{self, ToolCall, WriteMode};
 use atelier_core::policy::verdict::{Judgement, Verdict};
 use serde_json::json;
 
-pub use answer::{Failure, ToolResult};
+pub use answer::{Failure, Refused, ToolResult};
 pub use judge::Preview;
 
 use crate::cancel::Cancel;
@@ -34,7 +34,8 @@ use answer::{Answer, fields};
 #[derive(Debug, Clone, Copy)]
 pub struct Tools<'a> {
     pub workspace: &'a Workspace,
-    pub runner: &'a Runner,
+    /// What runs commands; without it there are none.
+    pub runner: Option<&'a Runner>,
     pub policy: &'a Policy,
     /// Under which absolute names the workspace may be addressed.
     pub roots: &'a Roots,
@@ -175,20 +176,29 @@ impl Tools<'_> {
     }
 
     fn command(&self, command: &call::Command, judgement: &Judgement, cancel: &Cancel) -> Result<Answer> {
+        let Some(runner) = self.runner else {
+            let words = "Command not allowed: there is nothing to run commands with here";
+            return Ok(Answer::Failed("command_not_allowed", words.into()));
+        };
         let limits = self.policy.limits();
         let low = judgement.verdict == Verdict::Low;
         let timeout = judgement.timeout.unwrap_or(limits.timeout_default).min(limits.timeout_max);
+        let hidden = self.veiled(low)?;
+        let git = low && command.command == "git";
+        let without_guarded = if git { self.git_without_guarded(command, &hidden) } else { None };
+        let left_out = without_guarded.is_some();
         let spec = CommandSpec {
             program: command.command.clone(),
-            args: command.args.clone(),
+            args: without_guarded.unwrap_or_else(|| command.args.clone()),
             cwd: command.cwd.clone(),
             timeout: Duration::from_secs(u64::from(timeout)),
             access: if low { Access::ReadOnly } else { Access::Workspace },
             network: judgement.network && !low,
             output_limit: usize::try_from(limits.output_bytes).unwrap_or(usize::MAX),
-            hidden: self.veiled(low)?,
+            hidden,
         };
-        Ok(ran(&self.runner.run(self.workspace, &spec, cancel)?, timeout))
+        let outcome = runner.run(self.workspace, &spec, cancel)?;
+        Ok(ran(&outcome, timeout, left_out.then_some(LEFT_OUT)))
     }
 }
 
@@ -222,13 +232,16 @@ fn wrote(path: &str, written: &Written) -> Answer {
     }))
 }
 
-fn ran(outcome: &Outcome, timeout: u32) -> Answer {
+/// Said with what git shows unasked: the reader should not take it for everything.
+const LEFT_OUT: &str = "Files that usually hold secrets, and what .atelierignore names, are left out.";
+
+fn ran(outcome: &Outcome, timeout: u32, left_out: Option<&str>) -> Answer {
     let exit_code = match outcome.ending {
         Ending::Exited(code) => Some(code),
         Ending::Killed(signal) => Some(128 + signal),
         Ending::TimedOut | Ending::Cancelled => None,
     };
-    let body = json!({
+    let mut body = json!({
         "stdout": outcome.stdout,
         "stderr": outcome.stderr,
         "exit_code": exit_code,
@@ -240,6 +253,9 @@ fn ran(outcome: &Outcome, timeout: u32) -> Answer {
         "network": outcome.network,
         "isolation": outcome.isolation,
     });
+    if let Some(note) = left_out {
+        body["note"] = json!(note);
+    }
     let failure = match outcome.ending {
         Ending::Exited(0) => return fields(body),
         Ending::Exited(code) => ("command_failed", format!("Command exited with status {code}")),

@@ -29,7 +29,11 @@ fn space() -> Space {
     let options = RunnerOptions {
         state_dir: dir.path().join("state"),
         toolchains: Toolchains::detect(&home, |name| std::env::var(name).ok()),
-        git: GitIdentity { name: Some("Ada".into()), email: Some("ada@example.org".into()) },
+        git: GitIdentity {
+            name: Some("Ada".into()),
+            email: Some("ada@example.org".into()),
+            credentials: None,
+        },
         environment: Vec::new(),
     };
     let runner = Runner::new(&ws, options).unwrap();

@@ -236,3 +236,52 @@ fn moving_and_deleting_obey_the_rules_of_the_root() {
     assert!(f.call("create_directory", json!({ "path": "src/again/deep" })).success());
     assert_eq!(f.call("get_file_info", json!({ "path": "src/again" })).fields["entries"], json!(1));
 }
+
+/// TL-02.1: what runs unasked shows no secrets, from history either, and tells the truth about the rest.
+#[test]
+fn git_leaves_out_what_nobody_may_see_unasked() {
+    let fixture = Fixture::new();
+    let git = |args: &[&str]| {
+        let result = fixture.call("execute_command", json!({"command": "git", "args": args}));
+        assert!(result.success(), "{args:?}: {result:?}");
+        (
+            result.fields["stdout"].as_str().unwrap().to_owned(),
+            result.fields.get("note").is_some(),
+            result.fields["access"].clone(),
+        )
+    };
+    fixture.put(".env", "TOKEN=first\n");
+    fixture.put("deep/server.key", "KEY=first\n");
+    fixture.put("hidden.txt", "HIDDEN=first\n");
+    fixture.put(".atelierignore", "hidden.txt\n");
+    assert!(
+        fixture.bash("git init -q . && git add -f -A && git -c user.name=a -c user.email=a@b commit -qm one")
+    );
+    fixture.put(".env", "TOKEN=second\n");
+    assert!(fixture.bash("git -c user.name=a -c user.email=a@b commit -qam 'only a secret'"));
+    for name in [".env", "deep/server.key", "hidden.txt", "notes.txt"] {
+        fixture.put(name, "third\n");
+    }
+    for args in [
+        &["diff"][..],
+        &["diff", "HEAD"],
+        &["diff", "HEAD~1", "HEAD", "--", "."],
+        &["show", "HEAD"],
+        &["show", "HEAD~1"],
+        &["log", "-p"],
+        &["log", "--patch", "--", "."],
+        &["-C", "src", "diff", "HEAD"],
+        &["status"],
+    ] {
+        let (shown, noted, access) = git(args);
+        assert!(noted && access == "read_only", "{args:?}");
+        for secret in ["TOKEN", "KEY", "HIDDEN", ".env", "server.key", "hidden.txt"] {
+            assert!(!shown.contains(secret), "{args:?}: {shown}");
+        }
+    }
+    assert_eq!(git(&["status", "--short"]).0, " M notes.txt\n");
+    assert!(git(&["diff"]).0.contains("+third"));
+    // The commits are the same, with and without content.
+    assert_eq!(git(&["log", "--format=%s"]).0, "only a secret\none\n");
+    assert!(git(&["log", "-p", "--format=%s"]).0.starts_with("only a secret\n"));
+}

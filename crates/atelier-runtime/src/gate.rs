@@ -3,25 +3,24 @@
 //! What a call may do is decided here and nowhere else; the steps are pure (`atelier_core::gate`), and the
 //! store takes each in one transaction with its events.
 
+mod decide;
+mod waiting;
+
 use crate::{Error, Result};
 use atelier_core::{
-    AgentId, ApprovalId, CallId, ClientId, Event, GrantId, SessionId, TaskId, UserId,
-    digest::CallDigest,
-    gate::{CallFailure, CallPreview, CallStatus, GatedCall, Grant, GrantScope, Refusal, Waits},
-    path::Roots,
-    policy::{
-        Narrowing, Policy,
-        call::ToolCall,
-        verdict::{Judgement, Verdict},
-    },
+    AgentId, ApprovalId, CallId, ClientId, GrantId, Invalid, SessionId, TaskId, UserId,
+    gate::{CallFailure, CallPreview, CallRating, CallStatus, GatedCall, Grant, GrantScope, Refusal, Waits},
+    policy::{Extension, Narrowing, Policy, RuleError, Wisher},
 };
-use atelier_store::{Audit, Client, Cursor, Decided, NewCall, Owned, Scope, Situation, Store};
+use atelier_store::{Client, Cursor, Decided, Error as StoreError, NewCall, Owned, Scope, Situation, Store};
 use chrono::{DateTime, TimeDelta, Utc};
+use decide::Rules;
 use metrics::counter;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 use uuid::Uuid;
+use waiting::{Waiting, Woken};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -38,6 +37,8 @@ pub struct GateSettings {
     /// How long a result may take beyond the call's own timeout before it counts as unknown.
     #[serde(with = "humantime_serde")]
     pub result: Duration,
+    /// Commands are refused on machines that cannot hold them in.
+    pub demand_isolation: bool,
 }
 
 impl Default for GateSettings {
@@ -47,6 +48,7 @@ impl Default for GateSettings {
             approval_high: Duration::from_secs(600),
             dispatch: Duration::from_secs(120),
             result: Duration::from_secs(60),
+            demand_isolation: false,
         }
     }
 }
@@ -66,8 +68,11 @@ impl GateSettings {
 #[derive(Clone)]
 pub struct Gate {
     store: Store,
-    policy: &'static Policy,
+    policy: Arc<Policy>,
+    extension: Arc<Extension>,
     waits: Waits,
+    demand_isolation: bool,
+    waiting: Waiting,
 }
 
 /// A tool call as it is asked for.
@@ -90,68 +95,144 @@ pub struct Decider {
 
 impl Gate {
     pub fn new(store: Store, settings: &GateSettings) -> Self {
-        Self { store, policy: Policy::builtin(), waits: settings.waits() }
+        Self {
+            store,
+            policy: Arc::new(Policy::builtin().clone()),
+            extension: Arc::default(),
+            waits: settings.waits(),
+            demand_isolation: settings.demand_isolation,
+            waiting: Waiting::new(),
+        }
+    }
+
+    /// The same with the server's own rules beside the built-in ones, if their examples are as they say.
+    pub fn with_rules(mut self, extension: Extension) -> Result<Self, RuleError> {
+        self.policy = Arc::new(Policy::builtin().extended(&extension)?);
+        self.extension = Arc::new(extension);
+        Ok(self)
+    }
+
+    /// The server's own rules, for machines that judge by them as far as their owners accept them.
+    pub fn extension(&self) -> &Extension {
+        &self.extension
+    }
+
+    pub fn demands_isolation(&self) -> bool {
+        self.demand_isolation
     }
 
     /// Validates and rates a call, then refuses it, asks about it or sends it off.
     pub async fn execute(&self, owned: &Owned, ask: Ask) -> Result<GatedCall> {
-        let call = self.prepare(owned, vec![ask]).await?.pop();
-        Ok(self.store.add_call(owned, call.unwrap_or_else(|| unreachable!("one asks, one gets"))).await?)
+        self.begin(owned, CallId(Uuid::now_v7()), ask).await
     }
 
-    /// Validates and rates calls. What then happens to each is decided where they are kept.
-    pub async fn prepare(&self, owned: &Owned, asks: Vec<Ask>) -> Result<Vec<NewCall>> {
-        let project = self.store.project(owned).await?;
-        let policy = match project.settings.get("policy") {
-            None => Cow::Borrowed(self.policy),
+    /// The same, answered when the call is settled or, as it is then, after `time`.
+    pub async fn execute_and_wait(&self, owned: &Owned, ask: Ask, time: Duration) -> Result<GatedCall> {
+        let id = CallId(Uuid::now_v7());
+        let woken = self.waiting.on(owned.project, id);
+        let call = self.begin(owned, id, ask).await?;
+        if call.status.is_settled() {
+            return Ok(call);
+        }
+        self.settled(owned, id, woken, time).await
+    }
+
+    async fn begin(&self, owned: &Owned, id: CallId, ask: Ask) -> Result<GatedCall> {
+        let (gate, project) = (self.clone(), owned.project);
+        let begun = self.store.add_call(owned, move |situation| {
+            let policy = gate.policy_of(situation)?;
+            Ok(decide::begin(&gate.rules(&policy), project, id, ask, situation))
+        });
+        let call = begun.await?.map_err(|invalid: Invalid| invalid)?;
+        counter!("atelier_tool_calls_total", "risk" => call.risk_level.as_str()).increment(1);
+        Ok(call)
+    }
+
+    /// Calls of a task, to be judged and decided about where they are kept.
+    pub fn of_task(&self, owned: &Owned, asks: Vec<Ask>) -> Vec<NewCall> {
+        let new = |ask: Ask| {
+            let (gate, project, id) = (self.clone(), owned.project, CallId(Uuid::now_v7()));
+            let begin = move |situation: &Situation| {
+                let policy = gate.policy_of(situation)?;
+                let (call, decided) = decide::begin(&gate.rules(&policy), project, id, ask, situation);
+                counter!("atelier_tool_calls_total", "risk" => call.risk_level.as_str()).increment(1);
+                Ok((call, decided))
+            };
+            NewCall { id, begin: Box::new(begin) }
+        };
+        asks.into_iter().map(new).collect()
+    }
+
+    /// The server's rules, and where the project has its own, narrowed by those.
+    fn policy_of(&self, situation: &Situation) -> Result<Cow<'_, Policy>, Invalid> {
+        match situation.settings.get("policy") {
+            None => Ok(Cow::Borrowed(&*self.policy)),
             Some(wishes) => {
                 let narrowing = Narrowing::deserialize(wishes)
-                    .map_err(|error| atelier_core::Invalid::new("settings.policy", error.to_string()))?;
-                Cow::Owned(self.policy.narrowed(narrowing))
+                    .map_err(|error| Invalid::new("settings.policy", error.to_string()))?;
+                Ok(Cow::Owned(self.policy.narrowed(Wisher::Project, narrowing)))
             }
-        };
-        let clients = self.store.clients(owned.project).await?;
-        let roots =
-            clients.first().map_or_else(Roots::relative_only, |client| Roots::announced(&*client.root));
-        Ok(asks.into_iter().map(|ask| self.prepare_one(owned, ask, &policy, &clients, &roots)).collect())
+        }
     }
 
-    fn prepare_one(
-        &self,
-        owned: &Owned,
-        ask: Ask,
-        policy: &Policy,
-        clients: &[Client],
-        roots: &Roots,
-    ) -> NewCall {
-        let (parsed, mut judgement) = policy.judge_request(&ask.tool_name, ask.tool_params.clone(), roots);
-        if let (Ok(ToolCall::ExecuteCommand(_)), Some(client)) = (&parsed, clients.first()) {
-            judgement = judgement.stricter(on_machine(client));
-        }
-        let call = new_call(owned, ask, parsed.as_ref().ok(), &judgement);
-        let previewed = matches!(parsed, Ok(ToolCall::WriteFile { .. } | ToolCall::EditFile { .. }));
-        counter!("atelier_tool_calls_total", "risk" => judgement.verdict.as_str()).increment(1);
-        let waits = self.waits;
-        let begin = move |call: &mut GatedCall, situation: &Situation| {
-            begin(call, situation, &judgement, previewed, waits)
-        };
-        NewCall { call, begin: Box::new(begin) }
+    fn rules<'p>(&self, policy: &'p Policy) -> Rules<'p> {
+        Rules { policy, waits: self.waits, demand_isolation: self.demand_isolation }
     }
 
     /// The call when it is settled, or as it is after `time`.
     pub async fn wait(&self, owned: &Owned, id: CallId, time: Duration) -> Result<GatedCall> {
-        let scope = Scope::Project(owned.project);
+        let woken = self.waiting.on(owned.project, id);
+        let call = self.store.call(owned.project, id).await?;
+        if call.status.is_settled() {
+            return Ok(call);
+        }
+        self.settled(owned, id, woken, time).await
+    }
+
+    async fn settled(
+        &self,
+        owned: &Owned,
+        id: CallId,
+        mut woken: Woken,
+        time: Duration,
+    ) -> Result<GatedCall> {
         let settled = async {
-            let (mut events, _) = self.store.subscribe(scope, Cursor::Now).await?;
             loop {
+                woken.wait().await;
+                // Before the look: what happens after it wakes us again.
+                woken = self.waiting.on(owned.project, id);
                 let call = self.store.call(owned.project, id).await?;
                 if call.status.is_settled() {
+                    return Ok::<_, Error>(call);
+                }
+            }
+        };
+        match tokio::time::timeout(time, settled).await {
+            Ok(call) => call,
+            Err(_) => Ok(self.store.call(owned.project, id).await?),
+        }
+    }
+
+    /// The call when its status is another than `known`, or as it is after `time`. For the few who tell somebody
+    /// of every step; whoever only needs the end waits for less.
+    pub async fn changed(
+        &self,
+        owned: &Owned,
+        id: CallId,
+        known: CallStatus,
+        time: Duration,
+    ) -> Result<GatedCall> {
+        let changed = async {
+            let (mut events, _) = self.store.subscribe(Scope::Project(owned.project), Cursor::Now).await?;
+            loop {
+                let call = self.store.call(owned.project, id).await?;
+                if call.status != known {
                     return Ok::<_, Error>(call);
                 }
                 events.next().await?;
             }
         };
-        match tokio::time::timeout(time, settled).await {
+        match tokio::time::timeout(time, changed).await {
             Ok(call) => call,
             Err(_) => Ok(self.store.call(owned.project, id).await?),
         }
@@ -164,6 +245,13 @@ impl Gate {
         self.store.step(owned, id, step).await?.map_err(Error::Refused)
     }
 
+    async fn step_alone<F>(&self, owned: &Owned, id: CallId, step: F) -> Result<GatedCall>
+    where
+        F: FnOnce(&mut GatedCall, DateTime<Utc>) -> Result<Decided, Refusal> + Send + 'static,
+    {
+        self.store.step_alone(owned, id, step).await?.map_err(Error::Refused)
+    }
+
     pub async fn approve(
         &self,
         owned: &Owned,
@@ -173,13 +261,13 @@ impl Gate {
         include_high: bool,
     ) -> Result<GatedCall> {
         let call = self.store.call_of_approval(owned.project, id).await?;
-        let waits = self.waits;
+        let gate = self.clone();
         self.step(owned, call, move |call, situation| {
-            let now = situation.now;
-            let mut events = call.approve(by.user, scope, waits, now)?;
-            let grant = grant(call, situation, &by, scope, include_high);
-            let audit = audit(call, "approved", Some(&by), grant.as_ref().map(|grant| grant.id), now);
-            events.extend(send(call, situation, waits));
+            let (now, rules) = (situation.now, gate.rules(&gate.policy));
+            let mut events = call.approve(by.user, scope, rules.waits, now)?;
+            let grant = decide::grant(call, situation, &by, scope, include_high);
+            let audit = decide::audit(call, "approved", Some(&by), grant.as_ref().map(|grant| grant.id), now);
+            events.extend(rules.send(call, situation));
             Ok(Decided { events, grant, audit: Some(audit) })
         })
         .await
@@ -193,18 +281,18 @@ impl Gate {
         reason: Option<String>,
     ) -> Result<GatedCall> {
         let call = self.store.call_of_approval(owned.project, id).await?;
-        self.step(owned, call, move |call, situation| {
-            let events = call.reject(by.user, reason, situation.now)?;
-            let audit = audit(call, "rejected", Some(&by), None, situation.now);
+        self.step_alone(owned, call, move |call, now| {
+            let events = call.reject(by.user, reason, now)?;
+            let audit = decide::audit(call, "rejected", Some(&by), None, now);
             Ok(Decided { events, audit: Some(audit), grant: None })
         })
         .await
     }
 
     pub async fn cancel(&self, owned: &Owned, by: Decider, id: CallId) -> Result<GatedCall> {
-        self.step(owned, id, move |call, situation| {
-            let events = call.cancel(situation.now)?;
-            let audit = audit(call, "cancelled", Some(&by), None, situation.now);
+        self.step_alone(owned, id, move |call, now| {
+            let events = call.cancel(now)?;
+            let audit = decide::audit(call, "cancelled", Some(&by), None, now);
             Ok(Decided { events, audit: Some(audit), grant: None })
         })
         .await
@@ -216,10 +304,11 @@ impl Gate {
         id: CallId,
         client: ClientId,
         preview: CallPreview,
+        rating: Option<CallRating>,
     ) -> Result<GatedCall> {
         let (waits, approval) = (self.waits, ApprovalId(Uuid::now_v7()));
-        self.step(owned, id, move |call, situation| {
-            Ok(call.previewed(client, preview, approval, waits, situation.now)?.into())
+        self.step_alone(owned, id, move |call, now| {
+            Ok(call.previewed(client, preview, rating, approval, waits, now)?.into())
         })
         .await
     }
@@ -232,10 +321,8 @@ impl Gate {
         client: ClientId,
         failure: CallFailure,
     ) -> Result<GatedCall> {
-        self.step(owned, id, move |call, situation| {
-            Ok(call.preview_failed(client, failure, situation.now)?.into())
-        })
-        .await
+        self.step_alone(owned, id, move |call, now| Ok(call.preview_failed(client, failure, now)?.into()))
+            .await
     }
 
     pub async fn claim(
@@ -246,10 +333,7 @@ impl Gate {
         attempt: u32,
     ) -> Result<GatedCall> {
         let waits = self.waits;
-        self.step(owned, id, move |call, situation| {
-            Ok(call.claim(client, attempt, waits, situation.now)?.into())
-        })
-        .await
+        self.step_alone(owned, id, move |call, now| Ok(call.claim(client, attempt, waits, now)?.into())).await
     }
 
     /// Takes what came of a call from the client it was sent to.
@@ -261,38 +345,52 @@ impl Gate {
         attempt: u32,
         result: Value,
     ) -> Result<GatedCall> {
-        let waits = self.waits;
-        self.step(owned, id, move |call, situation| {
-            let events = match result["code"] == "stale" {
-                true => call.stale(client, attempt, waits, situation.now)?,
-                false => call.finish(client, attempt, result, situation.now)?,
+        let (waits, approval) = (self.waits, ApprovalId(Uuid::now_v7()));
+        self.step_alone(owned, id, move |call, now| {
+            let open = call.status == CallStatus::Dispatched;
+            let events = match result["code"].as_str() {
+                Some("stale") => Some(call.stale(client, attempt, waits, now)?),
+                Some("approval_required") if open => match decide::rating(&result) {
+                    Some(rating) => call.reconsider(client, attempt, rating, approval, waits, now)?,
+                    None => None,
+                },
+                _ => None,
             };
-            Ok(events.into())
+            match events {
+                Some(events) => Ok(events.into()),
+                None => Ok(call.finish(client, attempt, result, now)?.into()),
+            }
         })
         .await
     }
 
     pub async fn connect(&self, owned: &Owned, client: Client) -> Result<Client> {
-        let waits = self.waits;
+        let gate = self.clone();
         Ok(self
             .store
-            .keep_client(owned, client, move |call, situation| assign(call, situation, waits))
+            .keep_client(owned, client, move |call, situation| {
+                gate.rules(&gate.policy).assign(call, situation)
+            })
             .await?)
     }
 
     pub async fn renew(&self, owned: &Owned, client: ClientId) -> Result<DateTime<Utc>> {
-        let waits = self.waits;
+        let gate = self.clone();
         Ok(self
             .store
-            .renew_client(owned, client, move |call, situation| assign(call, situation, waits))
+            .renew_client(owned, client, move |call, situation| {
+                gate.rules(&gate.policy).assign(call, situation)
+            })
             .await?)
     }
 
     pub async fn disconnect(&self, owned: &Owned, client: ClientId) -> Result<()> {
-        let waits = self.waits;
+        let gate = self.clone();
         Ok(self
             .store
-            .remove_client(owned, client, move |call, situation| assign(call, situation, waits))
+            .remove_client(owned, client, move |call, situation| {
+                gate.rules(&gate.policy).assign(call, situation)
+            })
             .await?)
     }
 
@@ -300,8 +398,12 @@ impl Gate {
         Ok(self.store.withdraw_grant(owned, id).await?)
     }
 
-    /// Lets time decide what nobody else did. Runs until dropped.
+    /// Lets time decide what nobody else did, and wakes those who wait for calls. Runs until dropped.
     pub async fn tend(&self) {
+        tokio::join!(self.rounds(), self.waiting.serve(&self.store));
+    }
+
+    async fn rounds(&self) {
         let mut rounds = tokio::time::interval(Duration::from_millis(500));
         rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -313,156 +415,33 @@ impl Gate {
     }
 
     async fn round(&self) -> Result<()> {
-        for (owned, id) in self.store.due_calls(256).await? {
-            let late = self.step(&owned, id, |call, situation| {
-                let events = call.time_passes(situation.now);
-                let decided = call.status == CallStatus::Expired && !events.is_empty();
-                let audit = decided.then(|| audit(call, "expired", None, None, situation.now));
-                Ok(Decided { events, audit, grant: None })
-            });
-            let call = late.await?;
-            if call.status.is_settled() {
-                tracing::info!(project = %owned.project, call = %id, status = call.status.as_str(), "time is up");
+        // All at once, so that they share commits: however many there are, none waits for the others.
+        let due = self.store.due_calls(256).await?;
+        let late = due
+            .into_iter()
+            .map(|(owned, id)| async move { (self.let_time_pass(&owned, id).await, owned, id) });
+        for (late, owned, id) in futures::future::join_all(late).await {
+            // Of a project that was deleted meanwhile.
+            match late {
+                Err(Error::Store(StoreError::NotFound)) => {}
+                late => {
+                    let status = late?.status;
+                    if status.is_settled() {
+                        tracing::info!(project = %owned.project, call = %id, status = status.as_str(), "time is up");
+                    }
+                }
             }
         }
         Ok(())
     }
-}
 
-/// A machine that cannot keep a command from writing or from the network runs none unasked.
-fn on_machine(client: &Client) -> Judgement {
-    match client.isolation["enforces_read_only"] == true {
-        true => Judgement::new(Verdict::Low, "isolation", "The machine holds commands in."),
-        false => Judgement::new(
-            Verdict::Medium,
-            "isolation",
-            "The machine cannot hold commands in, so every command is asked about.",
-        ),
-    }
-}
-
-fn new_call(owned: &Owned, ask: Ask, parsed: Option<&ToolCall>, judgement: &Judgement) -> GatedCall {
-    let name = parsed.map_or(ask.tool_name, |call| call.name().to_owned());
-    let id = CallId(Uuid::now_v7());
-    GatedCall {
-        digest: parsed.map(CallDigest::of),
-        agent_id: ask.agent_id,
-        session_id: ask.session_id,
-        task_id: ask.task_id,
-        ..GatedCall::new(id, owned.project, name, ask.tool_params, judgement, Utc::now())
-    }
-}
-
-/// What happens to a call first.
-fn begin(
-    call: &mut GatedCall,
-    situation: &Situation,
-    judgement: &Judgement,
-    previewed: bool,
-    waits: Waits,
-) -> Decided {
-    let now = situation.now;
-    if judgement.verdict == Verdict::Deny {
-        let code = judgement.code.unwrap_or("denied");
-        return call.deny(CallFailure::new(code, &*judgement.reason), now).into();
-    }
-    if !call.requires_approval {
-        let mut events = call.allow(waits, now);
-        events.extend(send(call, situation, waits));
-        return events.into();
-    }
-    let session = session(call, situation);
-    if let Some(grant) = situation.grants.iter().find(|grant| grant.covers(call, session)) {
-        call.grant_id = Some(grant.id);
-        let audit = audit(call, "granted", None, Some(grant.id), now);
-        let mut events = call.allow(waits, now);
-        events.extend(send(call, situation, waits));
-        return Decided { events, audit: Some(audit), grant: None };
-    }
-    match previewed {
-        true => call.begin_preview(situation.holder().map(|client| client.id), waits, now).into(),
-        false => call.ask(ApprovalId(Uuid::now_v7()), waits, now).into(),
-    }
-}
-
-/// "This session": the conversation or, for calls without one, the client's connection.
-fn session(call: &GatedCall, situation: &Situation) -> Option<Uuid> {
-    call.session_id.map(|session| session.0).or_else(|| situation.holder().map(|client| client.id.0))
-}
-
-fn send(call: &mut GatedCall, situation: &Situation, waits: Waits) -> Vec<Event> {
-    let Some(client) = situation.holder() else { return Vec::new() };
-    call.dispatch(client.id, waits, situation.now).unwrap_or_default()
-}
-
-/// Hands a waiting call to the client that holds the workspace now.
-fn assign(call: &mut GatedCall, situation: &Situation, waits: Waits) -> Vec<Event> {
-    let Some(holder) = situation.holder() else { return Vec::new() };
-    let reached = situation.clients.iter().any(|client| Some(client.id) == call.client_id);
-    match call.status {
-        CallStatus::Approved => send(call, situation, waits),
-        CallStatus::Previewing if !reached => call.begin_preview(Some(holder.id), waits, situation.now),
-        // It never began there, so it may begin here.
-        CallStatus::Dispatched if !reached && !call.claimed => {
-            call.status = CallStatus::Approved;
-            send(call, situation, waits)
-        }
-        _ => Vec::new(),
-    }
-}
-
-fn grant(
-    call: &GatedCall,
-    situation: &Situation,
-    by: &Decider,
-    scope: GrantScope,
-    include_high: bool,
-) -> Option<Grant> {
-    let session = session(call, situation)?;
-    let (rule, agent_id, words) = match scope {
-        GrantScope::Once => return None,
-        GrantScope::Class => {
-            (Some(call.rule.clone()), None, format!("every call of the rule “{}” in this session", call.rule))
-        }
-        GrantScope::Agent => {
-            let reach = if include_high { "HIGH" } else { "MEDIUM" };
-            (
-                None,
-                Some(call.agent_id?),
-                format!("everything this agent asks for in this session, up to {reach}"),
-            )
-        }
-    };
-    Some(Grant {
-        id: GrantId(Uuid::now_v7()),
-        project_id: call.project_id,
-        scope,
-        session,
-        rule,
-        agent_id,
-        include_high,
-        words,
-        created_by: by.user,
-        created_at: situation.now,
-        withdrawn_at: None,
-    })
-}
-
-fn audit(
-    call: &GatedCall,
-    decision: &str,
-    by: Option<&Decider>,
-    grant_id: Option<GrantId>,
-    at: DateTime<Utc>,
-) -> Audit {
-    Audit {
-        tool_id: call.tool_id,
-        approval_id: call.approval_id,
-        decision: decision.to_owned(),
-        by: by.map(|by| by.user),
-        via: by.and_then(|by| by.via.clone()),
-        digest: call.digest.map(|digest| digest.to_string()),
-        grant_id,
-        at,
+    async fn let_time_pass(&self, owned: &Owned, id: CallId) -> Result<GatedCall> {
+        self.step_alone(owned, id, |call, now| {
+            let events = call.time_passes(now);
+            let decided = call.status == CallStatus::Expired && !events.is_empty();
+            let audit = decided.then(|| decide::audit(call, "expired", None, None, now));
+            Ok(Decided { events, audit, grant: None })
+        })
+        .await
     }
 }

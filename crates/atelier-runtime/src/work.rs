@@ -5,6 +5,7 @@
 mod agent;
 mod bus;
 mod context;
+mod own_files;
 mod planner;
 mod prompt;
 mod settings;
@@ -15,11 +16,40 @@ pub use settings::{PlannerSettings, ProjectSettings, WorkSettings};
 
 use crate::{Gate, ModelKeys, Result, Spaces};
 use atelier_core::NodeId;
+use atelier_core::policy::Policy;
 use atelier_core::{Task, TaskFailure, TaskKind, task::Step};
+use atelier_files::Files;
 use atelier_memory::Memory;
 use atelier_model::{Answer, Model, ModelError, Models, Request};
-use atelier_store::{Claim, Store};
+use atelier_store::{Claim, Spoken, Store};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// Longer than any answer takes.
+const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
+
+/// A task in hand: the right to run it, what interrupts it, and for whom the next is taken.
+#[derive(Clone, Copy)]
+pub(crate) struct Job<'j> {
+    claim: &'j Claim,
+    interrupt: &'j CancellationToken,
+    next: Option<NodeId>,
+}
+
+/// Why a model has no answer.
+pub(crate) enum NoAnswer {
+    Failed(TaskFailure),
+    /// Somebody has ended the task, or the server stops. Only the asking is given up, never a write that is under
+    /// way: what it took from the queue in exchange would be lost.
+    Interrupted,
+}
+
+impl From<TaskFailure> for NoAnswer {
+    fn from(failure: TaskFailure) -> Self {
+        NoAnswer::Failed(failure)
+    }
+}
 
 /// What a step works with.
 pub(crate) struct Shop {
@@ -29,17 +59,26 @@ pub(crate) struct Shop {
     pub(crate) memory: Memory,
     pub(crate) models: Models,
     pub(crate) keys: ModelKeys,
+    pub(crate) files: Files,
+    /// What holds for a conversation's own files.
+    pub(crate) own_files: Arc<Policy>,
     pub(crate) settings: WorkSettings,
 }
 
 impl Shop {
     /// Takes one step with a task, or as many as need nobody else. Returns what it took from the queue for the
     /// node in exchange.
-    pub(crate) async fn work(&self, claim: &Claim, next: Option<NodeId>) -> Result<Vec<Claim>> {
+    pub(crate) async fn work(
+        &self,
+        claim: &Claim,
+        interrupt: &CancellationToken,
+        next: Option<NodeId>,
+    ) -> Result<Vec<Claim>> {
+        let job = Job { claim, interrupt, next };
         match claim.task.kind {
-            TaskKind::Work => self.work_as_agent(claim, next).await,
-            TaskKind::Plan => self.make_plan(claim, next).await,
-            TaskKind::Answer => self.write_answer(claim, next).await,
+            TaskKind::Work => self.work_as_agent(job).await,
+            TaskKind::Plan => self.make_plan(job).await,
+            TaskKind::Answer => self.write_answer(job).await,
         }
     }
 
@@ -54,24 +93,23 @@ impl Shop {
     /// counts what it cost.
     async fn ask(
         &self,
-        claim: &Claim,
+        job: Job<'_>,
         task: &mut Task,
         model: &Model,
         request: &Request,
         time: Option<Duration>,
-    ) -> Result<(Answer, Step), TaskFailure> {
+    ) -> Result<(Answer, Step), NoAnswer> {
         let began = Instant::now();
-        let whisper = self.store.whisper(&claim.owned, task.session_id, task.id);
+        let whisper = self.store.whisper(&job.claim.owned, task.session_id, task.id);
         let asking = model.ask(request, |text| whisper.say(text));
-        let answer = match time {
-            None => asking.await.map_err(failure),
-            Some(time) => match tokio::time::timeout(time, asking).await {
-                Ok(answer) => answer.map_err(failure),
-                Err(_) => Err(TaskFailure::new(
-                    "limit_reached",
-                    "the time for this task ran out while the model was answering",
-                )),
-            },
+        let answer = tokio::select! {
+            biased;
+            () = job.interrupt.cancelled() => return Err(NoAnswer::Interrupted),
+            answer = asking => answer.map_err(failure),
+            () = tokio::time::sleep(time.unwrap_or(FOR_EVER)) => {
+                let words = "the time for this task ran out while the model was answering";
+                Err(TaskFailure::new("limit_reached", words))
+            }
         };
         let spent = began.elapsed();
         task.ran_ms += u64::try_from(spent.as_millis()).unwrap_or(u64::MAX);
@@ -93,6 +131,27 @@ impl Shop {
             cost,
         };
         Ok((answer, step))
+    }
+}
+
+impl Job<'_> {
+    /// Ends the task with what came of it.
+    async fn finish(
+        self,
+        shop: &Shop,
+        task: Task,
+        step: Option<Step>,
+        outcome: Result<Spoken, TaskFailure>,
+    ) -> Result<Vec<Claim>> {
+        Ok(shop.store.finish(self.claim, task, step, outcome, self.next).await?)
+    }
+
+    /// Ends the task for want of an answer, or leaves it to whoever interrupted it.
+    async fn no_answer(self, shop: &Shop, task: Task, why: NoAnswer) -> Result<Vec<Claim>> {
+        match why {
+            NoAnswer::Failed(why) => self.finish(shop, task, None, Err(why)).await,
+            NoAnswer::Interrupted => Ok(Vec::new()),
+        }
     }
 }
 

@@ -5,9 +5,9 @@ use crate::{
     Error, Owned, Result, Store, Tx,
     db::{Conn, on},
     feed::Ring,
-    gate::database_time,
     interactions,
     projects::corrupt,
+    situation::database_time,
 };
 use atelier_core::{
     Agent, AgentConfig, AgentId, AgentName, Event, ProjectId, UserId, memory::collection_name,

@@ -5,6 +5,7 @@ use crate::{
     db::{Conn, on},
     feed::Subscription,
     now,
+    unwritten::rows_at_once,
 };
 use atelier_core::{Event, ProjectId, UserId};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -102,8 +103,7 @@ pub(crate) async fn append(
     }
     let mut left = stored.iter().zip(times).collect::<Vec<_>>().into_iter();
     while left.len() > 0 {
-        // A few sizes only: each is a statement of its own to the database, parsed once and kept.
-        let size = [64, 8, 1].into_iter().find(|size| *size <= left.len()).unwrap_or(1);
+        let size = rows_at_once(left.len());
         on!(&mut *conn, |c| {
             let mut insert = sqlx::QueryBuilder::new(
                 "INSERT INTO events (project_id, seq, user_id, user_seq, name, data, created_at) ",

@@ -17,8 +17,9 @@ use std::{
 use tokio::sync::{broadcast, watch};
 use uuid::Uuid;
 
-/// How many recent events a feed keeps at hand; readers further behind ask the database.
-const RECENT: usize = 256;
+/// How many recent events a feed keeps at hand; readers further behind ask the database. A few groups' worth: each
+/// write of a group may tell several.
+const RECENT: usize = 2048;
 /// And how many bytes of them.
 const RECENT_BYTES: usize = 1 << 20;
 const PAGE: i64 = 64;
@@ -125,8 +126,7 @@ impl Feeds {
 /// The live end of one log.
 pub(crate) struct Feed {
     head: watch::Sender<i64>,
-    /// The last events, without gaps.
-    recent: Mutex<VecDeque<(i64, Arc<StoredEvent>)>>,
+    recent: Mutex<Recent>,
     /// What is told to those who listen and kept for nobody, with a number of its own.
     whispers: Mutex<VecDeque<(u64, Arc<Whisper>)>>,
     whispered: watch::Sender<u64>,
@@ -140,6 +140,13 @@ pub struct Whisper {
     pub data: String,
 }
 
+/// The last events, without gaps.
+#[derive(Default)]
+struct Recent {
+    events: VecDeque<(i64, Arc<StoredEvent>)>,
+    bytes: usize,
+}
+
 impl Default for Feed {
     fn default() -> Self {
         Self {
@@ -151,23 +158,27 @@ impl Default for Feed {
     }
 }
 
+impl Recent {
+    fn push(&mut self, event: Arc<StoredEvent>, number: i64) {
+        // Another node may have written in between: what is kept here has to be without gaps.
+        if self.events.back().is_some_and(|(last, _)| last + 1 != number) {
+            *self = Self::default();
+        }
+        self.bytes += event.data.len();
+        self.events.push_back((number, event));
+        while self.events.len() > RECENT || (self.events.len() > 1 && self.bytes > RECENT_BYTES) {
+            self.bytes -= self.events.pop_front().map_or(0, |(_, event)| event.data.len());
+        }
+    }
+}
+
 impl Feed {
-    fn recent(&self) -> MutexGuard<'_, VecDeque<(i64, Arc<StoredEvent>)>> {
+    fn recent(&self) -> MutexGuard<'_, Recent> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn push(&self, event: Arc<StoredEvent>, number: i64) {
-        let mut recent = self.recent();
-        // Another node may have written in between: what is kept here has to be without gaps.
-        if recent.back().is_some_and(|(last, _)| last + 1 != number) {
-            recent.clear();
-        }
-        recent.push_back((number, event));
-        let mut bytes: usize = recent.iter().map(|(_, event)| event.data.len()).sum();
-        while recent.len() > RECENT || (recent.len() > 1 && bytes > RECENT_BYTES) {
-            bytes -= recent.pop_front().map_or(0, |(_, event)| event.data.len());
-        }
-        drop(recent);
+        self.recent().push(event, number);
         self.reach(number);
     }
 
@@ -194,9 +205,9 @@ impl Feed {
     /// What comes after `cursor`, if that is at hand.
     fn after(&self, cursor: i64) -> Option<Vec<Arc<StoredEvent>>> {
         let recent = self.recent();
-        let (first, _) = recent.front()?;
+        let (first, _) = recent.events.front()?;
         let skip = usize::try_from(cursor + 1 - first).ok()?;
-        let events: Vec<_> = recent.iter().skip(skip).map(|(_, event)| event.clone()).collect();
+        let events: Vec<_> = recent.events.iter().skip(skip).map(|(_, event)| event.clone()).collect();
         (!events.is_empty()).then_some(events)
     }
 }

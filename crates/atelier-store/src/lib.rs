@@ -4,11 +4,17 @@
 //! into commits, numbers their events, and answers when they are on disk.
 
 mod agents;
+mod clients;
 mod collections;
 mod conversations;
 mod db;
 mod events;
 mod feed;
+mod file_edits;
+mod file_leases;
+mod file_upkeep;
+mod file_uploads;
+mod files;
 mod gate;
 mod identity;
 mod interactions;
@@ -20,17 +26,24 @@ mod outbox;
 mod plans;
 mod projects;
 mod provider_keys;
+mod situation;
 mod tasks;
+mod unwritten;
 mod words;
 mod writer;
 
 pub use agents::{AgentChanges, AgentRef};
+pub use clients::{Client, LEASE};
 pub use collections::{Collection, CollectionState, Fullness};
 pub use conversations::ConversationChanges;
 pub use db::{Settings, masked};
 pub use events::{Cursor, Retention, Scope, StoredEvent};
 pub use feed::{Bell, Listener, Ring, Speaker, Subscription, Whisper, Whispers};
-pub use gate::{Audit, Begin, Client, Decided, LEASE, NewCall, Situation};
+pub use file_edits::{Author, Blob, Edit, Edited, Expect};
+pub use file_leases::Fence;
+pub use file_upkeep::StaleCopy;
+pub use file_uploads::{Part, Upload};
+pub use gate::{Audit, Begin, Decided, NewCall};
 pub use identity::SignIn;
 pub use interactions::{Bucket, Forgetting, Page, Remembered, Totals};
 pub use messages::{Begun, Said};
@@ -39,6 +52,7 @@ pub use outbox::{Change, Embedded};
 pub use plans::Assigned;
 pub use projects::{NewAgent, Owned};
 pub use provider_keys::ProviderKey;
+pub use situation::Situation;
 pub use tasks::{Claim, PROJECT_LIMIT, QueueState, Spoken};
 pub use writer::Tx;
 
@@ -82,6 +96,16 @@ pub enum Error {
     Commit(Arc<sqlx::Error>),
     #[error("the reader fell behind what is kept")]
     Overtaken,
+    /// Somebody else changed the file, or made one where there should be none.
+    #[error("the file is not what the request expects")]
+    Precondition,
+    #[error("{0} is in the way: a path is a file or a folder, not both")]
+    PathTaken(String),
+    /// Equal content was there a moment ago and is not any more: it has to be stored again.
+    #[error("the content is not stored any more")]
+    BlobGone,
+    #[error("somebody else works in this conversation's folder now")]
+    LeaseLost,
     #[error("{waiting} tasks are waiting there already")]
     QueueFull { waiting: i64 },
     #[error("the conversation is archived: it takes no more messages")]

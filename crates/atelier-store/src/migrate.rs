@@ -28,6 +28,7 @@ fn migrator(db: &Db) -> Migrator {
                 3 "0003_gate",
                 4 "0004_conversations",
                 5 "0005_interactions",
+                6 "0006_conversation_files",
                 7 "0007_work",
                 8 "0008_provider_keys",
             )
@@ -39,6 +40,7 @@ fn migrator(db: &Db) -> Migrator {
                 3 "0003_gate",
                 4 "0004_conversations",
                 5 "0005_interactions",
+                6 "0006_conversation_files",
                 7 "0007_work",
                 8 "0008_provider_keys",
             )

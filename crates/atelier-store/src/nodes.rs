@@ -3,8 +3,8 @@
 use crate::{
     Owned, Result, Store,
     db::{Conn, on},
-    gate::database_time,
     projects::corrupt,
+    situation::database_time,
     tasks::{interrupted, lock_task, stop},
 };
 use atelier_core::{NodeId, ProjectId, TaskId, TaskStatus, Tenant, UserId};

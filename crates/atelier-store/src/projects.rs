@@ -1,10 +1,11 @@
 //! Projects and the right to act on one.
 
 use crate::{
-    Error, Result, Store, Tx, agents::insert_agents, collections::abandon, db::on, feed::Ring, new_id, now,
+    Error, Result, Store, Tx, agents::insert_agents, collections::abandon, db::on, feed::Ring,
+    file_upkeep::forget_files, new_id, now,
 };
 use atelier_core::{
-    AgentConfig, AgentName, Event, Project, ProjectId, ProjectName, Tenant, UserId, WorkspaceKind,
+    AgentConfig, AgentName, Event, Project, ProjectId, ProjectName, SessionId, Tenant, UserId, WorkspaceKind,
 };
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
@@ -126,6 +127,19 @@ impl Store {
         read_project(row.ok_or(Error::NotFound)?)
     }
 
+    /// The owner's project of this name.
+    pub async fn project_named(&self, owner: UserId, name: &ProjectName) -> Result<Option<ProjectId>> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT id FROM projects WHERE user_id = $1 AND name = $2 AND deleted_at IS NULL"
+        )
+        .bind(owner.0)
+        .bind(name.as_str())
+        .fetch_optional(c)
+        .await)?;
+        Ok(row.map(|(id,)| ProjectId(id)))
+    }
+
     /// Whose project this is.
     pub async fn owned(&self, project: ProjectId) -> Result<Owned> {
         let mut conn = self.db.connect().await?;
@@ -153,6 +167,7 @@ impl Store {
                 project.name = name.unwrap_or(project.name);
                 project.workspace = workspace.unwrap_or(project.workspace);
                 project.settings = settings.unwrap_or(project.settings);
+                tx.forget_situations();
                 on!(&mut tx.conn, |c| sqlx::query(
                     "UPDATE projects SET name = $1, workspace = $2, settings = $3 WHERE id = $4"
                 )
@@ -178,6 +193,16 @@ impl Store {
         self.write(owner, move |tx| {
             Box::pin(async move {
                 lock_project(tx, id).await?;
+                tx.forget_situations();
+                let conversations: Vec<(Uuid,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+                    "SELECT id FROM conversations WHERE project_id = $1"
+                )
+                .bind(id.0)
+                .fetch_all(c)
+                .await)?;
+                for (conversation,) in conversations {
+                    forget_files(tx, SessionId(conversation)).await?;
+                }
                 on!(&mut tx.conn, |c| {
                     for table in [
                         "DELETE FROM agents WHERE project_id = $1",

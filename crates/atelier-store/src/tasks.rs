@@ -12,12 +12,12 @@ use crate::{
     Error, Owned, Result, Store, Tx,
     db::on,
     feed::Ring,
-    gate::NewCall,
+    gate::{NewCall, carry_out, remember},
     memos, now, plans,
     projects::{corrupt, json},
 };
 use atelier_core::{
-    AgentConfig, AgentId, CallId, Event, Message, MessageId, MessageRole, NodeId, ProjectId, Task,
+    AgentConfig, AgentId, CallId, Event, Invalid, Message, MessageId, MessageRole, NodeId, ProjectId, Task,
     TaskFailure, TaskId, TaskKind, TaskStatus, Tenant, UserId, event::TaskCall, task::Step,
 };
 use chrono::{DateTime, Utc};
@@ -25,6 +25,9 @@ use uuid::Uuid;
 
 /// How many tasks of the project itself, plans and answers, run at once.
 pub const PROJECT_LIMIT: u32 = 10;
+
+/// What a task that has begun is ahead of those that have not.
+const BEGUN: i64 = 1_000_000;
 
 /// The right to run a task: it is running, on this node, for this time.
 #[derive(Debug, Clone)]
@@ -261,12 +264,22 @@ impl Store {
         step: Step,
         calls: Vec<NewCall>,
         next: Option<NodeId>,
-    ) -> Result<Vec<Claim>> {
+    ) -> Result<Result<Vec<Claim>, Invalid>> {
         let claim = claim.clone();
         self.write(claim.owned.owner, move |tx| {
             Box::pin(async move {
-                task.status = TaskStatus::Parked;
-                save_claimed(tx, &claim, &task, calls.len() as i64).await?;
+                let owned = &claim.owned;
+                let situation = tx.situation(owned.project).await?;
+                let begun: Result<Vec<_>, Invalid> =
+                    calls.into_iter().map(|new| (new.begin)(&situation)).collect();
+                let begun = match begun {
+                    Ok(begun) => begun,
+                    Err(invalid) => return Ok(Err(invalid)),
+                };
+                let open = begun.iter().filter(|(call, _)| !call.status.is_settled()).count();
+                // Where everything was refused at once there is nothing to wait for.
+                task.status = if open > 0 { TaskStatus::Parked } else { TaskStatus::Queued };
+                save_claimed(tx, &claim, &task, open as i64).await?;
                 journal(tx, &claim, &task, &step).await?;
                 let told = |call: &atelier_core::task::StepCall| TaskCall {
                     name: call.name.clone(),
@@ -279,9 +292,14 @@ impl Store {
                     text: step.text.chars().take(2000).collect(),
                     calls: step.calls.iter().map(told).collect(),
                 };
-                tx.emit(claim.owned.project, claim.owned.owner, &progress);
-                crate::gate::insert_calls(tx, &claim.owned, calls).await?;
-                claim_or_ring(tx, &claim.owned, claim.queue(), next).await
+                tx.emit(owned.project, owned.owner, &progress);
+                let claims = claim_or_ring(tx, owned, claim.queue(), next).await?;
+                // Last, because it cannot fail: what is kept here is not rolled back with the rest.
+                for (call, decided) in begun {
+                    remember(tx, owned, &call);
+                    carry_out(tx, owned, call, decided);
+                }
+                Ok(Ok(claims))
             })
         })
         .await
@@ -524,22 +542,21 @@ pub(crate) async fn answer(tx: &mut Tx, owned: &Owned, task: &Task, model: Optio
 
 /// A call that a task waits for is settled; with the last of them, the task goes back to its queue, ahead of
 /// those that have not begun.
-pub(crate) async fn call_settled(tx: &mut Tx, owned: &Owned, id: TaskId) -> Result<()> {
-    let queue: Option<(Uuid,)> = on!(&mut tx.conn, |c| {
-        sqlx::query_as(
+pub(crate) async fn call_settled(tx: &mut Tx, id: TaskId) -> Result<(), sqlx::Error> {
+    let row: Option<(Uuid, Uuid)> = on!(&mut tx.conn, |c| sqlx::query_as(
         "UPDATE tasks SET pending_calls = pending_calls - 1,
                 status = CASE WHEN pending_calls = 1 THEN 'queued' ELSE status END,
-                priority = CASE WHEN pending_calls = 1 AND priority < 1000000 THEN priority + 1000000 ELSE priority END,
+                priority = CASE WHEN pending_calls = 1 AND priority < $3 THEN priority + $3 ELSE priority END,
                 queued_at = CASE WHEN pending_calls = 1 THEN $2 ELSE queued_at END
-         WHERE id = $1 AND status = 'parked' AND pending_calls > 0 RETURNING queue"
+         WHERE id = $1 AND status = 'parked' AND pending_calls > 0 RETURNING user_id, queue"
     )
     .bind(id.0)
     .bind(now())
+    .bind(BEGUN)
     .fetch_optional(c)
-    .await
-    })?;
-    if let Some((queue,)) = queue {
-        tx.ring(Ring::Queue(owned.owner, queue));
+    .await)?;
+    if let Some((owner, queue)) = row {
+        tx.ring(Ring::Queue(UserId(owner), queue));
     }
     Ok(())
 }

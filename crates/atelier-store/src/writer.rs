@@ -9,10 +9,19 @@ use crate::{
     db::{Conn, Db},
     events::{self, Pending},
     feed::{Feeds, Ring},
+    situation::Situation,
+    unwritten::Unwritten,
 };
 use atelier_core::{Event, ProjectId, UserId};
+use chrono::{DateTime, Utc};
 use futures::{FutureExt, future::BoxFuture};
-use std::{io, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    io,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
@@ -32,9 +41,32 @@ pub struct Tx {
     pub(crate) conn: Conn,
     events: Vec<Pending>,
     rings: Vec<Ring>,
+    pub(crate) unwritten: Unwritten,
+    /// How things stand in the projects that this group is about.
+    pub(crate) situations: HashMap<ProjectId, Situation>,
+    /// The database's time, and when it was asked for.
+    pub(crate) clock: Option<(DateTime<Utc>, Instant)>,
 }
 
 impl Tx {
+    fn new(conn: Conn) -> Self {
+        Self {
+            conn,
+            events: Vec::new(),
+            rings: Vec::new(),
+            unwritten: Unwritten::default(),
+            situations: HashMap::new(),
+            clock: None,
+        }
+    }
+
+    /// What was known in one transaction is not known in the next.
+    fn forget(&mut self) {
+        self.unwritten = Unwritten::default();
+        self.situations.clear();
+        self.clock = None;
+    }
+
     /// Appends an event to the log of a project, in the same transaction as the change it tells about.
     pub fn emit(&mut self, project: ProjectId, owner: UserId, event: &Event) {
         self.events.push(Pending::new(project, owner, event));
@@ -54,8 +86,26 @@ impl Store {
         T: Send + 'static,
         F: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T>> + Send + 'static,
     {
+        self.hand_in(owner, false, work).await
+    }
+
+    /// The same for work that only reads and then, as its last act, keeps what it decides (`Tx::keep_call` and its
+    /// like): there is nothing to undo when it fails, so it needs no savepoint.
+    pub(crate) async fn write_kept<T, F>(&self, owner: UserId, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T>> + Send + 'static,
+    {
+        self.hand_in(owner, true, work).await
+    }
+
+    async fn hand_in<T, F>(&self, owner: UserId, keeps: bool, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T>> + Send + 'static,
+    {
         let (reply, answer) = oneshot::channel();
-        let job = Box::new(Write { work: Some(work), outcome: None, reply });
+        let job = Box::new(Write { work: Some(work), keeps, outcome: None, reply });
         self.writer.lane(owner).send(job).await.map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
@@ -100,6 +150,8 @@ impl Writer {
 
 /// One waiting write, its result type hidden.
 trait Job: Send {
+    /// It writes nothing itself, so there is nothing to roll back.
+    fn keeps(&self) -> bool;
     /// Whether it succeeded; if not, its savepoint is rolled back.
     fn run<'t>(&'t mut self, tx: &'t mut Tx) -> BoxFuture<'t, bool>;
     fn settle(self: Box<Self>, commit: Result<(), Arc<sqlx::Error>>);
@@ -107,6 +159,7 @@ trait Job: Send {
 
 struct Write<T, F> {
     work: Option<F>,
+    keeps: bool,
     outcome: Option<Result<T>>,
     reply: oneshot::Sender<Result<T>>,
 }
@@ -116,6 +169,10 @@ where
     T: Send + 'static,
     F: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T>> + Send + 'static,
 {
+    fn keeps(&self) -> bool {
+        self.keeps
+    }
+
     fn run<'t>(&'t mut self, tx: &'t mut Tx) -> BoxFuture<'t, bool> {
         Box::pin(async move {
             // Nobody waits for it any more, so nobody was told that it happens.
@@ -189,7 +246,7 @@ impl Lane {
             self.give_up();
         }
         let conn = self.db.connect().await?;
-        let tx = self.tx.insert(Tx { conn, events: Vec::new(), rings: Vec::new() });
+        let tx = self.tx.insert(Tx::new(conn));
         enter(&mut tx.conn, self.number).await
     }
 
@@ -229,33 +286,46 @@ async fn run_group(
     group: &mut [Box<dyn Job>],
     node: Uuid,
 ) -> Result<Vec<Arc<events::StoredEvent>>, sqlx::Error> {
-    // Each statement is a trip to the database, so a write has its savepoint for one: releasing the last
-    // and setting the next go together. The commit takes what the last one holds.
     let alone = group.len() == 1;
-    if !alone {
-        tx.conn.run("SAVEPOINT w").await?;
-    }
-    let mut kept = 0;
-    let last = group.len() - 1;
+    tx.forget();
+    let (mut kept, mut guarded) = (0, false);
+    let writes: Vec<bool> = group.iter().map(|job| !job.keeps()).collect();
     for (place, job) in group.iter_mut().enumerate() {
+        let (own, next) = (writes[place] && !alone, writes.get(place + 1) == Some(&true));
+        if writes[place] {
+            // It may look at what the others decided.
+            tx.write_kept().await?;
+        }
+        if own && !guarded {
+            tx.conn.run("SAVEPOINT w").await?;
+        }
         let (events, rings) = (tx.events.len(), tx.rings.len());
-        if job.run(tx).await {
+        let done = job.run(tx).await;
+        if done {
             kept += 1;
-            if place != last {
-                tx.conn.run("RELEASE w; SAVEPOINT w").await?;
-            }
         } else {
             tx.events.truncate(events);
             tx.rings.truncate(rings);
-            if !alone {
-                tx.conn.run("ROLLBACK TO w").await?;
-            }
+        }
+        if writes[place] && !done {
+            tx.forget_situations();
+        }
+        // Each statement is a trip to the database, so releasing one savepoint and setting the next go together. The
+        // commit takes what the last one holds.
+        guarded = own && next;
+        match (own, done, next) {
+            (true, true, true) => tx.conn.run("RELEASE w; SAVEPOINT w").await?,
+            (true, true, false) if place + 1 < writes.len() => tx.conn.run("RELEASE w").await?,
+            (true, false, true) => tx.conn.run("ROLLBACK TO w").await?,
+            (true, false, false) => tx.conn.run("ROLLBACK TO w; RELEASE w").await?,
+            _ => {}
         }
     }
     if kept == 0 {
         tx.conn.run("ROLLBACK").await?;
         return Ok(Vec::new());
     }
+    tx.write_kept().await?;
     let pending = std::mem::take(&mut tx.events);
     let stored = events::append(&mut tx.conn, pending).await?;
     crate::feed::notify(&mut tx.conn, &stored, &tx.rings, node).await?;

@@ -8,6 +8,7 @@ mod events;
 mod model;
 mod postgres;
 mod qdrant;
+mod s3;
 mod server;
 mod user;
 
@@ -15,8 +16,9 @@ pub use events::{Events, SseEvent};
 pub use model::{Asked, Reply, ScriptedModel};
 pub use postgres::Database;
 pub use qdrant::{Qdrant, qdrant_url};
+pub use s3::Bucket;
 pub use server::{Backend, Builder, Server, Sql};
-pub use user::{Answer, User};
+pub use user::{Answer, User, answer, file};
 
 use std::{path::Path, time::Duration};
 
@@ -36,6 +38,17 @@ pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) 
     tokio::time::timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("never happened: {what}"))
 }
 
+/// The address of a service: from the environment, as `make test` sets it, or from what `make services` has written.
+pub(crate) fn service(variable: &str, what: &str) -> String {
+    if let Ok(value) = std::env::var(variable) {
+        return value;
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.services/env");
+    let written = std::fs::read_to_string(file).unwrap_or_default();
+    let found = written.lines().find_map(|line| line.strip_prefix(variable)?.strip_prefix('='));
+    found.unwrap_or_else(|| panic!("no {what} for tests: run `make services` first")).to_owned()
+}
+
 /// A client for tests: plain, without proxies, no redirects followed unseen.
 pub fn http() -> reqwest::Client {
     // The first caller wins; all of them mean the same.
@@ -46,15 +59,4 @@ pub fn http() -> reqwest::Client {
         .tcp_nodelay(true)
         .build()
         .unwrap()
-}
-
-/// The address of a service, from the environment, as `make test` sets it, or from what `make services` has written.
-fn service_url(variable: &str, service: &str) -> String {
-    if let Ok(url) = std::env::var(variable) {
-        return url;
-    }
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.services/env");
-    let written = std::fs::read_to_string(file).unwrap_or_default();
-    let found = written.lines().find_map(|line| line.strip_prefix(variable)?.strip_prefix('='));
-    found.unwrap_or_else(|| panic!("no {service} for tests: run `make services` first")).to_owned()
 }

@@ -13,7 +13,7 @@ pub struct Database {
 
 impl Database {
     pub async fn create() -> Self {
-        let admin_url = crate::service_url(VARIABLE, "PostgreSQL");
+        let admin_url = crate::service(VARIABLE, "PostgreSQL");
         let name = format!("atelier_{}", Uuid::now_v7().simple());
         let mut admin = PgConnection::connect(&admin_url).await.unwrap_or_else(|error| {
             panic!("PostgreSQL at {VARIABLE} does not answer ({error}): make services")

@@ -1,6 +1,6 @@
 //! The real Qdrant that `make services` starts, and one of a test's own that can be killed.
 
-use crate::{PATIENCE, service_url};
+use crate::{PATIENCE, service};
 use std::{
     net::{Ipv4Addr, TcpListener},
     process::{Child, Command, Stdio},
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 /// The address of the shared one.
 pub fn qdrant_url() -> String {
-    service_url("ATELIER_TEST_QDRANT_URL", "Qdrant")
+    service("ATELIER_TEST_QDRANT_URL", "Qdrant")
 }
 
 /// A Qdrant of one's own, on free ports. Dropping it kills it and removes its data.
@@ -71,7 +71,7 @@ impl Drop for Qdrant {
 }
 
 fn launch(data: &TempDir, http: u16, grpc: u16) -> Child {
-    let binary = service_url("ATELIER_TEST_QDRANT_BINARY", "Qdrant");
+    let binary = service("ATELIER_TEST_QDRANT_BINARY", "Qdrant");
     Command::new(&binary)
         .arg("--disable-telemetry")
         .current_dir(data.path())

@@ -18,6 +18,7 @@ pub enum Backend {
     Postgres,
 }
 
+#[derive(Clone)]
 pub struct Builder {
     binary: PathBuf,
     backend: Backend,
@@ -158,18 +159,23 @@ impl Server {
         self.restart_killed().await
     }
 
-    /// Starts again what has ended already, with further settings.
-    pub async fn restart_with(self, settings: &[(&str, &str)]) -> Self {
-        let mut builder = Builder {
-            binary: self.builder.binary.clone(),
-            backend: self.builder.backend,
-            settings: self.builder.settings.clone(),
-            arguments: self.builder.arguments.clone(),
-        };
-        for (name, value) in settings {
-            builder = builder.with(name, value);
-        }
-        Self::launch(Arc::new(builder), self.data.clone(), self.database.clone()).await
+    /// A variable that its next start goes by.
+    pub fn set(&mut self, name: &str, value: &str) {
+        let mut builder = Builder::clone(&self.builder);
+        builder.settings.retain(|(set, _)| set != name);
+        builder.settings.push((name.to_owned(), value.to_owned()));
+        self.builder = Arc::new(builder);
+    }
+
+    /// Kills it and starts it again on the same data with one variable changed, or without it.
+    pub async fn restart_with(mut self, name: &str, value: Option<&str>) -> Self {
+        drop(self.process.kill());
+        drop(self.process.wait());
+        let mut builder = Builder::clone(&self.builder);
+        builder.settings.retain(|(set, _)| set != name);
+        builder.settings.extend(value.map(|value| (name.to_owned(), value.to_owned())));
+        self.builder = Arc::new(builder);
+        self.restart_killed().await
     }
 
     /// Starts again what has ended already.
@@ -274,12 +280,12 @@ impl Sql {
         }
     }
 
-    pub async fn count(&mut self, question: &'static str) -> i64 {
-        let (count,): (i64,) = match self {
-            Sql::Sqlite(conn) => sqlx::query_as(question).fetch_one(conn).await.unwrap(),
-            Sql::Postgres(conn) => sqlx::query_as(question).fetch_one(conn).await.unwrap(),
-        };
-        count
+    /// The one number that a query gives.
+    pub async fn count(&mut self, query: &'static str) -> i64 {
+        match self {
+            Sql::Sqlite(conn) => sqlx::query_scalar(query).fetch_one(conn).await.unwrap(),
+            Sql::Postgres(conn) => sqlx::query_scalar(query).fetch_one(conn).await.unwrap(),
+        }
     }
 
     /// Keeps the server from changing (and, on PostgreSQL, from reading) agents until this is dropped

@@ -1,6 +1,7 @@
 //! One configuration in layers: defaults, `atelier.toml`, environment, flags.
 
 use anyhow::{Context, Result};
+use atelier_core::policy::Extension;
 use atelier_model::{ModelsConfig, Providers, known_providers};
 use atelier_runtime::{GateSettings, StarterAgent, WorkSettings, WorkerSpaceSettings};
 use atelier_server::AuthSettings;
@@ -29,15 +30,20 @@ pub(crate) struct Config {
     /// `http://…:6334` of a Qdrant server instead of the embedded index.
     pub(crate) qdrant_url: Option<String>,
     pub(crate) memory: atelier_memory::Settings,
+    /// Where the files of conversations are kept: `file:///…`, `s3://…`, `gs://…` or `az://…`.
+    pub(crate) object_store: Option<String>,
     pub(crate) server: atelier_server::Settings,
     pub(crate) auth: AuthSettings,
     pub(crate) events: EventSettings,
     pub(crate) worker_space: WorkerSpaceSettings,
     pub(crate) gate: GateSettings,
+    pub(crate) files: atelier_files::Settings,
     pub(crate) work: WorkSettings,
     pub(crate) models: ModelsConfig,
     /// Whom models are asked of, by name.
     pub(crate) providers: Providers,
+    /// Rules for tool calls beside the built-in ones.
+    pub(crate) policy: Extension,
     pub(crate) telemetry: TelemetrySettings,
     /// The agents a new project starts with.
     pub(crate) starter_pack: Vec<StarterAgent>,
@@ -73,14 +79,17 @@ impl Default for Config {
             database_url: None,
             qdrant_url: None,
             memory: atelier_memory::Settings::default(),
+            object_store: None,
             server: atelier_server::Settings::default(),
             auth: AuthSettings::default(),
             events: EventSettings::default(),
             worker_space: runtime.worker_space,
             gate: GateSettings::default(),
+            files: atelier_files::Settings::default(),
             work: WorkSettings::default(),
             models: ModelsConfig::default(),
             providers: known_providers(),
+            policy: Extension::default(),
             telemetry: TelemetrySettings::default(),
             starter_pack: runtime.starter_pack,
         }
@@ -98,6 +107,31 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "DIR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<PathBuf>,
+}
+
+/// Settings under the names that other programs know them by. Ours come later and win.
+fn familiar() -> figment::value::Dict {
+    let said = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let mut files = figment::value::Dict::new();
+    for (name, key) in [
+        ("S3_WORKSPACE_PREFIX", "prefix"),
+        ("WORKSPACE_TEMP_DIR", "cache"),
+        ("MAX_UPLOAD_FILE_SIZE", "max_upload"),
+    ] {
+        if let Some(value) = said(name) {
+            // A number stays one; a folder that is called 5 does not.
+            let number = value.parse::<u64>().ok().filter(|_| key == "max_upload");
+            files.insert(key.into(), number.map_or_else(|| value.into(), figment::value::Value::from));
+        }
+    }
+    let mut settings = figment::value::Dict::new();
+    if !files.is_empty() {
+        settings.insert("files".into(), files.into());
+    }
+    if let Some(bucket) = said("S3_BUCKET_NAME") {
+        settings.insert("object_store".into(), format!("s3://{bucket}").into());
+    }
+    settings
 }
 
 impl Config {
@@ -121,7 +155,11 @@ impl Config {
                 keys.iter().any(|known| first.eq_ignore_ascii_case(known))
             })
             .split("__");
-        let figment = known.merge(file).merge(environment).merge(Serialized::defaults(flags));
+        let figment = known
+            .merge(file)
+            .merge(Serialized::defaults(familiar()))
+            .merge(environment)
+            .merge(Serialized::defaults(flags));
         let mut config: Config = figment.extract().context("the configuration is not valid")?;
         config.check()?;
         Ok(config)
@@ -142,6 +180,9 @@ impl Config {
                 "qdrant_url has to start with http:// or https:// (leave it out for the embedded index)"
             );
         }
+        if self.object_store.as_deref() == Some("") {
+            self.object_store = None;
+        }
         if let Some(url) = &self.database_url
             && !url.starts_with("postgres://")
             && !url.starts_with("postgresql://")
@@ -161,6 +202,8 @@ impl Config {
             ("server.heartbeat", self.server.heartbeat),
             ("server.request_timeout", self.server.request_timeout),
             ("server.write_timeout", self.server.write_timeout),
+            ("files.store_timeout", self.files.store_timeout),
+            ("files.lease", self.files.lease),
         ] {
             anyhow::ensure!(!time.is_zero(), "{what} must not be 0");
         }
@@ -181,7 +224,13 @@ impl Config {
     /// As TOML, with secrets masked.
     pub(crate) fn shown(&self) -> Result<String> {
         let mut shown = self.clone();
-        for secret in [&mut shown.database_url, &mut shown.auth.jwks, &mut shown.telemetry.otlp_endpoint] {
+        let secrets = [
+            &mut shown.database_url,
+            &mut shown.object_store,
+            &mut shown.auth.jwks,
+            &mut shown.telemetry.otlp_endpoint,
+        ];
+        for secret in secrets {
             *secret = secret.take().map(|url| match url.contains("://") {
                 true => atelier_store::masked(&url),
                 false => url,

@@ -79,3 +79,366 @@ fn a_signal_tells_no_file_from_no_preview() {
         assert_eq!(base_checksum, base);
     }
 }
+
+const PERSON: UserId = UserId(Uuid::from_u128(5));
+const QUESTION: ApprovalId = ApprovalId(Uuid::from_u128(6));
+
+/// Times that tell each other apart.
+fn distinct() -> Waits {
+    let seconds = TimeDelta::seconds;
+    Waits { medium: seconds(300), high: seconds(600), dispatch: seconds(120), result: seconds(60) }
+}
+
+fn later(seconds: i64) -> DateTime<Utc> {
+    now() + TimeDelta::seconds(seconds)
+}
+
+fn asked(risk: Verdict) -> GatedCall {
+    let mut call = call();
+    call.risk_level = risk;
+    call.ask(QUESTION, distinct(), now());
+    call
+}
+
+/// A call in every state there is.
+fn in_every_state() -> Vec<GatedCall> {
+    let failure = || CallFailure::new("x", "x");
+    let mut previewing = call();
+    previewing.begin_preview(Some(CLIENT), waits(), now());
+    let mut approved = call();
+    approved.allow(waits(), now());
+    let mut dispatched = approved.clone();
+    dispatched.dispatch(CLIENT, waits(), now()).unwrap();
+    let settled = |result: Value| {
+        let mut call = claimed();
+        call.finish(CLIENT, 1, result, now()).unwrap();
+        call
+    };
+    let mut denied = call();
+    denied.deny(failure(), now());
+    let mut rejected = asked(Verdict::Medium);
+    rejected.reject(PERSON, None, now()).unwrap();
+    let mut expired = asked(Verdict::Medium);
+    expired.time_passes(later(300));
+    let mut cancelled = asked(Verdict::Medium);
+    cancelled.cancel(now()).unwrap();
+    vec![
+        previewing,
+        asked(Verdict::Medium),
+        approved,
+        dispatched,
+        settled(json!({"success": true})),
+        settled(json!({"success": false, "code": "x", "error": "x"})),
+        settled(json!({"success": false, "code": "unknown", "error": "x"})),
+        denied,
+        rejected,
+        expired,
+        cancelled,
+    ]
+}
+
+fn names(events: &[Event]) -> Vec<&'static str> {
+    events.iter().map(Event::name).collect()
+}
+
+/// TL-03.1: each step is for one state only, and tells the others which state won.
+#[test]
+fn every_step_is_for_its_own_state_only() {
+    use CallStatus::*;
+    let failure = || CallFailure::new("x", "x");
+    let preview = || CallPreview { base_checksum: None, diff: "+x".into() };
+    let rating =
+        || CallRating { verdict: Verdict::High, rule: "r".into(), reason: "why".into(), network: false };
+    type Try = Box<dyn Fn(&mut GatedCall) -> Result<(), Refusal>>;
+    let steps: Vec<(&str, CallStatus, Try)> = vec![
+        (
+            "approve",
+            PendingApproval,
+            Box::new(|c| c.approve(PERSON, GrantScope::Once, waits(), now()).map(drop)),
+        ),
+        ("reject", PendingApproval, Box::new(|c| c.reject(PERSON, None, now()).map(drop))),
+        (
+            "previewed",
+            Previewing,
+            Box::new(move |c| c.previewed(CLIENT, preview(), None, QUESTION, waits(), now()).map(drop)),
+        ),
+        (
+            "preview_failed",
+            Previewing,
+            Box::new(move |c| c.preview_failed(CLIENT, failure(), now()).map(drop)),
+        ),
+        ("dispatch", Approved, Box::new(|c| c.dispatch(CLIENT, waits(), now()).map(drop))),
+        ("claim", Dispatched, Box::new(|c| c.claim(CLIENT, 1, waits(), now()).map(drop))),
+        ("stale", Dispatched, Box::new(|c| c.stale(CLIENT, 1, waits(), now()).map(drop))),
+        (
+            "reconsider",
+            Dispatched,
+            Box::new(move |c| c.reconsider(CLIENT, 1, rating(), QUESTION, waits(), now()).map(drop)),
+        ),
+    ];
+    let calls = in_every_state();
+    let mut seen: Vec<CallStatus> = calls.iter().map(|call| call.status).collect();
+    seen.dedup();
+    assert_eq!(seen.len(), 11, "{seen:?}");
+    for call in calls {
+        let status = call.status;
+        let settled = ![Previewing, PendingApproval, Approved, Dispatched].contains(&status);
+        assert_eq!((status.is_settled(), call.completed_at.is_some()), (settled, settled), "{status:?}");
+        assert_eq!(call.deadline.is_none(), settled, "{status:?}");
+        for (name, fits, step) in &steps {
+            let mut tried = call.clone();
+            let outcome = step(&mut tried);
+            match *fits == status {
+                true => assert_eq!(outcome, Ok(()), "{name} in {status:?}"),
+                false => {
+                    assert_eq!(outcome, Err(Refusal::Already(status)), "{name} in {status:?}");
+                    assert_eq!(tried, call, "a refused step changes nothing: {name} in {status:?}");
+                }
+            }
+        }
+        let cancelled = call.clone().cancel(now());
+        assert_eq!(cancelled.is_ok(), !settled, "cancel in {status:?}");
+        assert_eq!(call.clone().time_passes(later(-1)), [], "nothing before the deadline: {status:?}");
+        // What has ended has ended, however late it is.
+        assert_eq!(call.clone().time_passes(later(1_000_000)).is_empty(), settled, "{status:?}");
+    }
+}
+
+#[test]
+fn only_the_client_that_was_told_may_answer() {
+    let dispatched = in_every_state().remove(3);
+    for (client, attempt) in [(STRANGER, 1), (CLIENT, 2)] {
+        let mut call = dispatched.clone();
+        let rating =
+            CallRating { verdict: Verdict::High, rule: "r".into(), reason: "why".into(), network: true };
+        assert_eq!(call.claim(client, attempt, waits(), now()), Err(Refusal::NotYours));
+        assert_eq!(call.finish(client, attempt, json!({}), now()), Err(Refusal::NotYours));
+        assert_eq!(call.stale(client, attempt, waits(), now()), Err(Refusal::NotYours));
+        let again = call.reconsider(client, attempt, rating, QUESTION, waits(), now());
+        assert_eq!(again, Err(Refusal::NotYours));
+        assert_eq!(call, dispatched);
+    }
+    let preview = CallPreview { base_checksum: None, diff: String::new() };
+    let mut previewing = in_every_state().remove(0);
+    let outcome = previewing.previewed(STRANGER, preview, None, QUESTION, waits(), now());
+    assert_eq!((outcome, previewing.status), (Err(Refusal::NotYours), CallStatus::Previewing));
+}
+
+#[test]
+fn a_claim_is_given_once() {
+    let mut call = claimed();
+    assert_eq!(call.claim(CLIENT, 1, waits(), now()), Err(Refusal::NotYours));
+    let other = call.finish(CLIENT, 1, json!({"success": true}), now());
+    assert_eq!(names(&other.unwrap()), ["TOOL_CALL_UPDATED", "TOOL_RESULT_ACK"]);
+    let differs = call.finish(CLIENT, 1, json!({"success": true, "more": 1}), now());
+    assert_eq!(differs, Err(Refusal::OtherResult));
+    let failed = call.finish(CLIENT, 1, json!({"success": false}), now());
+    assert_eq!(failed, Err(Refusal::OtherResult));
+}
+
+/// TL-02.2: how long each thing waits, to the second, and who says so.
+#[test]
+fn each_wait_has_its_own_length() {
+    for (risk, time) in [(Verdict::Medium, 300), (Verdict::High, 600)] {
+        let mut call = asked(risk);
+        let approval = call.approval.clone().unwrap();
+        assert_eq!((approval.expires_at, call.approval_id), (later(time), Some(QUESTION)));
+        assert_eq!(call.deadline, Some(later(time - 60)), "a warning a minute before");
+        assert_eq!(call.time_passes(later(time - 61)), []);
+        assert_eq!(names(&call.time_passes(later(time - 60))), ["TOOL_APPROVAL_WARNING"]);
+        assert!(call.approval.as_ref().unwrap().warned);
+        assert_eq!(call.time_passes(later(time - 1)), [], "it warns once");
+        let mut late = call.clone();
+        assert_eq!(names(&call.time_passes(later(time))), ["TOOL_CALL_UPDATED"]);
+        assert_eq!(call.error, Some(CallFailure::new("approval_timeout", "Approval timeout")));
+        assert_eq!(call.approval.as_ref().unwrap().status, ApprovalStatus::Expired);
+        // Nobody wrote it down yet, but the time is up.
+        let expired = Err(Refusal::Already(CallStatus::Expired));
+        assert_eq!(late.approve(PERSON, GrantScope::Once, distinct(), later(time)), expired);
+        assert_eq!(late.reject(PERSON, None, later(time)), expired);
+        assert_eq!(late.cancel(later(time)), expired);
+        assert!(late.clone().cancel(later(time - 1)).is_ok());
+        assert!(late.approve(PERSON, GrantScope::Once, distinct(), later(time - 1)).is_ok());
+        assert_eq!(late.deadline, Some(later(time - 1 + 120)), "now it waits for a client");
+    }
+    // A short time warns half way.
+    let mut call = call();
+    call.ask(QUESTION, Waits { medium: TimeDelta::seconds(10), ..distinct() }, now());
+    assert_eq!(call.deadline, Some(later(5)));
+
+    let mut call = self::call();
+    call.timeout = Some(30);
+    call.begin_preview(None, distinct(), now());
+    assert_eq!(call.deadline, Some(later(120)));
+    call.allow(distinct(), now());
+    call.dispatch(CLIENT, distinct(), later(10)).unwrap();
+    assert_eq!((call.deadline, call.attempt, call.claimed), (Some(later(130)), 1, false));
+    let mut unclaimed = call.clone();
+    unclaimed.time_passes(later(130));
+    assert_eq!(
+        (unclaimed.status, unclaimed.error.unwrap().code.as_str()),
+        (CallStatus::Expired, "no_client")
+    );
+    call.claim(CLIENT, 1, distinct(), later(20)).unwrap();
+    assert_eq!(call.deadline, Some(later(20 + 60 + 30)), "its own time, and some for the way");
+    call.time_passes(later(110));
+    assert_eq!((call.status, call.error.unwrap().code.as_str()), (CallStatus::Unknown, "client_lost"));
+}
+
+#[test]
+fn a_call_that_was_cancelled_while_it_ran_is_unknown() {
+    let mut call = claimed();
+    call.cancel(now()).unwrap();
+    assert_eq!(call.status, CallStatus::Unknown);
+    let mut call = in_every_state().remove(3);
+    call.cancel(now()).unwrap();
+    assert_eq!((call.status, call.error.unwrap().code.as_str()), (CallStatus::Cancelled, "cancelled"));
+    let mut pending = asked(Verdict::Medium);
+    pending.cancel(now()).unwrap();
+    let approval = pending.approval.unwrap();
+    assert_eq!((approval.status, approval.decided_at), (ApprovalStatus::Cancelled, Some(now())));
+}
+
+#[test]
+fn decisions_are_written_down() {
+    let mut call = asked(Verdict::High);
+    let events = call.approve(PERSON, GrantScope::Class, waits(), now()).unwrap();
+    let approval = call.approval.clone().unwrap();
+    assert_eq!((names(&events), call.status), (vec!["TOOL_CALL_UPDATED"], CallStatus::Approved));
+    assert_eq!((approval.status, approval.decided_by), (ApprovalStatus::Approved, Some(PERSON)));
+    assert_eq!((approval.scope, approval.decided_at), (Some(GrantScope::Class), Some(now())));
+    for (reason, detail) in [(None, "Rejected by the user"), (Some("no"), "Rejected by the user: no")] {
+        let mut call = asked(Verdict::Medium);
+        call.reject(PERSON, reason.map(str::to_owned), now()).unwrap();
+        assert_eq!(call.error, Some(CallFailure::new("approval_rejected", detail)));
+        assert_eq!(call.approval.unwrap().reason.as_deref(), reason);
+    }
+}
+
+#[test]
+fn what_has_changed_since_is_shown_again() {
+    let mut call = claimed();
+    call.preview = Some(CallPreview { base_checksum: Some("c".into()), diff: "+x".into() });
+    call.grant_id = Some(GrantId(Uuid::from_u128(9)));
+    let events = call.stale(CLIENT, 1, distinct(), now()).unwrap();
+    assert_eq!(names(&events), ["TOOL_RESULT_ACK", "TOOL_CALL_UPDATED", "TOOL_PREVIEW_REQUEST"]);
+    assert_eq!((call.status, &call.preview, call.grant_id), (CallStatus::Previewing, &None, None));
+    assert!(!call.claimed && call.client_id == Some(CLIENT));
+}
+
+/// TL-06.1: a client makes the gate stricter, never looser.
+#[test]
+fn a_call_that_is_more_than_was_approved_is_asked_about_again() {
+    let rating = |verdict, network| CallRating {
+        verdict,
+        rule: "file.secret".into(),
+        reason: "It leads to a secret.".into(),
+        network,
+    };
+    let sent = |tool: &str, risk: Verdict| {
+        let mut call = call();
+        (call.tool_name, call.risk_level, call.requires_approval) = (tool.into(), risk, false);
+        call.allow(waits(), now());
+        call.dispatch(CLIENT, waits(), now()).unwrap();
+        call.grant_id = Some(GrantId(Uuid::from_u128(9)));
+        call
+    };
+    for (risk, found, network) in [
+        (Verdict::Low, Verdict::Medium, false),
+        (Verdict::Medium, Verdict::High, false),
+        (Verdict::Medium, Verdict::Medium, true),
+    ] {
+        let mut call = sent("read_file", risk);
+        let events = call.reconsider(CLIENT, 1, rating(found, network), QUESTION, waits(), now());
+        let expected = ["TOOL_RESULT_ACK", "TOOL_CALL_UPDATED", "TOOL_APPROVAL_REQUEST"];
+        assert_eq!(names(&events.unwrap().unwrap()), expected);
+        assert_eq!(
+            (call.status, call.risk_level, call.network),
+            (CallStatus::PendingApproval, found, network)
+        );
+        assert_eq!(call.grant_id, None);
+        assert_eq!(call.rule == "file.secret", risk != found);
+        assert_eq!(call.requires_approval, risk != found);
+    }
+    // Not less, not the same, and nothing can be asked about what is refused.
+    for found in [Verdict::Low, Verdict::Medium, Verdict::Deny] {
+        let mut call = sent("read_file", Verdict::Medium);
+        let before = call.clone();
+        assert_eq!(call.reconsider(CLIENT, 1, rating(found, false), QUESTION, waits(), now()), Ok(None));
+        assert_eq!(call, before);
+    }
+    // A write that a permission covered unseen is shown first; one that was seen is not shown again.
+    let mut unseen = sent("write_file", Verdict::Medium);
+    unseen.reconsider(CLIENT, 1, rating(Verdict::High, false), QUESTION, waits(), now()).unwrap();
+    assert_eq!(unseen.status, CallStatus::Previewing);
+    let mut seen = sent("edit_file", Verdict::Medium);
+    seen.preview = Some(CallPreview { base_checksum: None, diff: "+x".into() });
+    seen.reconsider(CLIENT, 1, rating(Verdict::High, false), QUESTION, waits(), now()).unwrap();
+    assert_eq!(seen.status, CallStatus::PendingApproval);
+    // And a preview may say so before anybody is asked.
+    let mut previewing = in_every_state().remove(0);
+    let preview = CallPreview { base_checksum: None, diff: "+x".into() };
+    let found = Some(rating(Verdict::High, false));
+    previewing.previewed(CLIENT, preview, found, QUESTION, distinct(), now()).unwrap();
+    assert_eq!(previewing.approval.unwrap().expires_at, later(600));
+}
+
+#[test]
+fn large_parameters_and_differences_are_linked() {
+    for (size, whole) in [(MAX_TOLD - 14, true), (MAX_TOLD, false)] {
+        let mut call = call();
+        call.tool_params = json!({"content": "x".repeat(size)});
+        call.preview = Some(CallPreview { base_checksum: None, diff: "+".repeat(size + 14) });
+        let events = call.ask(QUESTION, waits(), now());
+        let Event::ToolApprovalRequest { tool_params, preview, .. } = &events[1] else {
+            panic!("{events:?}")
+        };
+        assert_eq!(tool_params == &call.tool_params, whole);
+        assert_eq!(tool_params.get(LINK).is_some(), !whole);
+        assert_eq!(preview == &call.preview, whole);
+    }
+}
+
+#[test]
+fn a_grant_covers_what_it_says_and_nothing_else() {
+    let (session, agent) = (Uuid::from_u128(20), AgentId(Uuid::from_u128(21)));
+    let mut call = call();
+    (call.rule, call.agent_id) = ("git.commit".into(), Some(agent));
+    let grant = |scope| Grant {
+        id: GrantId(Uuid::from_u128(22)),
+        project_id: call.project_id,
+        scope,
+        session,
+        rule: (scope == GrantScope::Class).then(|| "git.commit".to_owned()),
+        agent_id: (scope == GrantScope::Agent).then_some(agent),
+        include_high: false,
+        words: String::new(),
+        created_by: PERSON,
+        created_at: now(),
+        withdrawn_at: None,
+    };
+    let covers = |grant: &Grant, call: &GatedCall| grant.covers(call, Some(session));
+    let (once, class, all) = (grant(GrantScope::Once), grant(GrantScope::Class), grant(GrantScope::Agent));
+    assert!(!covers(&once, &call) && covers(&class, &call) && covers(&all, &call));
+    for grant in [&class, &all] {
+        assert!(!grant.covers(&call, None) && !grant.covers(&call, Some(Uuid::from_u128(99))));
+        let withdrawn = Grant { withdrawn_at: Some(now()), ..grant.clone() };
+        let elsewhere = Grant { project_id: ProjectId(Uuid::from_u128(99)), ..grant.clone() };
+        assert!(!covers(&withdrawn, &call) && !covers(&elsewhere, &call));
+    }
+    let risk = |risk_level| GatedCall { risk_level, ..call.clone() };
+    let high = Grant { include_high: true, ..all.clone() };
+    for (verdict, plain, with_high) in [
+        (Verdict::Low, false, false),
+        (Verdict::Medium, true, true),
+        (Verdict::High, false, true),
+        (Verdict::Deny, false, false),
+    ] {
+        assert_eq!((covers(&all, &risk(verdict)), covers(&high, &risk(verdict))), (plain, with_high));
+    }
+    let other_rule = GatedCall { rule: "git.push".into(), ..call.clone() };
+    assert!(!covers(&class, &other_rule));
+    let nobody = Grant { agent_id: None, ..all.clone() };
+    let unsaid = GatedCall { agent_id: None, ..call.clone() };
+    assert!(!covers(&nobody, &unsaid) && !covers(&all, &unsaid));
+}

@@ -5,7 +5,7 @@ use super::{
     verdict::{Judgement, Verdict},
 };
 use crate::path::WorkspacePath;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, collections::HashMap};
 
 /// What is done with a path.
@@ -22,7 +22,7 @@ pub enum Access {
 }
 
 /// One kind of file, as the data has it.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileClass {
     pub id: String,
@@ -42,7 +42,7 @@ pub struct FileClass {
     examples: Examples,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum On {
     Read,
@@ -50,7 +50,7 @@ enum On {
     Remove,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Examples {
     #[serde(rename = "match")]
@@ -72,6 +72,8 @@ pub(super) struct FileRules {
     cased: HashMap<Box<str>, Vec<usize>>,
     versioned: Vec<(Box<str>, usize)>,
     under: HashMap<Box<str>, Vec<usize>>,
+    /// Directories by their extension, `*.app`: a bundle is a program, whatever is put into it.
+    bundles: HashMap<Box<str>, Vec<usize>>,
     paths: Vec<(Box<str>, usize)>,
     dots: Vec<usize>,
 }
@@ -102,7 +104,11 @@ impl FileRules {
                 }
             }
             for name in &class.under {
-                rules.under.entry(name.as_str().into()).or_default().push(at);
+                let (index, name) = match name.strip_prefix("*.") {
+                    Some(extension) => (&mut rules.bundles, extension),
+                    None => (&mut rules.under, name.as_str()),
+                };
+                index.entry(name.into()).or_default().push(at);
             }
             rules.paths.extend(class.paths.iter().map(|path| (path.as_str().into(), at)));
         }
@@ -111,6 +117,18 @@ impl FileRules {
 
     pub(super) fn classes(&self) -> &[FileClass] {
         &self.classes
+    }
+
+    /// Every kind that is more than looked at when it is read, as patterns over whole paths: `**/.env*`.
+    pub(super) fn guarded_globs(&self) -> Vec<String> {
+        let guarded = |class: &&FileClass| class.counts(Access::Read) && class.verdict > Verdict::Low;
+        let mut globs = Vec::new();
+        for class in self.classes.iter().filter(guarded) {
+            globs.extend(class.names.iter().map(|name| format!("**/{name}")));
+            globs.extend(class.under.iter().map(|name| format!("**/{name}/**")));
+            globs.extend(class.paths.iter().flat_map(|path| [format!("**/{path}"), format!("**/{path}/**")]));
+        }
+        globs
     }
 
     /// The strictest kind that the path is of, for what is done with it.
@@ -132,13 +150,13 @@ impl FileRules {
             }
             for name in spellings(name) {
                 self.under.get(name).into_iter().flatten().for_each(|at| found(*at));
+                let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+                self.bundles.get(extension).into_iter().flatten().for_each(|at| found(*at));
                 if names.peek().is_some() {
                     continue;
                 }
                 self.exact.get(name).into_iter().flatten().for_each(|at| found(*at));
-                if let Some((_, extension)) = name.rsplit_once('.') {
-                    self.extension.get(extension).into_iter().flatten().for_each(|at| found(*at));
-                }
+                self.extension.get(extension).into_iter().flatten().for_each(|at| found(*at));
                 for (part, end, at) in &self.within {
                     if name.strip_suffix(&**end).is_some_and(|name| name.contains(&**part)) {
                         found(*at);
@@ -176,15 +194,15 @@ impl FileRules {
     }
 
     /// The judgement of one path, on its own.
-    pub(super) fn judge(&self, path: &WorkspacePath, access: Access) -> Judgement {
+    pub(super) fn judge(&self, path: &WorkspacePath, access: Access, changes: Verdict) -> Judgement {
         let plain = match access {
             Access::Read => Judgement::new(Verdict::Low, "file.read", "The file is only looked at."),
             Access::Write | Access::Output => {
-                Judgement::new(Verdict::Medium, "file.write", "A file of the project is written.")
+                Judgement::new(changes, "file.write", "A file of the project is written.")
             }
             Access::Remove => {
                 // Deleting is High by its tool; moving is not.
-                Judgement::new(Verdict::Medium, "file.remove", "A file of the project is taken away.")
+                Judgement::new(changes, "file.remove", "A file of the project is taken away.")
             }
         };
         match self.class(path.relative(), access) {

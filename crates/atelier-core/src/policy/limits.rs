@@ -43,3 +43,24 @@ impl Default for Limits {
         }
     }
 }
+
+impl Limits {
+    /// Of each the smaller.
+    #[must_use]
+    pub fn stricter(&self, other: &Limits) -> Limits {
+        Limits {
+            read_bytes: self.read_bytes.min(other.read_bytes),
+            write_bytes: self.write_bytes.min(other.write_bytes),
+            output_bytes: self.output_bytes.min(other.output_bytes),
+            list_entries: self.list_entries.min(other.list_entries),
+            search_results: self.search_results.min(other.search_results),
+            timeout_default: self.timeout_default.min(other.timeout_default),
+            timeout_slow: self.timeout_slow.min(other.timeout_slow),
+            timeout_max: self.timeout_max.min(other.timeout_max),
+            arguments: self.arguments.min(other.arguments),
+            argument_bytes: self.argument_bytes.min(other.argument_bytes),
+            arguments_bytes: self.arguments_bytes.min(other.arguments_bytes),
+            edits: self.edits.min(other.edits),
+        }
+    }
+}

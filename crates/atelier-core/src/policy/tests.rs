@@ -7,6 +7,37 @@ fn judged(name: &str, params: Value) -> (Verdict, String) {
 }
 
 #[test]
+fn a_conversations_own_files_are_written_without_asking_unless_their_kind_asks_for_more() {
+    use Verdict::{Deny, High, Low, Medium};
+    let policy = Policy::builtin().for_own_files(Low);
+    for (name, params, verdict) in [
+        ("write_file", json!({"path": "report.md", "content": ""}), Low),
+        ("edit_file", json!({"path": "report.md", "old_text": "a", "new_text": "b"}), Low),
+        ("create_directory", json!({"path": "out"}), Low),
+        ("move_file", json!({"source": "a.txt", "destination": "b.txt"}), Low),
+        ("write_file", json!({"path": "deploy.sh", "content": ""}), High),
+        ("write_file", json!({"path": "x.exe", "content": ""}), Deny),
+        ("write_file", json!({"path": "../x", "content": ""}), Deny),
+        ("read_file", json!({"path": ".env"}), High),
+        ("delete_file", json!({"path": "report.md"}), High),
+        ("execute_command", json!({"command": "touch", "args": ["x"]}), Medium),
+    ] {
+        let (_, judgement) = policy.judge_request(name, params.clone(), &Roots::relative_only());
+        assert_eq!(judgement.verdict, verdict, "{name} {params}: {}", judgement.reason);
+    }
+    let path = WorkspacePath::parse("report.md", &Roots::relative_only()).expect("a path");
+    assert_eq!(policy.judge_resolved(&path, Access::Write, false).verdict, Low);
+    // A project may still be stricter.
+    let strict = Narrowing { at_least: [("write_file".to_owned(), Medium)].into(), ..Default::default() };
+    let (_, judgement) = policy.narrowed(strict).judge_request(
+        "write_file",
+        json!({"path": "report.md", "content": ""}),
+        &Roots::relative_only(),
+    );
+    assert_eq!(judgement.verdict, Medium);
+}
+
+#[test]
 fn the_table_of_the_specification() {
     use Verdict::{Deny, High, Low, Medium};
     for (name, params, verdict, rule) in [
@@ -132,7 +163,7 @@ fn a_server_adds_and_a_project_only_tightens() {
         "#,
     )
     .unwrap();
-    let server = Policy::builtin().extended(extension).unwrap();
+    let server = Policy::builtin().extended(&extension).unwrap();
     let roots = Roots::relative_only();
     let run = |policy: &Policy, line: &[&str]| {
         policy
@@ -153,7 +184,7 @@ fn a_server_adds_and_a_project_only_tightens() {
         "#,
     )
     .unwrap();
-    let project = server.narrowed(narrowing);
+    let project = server.narrowed(Wisher::Project, narrowing);
     assert_eq!(run(&project, &["ls"]), Verdict::Medium);
     assert_eq!(run(&project, &["make"]), Verdict::High, "lowering has no effect");
     assert_eq!(run(&project, &["curl", "x"]), Verdict::Deny, "it needs the network");
@@ -165,9 +196,73 @@ fn a_server_adds_and_a_project_only_tightens() {
 }
 
 #[test]
+fn commands_that_can_be_allowed_are_as_their_examples_say() {
+    let allow = Extension { allow: vec!["curl".into(), "wget".into()], ..Extension::default() };
+    let policy = Policy::builtin().extended(&allow).unwrap();
+    assert!(policy.check_examples(&optional().unwrap(), &[]).unwrap() > 20);
+    let unknown = Extension { allow: vec!["ssh".into()], ..Extension::default() };
+    let error = Policy::builtin().extended(&unknown).unwrap_err().to_string();
+    assert_eq!(error, "allow: \"ssh\" is none of the commands that can be allowed by name: curl, wget");
+}
+
+/// TL-06.1: a server tightens what runs on a machine, and loosens only what its owner named.
+#[test]
+fn a_machine_accepts_what_its_owner_names() {
+    let extension: Extension = toml::from_str(
+        r#"
+        allow = ["curl"]
+        [[rules.command]]
+        name = "bash"
+        verdict = "low"
+        says = "x"
+        operands = "data*"
+        [[rules.command]]
+        name = "git push"
+        verdict = "low"
+        says = "x"
+        operands = "data*"
+        [[files]]
+        id = "ledger"
+        verdict = "deny"
+        on = ["read", "write"]
+        reason = "The ledger is the accountant's."
+        names = ["ledger.*"]
+        [limits]
+        read_bytes = 1000000000000
+        output_bytes = 1000
+        [narrow]
+        deny = ["npm"]
+        "#,
+    )
+    .unwrap();
+    assert_eq!(extension.commands(), ["bash", "curl", "git"].into());
+    // What a server sends is what it has.
+    let sent: Extension = serde_json::from_value(serde_json::to_value(&extension).unwrap()).unwrap();
+    assert_eq!(sent, extension);
+    let own = Policy::builtin().limits();
+    for (accept, verdicts) in [
+        (&[][..], [Verdict::Deny, Verdict::Deny, Verdict::Medium]),
+        (&["curl".to_owned()][..], [Verdict::High, Verdict::Deny, Verdict::Medium]),
+        (&["bash".to_owned(), "git".to_owned()][..], [Verdict::Deny, Verdict::Low, Verdict::Low]),
+    ] {
+        let policy = Policy::builtin().extended(&extension.accepted(accept, own)).unwrap();
+        let roots = Roots::relative_only();
+        let run = |line: &[&str]| {
+            let params = json!({"command": line[0], "args": line[1..]});
+            policy.judge_request("execute_command", params, &roots).1
+        };
+        let found = [&["curl", "https://example.invalid"][..], &["bash", "x"], &["git", "push"]];
+        assert_eq!(found.map(|line| run(line).verdict), verdicts, "{accept:?}");
+        assert_eq!(run(&["cat", "ledger.csv"]).verdict, Verdict::Deny);
+        assert_eq!(run(&["npm", "install"]).reason, "Command not allowed: This server does not allow npm.");
+        assert_eq!((policy.limits().read_bytes, policy.limits().output_bytes), (own.read_bytes, 1000));
+    }
+}
+
+#[test]
 fn faulty_rules_say_where() {
     let extended =
-        |text: &str| Policy::builtin().extended(toml::from_str(text).unwrap()).unwrap_err().to_string();
+        |text: &str| Policy::builtin().extended(&toml::from_str(text).unwrap()).unwrap_err().to_string();
     let rule = |rest: &str| format!("[[rules.command]]\nname = 'x'\nverdict = 'low'\nsays = 'x'\n{rest}");
     assert!(extended(&rule("options = '-o =frob'")).contains("no kind of argument"));
     assert!(extended(&rule("options = '-o !deny'")).contains("needs its reason"));

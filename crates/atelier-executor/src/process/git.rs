@@ -3,11 +3,15 @@
 //! A repository's own configuration can name programs for nearly everything git does. Settings given by the
 //! environment come last and win; those that can only be switched off by an option get the option.
 
-/// Who commits.
+use std::path::PathBuf;
+
+/// Who commits, and how they are known elsewhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GitIdentity {
     pub name: Option<String>,
     pub email: Option<String>,
+    /// A file in git's own format (`https://user:token@host`) that its owner lends to approved commands with network.
+    pub credentials: Option<PathBuf>,
 }
 
 const SETTINGS: &[(&str, &str)] = &[
@@ -46,11 +50,21 @@ const SETTINGS: &[(&str, &str)] = &[
     ("safe.directory", "*"),
 ];
 
+/// Where a command finds lent credentials: in its own temporary folder, gone with it. git gives each host its own line.
+pub(super) const LENT: &str = "git-credentials";
+const LENT_HELPER: &str = "store --file=\"$TMPDIR/git-credentials\"";
+
 /// The environment of a git command. `neutralised` are names from the repository's configuration that
 /// would run something and can be emptied.
-pub(super) fn environment(identity: &GitIdentity, neutralised: &[String]) -> Vec<(String, String)> {
+pub(super) fn environment(
+    identity: &GitIdentity,
+    neutralised: &[String],
+    lent: bool,
+) -> Vec<(String, String)> {
     let mut settings: Vec<(&str, &str)> = SETTINGS.to_vec();
     settings.extend(neutralised.iter().map(|name| (name.as_str(), neutral(name))));
+    // Behind the empty one, which forgets what a repository names.
+    settings.extend(lent.then_some(("credential.helper", LENT_HELPER)));
     let identity = [("user.name", &identity.name), ("user.email", &identity.email)];
     settings.extend(identity.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))));
     let mut environment = vec![("GIT_CONFIG_COUNT".to_owned(), settings.len().to_string())];
@@ -158,6 +172,50 @@ pub(super) fn arguments(args: &[String]) -> Vec<String> {
     args
 }
 
+/// The same command with pathspecs behind it that leave out what nobody may see unasked, for the sub-commands that
+/// show content. What git keeps is not covered by hiding files: history has them all. `None` where there is nothing
+/// to leave out.
+pub(crate) fn leaving_out(
+    args: &[String],
+    excluded: &[String],
+    is_file: impl Fn(&str) -> bool,
+) -> Option<Vec<String>> {
+    let mut at = 0;
+    while args.get(at)?.starts_with('-') {
+        at += if args[at] == "-C" { 2 } else { 1 };
+    }
+    let mut args = args.to_vec();
+    let dashes = args.iter().position(|arg| arg == "--");
+    let options = &args[at + 1..dashes.unwrap_or(args.len())];
+    match args[at].as_str() {
+        // Two files compared as they are: there is no repository in it, and each was judged by its name.
+        "diff" if options.iter().any(|option| option.starts_with("--no-ind")) => return None,
+        "diff" | "show" | "status" => {}
+        // Where no content is shown, paths would only change which commits are listed.
+        "log" if options.iter().any(|option| shows_content(option)) => {
+            let paths = match dashes {
+                Some(dashes) => dashes + 1 < args.len(),
+                None => options.iter().any(|operand| !operand.starts_with('-') && is_file(operand)),
+            };
+            // So that it is the same commits that are listed, those that only touch a hidden file, too.
+            if !paths {
+                args.splice(at + 1..=at, ["--full-history", "--sparse"].map(str::to_owned));
+            }
+        }
+        _ => return None,
+    }
+    args.extend(excluded.iter().map(|pattern| format!(":(exclude,top,{pattern}")));
+    (!excluded.is_empty()).then_some(args)
+}
+
+fn shows_content(option: &str) -> bool {
+    const LONG: [&str; 9] =
+        ["--pat", "--unif", "--word-d", "--color-w", "--cc", "--rem", "--dd", "--bin", "--func"];
+    let short = !option.starts_with("--") && option.starts_with('-');
+    (short && option.contains(['p', 'u', 'U', 'c', 'L', 'm', 'W']))
+        || LONG.iter().any(|long| option.starts_with(long))
+}
+
 /// `.gitmodules` can ask for a look into submodules, which starts another git there; only an option overrules it.
 fn leave_submodules(args: &mut Vec<String>, at: usize) {
     let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
@@ -196,6 +254,27 @@ mod tests {
         assert_eq!(with(&["status", "--ignore-submodules"]), ["status", "--ignore-submodules=all"]);
         assert_eq!(place(&["-P", "-C", "a", "status", "-C"].map(str::to_owned)), ["-C", "a"]);
         assert_eq!(with(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_guarded_is_left_out_of_what_git_shows() {
+        let excluded = ["glob,icase)**/.env*".to_owned()];
+        let left_out = |args: &[&str]| {
+            let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+            leaving_out(&args, &excluded, |name| name == "src")
+        };
+        let spec = ":(exclude,top,glob,icase)**/.env*";
+        for args in [&["diff"][..], &["-C", "src", "show", "HEAD"], &["status", "-s"], &["diff", "--", "src"]]
+        {
+            assert_eq!(left_out(args).unwrap(), [args, &[spec]].concat());
+        }
+        let all = ["log", "--full-history", "--sparse", "-p", spec];
+        assert_eq!(left_out(&["log", "-p"]).unwrap(), all);
+        assert_eq!(left_out(&["log", "--patch", "src"]).unwrap(), ["log", "--patch", "src", spec]);
+        assert_eq!(left_out(&["log", "-p", "--", "a"]).unwrap(), ["log", "-p", "--", "a", spec]);
+        for args in [&["log", "--oneline"][..], &["commit", "-p"], &["--version"], &[]] {
+            assert_eq!(left_out(args), None);
+        }
     }
 
     #[test]

@@ -30,6 +30,7 @@ impl Runner {
         let fail = |source| Error::Sandbox { stage: "start", source };
         let started = Instant::now();
         let tmp = self.temporary()?;
+        self.lend(spec, tmp.path())?;
         #[expect(clippy::disallowed_methods, reason = "this is the executor")]
         let mut command = Command::new(self.find(workspace, &spec.program)?);
         command

@@ -39,6 +39,7 @@ impl Runner {
         let (isolation, _) = walls();
         let started = Instant::now();
         let tmp = self.temporary()?;
+        self.lend(spec, tmp.path())?;
         environment.push(("TMPDIR".to_owned(), tmp.path().display().to_string()));
         let pipes = Pipes::new().map_err(setup)?;
         let plan = self.plan(workspace, spec, &environment, tmp.path(), &pipes)?;

@@ -96,8 +96,19 @@ impl Runner {
 
     fn git_environment(&self, spec: &CommandSpec, neutralised: &[String]) -> Vec<(String, String)> {
         let mut environment = self.base_environment(spec);
-        environment.extend(git::environment(&self.git, neutralised));
+        environment.extend(git::environment(&self.git, neutralised, self.lends(spec)));
         environment
+    }
+
+    fn lends(&self, spec: &CommandSpec) -> bool {
+        spec.program == "git" && spec.network && self.git.credentials.is_some()
+    }
+
+    /// Puts a copy of the owner's git credentials into the command's own folder, where they are to be had.
+    pub(super) fn lend(&self, spec: &CommandSpec, tmp: &Path) -> Result<()> {
+        let Some(file) = self.git.credentials.as_ref().filter(|_| self.lends(spec)) else { return Ok(()) };
+        let fail = |source| Error::Io { action: "lend", path: file.display().to_string(), source };
+        std::fs::copy(file, tmp.join(git::LENT)).map(drop).map_err(fail)
     }
 
     fn base_environment(&self, spec: &CommandSpec) -> Vec<(String, String)> {

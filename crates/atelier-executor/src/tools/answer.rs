@@ -18,7 +18,15 @@ pub struct Failure {
     /// For people and models.
     pub detail: String,
     /// Set when the policy refused: nothing was tried.
-    pub refusal: Option<(Verdict, String)>,
+    pub refusal: Option<Refused>,
+}
+
+/// What the policy found a refused call to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    pub verdict: Verdict,
+    pub rule: String,
+    pub network: bool,
 }
 
 /// What a tool answers.
@@ -42,7 +50,11 @@ impl ToolResult {
         let failure = Failure {
             code: code.to_owned(),
             detail: judgement.reason.clone(),
-            refusal: Some((judgement.verdict, judgement.rule.clone())),
+            refusal: Some(Refused {
+                verdict: judgement.verdict,
+                rule: judgement.rule.clone(),
+                network: judgement.network,
+            }),
         };
         Self { fields: Map::new(), failure: Some(failure) }
     }
@@ -66,9 +78,12 @@ impl Serialize for ToolResult {
         if let Some(failure) = &self.failure {
             map.serialize_entry("error", &failure.detail)?;
             map.serialize_entry("code", &failure.code)?;
-            if let Some((verdict, rule)) = &failure.refusal {
+            if let Some(Refused { verdict, rule, network }) = &failure.refusal {
                 map.serialize_entry("verdict", verdict)?;
                 map.serialize_entry("rule", rule)?;
+                if *network {
+                    map.serialize_entry("network", network)?;
+                }
             }
         }
         map.end()

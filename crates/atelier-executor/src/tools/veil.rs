@@ -1,10 +1,15 @@
 //! What a command must not see: what `.atelierignore` names, and, when nobody was asked, files of secrets.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use atelier_core::policy::call;
 
 use super::Tools;
+use crate::beneath;
 use crate::error::{Error, Result};
+use crate::process::leaving_out;
 use crate::walk::{Kind, Names};
+use crate::workspace::relative;
 
 /// Each is a mount of its own; a workspace with more secrets than this is not what it seems.
 const MAX_VEILED: usize = 4096;
@@ -46,5 +51,28 @@ impl Tools<'_> {
             }
         }
         Ok(veiled)
+    }
+
+    /// For a git command that runs unasked: its arguments with what is guarded left out. Hiding files does not do it,
+    /// because git has their content, too, and says that a tracked file it cannot see has changed.
+    pub(super) fn git_without_guarded(
+        &self,
+        command: &call::Command,
+        veiled: &[PathBuf],
+    ) -> Option<Vec<String>> {
+        let ws = self.workspace;
+        let mut place = relative(&command.cwd).to_owned();
+        if let [option, dir, ..] = command.args.as_slice()
+            && option == "-C"
+        {
+            place.push(dir);
+        }
+        let exists = |path: &Path| beneath::open(ws.handle(), path, rustix::fs::OFlags::PATH).is_ok();
+        let top = place.ancestors().find(|dir| exists(&dir.join(".git")))?;
+        let globs = self.policy.guarded_globs().into_iter().map(|glob| format!("glob,icase){glob}"));
+        let here = veiled.iter().filter_map(|path| path.strip_prefix(top).ok());
+        let here = here.map(|path| format!("literal){}", path.display()));
+        let excluded: Vec<String> = globs.chain(here).collect();
+        leaving_out(&command.args, &excluded, |name| exists(&place.join(name)))
     }
 }

@@ -45,7 +45,11 @@ impl Fixture {
         let options = RunnerOptions {
             state_dir: base.path().join("state"),
             toolchains: Toolchains::detect(&home, |name| std::env::var(name).ok()),
-            git: GitIdentity { name: Some("Ada".into()), email: Some("ada@example.org".into()) },
+            git: GitIdentity {
+                name: Some("Ada".into()),
+                email: Some("ada@example.org".into()),
+                credentials: None,
+            },
             environment: Vec::new(),
         };
         let runner = Runner::new(&ws, options).unwrap();
@@ -68,7 +72,12 @@ impl Fixture {
     }
 
     pub(crate) fn tools(&self) -> Tools<'_> {
-        Tools { workspace: &self.ws, runner: &self.runner, policy: Policy::builtin(), roots: &self.roots }
+        Tools {
+            workspace: &self.ws,
+            runner: Some(&self.runner),
+            policy: Policy::builtin(),
+            roots: &self.roots,
+        }
     }
 
     /// One bash line in `ws`, with the corpora's variables. False when it failed (a device without root …).

@@ -1,9 +1,9 @@
 //! One agent's part: ask its model, hand its calls to the gate, go on with what came of them.
 
-use super::{ProjectSettings, Shop, context, prompt};
+use super::{Job, ProjectSettings, Shop, context, own_files, prompt};
 use crate::{Ask, Error, Result, WorkerSpace};
 use atelier_core::{
-    Agent, NodeId, Project, Task, TaskFailure, TaskStatus,
+    Agent, Conversation, Project, Task, TaskFailure, TaskStatus, WorkspaceKind,
     gate::GatedCall,
     policy::catalog::catalog,
     task::{Limits, Step, StepCall, StepResult},
@@ -20,67 +20,75 @@ struct Bench {
     limits: Limits,
     tools: Vec<ToolSchema>,
     client: Option<Client>,
+    /// Where the agent may use the conversation's own files.
+    files: Option<Conversation>,
 }
 
 impl Shop {
-    pub(super) async fn work_as_agent(&self, claim: &Claim, next: Option<NodeId>) -> Result<Vec<Claim>> {
-        let owned = &claim.owned;
-        let what = format!("task {}", claim.task.id);
-        let (space, turn) = self.spaces.begin(owned.owner, owned.project, &what).await?;
-        let worked = turn.run(self.take_steps(claim, &space, next)).await;
-        match worked {
-            Err(Error::SpaceClosed) => {
-                let why = TaskFailure::new("worker_space_reset", "the worker space was closed or reset");
-                Ok(self.store.finish(claim, claim.task.clone(), None, Err(why), next).await?)
-            }
-            done => done?,
-        }
+    pub(super) async fn work_as_agent(&self, job: Job<'_>) -> Result<Vec<Claim>> {
+        let owned = &job.claim.owned;
+        let what = format!("task {}", job.claim.task.id);
+        // Held for as long as it works: the space is in use, and what hangs in it is seen.
+        let (space, _turn) = self.spaces.begin(owned.owner, owned.project, &what).await?;
+        self.take_steps(job, &space).await
     }
 
     /// Asks the model until it has an answer, or calls that somebody else has to settle.
-    async fn take_steps(
-        &self,
-        claim: &Claim,
-        space: &WorkerSpace,
-        next: Option<NodeId>,
-    ) -> Result<Vec<Claim>> {
+    async fn take_steps(&self, job: Job<'_>, space: &WorkerSpace) -> Result<Vec<Claim>> {
+        let claim = job.claim;
         let mut task = claim.task.clone();
         let bench = match self.bench(claim, space).await? {
             Ok(bench) => bench,
-            Err(why) => return Ok(self.store.finish(claim, task, None, Err(why), next).await?),
+            Err(why) => return job.finish(self, task, None, Err(why)).await,
         };
         // Once for the steps that follow each other here: what they are about does not change in between.
         let memory = self.recall(claim, &bench.agent, &task).await;
         let mut steps = if task.steps > 0 { self.store.steps(task.id).await? } else { Vec::new() };
         loop {
             if let Some(reached) = bench.limits.reached(&task) {
-                return Ok(self.store.finish(claim, task, None, Err(reached), next).await?);
+                return job.finish(self, task, None, Err(reached)).await;
             }
             let model = match self.model(claim, &bench.agent.config.model).await {
                 Ok(model) => model,
-                Err(why) => return Ok(self.store.finish(claim, task, None, Err(why), next).await?),
+                Err(why) => return job.finish(self, task, None, Err(why)).await,
             };
             let calls = self.settled_calls(&task, &steps).await?;
-            let mut request = self.request(&bench, &task, &memory).await?;
+            let mut request = self.request(claim, &bench, &task, &memory).await?;
             request.messages.extend(prompt::journal(&steps, &calls));
             prompt::fit(&mut request, model.context_window(), bench.agent.config.max_tokens);
             let time = bench
                 .limits
                 .max_seconds
                 .map(|most| Duration::from_millis(most.saturating_mul(1000).saturating_sub(task.ran_ms)));
-            let (answer, step) = match self.ask(claim, &mut task, &model, &request, time).await {
+            let (answer, step) = match self.ask(job, &mut task, &model, &request, time).await {
                 Ok(answered) => answered,
-                Err(why) => return Ok(self.store.finish(claim, task, None, Err(why), next).await?),
+                Err(why) => return job.no_answer(self, task, why).await,
             };
             if answer.calls.is_empty() {
                 let outcome = spoken(&answer, model.name());
-                return Ok(self.store.finish(claim, task, Some(step), outcome, next).await?);
+                return job.finish(self, task, Some(step), outcome).await;
             }
-            let (step, asked) = self.gate_calls(claim, &bench, step, answer.calls, &calls).await?;
+            let Sorted { mut step, asked, here, recalls } =
+                self.sort_calls(claim, &bench, step, answer.calls, &calls);
+            for (place, params) in recalls {
+                let call = &mut step.calls[place];
+                call.result = Some(self.use_context(claim, tool(&call.name), params).await?);
+            }
+            if let (Some(conversation), false) = (&bench.files, here.is_empty()) {
+                // Before anything of it is done.
+                self.store.keep_step(claim, task.clone(), step.clone()).await?;
+                self.run_on_own_files(claim, conversation, &mut step, here).await?;
+            }
             if !asked.is_empty() {
-                return Ok(self.store.park(claim, task, step, asked, next).await?);
+                return match self.store.park(claim, task.clone(), step, asked, job.next).await? {
+                    Ok(claims) => Ok(claims),
+                    Err(invalid) => {
+                        let why = TaskFailure::new("invalid_settings", invalid.to_string());
+                        job.finish(self, task, None, Err(why)).await
+                    }
+                };
             }
-            // Nothing of it leaves the server: the model hears of its mistakes at once.
+            // Nothing of it has left the server: the model hears at once what came of it.
             self.store.keep_step(claim, task.clone(), step.clone()).await?;
             steps.push(step);
         }
@@ -113,12 +121,24 @@ impl Shop {
             limits = limits.and(Limits { max_cost: Some(budget - others), ..Limits::default() });
         }
         let client = self.store.clients(claim.owned.project).await?.into_iter().next();
-        Ok(Ok(Bench { tools: tools_of(&agent), agent, project, limits, client }))
+        let conversation = self.store.conversation(claim.owned.project, claim.task.session_id).await?;
+        let files = conversation.workspace_enabled.then_some(conversation);
+        let only_own = project.workspace == WorkspaceKind::Conversation;
+        let mut tools = if only_own && files.is_none() { Vec::new() } else { tools_of(&agent) };
+        if files.is_some() {
+            own_files::offer(&mut tools, only_own);
+        }
+        Ok(Ok(Bench { tools, agent, project, limits, client, files }))
     }
 
     /// What the agent is told before its own steps.
-    async fn request(&self, bench: &Bench, task: &Task, memory: &str) -> Result<Request> {
+    async fn request(&self, claim: &Claim, bench: &Bench, task: &Task, memory: &str) -> Result<Request> {
         let config = &bench.agent.config;
+        let mut system = prompt::system(config, &bench.project, bench.client.as_ref());
+        if let Some(conversation) = &bench.files {
+            system.push_str("\n\n");
+            system.push_str(&self.files_context(claim, conversation).await);
+        }
         let history =
             self.store.messages_until(task.session_id, task.message_id, self.settings.history.into()).await?;
         let done = match task.plan_id {
@@ -129,7 +149,6 @@ impl Shop {
             .iter()
             .filter(|other| task.depends_on.contains(&other.id) && other.status == TaskStatus::Completed)
             .collect();
-        let mut system = prompt::system(config, &bench.project, bench.client.as_ref());
         if !memory.is_empty() {
             system.push_str("\n\n");
             system.push_str(memory);
@@ -154,22 +173,26 @@ impl Shop {
         Ok(calls.into_iter().map(|call| (call.tool_id, call)).collect())
     }
 
-    /// Sorts what the model asks for into what the gate decides about and what cannot even be asked.
-    async fn gate_calls(
+    /// Sorts what the model asks for into what the gate decides about, what is done here, and what cannot even be
+    /// asked.
+    fn sort_calls(
         &self,
         claim: &Claim,
         bench: &Bench,
         mut step: Step,
         calls: Vec<CallRequest>,
         earlier: &HashMap<atelier_core::CallId, GatedCall>,
-    ) -> Result<(Step, Vec<NewCall>)> {
-        let mut asks = Vec::new();
+    ) -> Sorted {
+        let (mut asks, mut here, mut recalls) = (Vec::new(), Vec::new(), Vec::new());
         for call in calls {
             let parsed = understood(&call, &bench.tools);
             let result = match parsed {
-                Ok(mut params) => match self.use_context(claim, tool(&call.name), &params).await? {
-                    Some(result) => Some(result),
-                    None => {
+                Ok(mut params) => {
+                    if context::is_tool(tool(&call.name)) {
+                        recalls.push((step.calls.len(), params));
+                    } else if bench.is_own(&call.name, &mut params) {
+                        here.push((step.calls.len(), params));
+                    } else {
                         prompt::carry_checksum(&call.name, &mut params, earlier.values());
                         asks.push(Ask {
                             tool_name: call.name.clone(),
@@ -178,20 +201,47 @@ impl Shop {
                             session_id: Some(claim.task.session_id),
                             task_id: Some(claim.task.id),
                         });
-                        None
                     }
-                },
+                    None
+                }
                 Err(why) => Some(StepResult { content: why, is_error: true }),
             };
             let CallRequest { id, name, arguments } = call;
             step.calls.push(StepCall { id, name, arguments, tool_id: None, result });
         }
-        let asked = self.gate.prepare(&claim.owned, asks).await?;
-        let open = step.calls.iter_mut().filter(|call| call.result.is_none());
-        for (call, new) in open.zip(&asked) {
-            call.tool_id = Some(new.call.tool_id);
+        let asked = self.gate.of_task(&claim.owned, asks);
+        let here_at = |place: usize| here.iter().chain(&recalls).any(|(at, _)| *at == place);
+        let open = step
+            .calls
+            .iter_mut()
+            .enumerate()
+            .filter(|(place, call)| call.result.is_none() && !here_at(*place));
+        for ((_, call), new) in open.zip(&asked) {
+            call.tool_id = Some(new.id);
         }
-        Ok((step, asked))
+        Sorted { step, asked, here, recalls }
+    }
+}
+
+/// The calls of a step, by who settles them.
+struct Sorted {
+    step: Step,
+    asked: Vec<NewCall>,
+    /// Places in the step, with the arguments.
+    here: Vec<(usize, Map<String, Value>)>,
+    /// The same, for calls about the agent's own memory.
+    recalls: Vec<(usize, Map<String, Value>)>,
+}
+
+impl Bench {
+    /// Whether a call is about the conversation's own files. What says so is taken out of its arguments.
+    fn is_own(&self, tool: &str, params: &mut Map<String, Value>) -> bool {
+        let place = params.remove(own_files::PLACE);
+        let own = match self.project.workspace {
+            WorkspaceKind::Conversation => true,
+            WorkspaceKind::Client => place.is_some_and(|place| place == "conversation"),
+        };
+        self.files.is_some() && (own || tool == own_files::PRESENT)
     }
 }
 

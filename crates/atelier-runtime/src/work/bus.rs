@@ -6,10 +6,12 @@
 
 use super::{Shop, WorkSettings, waiters::Waiters};
 use crate::{Decider, Error, Gate, ModelKeys, Result, Spaces};
+use atelier_core::policy::Policy;
 use atelier_core::{
     AgentId, CallId, Message, NodeId, Plan, PlanId, SessionId, Task, TaskFailure, TaskId, TaskStatus,
     gate::Refusal,
 };
+use atelier_files::Files;
 use atelier_memory::Memory;
 use atelier_model::Models;
 use atelier_store::{Begun, Claim, Error as StoreError, Owned, QueueState, Ring, Said, Store};
@@ -72,10 +74,12 @@ impl Bus {
         memory: Memory,
         models: Models,
         keys: ModelKeys,
+        files: Files,
         settings: WorkSettings,
     ) -> Self {
+        let own_files = Arc::new(Policy::builtin().for_own_files(settings.own_files));
         Self(Arc::new(Inner {
-            shop: Shop { store, spaces, gate, memory, models, keys, settings },
+            shop: Shop { store, spaces, gate, memory, models, keys, files, own_files, settings },
             node: NodeId(Uuid::now_v7()),
             running: Mutex::default(),
             asking: Mutex::default(),
@@ -286,7 +290,8 @@ impl Bus {
     /// Runs what was taken from the queues.
     fn spawn(&self, claims: Vec<Claim>) {
         for claim in claims {
-            let cancel = CancellationToken::new();
+            // Ends with the server, too.
+            let cancel = self.0.stop.child_token();
             self.running().insert(claim.task.id, cancel.clone());
             let bus = self.clone();
             self.0.tracker.spawn(async move { bus.run(claim, cancel).await });
@@ -296,14 +301,10 @@ impl Bus {
     async fn run(self, claim: Claim, cancel: CancellationToken) {
         let id = claim.task.id;
         let next = self.room();
-        let work = AssertUnwindSafe(self.0.shop.work(&claim, next)).catch_unwind();
-        let done = tokio::select! {
-            biased;
-            // Whoever stopped it has written so.
-            () = cancel.cancelled() => Ok(Ok(Vec::new())),
-            () = self.0.stop.cancelled() => self.give_back(&claim).await,
-            done = work => done,
-        };
+        let done = AssertUnwindSafe(self.0.shop.work(&claim, &cancel, next)).catch_unwind().await;
+        if cancel.is_cancelled() {
+            self.give_back(&claim).await;
+        }
         self.running().remove(&id);
         match done {
             Ok(Ok(claims)) => self.spawn(claims),
@@ -317,9 +318,14 @@ impl Bus {
         }
     }
 
-    /// A server that stops in good order hands back what it has not finished: nothing of the step was done.
-    async fn give_back(&self, claim: &Claim) -> std::thread::Result<Result<Vec<Claim>>> {
-        Ok(self.store().give_back(claim).await.map(|()| Vec::new()).map_err(Error::from))
+    /// Hands back what was interrupted: nothing of the step was done. Who ended the task, or finished it at the last
+    /// moment, has written so, and then this does nothing; a server that stops leaves it to the next.
+    async fn give_back(&self, claim: &Claim) {
+        match self.store().give_back(claim).await {
+            // It was finished after all.
+            Ok(()) | Err(StoreError::TaskLost) => {}
+            Err(error) => tracing::warn!(%error, task = %claim.task.id, "cannot hand a task back"),
+        }
     }
 
     /// Asks a queue for something to run; one asks at a time.
@@ -428,12 +434,7 @@ impl Bus {
         let running: HashSet<TaskId> = self.running().keys().copied().collect();
         let held: HashSet<TaskId> = self.store().held_by(self.0.node).await?.into_iter().collect();
         for &id in running.difference(&held) {
-            // Seen running before it was seen held is a task that was just taken.
-            if !held_before.contains(&id) {
-                self.settled_elsewhere(id).await;
-            } else {
-                self.interrupt(id);
-            }
+            self.settled_elsewhere(id).await;
         }
         let orphans: HashSet<TaskId> = held.difference(&running).copied().collect();
         // Twice in a row: one that was just taken is not running yet.

@@ -38,6 +38,10 @@ struct Add {
     text: String,
 }
 
+pub(super) fn is_tool(name: &str) -> bool {
+    matches!(name, SEARCH | ADD)
+}
+
 /// The tools that need no gate: they reach the agent's own memory and nothing else.
 pub(super) fn tools() -> Vec<ToolSchema> {
     let types: Vec<&str> = InteractionType::ALL.map(InteractionType::as_str).to_vec();
@@ -76,17 +80,19 @@ impl Shop {
         self.memory.recall(&claim.owned, agent.id, &task.description, BUDGET).await.text
     }
 
-    /// Does what one of the two tools asks for; `None` if it is another tool.
+    /// Does what one of the two tools asks for.
     pub(super) async fn use_context(
         &self,
         claim: &Claim,
         name: &str,
-        params: &Map<String, Value>,
-    ) -> Result<Option<StepResult>> {
-        let Some(agent) = claim.task.agent_id else { return Ok(None) };
-        let params = Value::Object(params.clone());
+        params: Map<String, Value>,
+    ) -> Result<StepResult> {
+        let Some(agent) = claim.task.agent_id else {
+            return Ok(StepResult { content: "The task belongs to no agent".into(), is_error: true });
+        };
+        let params = Value::Object(params);
         let refuse = |error: serde_json::Error| StepResult { content: error.to_string(), is_error: true };
-        Ok(Some(match name {
+        Ok(match name {
             SEARCH => match serde_json::from_value::<Search>(params) {
                 Err(error) => refuse(error),
                 Ok(asked) => {
@@ -109,7 +115,7 @@ impl Shop {
                     StepResult { content: json!({"results": hits}).to_string(), is_error: false }
                 }
             },
-            ADD => match serde_json::from_value::<Add>(params) {
+            _ => match serde_json::from_value::<Add>(params) {
                 Err(error) => refuse(error),
                 Ok(asked) => {
                     let memo = Memo::new(InteractionType::AgentResponse, asked.text)
@@ -125,7 +131,6 @@ impl Shop {
                     }
                 }
             },
-            _ => return Ok(None),
-        }))
+        })
     }
 }

@@ -1,9 +1,9 @@
 //! The orchestrator: a message becomes a graph of tasks, and their results become one answer.
 
-use super::{PlannerSettings, ProjectSettings, Shop, prompt};
+use super::{Job, NoAnswer, PlannerSettings, ProjectSettings, Shop, prompt};
 use crate::Result;
 use atelier_core::{
-    Agent, NodeId, Task, TaskFailure, TaskKind, TaskStatus,
+    Agent, Task, TaskFailure, TaskKind, TaskStatus,
     plan::{ProposedTask, best_match, check, find_agent},
 };
 use atelier_model::{JsonFormat, Message, Request};
@@ -18,31 +18,31 @@ struct Proposal {
 }
 
 impl Shop {
-    pub(super) async fn make_plan(&self, claim: &Claim, next: Option<NodeId>) -> Result<Vec<Claim>> {
+    pub(super) async fn make_plan(&self, job: Job<'_>) -> Result<Vec<Claim>> {
+        let claim = job.claim;
         let mut task = claim.task.clone();
         let (agents, _) = self.store.agents(claim.owned.project, 100, 0).await?;
-        let settings = self.planner(claim).await?;
-        let settings = match (settings, agents.is_empty()) {
-            (Ok(settings), false) => settings,
-            (Ok(_), true) => {
-                let why = TaskFailure::new("no_agents", "the project has no agents: make one first");
-                return Ok(self.store.finish(claim, task, None, Err(why), next).await?);
-            }
-            (Err(why), _) => return Ok(self.store.finish(claim, task, None, Err(why), next).await?),
+        if agents.is_empty() {
+            let why = TaskFailure::new("no_agents", "the project has no agents: make one first");
+            return job.finish(self, task, None, Err(why)).await;
+        }
+        let settings = match self.planner(claim).await? {
+            Ok(settings) => settings,
+            Err(why) => return job.finish(self, task, None, Err(why)).await,
         };
-        let (tasks, step) = match self.propose(claim, &mut task, &settings, &agents).await {
+        let (tasks, step) = match self.propose(job, &mut task, &settings, &agents).await {
             Ok(proposed) => proposed,
-            Err(why) => return Ok(self.store.finish(claim, task, None, Err(why), next).await?),
+            Err(why) => return job.no_answer(self, task, why).await,
         };
         let assigned = match assign(tasks, &agents) {
             Ok(assigned) => assigned,
             Err(why) => {
                 let why = TaskFailure::new("invalid_plan", why);
-                return Ok(self.store.finish(claim, task, step, Err(why), next).await?);
+                return job.finish(self, task, step, Err(why)).await;
             }
         };
         let ask = settings.approve_above.is_some_and(|most| assigned.len() > most);
-        Ok(self.store.planned(claim, task, step, assigned, ask, next).await?)
+        Ok(self.store.planned(claim, task, step, assigned, ask, job.next).await?)
     }
 
     async fn planner(&self, claim: &Claim) -> Result<Result<PlannerSettings, TaskFailure>> {
@@ -56,12 +56,12 @@ impl Shop {
     /// Asks for a plan, once more if it cannot be run; then one task for the agent that fits best will do.
     async fn propose(
         &self,
-        claim: &Claim,
+        job: Job<'_>,
         task: &mut Task,
         settings: &PlannerSettings,
         agents: &[Agent],
-    ) -> Result<(Vec<ProposedTask>, Option<atelier_core::task::Step>), TaskFailure> {
-        let model = self.model(claim, &settings.model).await?;
+    ) -> Result<(Vec<ProposedTask>, Option<atelier_core::task::Step>), NoAnswer> {
+        let model = self.model(job.claim, &settings.model).await?;
         let history = self.history(task).await?;
         let mut request = Request {
             system: instructions(agents, settings.max_tasks),
@@ -73,7 +73,7 @@ impl Shop {
         let mut said = None;
         for _ in 0..2 {
             prompt::fit(&mut request, model.context_window(), 4096);
-            let (answer, step) = self.ask(claim, task, &model, &request, None).await?;
+            let (answer, step) = self.ask(job, task, &model, &request, None).await?;
             said = Some(step);
             let why = match serde_json::from_str::<Proposal>(bare(&answer.text)) {
                 Ok(Proposal { tasks }) => match check(&tasks, agents, settings.max_tasks) {
@@ -103,43 +103,49 @@ impl Shop {
     }
 
     /// The last step of a plan of several tasks.
-    pub(super) async fn write_answer(&self, claim: &Claim, next: Option<NodeId>) -> Result<Vec<Claim>> {
-        let mut task = claim.task.clone();
+    pub(super) async fn write_answer(&self, job: Job<'_>) -> Result<Vec<Claim>> {
+        let mut task = job.claim.task.clone();
         let Some(plan) = task.plan_id else {
             let why = TaskFailure::new("no_plan", "an answer without a plan");
-            return Ok(self.store.finish(claim, task, None, Err(why), next).await?);
+            return job.finish(self, task, None, Err(why)).await;
         };
         let (_, tasks) = self.store.plan(task.project_id, plan).await?;
-        let answered = async {
-            let settings = match self.planner(claim).await {
-                Ok(settings) => settings?,
-                Err(error) => return Err(TaskFailure::new("store_unavailable", error.to_string())),
-            };
-            let model = self.model(claim, &settings.model).await?;
-            let history = self.history(&task).await?;
-            let asked = history.iter().rfind(|said| said.id == task.message_id);
-            let asked = asked.map_or("", |said| said.content.as_str());
-            let mut request = Request {
-                system: "You tell a person what came of what they asked for. Answer from the results below: short, \
-                         plain, complete; say what failed and why."
-                    .into(),
-                messages: vec![Message::User(results(asked, &tasks))],
-                max_tokens: Some(4096),
-                ..Request::default()
-            };
-            prompt::fit(&mut request, model.context_window(), 4096);
-            let (answer, step) = self.ask(claim, &mut task, &model, &request, None).await?;
-            Ok((Spoken { text: answer.text, model: Some(model.name().to_owned()) }, step))
-        };
-        let (outcome, step) = match answered.await {
-            Ok((spoken, step)) => (Ok(spoken), Some(step)),
+        let (spoken, step) = match self.sum_up(job, &mut task, &tasks).await {
+            Ok((spoken, step)) => (spoken, Some(step)),
+            Err(NoAnswer::Interrupted) => return Ok(Vec::new()),
             // The work is done; only the words for it are missing.
-            Err(why) => {
+            Err(NoAnswer::Failed(why)) => {
                 let text = format!("(No model could sum this up: {})\n\n{}", why.detail, results("", &tasks));
-                (Ok(Spoken { text, model: None }), None)
+                (Spoken { text, model: None }, None)
             }
         };
-        Ok(self.store.finish(claim, task, step, outcome, next).await?)
+        job.finish(self, task, step, Ok(spoken)).await
+    }
+
+    async fn sum_up(
+        &self,
+        job: Job<'_>,
+        task: &mut Task,
+        tasks: &[Task],
+    ) -> Result<(Spoken, atelier_core::task::Step), NoAnswer> {
+        let unavailable = |error: crate::Error| TaskFailure::new("store_unavailable", error.to_string());
+        let settings = self.planner(job.claim).await.map_err(unavailable)??;
+        let model = self.model(job.claim, &settings.model).await?;
+        let history = self.history(task).await?;
+        let asked = history.iter().rfind(|said| said.id == task.message_id);
+        let asked = asked.map_or("", |said| said.content.as_str());
+        let mut request = Request {
+            system:
+                "You tell a person what came of what they asked for. Answer from the results below: short, \
+                     plain, complete; say what failed and why."
+                    .into(),
+            messages: vec![Message::User(results(asked, tasks))],
+            max_tokens: Some(4096),
+            ..Request::default()
+        };
+        prompt::fit(&mut request, model.context_window(), 4096);
+        let (answer, step) = self.ask(job, task, &model, &request, None).await?;
+        Ok((Spoken { text: answer.text, model: Some(model.name().to_owned()) }, step))
     }
 }
 

@@ -2,15 +2,18 @@
 
 use crate::{
     App,
-    auth::{Asker, Person, Runner},
+    auth::{Asker, Caller, Person, Runner},
     body::{CallInPath, Json, Paging, Params, preferred_wait},
     error::{Error, Result},
     guard::{Member, OwnOrAdmin, decider},
 };
 use atelier_core::{
     ClientId, SessionId,
-    gate::{CallFailure, CallPreview, GatedCall},
-    policy::catalog::{ToolInfo, catalog},
+    gate::{CallFailure, CallPreview, CallRating, GatedCall},
+    policy::{
+        Extension,
+        catalog::{ToolInfo, catalog},
+    },
 };
 use atelier_runtime::Ask;
 use axum::{Json as Reply, extract::State, http::HeaderMap};
@@ -43,6 +46,15 @@ pub(super) struct ToolCatalog {
     tools: Vec<ToolInfo>,
 }
 
+#[derive(Serialize, ToSchema)]
+pub(super) struct ServerPolicy {
+    /// In the form of the configuration's `policy`.
+    #[schema(value_type = Object)]
+    extension: Extension,
+    /// Commands are refused on machines that cannot hold them in.
+    demand_isolation: bool,
+}
+
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -70,6 +82,8 @@ pub(super) struct Shown {
     /// Of the file as it is; none where there is none yet.
     base_checksum: Option<String>,
     diff: String,
+    /// What the client finds the call to be; only what is stricter counts.
+    rating: Option<CallRating>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -128,15 +142,14 @@ pub(super) async fn execute(
         session_id: request.session_id.map(SessionId),
         task_id: None,
     };
-    let call = app.gate.execute(space.owned(), ask).await?;
-    match preferred_wait(&headers) {
-        Some(time) if !call.status.is_settled() => {
+    Ok(Reply(match preferred_wait(&headers) {
+        Some(time) => {
             // Leaves time to answer before the request's own time is up.
             let time = time.min(app.settings.request_timeout.mul_f32(0.9));
-            Ok(Reply(app.gate.wait(space.owned(), call.tool_id, time).await?))
+            app.gate.execute_and_wait(space.owned(), ask, time).await?
         }
-        _ => Ok(Reply(call)),
-    }
+        None => app.gate.execute(space.owned(), ask).await?,
+    }))
 }
 
 /// List tool calls, newest first
@@ -159,6 +172,15 @@ pub(super) async fn list(
     responses((status = 200, body = ToolCatalog)))]
 pub(super) async fn available(_: Member) -> Reply<ToolCatalog> {
     Reply(ToolCatalog { tools: catalog() })
+}
+
+/// The server's own rules for tool calls
+///
+/// What it adds to the rules that every Atelier has. A client judges by them as well, as far as its owner accepts them.
+#[utoipa::path(get, path = "/my/policy", tag = "tools", responses((status = 200, body = ServerPolicy)))]
+pub(super) async fn policy(State(app): State<App>, _: Caller) -> Reply<ServerPolicy> {
+    let extension = app.gate.extension().clone();
+    Reply(ServerPolicy { extension, demand_isolation: app.gate.demands_isolation() })
 }
 
 /// Show a tool call
@@ -203,9 +225,9 @@ pub(super) async fn preview(
 ) -> Result<Reply<GatedCall>> {
     let owned = space.owned();
     Ok(Reply(match preview {
-        Preview::Shown(Shown { client_id, base_checksum, diff }) => {
+        Preview::Shown(Shown { client_id, base_checksum, diff, rating }) => {
             let preview = CallPreview { base_checksum, diff };
-            app.gate.previewed(owned, call, ClientId(client_id), preview).await?
+            app.gate.previewed(owned, call, ClientId(client_id), preview, rating).await?
         }
         Preview::Impossible(Impossible { client_id, error }) => {
             app.gate.preview_failed(owned, call, ClientId(client_id), error).await?
@@ -232,7 +254,8 @@ pub(super) async fn claim(
 /// From the client: what came of a call
 ///
 /// The same result again is fine, another is refused. A result with `code: "stale"` says that the file has
-/// changed since it was shown: the person is asked again.
+/// changed since it was shown, one with `code: "approval_required"` and its own `verdict`, `rule` and `error` that the
+/// call is more than what was approved: either way the person is asked again.
 #[utoipa::path(post, path = "/my/projects/{project}/tools/{tool}/result", tag = "clients",
     params(("project" = Uuid, Path), ("tool" = Uuid, Path)), request_body = Outcome, responses(
     (status = 200, body = GatedCall),

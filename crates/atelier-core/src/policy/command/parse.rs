@@ -150,7 +150,7 @@ impl<'p, 'c> Judge<'p, 'c> {
         if opt.is_none() && grammar == Grammar::Git && takes_back(seen, name) {
             return Next::Options;
         }
-        let Some(opt) = opt else { return self.unlisted(arg) };
+        let Some(opt) = opt else { return self.passed(seen, arg) };
         match (opt.arity, value) {
             (Arity::Flag, Some("true" | "false")) if seen.nopt() => self.found(seen, opt, None),
             (Arity::Flag, Some(_)) => self.unlisted(arg),
@@ -175,7 +175,7 @@ impl<'p, 'c> Judge<'p, 'c> {
                 }
                 // What follows the letter may be its value.
                 self.argument(&letters[letter.len_utf8()..]);
-                return self.unlisted(arg);
+                return self.passed(seen, arg);
             };
             letters = &letters[taken..];
             let value = match opt.arity {
@@ -278,10 +278,19 @@ impl<'p, 'c> Judge<'p, 'c> {
         if opt.ends { Next::Arguments } else { Next::Options }
     }
 
+    /// An option that no rule of the command lists: for the script it runs, where it runs one.
+    fn passed(&mut self, seen: &Seen<'p, 'c>, arg: &'c str) -> Next {
+        if !seen.leaf().passes || telling(arg) {
+            return self.unlisted(arg);
+        }
+        self.argument(arg.split_once('=').map_or(arg, |(_, value)| value));
+        Next::Options
+    }
+
     fn unlisted(&mut self, arg: &str) -> Next {
         self.unlisted = true;
         let name = arg.split('=').next().unwrap_or(arg);
-        let telling = name.len() > 2 && TELLING.iter().any(|word| name.contains(word));
+        let telling = telling(arg);
         let verdict = if telling { Verdict::Deny } else { Verdict::High };
         self.raise(verdict, || {
             let name: String = name.chars().take(40).collect();
@@ -364,6 +373,11 @@ impl<'p, 'c> Seen<'p, 'c> {
     fn find<T>(&self, known: impl FnMut(&'p Rule) -> Option<T>) -> Option<T> {
         self.rules.iter().rev().copied().find_map(known)
     }
+}
+
+fn telling(arg: &str) -> bool {
+    let name = arg.split('=').next().unwrap_or(arg);
+    name.len() > 2 && TELLING.iter().any(|word| name.contains(word))
 }
 
 fn takes_back(seen: &Seen<'_, '_>, name: &str) -> bool {

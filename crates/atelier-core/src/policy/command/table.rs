@@ -2,7 +2,7 @@
 
 use super::kind::Kind;
 use crate::policy::verdict::Verdict;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
 /// A fault in rule data. The built-in data is tested; a server's own can have any of these.
@@ -14,6 +14,8 @@ pub enum RuleError {
     Option { rule: String, line: String, why: String },
     #[error("rule {rule}: there is no group {group:?}")]
     Group { rule: String, group: String },
+    #[error("allow: {0:?} is none of the commands that can be allowed by name: {1}")]
+    Optional(String, String),
     #[error("rule {0}: its command is not there")]
     Orphan(String),
     #[error("rule {rule}: the example {example:?} is {found}")]
@@ -21,7 +23,7 @@ pub enum RuleError {
 }
 
 /// One file of rules.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleFile {
     /// Options that several commands share.
@@ -34,7 +36,7 @@ pub struct RuleFile {
     pub(crate) refused: BTreeMap<String, String>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Group {
     #[serde(default)]
@@ -44,7 +46,7 @@ pub(crate) struct Group {
 }
 
 /// A command or one of its sub-commands (`name = "git push"`), as written down.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandData {
     pub(crate) name: String,
@@ -62,8 +64,10 @@ pub struct CommandData {
     #[serde(default)]
     operands: String,
     /// What follows `--`, when that differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<String>,
     /// What follows the first operand, none of it options of this command any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
     rest: Option<String>,
     #[serde(default)]
     include: Vec<String>,
@@ -81,6 +85,9 @@ pub struct CommandData {
     anywhere: bool,
     #[serde(default)]
     digits: bool,
+    /// Options nobody listed belong to what it runs, as arguments of that.
+    #[serde(default)]
+    passes: bool,
     #[serde(default)]
     network: bool,
     #[serde(default)]
@@ -90,7 +97,7 @@ pub struct CommandData {
     pub(crate) examples: String,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Grammar {
     /// getopt_long: bundles, glued values, abbreviations, options behind operands.
@@ -114,7 +121,7 @@ pub(crate) enum Grammar {
     Plain,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Otherwise {
     #[default]
@@ -167,6 +174,7 @@ pub(crate) struct Rule {
     pub(crate) otherwise: Otherwise,
     pub(crate) anywhere: bool,
     pub(crate) digits: bool,
+    pub(crate) passes: bool,
     pub(crate) network: bool,
     pub(crate) slow: bool,
     pub(crate) table: Table,
@@ -329,6 +337,7 @@ impl CommandData {
             otherwise: self.otherwise,
             anywhere: self.anywhere,
             digits: self.digits,
+            passes: self.passes,
             network: self.network,
             slow: self.slow,
             table,

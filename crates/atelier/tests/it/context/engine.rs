@@ -162,7 +162,7 @@ async fn a_memory_follows_to_another_index(#[values(Sqlite, Postgres)] backend: 
     memory.import(week()).await;
     let mut server = memory.server;
     server.terminate().await;
-    let server = server.restart_with(&[("QDRANT_URL", &atelier_testkit::qdrant_url())]).await;
+    let server = server.restart_with("ATELIER_QDRANT_URL", Some(&atelier_testkit::qdrant_url())).await;
     let ann = memory.ann.at(&server);
     let search = format!("{}/search", memory.context);
     let found = ann.post(&search, json!({"query": "tabs", "k": 1})).await.expect(200);

@@ -172,13 +172,11 @@ async fn another_embedder_asks_for_a_reindex(#[values(Sqlite, Postgres)] backend
     let service = crate::embeddings::Service::start(64).await;
     let mut server = memory.server;
     server.terminate().await;
-    let server = server
-        .restart_with(&[
-            ("MEMORY__EMBEDDER__KIND", "openai"),
-            ("MEMORY__EMBEDDER__BASE_URL", &service.url()),
-            ("MEMORY__EMBEDDER__DIMENSION", "64"),
-        ])
-        .await;
+    for (name, value) in [("KIND", "openai"), ("BASE_URL", &service.url()), ("DIMENSION", "64")] {
+        let variable = format!("ATELIER_MEMORY__EMBEDDER__{name}");
+        server.set(&variable, value);
+    }
+    let server = server.restart_killed().await;
     let ann = memory.ann.at(&server);
     let search = format!("{}/search", memory.context);
     let found = ann.post(&search, json!({"query": "tabs", "k": 1})).await.expect(200);

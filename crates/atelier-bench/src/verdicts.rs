@@ -1,5 +1,6 @@
-//! Verdicts a second on one core: `cargo run --release -p atelier-core --example verdicts`.
+//! How fast the policy judges, on one core; beside it what reading the same calls from JSON takes.
 
+use crate::report::{Aim, Report, Unit};
 use atelier_core::{
     path::Roots,
     policy::{Policy, call::ToolCall},
@@ -7,38 +8,46 @@ use atelier_core::{
 use serde_json::{Value, json};
 use std::{
     hint::black_box,
-    io::{self, Write},
     time::{Duration, Instant},
 };
 
-fn main() -> io::Result<()> {
+pub(crate) fn measure(rounds: usize, report: &mut Report) {
     let policy = Policy::builtin();
     let roots = Roots::announced("/home/someone/code/shop");
-    let requests = requests();
+    let requests: Vec<(&str, Value, String)> =
+        requests().into_iter().map(|(tool, params)| (tool, params.clone(), params.to_string())).collect();
     let calls: Vec<ToolCall> = requests
         .iter()
-        .filter_map(|(name, params)| ToolCall::parse(name, params.clone(), &roots, policy.limits()).ok())
+        .filter_map(|(tool, params, _)| ToolCall::parse(tool, params.clone(), &roots, policy.limits()).ok())
         .collect();
-    let mut out = io::stdout().lock();
-    let judged = rate(calls.len(), || {
-        for call in &calls {
-            black_box(policy.judge(black_box(call), &roots));
-        }
-    });
-    writeln!(out, "judged, from parsed calls:      {judged:>12.0} verdicts/s")?;
-    let parsed = rate(requests.len(), || {
-        for (name, params) in &requests {
-            black_box(policy.judge_request(name, black_box(params.clone()), &roots).1);
-        }
-    });
-    writeln!(out, "parsed and judged, from JSON:   {parsed:>12.0} verdicts/s")
+    let (mut judged, mut whole, mut read) = (vec![], vec![], vec![]);
+    for _ in 0..rounds {
+        judged.push(rate(calls.len(), || {
+            for call in &calls {
+                black_box(policy.judge(black_box(call), &roots));
+            }
+        }));
+        whole.push(rate(requests.len(), || {
+            for (tool, params, _) in &requests {
+                black_box(policy.judge_request(tool, black_box(params.clone()), &roots).1);
+            }
+        }));
+        read.push(rate(requests.len(), || {
+            for (_, _, text) in &requests {
+                drop(black_box(serde_json::from_str::<Value>(black_box(text))));
+            }
+        }));
+    }
+    let aim = Some(Aim::AtLeast(500_000.0));
+    report.add("verdicts (floor: their JSON read)", Unit::PerSecond, judged, read.clone(), aim);
+    report.add("verdicts, parameters checked, too", Unit::PerSecond, whole, read, None);
 }
 
-/// Runs whole rounds for two seconds, after one to warm up.
+/// Whole rounds for a second, after one to warm up.
 fn rate(calls: usize, mut round: impl FnMut()) -> f64 {
     round();
     let (start, mut rounds) = (Instant::now(), 0u32);
-    while start.elapsed() < Duration::from_secs(2) {
+    while start.elapsed() < Duration::from_secs(1) {
         round();
         rounds += 1;
     }

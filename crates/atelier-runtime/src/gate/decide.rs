@@ -1,0 +1,212 @@
+//! What the gate decides, from the rules and how things stand; the store takes each decision in one transaction.
+
+use super::{Ask, Decider};
+use atelier_core::{
+    ApprovalId, CallId, Event, GrantId, ProjectId,
+    digest::CallDigest,
+    gate::{CallFailure, CallRating, CallStatus, GatedCall, Grant, GrantScope, Waits},
+    path::Roots,
+    policy::{
+        Policy,
+        call::ToolCall,
+        verdict::{Judgement, Verdict},
+    },
+};
+use atelier_store::{Audit, Client, Decided, Situation};
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+use serde_json::Value;
+use uuid::Uuid;
+
+/// What holds for every call of a project.
+pub(super) struct Rules<'p> {
+    pub(super) policy: &'p Policy,
+    pub(super) waits: Waits,
+    pub(super) demand_isolation: bool,
+}
+
+/// A new call, judged, and what happens to it first.
+pub(super) fn begin(
+    rules: &Rules<'_>,
+    project: ProjectId,
+    id: CallId,
+    ask: Ask,
+    situation: &Situation,
+) -> (GatedCall, Decided) {
+    let holder = situation.holder();
+    let roots = holder.map_or_else(Roots::relative_only, |client| Roots::announced(&*client.root));
+    let (parsed, mut judgement) = rules.policy.judge_request(&ask.tool_name, ask.tool_params.clone(), &roots);
+    let parsed = parsed.ok();
+    if let (Some(ToolCall::ExecuteCommand(_)), Some(client)) = (&parsed, holder) {
+        judgement = judgement.stricter(on_machine(client));
+    }
+    let name = parsed.as_ref().map_or(ask.tool_name, |call| call.name().to_owned());
+    let mut call = GatedCall {
+        digest: parsed.as_ref().map(CallDigest::of),
+        agent_id: ask.agent_id,
+        session_id: ask.session_id,
+        task_id: ask.task_id,
+        ..GatedCall::new(id, project, name, ask.tool_params, &judgement, situation.now)
+    };
+    let decided = rules.first(&mut call, situation, &judgement);
+    (call, decided)
+}
+
+impl Rules<'_> {
+    fn first(&self, call: &mut GatedCall, situation: &Situation, judgement: &Judgement) -> Decided {
+        let (now, waits) = (situation.now, self.waits);
+        if judgement.verdict == Verdict::Deny {
+            let code = judgement.code.unwrap_or("denied");
+            return call.deny(CallFailure::new(code, &*judgement.reason), now).into();
+        }
+        // Before a person is asked about what will not run in the end.
+        if let Some(failure) = situation.holder().and_then(|client| self.unfit(call, client)) {
+            return call.deny(failure, now).into();
+        }
+        if !call.requires_approval {
+            let mut events = call.allow(waits, now);
+            events.extend(self.send(call, situation));
+            return events.into();
+        }
+        let session = session(call, situation);
+        if let Some(grant) = situation.grants.iter().find(|grant| grant.covers(call, session)) {
+            call.grant_id = Some(grant.id);
+            let audit = audit(call, "granted", None, Some(grant.id), now);
+            let mut events = call.allow(waits, now);
+            events.extend(self.send(call, situation));
+            return Decided { events, audit: Some(audit), grant: None };
+        }
+        match call.changes_a_file() {
+            true => call.begin_preview(situation.holder().map(|client| client.id), waits, now).into(),
+            false => call.ask(ApprovalId(Uuid::now_v7()), waits, now).into(),
+        }
+    }
+
+    /// Why a call must not run on this machine, if so.
+    fn unfit(&self, call: &GatedCall, client: &Client) -> Option<CallFailure> {
+        let refused =
+            self.demand_isolation && call.tool_name == "execute_command" && !holds_commands_in(client);
+        refused.then(|| {
+            CallFailure::new(
+                "isolation_required",
+                "This server runs commands only on machines that can hold them in, and the connected one cannot: \
+                 it needs Linux with Landlock and seccomp or namespaces (see what `atelier connect` says at its start).",
+            )
+        })
+    }
+
+    /// Hands a call that may run to the client that holds the workspace, if one does.
+    pub(super) fn send(&self, call: &mut GatedCall, situation: &Situation) -> Vec<Event> {
+        let Some(client) = situation.holder() else { return Vec::new() };
+        match self.unfit(call, client) {
+            Some(failure) => call.refuse(failure, situation.now),
+            None => call.dispatch(client.id, self.waits, situation.now).unwrap_or_default(),
+        }
+    }
+
+    /// Hands a waiting call to the client that holds the workspace now.
+    pub(super) fn assign(&self, call: &mut GatedCall, situation: &Situation) -> Vec<Event> {
+        let Some(holder) = situation.holder() else { return Vec::new() };
+        let reached = situation.clients.iter().any(|client| Some(client.id) == call.client_id);
+        match call.status {
+            CallStatus::Approved => self.send(call, situation),
+            CallStatus::Previewing if !reached => {
+                call.begin_preview(Some(holder.id), self.waits, situation.now)
+            }
+            // It never began there, so it may begin here.
+            CallStatus::Dispatched if !reached && !call.claimed => {
+                call.status = CallStatus::Approved;
+                self.send(call, situation)
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn holds_commands_in(client: &Client) -> bool {
+    client.isolation["enforces_read_only"] == true
+}
+
+/// A machine that cannot keep a command from writing or from the network runs none unasked.
+fn on_machine(client: &Client) -> Judgement {
+    match holds_commands_in(client) {
+        true => Judgement::new(Verdict::Low, "isolation", "The machine holds commands in."),
+        false => Judgement::new(
+            Verdict::Medium,
+            "isolation",
+            "The machine cannot hold commands in, so every command is asked about.",
+        ),
+    }
+}
+
+/// "This session": the conversation or, for calls without one, the client's connection.
+fn session(call: &GatedCall, situation: &Situation) -> Option<Uuid> {
+    call.session_id.map(|session| session.0).or_else(|| situation.holder().map(|client| client.id.0))
+}
+
+/// What a client that refused a call finds it to be.
+pub(super) fn rating(result: &Value) -> Option<CallRating> {
+    Some(CallRating {
+        verdict: Verdict::deserialize(&result["verdict"]).ok()?,
+        rule: result["rule"].as_str()?.to_owned(),
+        reason: result["error"].as_str()?.to_owned(),
+        network: result["network"] == true,
+    })
+}
+
+/// The permission that an approval leaves behind, if it is to.
+pub(super) fn grant(
+    call: &GatedCall,
+    situation: &Situation,
+    by: &Decider,
+    scope: GrantScope,
+    include_high: bool,
+) -> Option<Grant> {
+    let session = session(call, situation)?;
+    let (rule, agent_id, words) = match scope {
+        GrantScope::Once => return None,
+        GrantScope::Class => {
+            (Some(call.rule.clone()), None, format!("every call of the rule “{}” in this session", call.rule))
+        }
+        GrantScope::Agent => {
+            let reach = if include_high { "HIGH" } else { "MEDIUM" };
+            (
+                None,
+                Some(call.agent_id?),
+                format!("everything this agent asks for in this session, up to {reach}"),
+            )
+        }
+    };
+    Some(Grant {
+        id: GrantId(Uuid::now_v7()),
+        project_id: call.project_id,
+        scope,
+        session,
+        rule,
+        agent_id,
+        include_high,
+        words,
+        created_by: by.user,
+        created_at: situation.now,
+        withdrawn_at: None,
+    })
+}
+
+pub(super) fn audit(
+    call: &GatedCall,
+    decision: &str,
+    by: Option<&Decider>,
+    grant_id: Option<GrantId>,
+    at: DateTime<Utc>,
+) -> Audit {
+    Audit {
+        tool_id: call.tool_id,
+        approval_id: call.approval_id,
+        decision: decision.to_owned(),
+        by: by.map(|by| by.user),
+        via: by.and_then(|by| by.via.clone()),
+        digest: call.digest.map(|digest| digest.to_string()),
+        grant_id,
+        at,
+    }
+}

@@ -1,0 +1,185 @@
+//! The user's machines that are connected to a project, and what is handed to them.
+
+use crate::{
+    Error, Owned, Result, Store, Tx,
+    db::{Conn, on},
+    gate::{carry_out, read},
+    projects::{corrupt, json},
+    situation::{Situation, database_time},
+};
+use atelier_core::{ClientId, Event, ProjectId, gate::GatedCall};
+use chrono::{DateTime, TimeDelta, Utc};
+use serde::Serialize;
+use serde_json::Value;
+use uuid::Uuid;
+
+/// A machine of the user that is connected to a project.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Client {
+    pub id: ClientId,
+    pub project_id: ProjectId,
+    /// What the user calls the folder there; absolute paths beneath it are good.
+    pub root: String,
+    pub os: String,
+    /// What holds its commands in.
+    pub isolation: Value,
+    pub connected_at: DateTime<Utc>,
+    pub lease_until: DateTime<Utc>,
+}
+
+/// How long a client may be silent before another takes over.
+pub const LEASE: TimeDelta = TimeDelta::seconds(30);
+
+impl Store {
+    /// Notes a client, or that one is still there, and lets `assign` hand it what waits.
+    pub async fn keep_client<F>(&self, owned: &Owned, client: Client, assign: F) -> Result<Client>
+    where
+        F: Fn(&mut GatedCall, &Situation) -> Vec<Event> + Send + 'static,
+    {
+        let owned = owned.clone();
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                let time = tx.time().await?;
+                tx.forget_situations();
+                let fresh = Client { connected_at: time, lease_until: time + LEASE, ..client };
+                let row: (DateTime<Utc>,) = on!(&mut tx.conn, |c| sqlx::query_as(
+                    "INSERT INTO clients (id, project_id, root, os, isolation, connected_at, lease_until)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7)
+                     ON CONFLICT (id) DO UPDATE SET root = $3, os = $4, isolation = $5, lease_until = $7
+                     RETURNING connected_at"
+                )
+                .bind(fresh.id.0)
+                .bind(owned.project.0)
+                .bind(&fresh.root)
+                .bind(&fresh.os)
+                .bind(json(&fresh.isolation))
+                .bind(time)
+                .bind(fresh.lease_until)
+                .fetch_one(c)
+                .await)?;
+                let client = Client { connected_at: row.0, ..fresh };
+                if client.connected_at == time {
+                    let connected =
+                        Event::ClientConnected { client_id: client.id, root: client.root.clone() };
+                    tx.emit(owned.project, owned.owner, &connected);
+                }
+                assign_waiting(tx, &owned, assign).await?;
+                Ok(client)
+            })
+        })
+        .await
+    }
+
+    /// A client's lease goes on; what waits for one is handed out.
+    pub async fn renew_client<F>(&self, owned: &Owned, id: ClientId, assign: F) -> Result<DateTime<Utc>>
+    where
+        F: Fn(&mut GatedCall, &Situation) -> Vec<Event> + Send + 'static,
+    {
+        let owned = owned.clone();
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                let until = tx.time().await? + LEASE;
+                tx.forget_situations();
+                let renewed: u64 = on!(&mut tx.conn, |c| sqlx::query(
+                    "UPDATE clients SET lease_until = $1 WHERE id = $2 AND project_id = $3"
+                )
+                .bind(until)
+                .bind(id.0)
+                .bind(owned.project.0)
+                .execute(c)
+                .await
+                .map(|done| done.rows_affected()))?;
+                if renewed == 0 {
+                    return Err(Error::NotFound);
+                }
+                assign_waiting(tx, &owned, assign).await?;
+                Ok(until)
+            })
+        })
+        .await
+    }
+
+    /// A client says goodbye; the next one takes over.
+    pub async fn remove_client<F>(&self, owned: &Owned, id: ClientId, assign: F) -> Result<()>
+    where
+        F: Fn(&mut GatedCall, &Situation) -> Vec<Event> + Send + 'static,
+    {
+        let owned = owned.clone();
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                tx.forget_situations();
+                let removed: u64 = on!(&mut tx.conn, |c| sqlx::query(
+                    "DELETE FROM clients WHERE id = $1 AND project_id = $2"
+                )
+                .bind(id.0)
+                .bind(owned.project.0)
+                .execute(c)
+                .await
+                .map(|done| done.rows_affected()))?;
+                if removed == 0 {
+                    return Err(Error::NotFound);
+                }
+                tx.emit(owned.project, owned.owner, &Event::ClientDisconnected { client_id: id });
+                assign_waiting(tx, &owned, assign).await
+            })
+        })
+        .await
+    }
+
+    pub async fn clients(&self, project: ProjectId) -> Result<Vec<Client>> {
+        let mut conn = self.db.connect().await?;
+        let time = database_time(&mut conn).await?;
+        clients(&mut conn, project, time).await
+    }
+}
+
+/// Those whose lease is good at `time`, the first to connect first.
+pub(crate) async fn clients(conn: &mut Conn, project: ProjectId, time: DateTime<Utc>) -> Result<Vec<Client>> {
+    type Row = (Uuid, String, String, String, DateTime<Utc>, DateTime<Utc>);
+    let rows: Vec<Row> = on!(conn, |c| sqlx::query_as(
+        "SELECT id, root, os, isolation, connected_at, lease_until FROM clients
+         WHERE project_id = $1 AND lease_until > $2 ORDER BY connected_at, id"
+    )
+    .bind(project.0)
+    .bind(time)
+    .fetch_all(c)
+    .await)?;
+    rows.into_iter()
+        .map(|(id, root, os, isolation, connected_at, lease_until)| {
+            let isolation = corrupt(serde_json::from_str(&isolation))?;
+            Ok(Client {
+                id: ClientId(id),
+                project_id: project,
+                root,
+                os,
+                isolation,
+                connected_at,
+                lease_until,
+            })
+        })
+        .collect()
+}
+
+/// Lets `assign` look at every call that waits for a client.
+async fn assign_waiting<F>(tx: &mut Tx, owned: &Owned, assign: F) -> Result<()>
+where
+    F: Fn(&mut GatedCall, &Situation) -> Vec<Event>,
+{
+    let situation = tx.situation(owned.project).await?;
+    let rows: Vec<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+        "UPDATE tool_calls SET status = status
+         WHERE project_id = $1 AND status IN ('previewing', 'approved', 'dispatched') RETURNING record"
+    )
+    .bind(owned.project.0)
+    .fetch_all(c)
+    .await)?;
+    let mut calls: Vec<GatedCall> = rows.into_iter().map(read).collect::<Result<_>>()?;
+    calls.sort_by_key(|call| call.tool_id);
+    for mut call in calls {
+        let events = assign(&mut call, &situation);
+        if !events.is_empty() {
+            carry_out(tx, owned, call, events.into());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! What a group of writes has decided about calls and not written yet.
+//!
+//! A trip to the database costs more than the row it carries, so steps on calls keep what they decide here, and the
+//! group writes all of it in a few statements: before anything else in the group looks, and before it commits.
+
+use crate::{
+    Error, Owned, Result, Tx,
+    db::{Conn, on},
+    gate::Audit,
+    memos, new_id,
+    projects::json,
+    tasks::call_settled,
+};
+use atelier_core::{
+    CallId, ProjectId, TaskId,
+    gate::{GatedCall, Grant},
+};
+use std::collections::BTreeMap;
+
+#[derive(Default)]
+pub(crate) struct Unwritten {
+    calls: BTreeMap<CallId, GatedCall>,
+    grants: Vec<Grant>,
+    audit: Vec<(ProjectId, Audit)>,
+    /// Tasks that a call of theirs has settled for, once for each call.
+    settled: Vec<TaskId>,
+    /// Calls that their agents remember.
+    memos: Vec<(Owned, GatedCall)>,
+}
+
+/// How many rows a statement takes. A few sizes only: each is a statement of its own to the database, parsed once and
+/// kept.
+pub(crate) fn rows_at_once(left: usize) -> usize {
+    [64, 16, 4, 2, 1].into_iter().find(|size| *size <= left).unwrap_or(1)
+}
+
+impl Tx {
+    /// As this group has left the call, if it has touched it.
+    pub(crate) fn unwritten_call(&self, id: CallId) -> Option<&GatedCall> {
+        self.unwritten.calls.get(&id)
+    }
+
+    pub(crate) fn keep_call(&mut self, call: GatedCall) {
+        self.unwritten.calls.insert(call.tool_id, call);
+    }
+
+    pub(crate) fn keep_grant(&mut self, grant: Grant) {
+        // The next step in this group goes by it already.
+        if let Some(situation) = self.situations.get_mut(&grant.project_id) {
+            situation.grants = situation.grants.iter().cloned().chain([grant.clone()]).collect();
+        }
+        self.unwritten.grants.push(grant);
+    }
+
+    pub(crate) fn keep_audit(&mut self, project: ProjectId, audit: Audit) {
+        self.unwritten.audit.push((project, audit));
+    }
+
+    pub(crate) fn keep_settled(&mut self, task: TaskId) {
+        self.unwritten.settled.push(task);
+    }
+
+    pub(crate) fn keep_memo(&mut self, owned: &Owned, call: &GatedCall) {
+        if call.agent_id.is_some() {
+            self.unwritten.memos.push((owned.clone(), call.clone()));
+        }
+    }
+
+    /// Writes what was kept.
+    pub(crate) async fn write_kept(&mut self) -> Result<(), sqlx::Error> {
+        let Unwritten { calls, grants, audit, settled, memos } = std::mem::take(&mut self.unwritten);
+        write_calls(&mut self.conn, calls.into_values().collect()).await?;
+        for grant in grants {
+            on!(&mut self.conn, |c| sqlx::query(
+                "INSERT INTO grants (id, project_id, session, record) VALUES ($1, $2, $3, $4)"
+            )
+            .bind(grant.id.0)
+            .bind(grant.project_id.0)
+            .bind(grant.session)
+            .bind(json(&grant))
+            .execute(c)
+            .await
+            .map(drop))?;
+        }
+        let mut left = audit.into_iter();
+        while left.len() > 0 {
+            let size = rows_at_once(left.len());
+            on!(&mut self.conn, |c| {
+                let mut insert = sqlx::QueryBuilder::new("INSERT INTO audit (id, project_id, record) ");
+                insert.push_values(left.by_ref().take(size), |mut row, (project, audit)| {
+                    row.push_bind(new_id()).push_bind(project.0).push_bind(json(&audit));
+                });
+                insert.build().execute(c).await.map(drop)
+            })?;
+        }
+        for task in settled {
+            call_settled(self, task).await?;
+        }
+        for (owned, call) in memos {
+            memos::call(self, &owned, &call).await.map_err(|error| match error {
+                Error::Sql(error) => error,
+                other => sqlx::Error::Protocol(other.to_string()),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+async fn write_calls(conn: &mut Conn, calls: Vec<GatedCall>) -> Result<(), sqlx::Error> {
+    let mut left = calls.into_iter();
+    while left.len() > 0 {
+        let size = rows_at_once(left.len());
+        on!(&mut *conn, |c| {
+            let mut insert = sqlx::QueryBuilder::new(
+                "INSERT INTO tool_calls (id, project_id, approval_id, status, deadline, record) ",
+            );
+            insert.push_values(left.by_ref().take(size), |mut row, call| {
+                row.push_bind(call.tool_id.0)
+                    .push_bind(call.project_id.0)
+                    .push_bind(call.approval_id.map(|id| id.0))
+                    .push_bind(call.status.as_str())
+                    .push_bind(call.deadline)
+                    .push_bind(json(&call));
+            });
+            insert.push(
+                " ON CONFLICT (id) DO UPDATE SET approval_id = excluded.approval_id, status = excluded.status,
+                 deadline = excluded.deadline, record = excluded.record",
+            );
+            insert.build().execute(c).await.map(drop)
+        })?;
+    }
+    Ok(())
+}

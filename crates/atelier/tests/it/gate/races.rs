@@ -1,0 +1,125 @@
+//! Approve, reject, cancel and the end of time, all at once.
+
+use super::*;
+use crate::build;
+use chrono::{DateTime, Utc};
+use futures::{StreamExt, stream};
+use std::{collections::HashMap, time::Duration};
+
+/// `make judge` runs ten thousand on each database.
+fn races() -> usize {
+    std::env::var("ATELIER_TEST_RACES").map_or(400, |count| count.parse().unwrap())
+}
+
+/// TL-02.2 TL-03.1 TL-05.2: of approve, reject, cancel and timeout exactly one wins, whoever loses is told who won, and
+/// the signal goes out once if it was approve and never otherwise.
+#[rstest]
+#[tokio::test]
+async fn exactly_one_decision_wins(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = build(backend).with("GATE__APPROVAL_MEDIUM", "1s").start().await;
+    let desk = Desk::new(server.user("ann")).await;
+    let raced = stream::iter(0..races()).map(|number| race(&desk, number)).buffer_unordered(32);
+    // The client has to be there until the last one, however slow the machine is.
+    let there = async {
+        loop {
+            desk.post(&format!("clients/{}/renew", desk.client), json!(null)).await.expect(200);
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+    };
+    let won: Vec<&str> = tokio::select! {
+        won = raced.collect() => won,
+        () = there => unreachable!("it never leaves"),
+    };
+    let mut count: HashMap<&str, usize> = HashMap::new();
+    won.iter().for_each(|winner| *count.entry(winner).or_default() += 1);
+    // Otherwise this shows nothing.
+    for winner in ["approve", "reject", "cancel", "timeout"] {
+        assert!(count.contains_key(winner), "{winner} never won: {count:?}");
+    }
+
+    // The whole story, from the first event to a mark that stands for its end.
+    let mut events = desk.user.events(&desk.path("events"), Some("0")).await;
+    let mark = desk.execute("delete_file", json!({"path": "mark"})).await;
+    let (mut approved, mut signals) = (0, HashMap::<String, usize>::new());
+    loop {
+        let event = events.next().await;
+        match event.name.as_str() {
+            "TOOL_EXECUTION_SIGNAL" => *signals.entry(id(&event.data).to_owned()).or_default() += 1,
+            "TOOL_CALL_UPDATED" if event.data["status"] == "approved" => approved += 1,
+            "TOOL_CALL_UPDATED" if event.data["tool_id"] == mark["tool_id"] => break,
+            _ => {}
+        }
+    }
+    assert!(signals.values().all(|count| *count == 1), "{signals:?}");
+    assert_eq!(signals.len(), approved);
+}
+
+/// One call, and everybody who wants to decide about it at about the same moment. Says who won.
+async fn race(desk: &Desk, number: usize) -> &'static str {
+    let call = desk.execute("create_directory", json!({"path": "d"})).await;
+    let expires: DateTime<Utc> = call["approval"]["expires_at"].as_str().unwrap().parse().unwrap();
+    // Every other race is run when time is about to have its say.
+    let at = (number % 2 == 1).then_some(expires);
+    let by = || {
+        let jitter = chrono::TimeDelta::milliseconds(rand::random_range(-20..60));
+        let wait = at.map_or(Duration::ZERO, |at| (at + jitter - Utc::now()).to_std().unwrap_or_default());
+        tokio::time::sleep(wait)
+    };
+    let cancel = format!("tools/{}/cancel", id(&call));
+    // Who is first on the way differs from race to race.
+    let (approve, reject, cancelled) = match number % 3 {
+        0 => tokio::join!(
+            after(by(), desk.decide(&call, "approve", json!({}))),
+            after(by(), desk.decide(&call, "reject", json!({}))),
+            after(by(), desk.post(&cancel, json!({})))
+        ),
+        1 => {
+            let (reject, cancelled, approve) = tokio::join!(
+                after(by(), desk.decide(&call, "reject", json!({}))),
+                after(by(), desk.post(&cancel, json!({}))),
+                after(by(), desk.decide(&call, "approve", json!({})))
+            );
+            (approve, reject, cancelled)
+        }
+        _ => {
+            let (cancelled, approve, reject) = tokio::join!(
+                after(by(), desk.post(&cancel, json!({}))),
+                after(by(), desk.decide(&call, "approve", json!({}))),
+                after(by(), desk.decide(&call, "reject", json!({})))
+            );
+            (approve, reject, cancelled)
+        }
+    };
+    let nobody = [&approve, &reject, &cancelled].iter().all(|answer| answer.status == 409);
+    let settled = match nobody {
+        true => {
+            eventually("time decides", async || {
+                let call = desk.show(&call).await;
+                (call["status"] != "pending_approval").then_some(call)
+            })
+            .await
+        }
+        false => desk.show(&call).await,
+    };
+    for loser in [&approve, &reject, &cancelled].into_iter().filter(|answer| answer.status != 200) {
+        assert_eq!(loser.problem(), (409, "already_settled"));
+    }
+    let (status, approval) = (settled["status"].as_str().unwrap(), &settled["approval"]["status"]);
+    let winner = match (approve.status.as_u16(), reject.status.as_u16(), cancelled.status.as_u16()) {
+        (200, 409, 409) => ("approve", "dispatched", "approved"),
+        // What was approved and sent may still be cancelled before it begins.
+        (200, 409, 200) => ("approve", "cancelled", "approved"),
+        (409, 200, 409) => ("reject", "rejected", "rejected"),
+        (409, 409, 200) => ("cancel", "cancelled", "cancelled"),
+        (409, 409, 409) => ("timeout", "expired", "expired"),
+        other => panic!("{other:?}: {settled}"),
+    };
+    assert_eq!((status, approval.as_str().unwrap()), (winner.1, winner.2), "{settled}");
+    assert_eq!(settled["attempt"], u32::from(winner.0 == "approve"));
+    winner.0
+}
+
+async fn after<T>(wait: tokio::time::Sleep, then: impl Future<Output = T>) -> T {
+    wait.await;
+    then.await
+}
