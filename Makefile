@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 ARGS ?=
 # What tests need today; see scripts/services for the others.
-SERVICES ?= postgres seaweedfs
+SERVICES ?= postgres qdrant seaweedfs
 
 export CARGO
 export ATELIER_CACHE ?= $(CURDIR)/.services/cache
@@ -45,6 +45,10 @@ check: ## Check formatting, lints, invariants, licences and banned crates
 .PHONY: bench
 bench: ## Run the benchmarks (ARGS="…")
 	$(CARGO) run --release --locked --bin atelier-bench -- $(ARGS)
+
+.PHONY: bench-memory
+bench-memory: ## Measure how well memory finds things (LOCOMO=file.json, MODEL=directory)
+	$(CARGO) run --release --locked --bin atelier-bench -- locomo $(LOCOMO) $(if $(MODEL),--model $(MODEL)) $(ARGS)
 
 .PHONY: bench-mcp
 bench-mcp: ## Measure the workspace tool beside other MCP file servers (ARGS="--quick")

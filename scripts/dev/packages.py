@@ -69,8 +69,7 @@ def _binary(download: list[str], member: str, sha256: str) -> Path:
                 shutil.copyfileobj(source, target)
             unpacked.chmod(0o755)
             unpacked.rename(binary)
-    with binary.open("rb") as file:
-        found = _sha256(file)
+    found = sha256_of(binary)
     if found != sha256:
         binary.unlink()
         raise Trouble(f"{name} has sha256 {found}, expected {sha256}; removed it, run again to fetch it anew")
@@ -83,9 +82,10 @@ def _open_member(archive: Path, member: str):
     return tarfile.open(archive).extractfile(member)
 
 
-def _sha256(file) -> str:
+def sha256_of(path: Path) -> str:
     # hashlib.file_digest would do, from Python 3.11 on.
     digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
     return digest.hexdigest()

@@ -43,4 +43,8 @@ def ask(home: Path, ports: dict) -> None:
 
 
 def env(ports: dict) -> dict:
-    return {"ATELIER_TEST_QDRANT_URL": f"http://127.0.0.1:{ports['grpc']}"}
+    # The program as well: some tests kill a server of their own.
+    return {
+        "ATELIER_TEST_QDRANT_URL": f"http://127.0.0.1:{ports['grpc']}",
+        "ATELIER_TEST_QDRANT_BINARY": str(obtain()),
+    }

@@ -10,10 +10,13 @@ mod bare_loop;
 mod bare_server;
 mod calls;
 mod clients;
+mod crowd;
 mod durable_server;
 mod fanout;
 mod followers;
 mod load;
+mod locomo;
+mod memory;
 mod process;
 mod reads;
 mod report;
@@ -80,6 +83,12 @@ enum Role {
     /// The bare server, in a process of its own
     #[command(hide = true)]
     BareServer(bare_server::Answers),
+    /// The index of memories: insert, search, recall
+    Memory(memory::Args),
+    /// How well memory answers questions, on a LoCoMo file
+    Locomo(locomo::Args),
+    /// Many agents with a little memory each
+    Crowd(crowd::Args),
     /// The same with a commit before each answer
     #[command(hide = true)]
     DurableServer(durable_server::Place),
@@ -110,11 +119,11 @@ impl Plan {
 }
 
 fn main() -> Result<()> {
-    let args = Args::parse();
-    match args.role {
+    let mut args = Args::parse();
+    match args.role.take_if(|role| matches!(role, Role::BareServer(_) | Role::DurableServer(_))) {
         Some(Role::BareServer(answers)) => return bare_server::run(answers),
         Some(Role::DurableServer(place)) => return durable_server::run(place),
-        None => {}
+        _ => {}
     }
     ensure!(!cfg!(debug_assertions), "a debug build measures nothing: make bench");
     let binary = match &args.binary {
@@ -127,6 +136,24 @@ fn main() -> Result<()> {
     let place = place.canonicalize()?;
     tempfile::env::override_temp_dir(&place).ok();
     let room = process::raise_open_files()?;
+    if let Some(role) = &args.role {
+        let plan = Plan {
+            concurrencies: args.at.clone(),
+            binary,
+            backend: if args.postgres { Backend::Postgres } else { Backend::Sqlite },
+            rounds: 1,
+            window: Duration::from_secs(1),
+            clients: 0,
+        };
+        return tokio::runtime::Runtime::new()?.block_on(async {
+            match role {
+                Role::BareServer(_) => unreachable!("it was run above"),
+                Role::Memory(args) => memory::run(args).await,
+                Role::Locomo(args) => locomo::run(args, &plan).await,
+                Role::Crowd(args) => crowd::run(args, &plan).await,
+            }
+        });
+    }
     // One thread: the generator must leave the other core to what it measures.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = runtime.block_on(async {

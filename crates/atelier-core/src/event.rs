@@ -2,7 +2,7 @@
 
 use crate::{
     Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, Conversation, ConversationFile, FileChange,
-    GrantId, Message, Plan, PlanId, Project, SessionId, Task, TaskId, Usage,
+    GrantId, InteractionId, Message, Plan, PlanId, Project, SessionId, Task, TaskId, Usage,
     digest::CallDigest,
     gate::{CallFailure, CallPreview, CallStatus, Grant},
     policy::verdict::Verdict,
@@ -213,6 +213,31 @@ pub enum Event {
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         grant_id: GrantId,
     },
+    /// An agent looked into its memory.
+    ContextRetrieved {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        agent_id: AgentId,
+        /// What it asked for, shortened.
+        query: String,
+        #[cfg_attr(feature = "openapi", schema(value_type = Vec<uuid::Uuid>))]
+        interactions: Vec<InteractionId>,
+        /// Set when the index did not answer and the store's own search did.
+        degraded: bool,
+    },
+    /// An agent's memory is nearly full. Told once, until it has been emptier again.
+    ContextLimitWarning {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        agent_id: AgentId,
+        total_vectors: u64,
+        max_vectors: u64,
+    },
+    /// Interactions of an agent are gone.
+    ContextPruned {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        agent_id: AgentId,
+        removed: u64,
+        reason: PruneReason,
+    },
     /// Files of a conversation were made, changed, renamed or deleted, by its owner or by an agent.
     FilesChanged {
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
@@ -266,6 +291,18 @@ pub enum Alert {
     HungTask,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum PruneReason {
+    /// Somebody asked for it.
+    Requested,
+    /// Somebody had everything forgotten.
+    Cleared,
+    /// The memory was full: the oldest went.
+    Limit,
+}
+
 impl Event {
     pub fn name(&self) -> &'static str {
         match self {
@@ -302,6 +339,9 @@ impl Event {
             Event::ToolCallUpdated { .. } => "TOOL_CALL_UPDATED",
             Event::GrantMade { .. } => "GRANT_MADE",
             Event::GrantWithdrawn { .. } => "GRANT_WITHDRAWN",
+            Event::ContextRetrieved { .. } => "CONTEXT_RETRIEVED",
+            Event::ContextLimitWarning { .. } => "CONTEXT_LIMIT_WARNING",
+            Event::ContextPruned { .. } => "CONTEXT_PRUNED",
             Event::FilesChanged { .. } => "FILES_CHANGED",
             Event::FilesPresented { .. } => "FILES_PRESENTED",
         }

@@ -46,6 +46,8 @@ id! {
     GrantId,
     /// One machine that is connected.
     ClientId,
+    /// One thing that an agent remembers.
+    InteractionId,
     /// One conversation.
     SessionId,
     /// One file of a conversation, through all its versions.

@@ -11,12 +11,14 @@ pub mod file;
 pub mod gate;
 pub mod identity;
 pub mod ids;
+pub mod memory;
 pub mod name;
 pub mod path;
 pub mod plan;
 pub mod policy;
 pub mod project;
 pub mod task;
+pub mod terms;
 
 pub use agent::{Agent, AgentConfig, AgentStatus};
 pub use chat::{Message, MessageRole};
@@ -25,9 +27,10 @@ pub use event::Event;
 pub use file::{ConversationFile, FileChange, FilePath, FileSource, FileVersion};
 pub use identity::{Role, Tenant};
 pub use ids::{
-    AgentId, ApprovalId, CallId, ClientId, FileId, GrantId, MessageId, NodeId, PlanId, ProjectId, SessionId,
-    TaskId, TokenId, UploadId, UserId,
+    AgentId, ApprovalId, CallId, ClientId, FileId, GrantId, InteractionId, MessageId, NodeId, PlanId,
+    ProjectId, SessionId, TaskId, TokenId, UploadId, UserId,
 };
+pub use memory::{Filter, Interaction, InteractionType, Memo};
 pub use name::{AgentName, ProjectName};
 pub use plan::{Plan, PlanStatus};
 pub use project::{Project, WorkspaceKind};

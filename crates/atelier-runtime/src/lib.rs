@@ -35,8 +35,19 @@ pub enum Error {
     Busy { waiting: usize },
     #[error(transparent)]
     Refused(#[from] atelier_core::gate::Refusal),
+    #[error(transparent)]
+    Memory(atelier_memory::Error),
     #[error("the worker space was closed")]
     SpaceClosed,
+}
+
+impl From<atelier_memory::Error> for Error {
+    fn from(error: atelier_memory::Error) -> Self {
+        match error {
+            atelier_memory::Error::Store(error) => Error::Store(error),
+            other => Error::Memory(other),
+        }
+    }
 }
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -2,6 +2,7 @@
 
 use crate::{Health, Part, Result, Status, agents::AgentCache, settings::WorkerSpaceSettings, tasks::Tasks};
 use atelier_core::{Agent, ProjectId, event::Alert};
+use atelier_memory::Memory;
 use atelier_store::{AgentRef, Owned, Store};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -18,6 +19,7 @@ pub struct WorkerSpace {
     owned: Owned,
     settings: WorkerSpaceSettings,
     store: Store,
+    memory: Memory,
     created_at: DateTime<Utc>,
     pub(crate) agents: AgentCache,
     pub(crate) tasks: Arc<Tasks>,
@@ -51,7 +53,7 @@ pub struct CacheReport {
 }
 
 impl WorkerSpace {
-    pub(crate) fn new(owned: Owned, store: Store, settings: WorkerSpaceSettings) -> Self {
+    pub(crate) fn new(owned: Owned, store: Store, memory: Memory, settings: WorkerSpaceSettings) -> Self {
         Self {
             agents: AgentCache::new(settings.agent_ttl, settings.agent_cache),
             tasks: Arc::new(Tasks::new(settings.max_active, settings.max_waiting)),
@@ -59,6 +61,7 @@ impl WorkerSpace {
             overflowed: AtomicBool::new(false),
             owned,
             store,
+            memory,
             settings,
         }
     }
@@ -127,6 +130,11 @@ impl WorkerSpace {
             }
             Err(_) => Part::new("store", Status::Unhealthy, "no answer within a second"),
         };
+        // Never unhealthy by it: facts are kept, tasks go on, searches go by words.
+        let memory = match self.memory.health().await {
+            Ok(how) => Part::new("memory", Status::Healthy, how),
+            Err(why) => Part::new("memory", Status::Degraded, why),
+        };
         let cache = match self.overflowed.load(Ordering::Relaxed) {
             false => Part::new("agent_cache", Status::Healthy, "agents fit"),
             true => Part::new("agent_cache", Status::Degraded, "more agents are in use than it holds"),
@@ -135,6 +143,6 @@ impl WorkerSpace {
             0 => Part::new("tasks", Status::Healthy, "none hangs"),
             n => Part::new("tasks", Status::Degraded, format!("{n} hang")),
         };
-        Health::of(vec![store, cache, tasks])
+        Health::of(vec![store, memory, cache, tasks])
     }
 }

@@ -5,6 +5,7 @@ use atelier_core::{
     Event, ProjectId, UserId,
     event::{Alert, CloseReason},
 };
+use atelier_memory::Memory;
 use atelier_store::{Error as StoreError, Owned, Ring, Store};
 use metrics::{counter, gauge};
 use std::{
@@ -14,6 +15,9 @@ use std::{
 };
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
+
+/// How long a space waits for its collections.
+const COLLECTIONS: Duration = Duration::from_secs(5);
 
 /// Filled once, however many ask for it at the same time.
 type Slot = Arc<OnceCell<Arc<WorkerSpace>>>;
@@ -25,13 +29,14 @@ pub struct Spaces {
 
 struct Inner {
     store: Store,
+    memory: Memory,
     settings: WorkerSpaceSettings,
     slots: Mutex<HashMap<ProjectId, Slot>>,
 }
 
 impl Spaces {
-    pub fn new(store: Store, settings: WorkerSpaceSettings) -> Self {
-        Self { inner: Arc::new(Inner { store, settings, slots: Mutex::default() }) }
+    pub fn new(store: Store, memory: Memory, settings: WorkerSpaceSettings) -> Self {
+        Self { inner: Arc::new(Inner { store, memory, settings, slots: Mutex::default() }) }
     }
 
     /// How long what is running gets to finish when a space is released.
@@ -93,8 +98,9 @@ impl Spaces {
         let slot = self.slots().entry(owned.project).or_default().clone();
         let space = slot
             .get_or_try_init(|| async {
-                let Inner { store, settings, .. } = &*self.inner;
-                let space = WorkerSpace::new(owned.clone(), store.clone(), settings.clone());
+                let Inner { store, memory, settings, .. } = &*self.inner;
+                let space = WorkerSpace::new(owned.clone(), store.clone(), memory.clone(), settings.clone());
+                self.check_memory(&owned).await;
                 store.tell(&owned, Event::WorkerSpaceReady { user_prefix: space.user_prefix() }).await?;
                 counter!("atelier_worker_space_initializations_total").increment(1);
                 tracing::info!(project = %owned.project, "worker space ready");
@@ -102,6 +108,25 @@ impl Spaces {
             })
             .await?;
         Ok(space.clone())
+    }
+
+    /// After agents were made: where the index is a server, their collections are, too, before anybody is answered.
+    pub async fn agents_made(&self, owned: &Owned) {
+        if self.inner.memory.makes_at_once() {
+            self.check_memory(owned).await;
+        }
+    }
+
+    /// Sees to it that the project's agents have their collections. A space opens without them all the same: facts
+    /// are kept, and told to the index when it is back.
+    async fn check_memory(&self, owned: &Owned) {
+        match tokio::time::timeout(COLLECTIONS, self.inner.memory.ensure(owned)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, project = %owned.project, "memory is not ready"),
+            Err(_) => {
+                tracing::warn!(project = %owned.project, "memory is not ready: the index does not answer")
+            }
+        }
     }
 
     /// Takes the space out if it is ready and `fits`, so that the next request makes a new one.
@@ -174,7 +199,7 @@ impl Spaces {
                 Ring::Agents(project) => self.forget_agents(project),
                 Ring::ProjectDeleted(project) => self.drop_deleted(project),
                 Ring::Everything => self.all().iter().for_each(|space| space.forget_agents()),
-                Ring::Tokens | Ring::Queue(..) | Ring::Work(_) => {}
+                Ring::Tokens | Ring::Queue(..) | Ring::Work(_) | Ring::Memory => {}
             }
         }
     }

@@ -4,6 +4,7 @@
 
 mod agent;
 mod bus;
+mod context;
 mod own_files;
 mod planner;
 mod prompt;
@@ -18,6 +19,7 @@ use atelier_core::NodeId;
 use atelier_core::policy::Policy;
 use atelier_core::{Task, TaskFailure, TaskKind, task::Step};
 use atelier_files::Files;
+use atelier_memory::Memory;
 use atelier_model::{Answer, Model, ModelError, Models, Request};
 use atelier_store::{Claim, Spoken, Store};
 use std::sync::Arc;
@@ -54,6 +56,7 @@ pub(crate) struct Shop {
     pub(crate) store: Store,
     pub(crate) spaces: Spaces,
     pub(crate) gate: Gate,
+    pub(crate) memory: Memory,
     pub(crate) models: Models,
     pub(crate) keys: ModelKeys,
     pub(crate) files: Files,

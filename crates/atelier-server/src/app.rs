@@ -3,6 +3,7 @@
 use crate::{Auth, McpDoor, Settings};
 use atelier_core::{ProjectName, Role, Tenant, UserId};
 use atelier_files::Files;
+use atelier_memory::Memory;
 use atelier_model::Models;
 use atelier_runtime::{Bus, Gate, ModelKeys, Spaces};
 use atelier_store::{NewAgent, SignIn, Store};
@@ -20,6 +21,7 @@ pub struct Parts {
     pub gate: Gate,
     pub files: Files,
     pub bus: Bus,
+    pub memory: Memory,
     pub models: Models,
     pub model_keys: ModelKeys,
     /// What speaks MCP for a project's hosts.

@@ -243,6 +243,7 @@ in_path! {
     CallInPath: CallId in "tool",
     ApprovalInPath: ApprovalId in "approval",
     GrantInPath: GrantId in "grant",
+    InteractionInPath: InteractionId in "interaction",
     ClientInPath: ClientId in "client",
     ConversationInPath: SessionId in "conversation",
     FileInPath: FileId in "file",

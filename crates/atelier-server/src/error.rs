@@ -2,6 +2,7 @@
 
 use atelier_core::{Invalid, file::FilePathError, gate::Refusal};
 use atelier_files::Error as FilesError;
+use atelier_memory::Error as MemoryError;
 use atelier_runtime::Error as RuntimeError;
 use atelier_store::Error as StoreError;
 use axum::{
@@ -51,6 +52,15 @@ pub(crate) enum Error {
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         Error::Runtime(error.into())
+    }
+}
+
+impl From<MemoryError> for Error {
+    fn from(error: MemoryError) -> Self {
+        match error {
+            MemoryError::Store(error) => error.into(),
+            other => Error::Runtime(RuntimeError::Memory(other)),
+        }
     }
 }
 
@@ -135,6 +145,7 @@ impl Error {
             Error::Runtime(R::Refused(Refusal::Already(_))) => (S::CONFLICT, "already_settled"),
             Error::Runtime(R::Refused(Refusal::NotYours)) => (S::CONFLICT, "not_your_call"),
             Error::Runtime(R::Refused(Refusal::OtherResult)) => (S::CONFLICT, "result_differs"),
+            Error::Runtime(R::Memory(_)) => (S::SERVICE_UNAVAILABLE, "memory_unavailable"),
             Error::Runtime(R::SpaceClosed) => (S::CONFLICT, "worker_space_closed"),
             Error::MalformedJson(_) => (S::BAD_REQUEST, "malformed_json"),
             Error::NotJson | Error::NotForm => (S::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
@@ -155,7 +166,9 @@ impl Error {
             StatusCode::SERVICE_UNAVAILABLE if matches!(self, Error::Files(_)) => {
                 "the object store refuses or does not answer; try again".into()
             }
-            StatusCode::SERVICE_UNAVAILABLE if !matches!(self, Error::TookTooLong) => {
+            StatusCode::SERVICE_UNAVAILABLE
+                if !matches!(self, Error::TookTooLong | Error::Runtime(RuntimeError::Memory(_))) =>
+            {
                 "the database refuses or does not answer; try again".into()
             }
             StatusCode::NOT_FOUND => Error::NotFound.to_string(),

@@ -2,6 +2,7 @@
 
 use crate::{
     Error, NewAgent, Owned, Result, Store, Tx,
+    collections::{abandon, want_collections},
     db::on,
     feed::Ring,
     new_id, now,
@@ -90,6 +91,7 @@ pub(crate) async fn insert_agents(
         insert.build().execute(c).await.map(drop)
     })
     .map_err(name_taken)?;
+    want_collections(tx, project, owner, &agents).await?;
     for agent in &agents {
         tx.emit(project, owner, &Event::AgentCreated { agent: agent.clone() });
     }
@@ -209,6 +211,8 @@ impl Store {
                     .execute(c)
                     .await
                     .map(drop))?;
+                abandon(&mut tx.conn, Some(id), project).await?;
+                tx.ring(Ring::Memory);
                 tx.ring(Ring::Agents(project));
                 tx.emit(project, owner, &Event::AgentDeleted { agent_id: id, name: agent.name });
                 Ok(())

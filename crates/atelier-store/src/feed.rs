@@ -34,6 +34,8 @@ pub enum Ring {
     Agents(ProjectId),
     /// The project itself is gone.
     ProjectDeleted(ProjectId),
+    /// There is something for the index of memories to hear of.
+    Memory,
     /// Something may be free to run in this queue of this owner.
     Queue(UserId, Uuid),
     /// A task or a plan has ended.
@@ -328,6 +330,7 @@ pub(crate) async fn notify(
     let rings = rings.iter().map(|ring| match ring {
         Ring::Agents(project) => format!("agents {project}"),
         Ring::ProjectDeleted(project) => format!("deleted {project}"),
+        Ring::Memory => "memory".to_owned(),
         Ring::Queue(owner, queue) => format!("queue {owner} {queue}"),
         Ring::Work(id) => format!("work {id}"),
         Ring::Tokens => "tokens".to_owned(),
@@ -422,6 +425,7 @@ impl Feeds {
                     self.bell.ring(Ring::ProjectDeleted(ProjectId(project)));
                 }
             }
+            Some("memory") => self.bell.ring(Ring::Memory),
             Some("queue") => {
                 if let (Some(owner), Some(queue)) = (id(), id()) {
                     self.bell.ring(Ring::Queue(UserId(owner), queue));

@@ -75,6 +75,7 @@ impl Store {
                 let begun = begin(&situation);
                 Ok(begun.map(|(call, decided)| {
                     carry_out(tx, &owned, call.clone(), decided);
+                    remember(tx, &owned, &call);
                     call
                 }))
             })
@@ -95,7 +96,7 @@ impl Store {
                 let was_open = !call.status.is_settled();
                 Ok(step(&mut call, &situation).map(|decided| {
                     carry_out(tx, &owned, call.clone(), decided);
-                    tell_task(tx, &call, was_open);
+                    tell_task(tx, &owned, &call, was_open);
                     call
                 }))
             })
@@ -121,7 +122,7 @@ impl Store {
                 let was_open = !call.status.is_settled();
                 Ok(step(&mut call, now).map(|decided| {
                     carry_out(tx, &owned, call.clone(), decided);
-                    tell_task(tx, &call, was_open);
+                    tell_task(tx, &owned, &call, was_open);
                     call
                 }))
             })
@@ -377,8 +378,18 @@ async fn lock_call(tx: &mut Tx, project: ProjectId, id: CallId) -> Result<GatedC
     read(row.ok_or(Error::NotFound)?)
 }
 
+/// The agent remembers a call that is settled.
+pub(crate) fn remember(tx: &mut Tx, owned: &Owned, call: &GatedCall) {
+    if call.status.is_settled() {
+        tx.keep_memo(owned, call);
+    }
+}
+
 /// The task that waits for a call goes on when the last of them is settled.
-fn tell_task(tx: &mut Tx, call: &GatedCall, was_open: bool) {
+fn tell_task(tx: &mut Tx, owned: &Owned, call: &GatedCall, was_open: bool) {
+    if was_open {
+        remember(tx, owned, call);
+    }
     if let Some(task) = call.task_id.filter(|_| was_open && call.status.is_settled()) {
         tx.keep_settled(task);
     }

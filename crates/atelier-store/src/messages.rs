@@ -4,7 +4,7 @@ use crate::{
     Error, Owned, Result, Store, Tx,
     conversations::lock_conversation,
     db::on,
-    new_id, now,
+    memos, new_id, now,
     projects::{corrupt, json},
     tasks::{self, Claim},
 };
@@ -196,5 +196,5 @@ pub(crate) async fn insert_message(tx: &mut Tx, owned: &Owned, message: &Message
     .await
     .map(drop))?;
     tx.emit(owned.project, owned.owner, &Event::MessageCreated { message: message.told() });
-    Ok(())
+    memos::message(tx, owned, message).await
 }

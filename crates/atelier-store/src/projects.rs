@@ -1,8 +1,8 @@
 //! Projects and the right to act on one.
 
 use crate::{
-    Error, Result, Store, Tx, agents::insert_agents, db::on, feed::Ring, file_upkeep::forget_files, new_id,
-    now,
+    Error, Result, Store, Tx, agents::insert_agents, collections::abandon, db::on, feed::Ring,
+    file_upkeep::forget_files, new_id, now,
 };
 use atelier_core::{
     AgentConfig, AgentName, Event, Project, ProjectId, ProjectName, SessionId, Tenant, UserId, WorkspaceKind,
@@ -224,6 +224,8 @@ impl Store {
                         .execute(&mut *c)
                         .await?;
                 });
+                abandon(&mut tx.conn, None, id).await?;
+                tx.ring(Ring::Memory);
                 tx.ring(Ring::ProjectDeleted(id));
                 tx.emit(id, owner, &Event::ProjectDeleted {});
                 Ok(())

@@ -12,8 +12,8 @@ use crate::{
     Error, Owned, Result, Store, Tx,
     db::on,
     feed::Ring,
-    gate::{NewCall, carry_out},
-    now, plans,
+    gate::{NewCall, carry_out, remember},
+    memos, now, plans,
     projects::{corrupt, json},
 };
 use atelier_core::{
@@ -296,6 +296,7 @@ impl Store {
                 let claims = claim_or_ring(tx, owned, claim.queue(), next).await?;
                 // Last, because it cannot fail: what is kept here is not rolled back with the rest.
                 for (call, decided) in begun {
+                    remember(tx, owned, &call);
                     carry_out(tx, owned, call, decided);
                 }
                 Ok(Ok(claims))
@@ -498,6 +499,7 @@ async fn settled(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<String>)
         _ => Event::TaskFailed { task: told },
     };
     tx.ring(Ring::Work(task.id.0));
+    memos::task(tx, owned, task).await?;
     match task.plan_id {
         None => answer(tx, owned, task, model).await?,
         Some(plan) => {

@@ -4,10 +4,10 @@
 //! group writes all of it in a few statements: before anything else in the group looks, and before it commits.
 
 use crate::{
-    Result, Tx,
+    Error, Owned, Result, Tx,
     db::{Conn, on},
     gate::Audit,
-    new_id,
+    memos, new_id,
     projects::json,
     tasks::call_settled,
 };
@@ -24,6 +24,8 @@ pub(crate) struct Unwritten {
     audit: Vec<(ProjectId, Audit)>,
     /// Tasks that a call of theirs has settled for, once for each call.
     settled: Vec<TaskId>,
+    /// Calls that their agents remember.
+    memos: Vec<(Owned, GatedCall)>,
 }
 
 /// How many rows a statement takes. A few sizes only: each is a statement of its own to the database, parsed once and
@@ -58,9 +60,15 @@ impl Tx {
         self.unwritten.settled.push(task);
     }
 
+    pub(crate) fn keep_memo(&mut self, owned: &Owned, call: &GatedCall) {
+        if call.agent_id.is_some() {
+            self.unwritten.memos.push((owned.clone(), call.clone()));
+        }
+    }
+
     /// Writes what was kept.
     pub(crate) async fn write_kept(&mut self) -> Result<(), sqlx::Error> {
-        let Unwritten { calls, grants, audit, settled } = std::mem::take(&mut self.unwritten);
+        let Unwritten { calls, grants, audit, settled, memos } = std::mem::take(&mut self.unwritten);
         write_calls(&mut self.conn, calls.into_values().collect()).await?;
         for grant in grants {
             on!(&mut self.conn, |c| sqlx::query(
@@ -87,6 +95,12 @@ impl Tx {
         }
         for task in settled {
             call_settled(self, task).await?;
+        }
+        for (owned, call) in memos {
+            memos::call(self, &owned, &call).await.map_err(|error| match error {
+                Error::Sql(error) => error,
+                other => sqlx::Error::Protocol(other.to_string()),
+            })?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ pub struct Database {
 
 impl Database {
     pub async fn create() -> Self {
-        let admin_url = service_url();
+        let admin_url = crate::service(VARIABLE, "PostgreSQL");
         let name = format!("atelier_{}", Uuid::now_v7().simple());
         let mut admin = PgConnection::connect(&admin_url).await.unwrap_or_else(|error| {
             panic!("PostgreSQL at {VARIABLE} does not answer ({error}): make services")
@@ -50,8 +50,4 @@ impl Drop for Database {
             eprintln!("a test database stays behind: {error}");
         }
     }
-}
-
-fn service_url() -> String {
-    crate::service(VARIABLE, "PostgreSQL")
 }

@@ -159,6 +159,14 @@ impl Server {
         self.restart_killed().await
     }
 
+    /// A variable that its next start goes by.
+    pub fn set(&mut self, name: &str, value: &str) {
+        let mut builder = Builder::clone(&self.builder);
+        builder.settings.retain(|(set, _)| set != name);
+        builder.settings.push((name.to_owned(), value.to_owned()));
+        self.builder = Arc::new(builder);
+    }
+
     /// Kills it and starts it again on the same data with one variable changed, or without it.
     pub async fn restart_with(mut self, name: &str, value: Option<&str>) -> Self {
         drop(self.process.kill());

@@ -27,6 +27,9 @@ pub(crate) struct Config {
     pub(crate) listen: String,
     /// `postgres://…` instead of the embedded database.
     pub(crate) database_url: Option<String>,
+    /// `http://…:6334` of a Qdrant server instead of the embedded index.
+    pub(crate) qdrant_url: Option<String>,
+    pub(crate) memory: atelier_memory::Settings,
     /// Where the files of conversations are kept: `file:///…`, `s3://…`, `gs://…` or `az://…`.
     pub(crate) object_store: Option<String>,
     pub(crate) server: atelier_server::Settings,
@@ -74,6 +77,8 @@ impl Default for Config {
             data: dirs::data_dir().unwrap_or_default().join("atelier"),
             listen: "127.0.0.1:7420".into(),
             database_url: None,
+            qdrant_url: None,
+            memory: atelier_memory::Settings::default(),
             object_store: None,
             server: atelier_server::Settings::default(),
             auth: AuthSettings::default(),
@@ -164,8 +169,16 @@ impl Config {
         if self.data.as_os_str().is_empty() {
             anyhow::bail!("there is no home folder to keep data in: say where with --data or ATELIER_DATA");
         }
-        if self.database_url.as_deref() == Some("") {
-            self.database_url = None;
+        for url in [&mut self.database_url, &mut self.qdrant_url] {
+            *url = url.take().filter(|url| !url.is_empty());
+        }
+        if let Some(url) = &self.qdrant_url
+            && !url.starts_with("http://")
+            && !url.starts_with("https://")
+        {
+            anyhow::bail!(
+                "qdrant_url has to start with http:// or https:// (leave it out for the embedded index)"
+            );
         }
         if self.object_store.as_deref() == Some("") {
             self.object_store = None;
@@ -223,6 +236,8 @@ impl Config {
                 false => url,
             });
         }
+        shown.qdrant_url = shown.qdrant_url.take().map(|url| atelier_store::masked(&url));
+        shown.memory.hide_keys();
         for provider in shown.providers.values_mut() {
             provider.base_url = atelier_store::masked(&provider.base_url);
         }

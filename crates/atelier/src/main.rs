@@ -8,6 +8,7 @@ mod files;
 mod login;
 mod mcp;
 mod mcp_projects;
+mod memory;
 mod serve;
 mod telemetry;
 mod token;
@@ -44,6 +45,8 @@ enum Command {
     Files(files::Args),
     /// Serve a directory to MCP hosts, on standard input or over HTTP
     Mcp(Box<mcp::Args>),
+    /// Look into what an agent remembers, take it along as a file, prune it
+    Memory(memory::Args),
     /// Check the configuration and every backing service, and say how to mend what is wrong
     Doctor(doctor::Args),
 }
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Tool(args) => tool::run(&args),
         Command::Files(args) => files::run(args),
         Command::Mcp(args) => mcp::run(*args),
+        Command::Memory(args) => memory::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     };
     match outcome {

@@ -6,6 +6,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use atelier_files::Files;
+use atelier_memory::Memory;
 use atelier_model::Models;
 use atelier_runtime::{Bus, Gate, ModelKeys, Settings as RuntimeSettings, Spaces};
 use atelier_server::{App, Auth, Listening, LocalKey, Parts};
@@ -122,7 +123,10 @@ async fn serve(config: Config) -> Result<()> {
         .with_rules(config.policy.clone())
         .context("the configuration is not valid: policy")?;
     let stop = CancellationToken::new();
-    let spaces = Spaces::new(store.clone(), runtime.worker_space.clone());
+    let memory =
+        Memory::open(store.clone(), config.memory.clone(), config.qdrant_url.as_deref(), &config.data)
+            .context("memory cannot be used")?;
+    let spaces = Spaces::new(store.clone(), memory.clone(), runtime.worker_space.clone());
     let url = listening.url()?;
     let public_url = config.server.public_url.clone().unwrap_or_else(|| url.clone());
     let mcp = mcp_projects::door(mcp_projects::Projects {
@@ -136,11 +140,13 @@ async fn serve(config: Config) -> Result<()> {
             store.clone(),
             spaces.clone(),
             gate.clone(),
+            memory.clone(),
             models.clone(),
             model_keys.clone(),
             files.clone(),
             config.work.clone(),
         ),
+        memory,
         gate,
         spaces,
         starter_pack: runtime.starter_agents(),
@@ -163,6 +169,21 @@ async fn serve(config: Config) -> Result<()> {
     tasks.spawn({
         let (bus, stop) = (app.bus.clone(), stop.clone());
         async move { bus.tend(stop).await }
+    });
+    tasks.spawn({
+        let (memory, stop) = (app.memory.clone(), stop.clone());
+        async move {
+            // Memories that are never told to the index would go unnoticed for long.
+            if let Err(error) = tokio::spawn({
+                let stop = stop.clone();
+                async move { memory.tend(stop).await }
+            })
+            .await
+            {
+                tracing::error!(%error, "what feeds the index has ended; stopping");
+                stop.cancel();
+            }
+        }
     });
     tasks.spawn(watch_over(app.clone(), config));
     let served = atelier_server::serve(listening, app.clone()).await;

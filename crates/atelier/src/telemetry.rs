@@ -27,8 +27,9 @@ impl Drop for Telemetry {
 pub(crate) fn start(settings: &TelemetrySettings) -> Result<Telemetry> {
     let level = std::env::var("LOG_LEVEL").unwrap_or_default().to_lowercase();
     let level = match level.as_str() {
-        // The MCP library tells of every request at `info`; who wants that asks for `debug`.
-        "" | "info" => "info,rmcp=warn",
+        // The MCP library tells of every request at `info`, the index of its inner life at `warn`; who wants that
+        // asks for `debug`.
+        "" | "info" => "info,rmcp=warn,qdrant_edge=error",
         level => level,
     };
     let level = if level == "warning" { "warn" } else { level };

@@ -79,6 +79,15 @@ export function describe({ data }: LiveEvent): string {
         model: data.model,
         tokens: String(data.usage.input_tokens + data.usage.output_tokens),
       });
+    case "CONTEXT_RETRIEVED":
+      return t("event.CONTEXT_RETRIEVED", { count: String(data.interactions.length) });
+    case "CONTEXT_LIMIT_WARNING":
+      return t("event.CONTEXT_LIMIT_WARNING", {
+        total: String(data.total_vectors),
+        max: String(data.max_vectors),
+      });
+    case "CONTEXT_PRUNED":
+      return t("event.CONTEXT_PRUNED", { count: String(data.removed) });
     case "CONVERSATION_CREATED":
     case "CONVERSATION_UPDATED":
     case "CONVERSATION_DELETED":

@@ -209,6 +209,9 @@ export const en = {
   "event.TOOL_CALL_UPDATED": "Tool call: {status}",
   "event.GRANT_MADE": "Allowed: {words}",
   "event.GRANT_WITHDRAWN": "Permission withdrawn",
+  "event.CONTEXT_RETRIEVED": "Remembered {count} things",
+  "event.CONTEXT_LIMIT_WARNING": "Memory nearly full: {total} of {max}",
+  "event.CONTEXT_PRUNED": "Memory pruned: {count} gone",
 
   "activity.title": "Activity",
   "activity.text": "What happens in all your projects, as it happens.",

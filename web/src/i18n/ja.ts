@@ -210,6 +210,9 @@ export const ja: Messages = {
   "event.TOOL_CALL_UPDATED": "ツール呼び出し: {status}",
   "event.GRANT_MADE": "許可: {words}",
   "event.GRANT_WITHDRAWN": "許可を取り消し",
+  "event.CONTEXT_RETRIEVED": "記憶を参照: {count} 件",
+  "event.CONTEXT_LIMIT_WARNING": "記憶がほぼ満杯: {total} / {max}",
+  "event.CONTEXT_PRUNED": "記憶を整理: {count} 件を削除",
 
   "activity.title": "アクティビティ",
   "activity.text": "すべてのプロジェクトで起きていることを、リアルタイムで表示します。",

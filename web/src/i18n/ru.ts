@@ -210,6 +210,9 @@ export const ru: Messages = {
   "event.TOOL_CALL_UPDATED": "Вызов инструмента: {status}",
   "event.GRANT_MADE": "Разрешено: {words}",
   "event.GRANT_WITHDRAWN": "Разрешение отозвано",
+  "event.CONTEXT_RETRIEVED": "Вспомнил записей: {count}",
+  "event.CONTEXT_LIMIT_WARNING": "Память почти заполнена: {total} из {max}",
+  "event.CONTEXT_PRUNED": "Память очищена: удалено {count}",
 
   "activity.title": "События",
   "activity.text": "Что происходит во всех ваших проектах, по мере появления.",

@@ -1,6 +1,6 @@
 //! One agent's part: ask its model, hand its calls to the gate, go on with what came of them.
 
-use super::{Job, ProjectSettings, Shop, own_files, prompt};
+use super::{Job, ProjectSettings, Shop, context, own_files, prompt};
 use crate::{Ask, Error, Result, WorkerSpace};
 use atelier_core::{
     Agent, Conversation, Project, Task, TaskFailure, TaskStatus, WorkspaceKind,
@@ -41,6 +41,8 @@ impl Shop {
             Ok(bench) => bench,
             Err(why) => return job.finish(self, task, None, Err(why)).await,
         };
+        // Once for the steps that follow each other here: what they are about does not change in between.
+        let memory = self.recall(claim, &bench.agent, &task).await;
         let mut steps = if task.steps > 0 { self.store.steps(task.id).await? } else { Vec::new() };
         loop {
             if let Some(reached) = bench.limits.reached(&task) {
@@ -51,7 +53,7 @@ impl Shop {
                 Err(why) => return job.finish(self, task, None, Err(why)).await,
             };
             let calls = self.settled_calls(&task, &steps).await?;
-            let mut request = self.request(claim, &bench, &task).await?;
+            let mut request = self.request(claim, &bench, &task, &memory).await?;
             request.messages.extend(prompt::journal(&steps, &calls));
             prompt::fit(&mut request, model.context_window(), bench.agent.config.max_tokens);
             let time = bench
@@ -66,7 +68,12 @@ impl Shop {
                 let outcome = spoken(&answer, model.name());
                 return job.finish(self, task, Some(step), outcome).await;
             }
-            let Sorted { mut step, asked, here } = self.sort_calls(claim, &bench, step, answer.calls, &calls);
+            let Sorted { mut step, asked, here, recalls } =
+                self.sort_calls(claim, &bench, step, answer.calls, &calls);
+            for (place, params) in recalls {
+                let call = &mut step.calls[place];
+                call.result = Some(self.use_context(claim, tool(&call.name), params).await?);
+            }
             if let (Some(conversation), false) = (&bench.files, here.is_empty()) {
                 // Before anything of it is done.
                 self.store.keep_step(claim, task.clone(), step.clone()).await?;
@@ -125,7 +132,7 @@ impl Shop {
     }
 
     /// What the agent is told before its own steps.
-    async fn request(&self, claim: &Claim, bench: &Bench, task: &Task) -> Result<Request> {
+    async fn request(&self, claim: &Claim, bench: &Bench, task: &Task, memory: &str) -> Result<Request> {
         let config = &bench.agent.config;
         let mut system = prompt::system(config, &bench.project, bench.client.as_ref());
         if let Some(conversation) = &bench.files {
@@ -142,6 +149,10 @@ impl Shop {
             .iter()
             .filter(|other| task.depends_on.contains(&other.id) && other.status == TaskStatus::Completed)
             .collect();
+        if !memory.is_empty() {
+            system.push_str("\n\n");
+            system.push_str(memory);
+        }
         Ok(Request {
             system,
             messages: prompt::conversation(&history, task, &done),
@@ -172,12 +183,14 @@ impl Shop {
         calls: Vec<CallRequest>,
         earlier: &HashMap<atelier_core::CallId, GatedCall>,
     ) -> Sorted {
-        let (mut asks, mut here) = (Vec::new(), Vec::new());
+        let (mut asks, mut here, mut recalls) = (Vec::new(), Vec::new(), Vec::new());
         for call in calls {
             let parsed = understood(&call, &bench.tools);
             let result = match parsed {
                 Ok(mut params) => {
-                    if bench.is_own(&call.name, &mut params) {
+                    if context::is_tool(tool(&call.name)) {
+                        recalls.push((step.calls.len(), params));
+                    } else if bench.is_own(&call.name, &mut params) {
                         here.push((step.calls.len(), params));
                     } else {
                         prompt::carry_checksum(&call.name, &mut params, earlier.values());
@@ -197,7 +210,7 @@ impl Shop {
             step.calls.push(StepCall { id, name, arguments, tool_id: None, result });
         }
         let asked = self.gate.of_task(&claim.owned, asks);
-        let here_at = |place: usize| here.iter().any(|(at, _)| *at == place);
+        let here_at = |place: usize| here.iter().chain(&recalls).any(|(at, _)| *at == place);
         let open = step
             .calls
             .iter_mut()
@@ -206,7 +219,7 @@ impl Shop {
         for ((_, call), new) in open.zip(&asked) {
             call.tool_id = Some(new.id);
         }
-        Sorted { step, asked, here }
+        Sorted { step, asked, here, recalls }
     }
 }
 
@@ -216,6 +229,8 @@ struct Sorted {
     asked: Vec<NewCall>,
     /// Places in the step, with the arguments.
     here: Vec<(usize, Map<String, Value>)>,
+    /// The same, for calls about the agent's own memory.
+    recalls: Vec<(usize, Map<String, Value>)>,
 }
 
 impl Bench {
@@ -233,23 +248,23 @@ impl Bench {
 /// The tools an agent may call, as its model is told of them.
 fn tools_of(agent: &Agent) -> Vec<ToolSchema> {
     let wanted = &agent.config.tools;
-    let named = |name: &str| {
-        wanted.is_empty() || wanted.iter().any(|tool| tool.strip_prefix("tool_").unwrap_or(tool) == name)
-    };
-    catalog()
-        .into_iter()
-        .filter(|tool| named(tool.name))
-        .map(|tool| ToolSchema {
-            name: tool.name.to_owned(),
-            description: tool.description.to_owned(),
-            parameters: tool.parameters,
-        })
-        .collect()
+    let named = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| tool(wanted) == name);
+    let gated = catalog().into_iter().map(|tool| ToolSchema {
+        name: tool.name.to_owned(),
+        description: tool.description.to_owned(),
+        parameters: tool.parameters,
+    });
+    gated.chain(context::tools()).filter(|tool| named(&tool.name)).collect()
+}
+
+/// Some models put what kind of thing it is before a tool's name.
+fn tool(name: &str) -> &str {
+    name.strip_prefix("tool_").unwrap_or(name)
 }
 
 /// The arguments of a call to a tool that there is, or what to tell the model.
 fn understood(call: &CallRequest, tools: &[ToolSchema]) -> Result<Map<String, Value>, String> {
-    let name = call.name.strip_prefix("tool_").unwrap_or(&call.name);
+    let name = tool(&call.name);
     if !tools.iter().any(|tool| tool.name == name) {
         let known: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         return Err(format!("There is no tool {:?}; there are {}", call.name, known.join(", ")));

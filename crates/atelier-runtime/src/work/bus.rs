@@ -12,6 +12,7 @@ use atelier_core::{
     gate::Refusal,
 };
 use atelier_files::Files;
+use atelier_memory::Memory;
 use atelier_model::Models;
 use atelier_store::{Begun, Claim, Error as StoreError, Owned, QueueState, Ring, Said, Store};
 use chrono::{DateTime, Utc};
@@ -70,6 +71,7 @@ impl Bus {
         store: Store,
         spaces: Spaces,
         gate: Gate,
+        memory: Memory,
         models: Models,
         keys: ModelKeys,
         files: Files,
@@ -77,7 +79,7 @@ impl Bus {
     ) -> Self {
         let own_files = Arc::new(Policy::builtin().for_own_files(settings.own_files));
         Self(Arc::new(Inner {
-            shop: Shop { store, spaces, gate, models, keys, files, own_files, settings },
+            shop: Shop { store, spaces, gate, memory, models, keys, files, own_files, settings },
             node: NodeId(Uuid::now_v7()),
             running: Mutex::default(),
             asking: Mutex::default(),

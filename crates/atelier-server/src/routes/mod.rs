@@ -5,6 +5,8 @@ mod agents;
 mod approvals;
 mod chat;
 mod clients;
+mod context;
+mod context_file;
 mod conversations;
 mod events;
 mod file_form;
@@ -32,6 +34,14 @@ fn in_space() -> OpenApiRouter<App> {
         .routes(routes!(agents::create, agents::list))
         .routes(routes!(agents::show, agents::update, agents::delete))
         .routes(routes!(events::project))
+        .routes(routes!(context::clear))
+        .routes(routes!(context::search))
+        .routes(routes!(context::stats))
+        .routes(routes!(context::prune))
+        .routes(routes!(context::reindex))
+        .routes(routes!(context::interaction, context::forget))
+        .routes(routes!(context_file::export))
+        .routes(routes!(context_file::import))
 }
 
 fn outside() -> OpenApiRouter<App> {

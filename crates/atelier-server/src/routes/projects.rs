@@ -9,6 +9,7 @@ use crate::{
     guard::{OwnProject, Space},
 };
 use atelier_core::{Project, ProjectName, WorkspaceKind};
+use atelier_store::Owned;
 use axum::{Json as Reply, extract::State, http::StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -56,8 +57,10 @@ pub(super) async fn create(
     let agents = app.starter_pack.clone();
     let created = app
         .store
-        .create_project(caller.user, caller.tenant, new.name, new.workspace, new.settings, agents)
+        .create_project(caller.user, caller.tenant.clone(), new.name, new.workspace, new.settings, agents)
         .await?;
+    let owned = Owned { project: created.id, owner: caller.user, tenant: caller.tenant };
+    app.spaces.agents_made(&owned).await;
     Ok((StatusCode::CREATED, Reply(created)))
 }
 

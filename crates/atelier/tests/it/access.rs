@@ -40,7 +40,7 @@ impl Things {
             "tenant" => self.tenant.clone(),
             "provider" => "openai".to_owned(),
             // Nobody's: making one would make a worker space. `gate.rs` tries those that are somebody's.
-            "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan" => {
+            "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan" | "interaction" => {
                 Uuid::now_v7().to_string()
             }
             // `files.rs` tries those that are somebody's.

@@ -6,6 +6,8 @@ mod access;
 mod chat;
 mod check;
 mod connect;
+mod context;
+mod embeddings;
 mod events;
 mod files;
 mod gate;

@@ -40,7 +40,7 @@ impl Operation {
     pub(crate) fn is_work_of(&self, role: &str) -> bool {
         let ends = |ends: &[&str]| ends.iter().any(|end| self.path.ends_with(end));
         match role {
-            "agent" => ends(&["/tools/execute"]),
+            "agent" => ends(&["/tools/execute", "/context/search"]),
             "client" => ends(&["/preview", "/claim", "/result", "/clients", "/renew", "/{client}"]),
             other => panic!("{other} is no machine"),
         }
@@ -188,7 +188,7 @@ async fn every_route_answers_with_and_without_its_slash(#[values(Sqlite, Postgre
             "project" => project.to_owned(),
             "agent" => "coder".to_owned(),
             "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan" | "conversation"
-            | "file" | "upload" => Uuid::now_v7().to_string(),
+            | "file" | "upload" | "interaction" => Uuid::now_v7().to_string(),
             "tenant" => "default".to_owned(),
             "provider" => "openai".to_owned(),
             "number" => "1".to_owned(),
@@ -201,7 +201,7 @@ async fn every_route_answers_with_and_without_its_slash(#[values(Sqlite, Postgre
                 assert_eq!(plain.status, slashed.status, "{}", operation.label());
                 assert_eq!(keys(&plain.body), keys(&slashed.body), "{}", operation.label());
                 // Made up, or not hers to see: she is no admin.
-                let made_up = ["{tool}", "{session}", "{task}", "{plan}", "{tenant}"]
+                let made_up = ["{tool}", "{session}", "{task}", "{plan}", "{tenant}", "{interaction}"]
                     .iter()
                     .any(|name| operation.path.contains(name));
                 assert!((made_up || plain.status != 404) && plain.status != 405, "{}", operation.label());

@@ -1,0 +1,202 @@
+//! `atelier-bench memory`: what the index does with many vectors of 1536 numbers, embedded and on a Qdrant server.
+//!
+//! Vectors are made up, in clusters, by a generator that gives the same ones again; what the right answers are is found
+//! by looking at every one of them while they are inserted.
+
+use anyhow::{Result, ensure};
+use atelier_core::{AgentId, Filter, Interaction, InteractionId, InteractionType};
+use atelier_memory::{Ask, Index, Key, Point, lexical_query, lexical_text};
+use chrono::{DateTime, TimeDelta, Utc};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
+use uuid::Uuid;
+
+const DIMENSION: usize = 1536;
+const CLUSTERS: usize = 500;
+const BATCH: usize = 500;
+const QUERIES: usize = 200;
+const K: usize = 10;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How many vectors
+    #[arg(long, value_delimiter = ',', default_value = "10000,100000", value_name = "N,…")]
+    sizes: Vec<usize>,
+    /// A million, too: this takes an hour and 20 GB of disk
+    #[arg(long)]
+    million: bool,
+    /// A Qdrant server to measure beside the embedded index
+    #[arg(long, env = "ATELIER_TEST_QDRANT_URL", value_name = "URL")]
+    qdrant: Option<String>,
+    /// Leave the embedded index out
+    #[arg(long)]
+    no_edge: bool,
+}
+
+#[expect(clippy::print_stdout, reason = "what was asked for")]
+pub(crate) async fn run(args: &Args) -> Result<()> {
+    let sizes = args.sizes.iter().copied().chain(args.million.then_some(1_000_000));
+    for size in sizes {
+        if !args.no_edge {
+            let folder = tempfile::tempdir()?;
+            let index = Index::embedded(folder.path(), 4)?;
+            println!("{}", measure("edge", &index, size).await?);
+            index.close().await;
+        }
+        if let Some(url) = &args.qdrant {
+            println!("{}", measure("qdrant", &Index::server(url, None)?, size).await?);
+        }
+    }
+    Ok(())
+}
+
+/// One kind of question: what it filters by, and the right answers to each query so far.
+struct Question {
+    name: &'static str,
+    filter: Filter,
+    best: Vec<Vec<(f32, Uuid)>>,
+}
+
+async fn measure(name: &str, index: &Index, size: usize) -> Result<String> {
+    let mut random = StdRng::seed_from_u64(1);
+    let centres: Vec<Vec<f32>> = (0..CLUSTERS).map(|_| vector(&mut random, None)).collect();
+    let mut ask = StdRng::seed_from_u64(2);
+    let queries: Vec<Vec<f32>> =
+        (0..QUERIES).map(|n| vector(&mut ask, Some(&centres[n % CLUSTERS]))).collect();
+    let start = DateTime::from_timestamp(1_700_000_000, 0).unwrap_or_default();
+    let two = Filter { types: vec![InteractionType::ToolCall], success: Some(true), ..Filter::default() };
+    let late = start + TimeDelta::minutes(size as i64 * 95 / 100);
+    let question = |name, filter| Question { name, filter, best: vec![Vec::new(); QUERIES] };
+    let mut questions = [
+        question("no filter", Filter::default()),
+        question("success and type", two),
+        question("newest 5 %", Filter { from: Some(late), ..Filter::default() }),
+    ];
+
+    let key = Key { agent: AgentId(Uuid::now_v7()), name: format!("bench_{}", Uuid::now_v7()) };
+    index.make(&key, DIMENSION).await?;
+    let mut inserting = Duration::ZERO;
+    for begin in (0..size).step_by(BATCH) {
+        let points: Vec<Point> = (begin..size.min(begin + BATCH))
+            .map(|number| {
+                let fact = fact(number, start);
+                let vector = vector(&mut random, Some(&centres[number % CLUSTERS]));
+                Point { words: lexical_text(&fact.text), vector: Some(vector), fact }
+            })
+            .collect();
+        for question in &mut questions {
+            question.look_at(&queries, &points);
+        }
+        let began = Instant::now();
+        index.apply(&key, points, vec![]).await?;
+        inserting += began.elapsed();
+    }
+    let began = Instant::now();
+    index.tidy(&key).await?;
+    while !index.is_tidy(&key).await? {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let tidying = began.elapsed();
+    ensure!(index.count(&key).await? == size as u64, "some points are missing");
+
+    let rate = size as f64 / inserting.as_secs_f64();
+    let memory = crate::process::memory(std::process::id())? / (1 << 20);
+    let mut text = format!(
+        "\n{name}, {size} vectors: insert {rate:.0}/s, index {:.0} s, resident {memory} MB (of this process)\n",
+        tidying.as_secs_f64()
+    );
+    for question in &questions {
+        let (times, recall) = question.put(index, &key, &queries, None).await?;
+        text.push_str(&line(question.name, times, Some(recall)));
+        let (times, _) = question.put(index, &key, &queries, Some("topic")).await?;
+        text.push_str(&line(&format!("{}, hybrid", question.name), times, None));
+    }
+    index.drop(&key).await?;
+    Ok(text)
+}
+
+impl Question {
+    fn allows(&self, fact: &Interaction) -> bool {
+        let Filter { types, success, from, .. } = &self.filter;
+        (types.is_empty() || types.contains(&fact.interaction_type))
+            && success.is_none_or(|success| success == fact.success)
+            && from.is_none_or(|from| fact.timestamp >= from)
+    }
+
+    fn look_at(&mut self, queries: &[Vec<f32>], points: &[Point]) {
+        let allowed: Vec<&Point> = points.iter().filter(|point| self.allows(&point.fact)).collect();
+        for (query, best) in queries.iter().zip(&mut self.best) {
+            for point in &allowed {
+                let score =
+                    point.vector.iter().flat_map(|vector| vector.iter().zip(query)).map(|(a, b)| a * b).sum();
+                best.push((score, point.fact.id.0));
+            }
+            best.sort_by(|a, b| b.0.total_cmp(&a.0));
+            best.truncate(K);
+        }
+    }
+
+    async fn put(
+        &self,
+        index: &Index,
+        key: &Key,
+        queries: &[Vec<f32>],
+        words: Option<&str>,
+    ) -> Result<(Vec<f64>, f64)> {
+        let (mut times, mut hits, mut wanted) = (Vec::new(), 0, 0);
+        for (number, (query, best)) in queries.iter().zip(&self.best).enumerate() {
+            let words =
+                words.map(|word| lexical_query(&format!("{word} {} note {}", number % 97, number % 31)));
+            let limit = if words.is_some() { 100 } else { K };
+            let ask = Ask { vector: Some(query.clone()), words, filter: self.filter.clone(), limit };
+            let began = Instant::now();
+            let answer = index.search(key, ask).await?;
+            times.push(began.elapsed().as_secs_f64() * 1000.0);
+            let found: HashSet<Uuid> = answer.dense.iter().take(K).map(|(id, _)| *id).collect();
+            hits += best.iter().filter(|(_, id)| found.contains(id)).count();
+            wanted += best.len();
+        }
+        times.sort_by(f64::total_cmp);
+        Ok((times, hits as f64 / wanted.max(1) as f64))
+    }
+}
+
+fn line(name: &str, times: Vec<f64>, recall: Option<f64>) -> String {
+    let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
+    let recall = recall.map_or(String::new(), |recall| format!("  recall@10 {recall:.3}"));
+    format!("  {name:<26} p50 {:.2} ms  p95 {:.2} ms  p99 {:.2} ms{recall}\n", at(0.5), at(0.95), at(0.99))
+}
+
+/// Around a centre, or anywhere; of length one.
+fn vector(random: &mut StdRng, centre: Option<&Vec<f32>>) -> Vec<f32> {
+    let mut vector: Vec<f32> = (0..DIMENSION).map(|_| random.random_range(-1.0..1.0)).collect();
+    if let Some(centre) = centre {
+        // The centre is of length one; noise of about the same length around it.
+        vector.iter_mut().zip(centre).for_each(|(value, centre)| *value = *value * 0.035 + centre);
+    }
+    let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
+    vector.iter_mut().for_each(|value| *value /= length);
+    vector
+}
+
+fn fact(number: usize, start: DateTime<Utc>) -> Interaction {
+    Interaction {
+        id: InteractionId(Uuid::from_u128(number as u128 + 1)),
+        text: format!(
+            "note {number} about topic {} and place {} by person {}",
+            number % 97,
+            number % 31,
+            number % 1013
+        ),
+        interaction_type: InteractionType::ALL[number % 4],
+        success: number % 10 < 7,
+        error_details: None,
+        timestamp: start + TimeDelta::minutes(number as i64),
+        task_id: Some(format!("task-{}", number % 1000)),
+        session_id: None,
+        metadata: Default::default(),
+    }
+}

@@ -1,0 +1,256 @@
+//! What an agent remembers: interactions, and the collection they are in.
+
+use crate::{AgentId, AgentName, InteractionId, Invalid, ProjectId, UserId, agent::fits};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// What kind of thing happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum InteractionType {
+    TaskExecution,
+    ToolCall,
+    UserMessage,
+    AgentResponse,
+}
+
+impl InteractionType {
+    pub const ALL: [Self; 4] = [Self::TaskExecution, Self::ToolCall, Self::UserMessage, Self::AgentResponse];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TaskExecution => "task_execution",
+            Self::ToolCall => "tool_call",
+            Self::UserMessage => "user_message",
+            Self::AgentResponse => "agent_response",
+        }
+    }
+}
+
+impl std::str::FromStr for InteractionType {
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
+            let known = Self::ALL.map(Self::as_str).join(", ");
+            Invalid::new("interaction_type", format!("must be one of {known}"))
+        })
+    }
+}
+
+/// One thing that an agent remembers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Interaction {
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub id: InteractionId,
+    pub text: String,
+    pub interaction_type: InteractionType,
+    pub success: bool,
+    /// Why it failed, where it did.
+    pub error_details: Option<String>,
+    pub timestamp: DateTime<Utc>,
+    pub task_id: Option<String>,
+    pub session_id: Option<String>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    pub metadata: Map<String, Value>,
+}
+
+/// Something to be remembered. What it does not say (id, time) it gets where it is written down; what has
+/// no embedding is embedded afterwards.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Memo {
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+    pub id: Option<InteractionId>,
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 262_144))]
+    pub text: String,
+    pub interaction_type: InteractionType,
+    #[serde(default = "yes")]
+    pub success: bool,
+    #[serde(default)]
+    pub error_details: Option<String>,
+    #[serde(default)]
+    pub timestamp: Option<DateTime<Utc>>,
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(max_length = 200))]
+    pub task_id: Option<String>,
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(max_length = 200))]
+    pub session_id: Option<String>,
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    pub metadata: Map<String, Value>,
+    /// As an export with `include_embeddings` holds it.
+    #[serde(default)]
+    pub embedding: Option<Vec<f32>>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Memo {
+    /// Longer texts are refused; what the server itself remembers is [`shortened`] before.
+    pub const MAX_TEXT: usize = 256 * 1024;
+
+    pub fn new(interaction_type: InteractionType, text: impl Into<String>) -> Self {
+        Self {
+            id: None,
+            text: text.into(),
+            interaction_type,
+            success: true,
+            error_details: None,
+            timestamp: None,
+            task_id: None,
+            session_id: None,
+            metadata: Map::new(),
+            embedding: None,
+        }
+    }
+
+    pub fn failed(mut self, details: impl Into<String>) -> Self {
+        self.success = false;
+        self.error_details = Some(details.into());
+        self
+    }
+
+    pub fn of_task(mut self, task: impl ToString) -> Self {
+        self.task_id = Some(task.to_string());
+        self
+    }
+
+    pub fn of_session(mut self, session: impl ToString) -> Self {
+        self.session_id = Some(session.to_string());
+        self
+    }
+
+    pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.metadata.insert(key.to_owned(), value.into());
+        self
+    }
+
+    pub fn validate(&self) -> Result<(), Invalid> {
+        if self.text.trim().is_empty() || self.text.len() > Self::MAX_TEXT {
+            return Err(Invalid::new("text", format!("must have 1 to {} bytes", Self::MAX_TEXT)));
+        }
+        let long = |id: &Option<String>| id.as_ref().is_some_and(|id| id.chars().count() > 200);
+        for (field, bad) in [("task_id", long(&self.task_id)), ("session_id", long(&self.session_id))] {
+            if bad {
+                return Err(Invalid::new(field, "must have at most 200 characters"));
+            }
+        }
+        if !fits(&self.metadata) {
+            return Err(Invalid::new("metadata", "must be at most 65536 bytes of JSON"));
+        }
+        // What lies outside cannot be kept in microseconds, or sorts before everything.
+        if self.timestamp.is_some_and(|time| !(0..=253_402_300_799).contains(&time.timestamp())) {
+            return Err(Invalid::new("timestamp", "must be between 1970 and 9999"));
+        }
+        let broken = |vector: &[f32]| vector.is_empty() || vector.iter().any(|value| !value.is_finite());
+        if self.embedding.as_deref().is_some_and(broken) {
+            return Err(Invalid::new("embedding", "must be finite numbers"));
+        }
+        Ok(())
+    }
+}
+
+/// The beginning and the end of a text that is too long to be remembered whole: what was asked stands at the
+/// one, how it came out at the other.
+pub fn shortened(text: &str, max_chars: usize) -> String {
+    let count = text.chars().count();
+    if count <= max_chars {
+        return text.to_owned();
+    }
+    let (head, tail) = (max_chars * 2 / 3, max_chars / 3);
+    let cut = count - head - tail;
+    let begin: String = text.chars().take(head).collect();
+    let end: String = text.chars().skip(count - tail).collect();
+    format!("{begin}\n[… {cut} characters …]\n{end}")
+}
+
+/// Which interactions are meant. Empty means all.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Filter {
+    pub types: Vec<InteractionType>,
+    pub success: Option<bool>,
+    /// From this moment on.
+    pub from: Option<DateTime<Utc>>,
+    /// Up to and with this moment.
+    pub to: Option<DateTime<Utc>>,
+    pub task_id: Option<String>,
+    pub session_id: Option<String>,
+}
+
+/// What a collection is called: `user{user_id}_{project_id}_{agent_name}_context`.
+///
+/// Ids have a fixed length, so no two projects share a name. An agent's name that is long or has more than plain
+/// characters is shortened and told apart by the end of the agent's id; so is one that looks like such a name
+/// (and, with `apart`, one whose name another collection has already).
+pub fn collection_name(
+    user: UserId,
+    project: ProjectId,
+    name: &AgentName,
+    agent: AgentId,
+    apart: bool,
+) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let name = name.as_str();
+    let marked = name.len() >= 9
+        && name.is_char_boundary(name.len() - 9)
+        && name[name.len() - 9..].strip_prefix('_').is_some_and(|end| end.bytes().all(is_hex));
+    if !apart && !marked && name.len() <= 60 && name.chars().all(plain) {
+        return format!("user{user}_{project}_{name}_context");
+    }
+    let short: String = name.chars().map(|c| if plain(c) { c } else { '_' }).take(60).collect();
+    let id = agent.0.simple().to_string();
+    // The end: ids of agents that were made together begin alike.
+    format!("user{user}_{project}_{short}_{}_context", &id[id.len() - 8..])
+}
+
+fn is_hex(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn name(name: &str, agent: u128) -> String {
+        let name = AgentName::try_from(name).expect("a name");
+        collection_name(
+            UserId(Uuid::nil()),
+            ProjectId(Uuid::nil()),
+            &name,
+            AgentId(Uuid::from_u128(agent)),
+            false,
+        )
+    }
+
+    #[test]
+    fn plain_names_stand_as_they_are_and_others_are_told_apart() {
+        let nil = Uuid::nil();
+        assert_eq!(name("coder", 7), format!("user{nil}_{nil}_coder_context"));
+        assert_eq!(name("a/b", 0xabc), format!("user{nil}_{nil}_a_b_00000abc_context"));
+        assert_ne!(name(&"я".repeat(100), 1), name(&"я".repeat(100), 2));
+        assert!(name(&"я".repeat(100), 1).len() < 200);
+    }
+
+    #[test]
+    fn a_name_that_looks_like_a_shortened_one_is_told_apart_too() {
+        assert_ne!(name("a b", 0xabc), name("a_b_00000abc", 0xdef));
+    }
+
+    #[test]
+    fn long_texts_keep_their_beginning_and_end() {
+        assert_eq!(shortened("short", 10), "short");
+        let text = format!("{}{}", "a".repeat(100), "z".repeat(100));
+        let short = shortened(&text, 30);
+        assert!(short.starts_with(&"a".repeat(20)) && short.ends_with(&"z".repeat(10)), "{short}");
+        assert!(short.contains("170 characters"), "{short}");
+    }
+}

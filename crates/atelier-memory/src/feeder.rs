@@ -1,0 +1,313 @@
+//! The worker that tells the index what came and went, and sees to it that no memory grows without bounds.
+//!
+//! Woken by the bell, and correct without it. Of several nodes, one feeds a collection at a time; should two, for a
+//! moment, the facts involved are looked at once more.
+
+use crate::{
+    Error, IndexError, Memory, Result, embed::builtin, frequencies::Frequencies, index::Point, key, lexical,
+};
+use atelier_core::{AgentId, Filter, Interaction, event::PruneReason};
+use atelier_store::{
+    Change, Collection, CollectionState, Embedded, Error as StoreError, Forgetting, Fullness, Ring,
+};
+use futures::{StreamExt, stream};
+use metrics::{counter, gauge};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Facts told at a time: a flush costs some ten milliseconds whatever the number.
+const BATCH: i64 = 256;
+/// Collections that are fed at the same time.
+const AT_ONCE: usize = 4;
+/// How long a lost ring can go unnoticed.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// A lease holds for ten seconds; it is renewed well before.
+const RENEW: Duration = Duration::from_secs(3);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+impl Memory {
+    /// Feeds the index and looks after sizes until `stop`.
+    pub async fn tend(&self, stop: CancellationToken) {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.feed() => {}
+            () = self.sweep() => {}
+        }
+        self.release().await;
+        self.inner.index.close().await;
+    }
+
+    async fn feed(&self) {
+        if self.inner.index.id().is_none() {
+            // Whoever has the index feeds it.
+            return std::future::pending().await;
+        }
+        // Heard from here on: what was written before is found by the first look.
+        let mut bell = self.inner.store.bell().listen();
+        let mut pause = Duration::from_millis(250);
+        loop {
+            match self.feed_all().await {
+                Ok(()) => {
+                    self.trouble().take();
+                    pause = Duration::from_millis(250);
+                }
+                Err(error) => {
+                    let told = self.trouble().replace(error.to_string()).is_some();
+                    if !told {
+                        tracing::warn!(%error, "memories wait to be told to the index");
+                    }
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    continue;
+                }
+            }
+            let rung = async {
+                while let Some(ring) = bell.next().await {
+                    if matches!(ring, Ring::Memory | Ring::Everything) {
+                        return;
+                    }
+                }
+                // The store is gone, and soon this is, too.
+                std::future::pending().await
+            };
+            // Out of time is a reason to look as well.
+            drop(tokio::time::timeout(LOOK_AGAIN, rung).await);
+        }
+    }
+
+    /// Feeds every collection there is something to do about. The first trouble is told; the others were tried.
+    async fn feed_all(&self) -> Result<()> {
+        let Some(index) = self.inner.index.id() else { return Ok(()) };
+        let restless = self.inner.store.restless_collections(index).await?;
+        gauge!("atelier_memory_waiting_collections").set(restless.len() as f64);
+        let outcomes =
+            stream::iter(restless).map(|collection| self.feed_one(collection)).buffer_unordered(AT_ONCE);
+        outcomes.fold(Ok(()), |all, one| async { all.and(one) }).await
+    }
+
+    async fn feed_one(&self, collection: Collection) -> Result<()> {
+        let Some(collection) = self.claim(&collection).await? else { return Ok(()) };
+        let outcome = match collection.state {
+            CollectionState::Gone => self.end(&collection).await,
+            CollectionState::Wanted => self.make(&collection).await,
+            CollectionState::Live => self.tell_changes(&collection).await,
+        };
+        match outcome {
+            // Somebody dropped it, or the index is another: its facts are all still there.
+            Err(Error::Index(IndexError::Missing)) => {
+                tracing::warn!(
+                    collection = collection.name,
+                    "the index has lost a collection; it is made anew"
+                );
+                Ok(self.inner.store.rebuild_collection(&collection).await?)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Takes a collection for this node, or says again that it has it.
+    pub(crate) async fn claim(&self, collection: &Collection) -> Result<Option<Collection>> {
+        let fresh = self.held().get(&collection.agent).is_some_and(|since| since.elapsed() < RENEW);
+        if fresh && self.is_ours(collection) {
+            return Ok(Some(collection.clone()));
+        }
+        let Self { inner } = self;
+        let Some(index) = inner.index.id() else { return Ok(None) };
+        let claimed =
+            inner.store.claim_collection(collection, inner.node, index, !inner.index.is_shared()).await?;
+        match &claimed {
+            Some(_) => self.held().insert(collection.agent, Instant::now()),
+            None => self.held().remove(&collection.agent),
+        };
+        Ok(claimed)
+    }
+
+    async fn release(&self) {
+        let held: Vec<AgentId> = self.held().drain().map(|(agent, _)| agent).collect();
+        for agent in held {
+            let release = async {
+                let collection = self.inner.store.collection(agent).await?;
+                self.inner.store.release_collection(&collection, self.inner.node).await
+            };
+            match release.await {
+                // Its agent was deleted meanwhile.
+                Ok(()) | Err(StoreError::NotFound) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "collections are let go when their time is up");
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(crate) async fn make(&self, collection: &Collection) -> Result<()> {
+        let Self { inner } = self;
+        let (name, dimension) = (inner.embedder.name(), inner.embedder.dimension());
+        inner.index.make(&key(collection), dimension).await?;
+        inner.store.collection_made(collection, name, i64::try_from(dimension).unwrap_or(i64::MAX)).await?;
+        inner.frequencies.invalidate(&collection.agent).await;
+        Ok(())
+    }
+
+    /// Its agent is gone: so is everything it remembered.
+    async fn end(&self, collection: &Collection) -> Result<()> {
+        self.inner.index.drop(&key(collection)).await?;
+        while self.inner.store.purge(collection).await? {}
+        self.inner.store.collection_dropped(collection).await?;
+        self.held().remove(&collection.agent);
+        Ok(())
+    }
+
+    async fn tell_changes(&self, collection: &Collection) -> Result<()> {
+        let Self { inner } = self;
+        if collection.embedder.as_deref() != Some(inner.embedder.name()) {
+            // Vectors of two embedders in one collection would be found by neither. Searches say what to do.
+            return Ok(());
+        }
+        let mut frequencies = match inner.embedder.counts() {
+            true => Some(Frequencies::clone(&*self.frequencies(collection.agent).await?)),
+            false => None,
+        };
+        loop {
+            let (changes, through) = inner.store.changes(collection.agent, BATCH).await?;
+            let Some(collection) = self.claim(collection).await? else { return Ok(()) };
+            let ids = changes.iter().map(id_of).collect();
+            let more = changes.len() as i64 > 0;
+            if more {
+                let (points, removed) = self.prepare(&collection, changes, frequencies.as_mut()).await?;
+                counter!("atelier_memory_points_total").increment(points.len() as u64);
+                inner.index.apply(&key(&collection), points, removed).await?;
+            }
+            let bytes = frequencies.as_ref().filter(|_| more).map(Frequencies::to_bytes);
+            inner.store.changes_told(&collection, inner.node, through, ids, bytes).await?;
+            if let Some(frequencies) = &frequencies {
+                inner.frequencies.insert(collection.agent, Arc::new(frequencies.clone())).await;
+            }
+            inner.fed.send_modify(|turn| *turn += 1);
+            if !more {
+                break;
+            }
+        }
+        self.bound(collection).await?;
+        inner.index.tidy(&key(collection)).await?;
+        if inner.index.is_worn(&key(collection)).await? {
+            self.renew(collection).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes a new generation of a collection from its facts, while searches go on in the old one. What comes or goes
+    /// meanwhile waits in the outbox.
+    async fn renew(&self, collection: &Collection) -> Result<()> {
+        let Self { inner } = self;
+        tracing::info!(collection = collection.name, "the log of a collection has grown; it is made anew");
+        let (key, dimension) = (key(collection), inner.embedder.dimension());
+        inner.index.begin_next(&key, dimension).await?;
+        let (mut after, everything) = (None, Filter::default());
+        loop {
+            let page = inner.store.page(collection.agent, &everything, after, BATCH, true).await?;
+            let points = page.facts.into_iter().map(|(fact, vector)| {
+                let words = lexical::stored(&fact.text);
+                Point { vector: vector.filter(|vector| vector.len() == dimension), words, fact }
+            });
+            inner.index.fill_next(&key, points.collect()).await?;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        Ok(inner.index.switch_to_next(&key).await?)
+    }
+
+    /// Points for what came, ids for what went. What has no vector of this embedder yet gets one, and keeps it.
+    async fn prepare(
+        &self,
+        collection: &Collection,
+        changes: Vec<Change>,
+        frequencies: Option<&mut Frequencies>,
+    ) -> Result<(Vec<Point>, Vec<uuid::Uuid>)> {
+        let embedder = &self.inner.embedder;
+        let fits = |made: &Embedded| {
+            let ours = made.embedder.as_deref().is_none_or(|name| name == embedder.name());
+            ours && made.vector.len() == embedder.dimension()
+        };
+        let (mut removed, mut facts): (Vec<_>, Vec<(i64, Interaction, Option<Vec<f32>>)>) =
+            (Vec::new(), Vec::new());
+        for change in changes {
+            match change {
+                Change::Remove(id) => removed.push(id.0),
+                Change::Add { seq, fact, vector } => {
+                    facts.push((seq, fact, vector.filter(fits).map(|made| made.vector)));
+                }
+            }
+        }
+        let bare: Vec<String> = facts
+            .iter()
+            .filter(|(.., vector)| vector.is_none())
+            .map(|(_, fact, _)| fact.text.clone())
+            .collect();
+        if !bare.is_empty() {
+            let mut made = embedder.stored(bare).await?.into_iter();
+            let mut fresh = Vec::new();
+            for (seq, _, vector) in facts.iter_mut().filter(|(.., vector)| vector.is_none()) {
+                *vector = made.next().flatten();
+                fresh.extend(vector.clone().map(|vector| (*seq, vector)));
+            }
+            self.inner.store.keep_vectors(collection, embedder.name(), fresh).await?;
+        }
+        if let Some(frequencies) = frequencies {
+            facts.iter().for_each(|(_, fact, _)| frequencies.count(&builtin::distinct(&fact.text)));
+        }
+        let point = |(_, fact, vector): (i64, Interaction, Option<Vec<f32>>)| {
+            let words = lexical::stored(&fact.text);
+            Point { fact, vector, words }
+        };
+        Ok((facts.into_iter().map(point).collect(), removed))
+    }
+
+    /// Warns at 80 % of what an agent may remember; at 100 % the oldest go.
+    async fn bound(&self, collection: &Collection) -> Result<()> {
+        let store = &self.inner.store;
+        match store.check_fullness(collection.agent, collection.owner).await {
+            Ok(Fullness::Full { keep }) => {
+                let owned = store.owned(collection.project).await?;
+                let removed = self
+                    .forget(&owned, collection.agent, &Forgetting::Beyond(keep), PruneReason::Limit)
+                    .await?;
+                tracing::info!(agent = %collection.agent, removed, "a memory was full; its oldest part is gone");
+                Ok(())
+            }
+            // Its agent was deleted meanwhile.
+            Ok(_) | Err(StoreError::NotFound) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Looks at the sizes of all collections, from time to time.
+    async fn sweep(&self) {
+        let mut turns = tokio::time::interval(self.inner.settings.sweep.max(Duration::from_millis(10)));
+        turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            turns.tick().await;
+            let sweep = async {
+                for collection in self.inner.store.collections().await? {
+                    self.bound(&collection).await?;
+                }
+                Ok::<_, Error>(())
+            };
+            if let Err(error) = sweep.await {
+                tracing::warn!(%error, "cannot look at the sizes of memories");
+            }
+        }
+    }
+}
+
+fn id_of(change: &Change) -> atelier_core::InteractionId {
+    match change {
+        Change::Add { fact, .. } => fact.id,
+        Change::Remove(id) => *id,
+    }
+}

@@ -1,0 +1,83 @@
+//! How frequent pieces of text are in a collection, roughly and in little space.
+//!
+//! A table of counters that pieces are hashed into: two pieces may share one, and then both look more frequent than
+//! they are. Facts that were removed stay counted until the collection is made anew. It weighs queries, no more.
+
+/// How many counters there are.
+const SLOTS: usize = 1 << 13;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Frequencies {
+    texts: u32,
+    slots: Vec<u32>,
+}
+
+impl Default for Frequencies {
+    fn default() -> Self {
+        Self { texts: 0, slots: vec![0; SLOTS] }
+    }
+}
+
+impl Frequencies {
+    /// Counts one text by its distinct pieces.
+    pub fn count(&mut self, pieces: &[u64]) {
+        self.texts = self.texts.saturating_add(1);
+        let mut slots: Vec<usize> = pieces.iter().map(|piece| slot(*piece)).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        for slot in slots {
+            self.slots[slot] = self.slots[slot].saturating_add(1);
+        }
+    }
+
+    /// How much it says that a text holds this piece.
+    pub fn rarity(&self, piece: u64) -> f32 {
+        let (texts, with) = (self.texts as f32, self.slots[slot(piece)] as f32);
+        ((texts - with + 0.5).max(0.5) / (with + 0.5) + 1.0).ln()
+    }
+
+    /// Counters that are not zero, each with its number.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.texts.to_le_bytes().to_vec();
+        for (number, count) in self.slots.iter().enumerate().filter(|(_, count)| **count > 0) {
+            bytes.extend((number as u16).to_le_bytes());
+            bytes.extend(count.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// `None` if these bytes are not ours.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (texts, rest) = bytes.split_first_chunk::<4>()?;
+        let (entries, rest) = rest.as_chunks::<6>();
+        if !rest.is_empty() {
+            return None;
+        }
+        let mut frequencies = Self { texts: u32::from_le_bytes(*texts), ..Self::default() };
+        for [a, b, count @ ..] in entries {
+            *frequencies.slots.get_mut(usize::from(u16::from_le_bytes([*a, *b])))? =
+                u32::from_le_bytes(*count);
+        }
+        Some(frequencies)
+    }
+}
+
+fn slot(piece: u64) -> usize {
+    (piece >> 20) as usize % SLOTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_frequent_says_little() {
+        let mut frequencies = Frequencies::default();
+        for text in 0..100u64 {
+            frequencies.count(&[1 << 40, text << 24]);
+        }
+        assert!(frequencies.rarity(1 << 40) < 0.1 && frequencies.rarity(7 << 24) > 3.0);
+        assert_eq!(Frequencies::from_bytes(&frequencies.to_bytes()), Some(frequencies));
+        assert_eq!(Frequencies::from_bytes(b"short"), None);
+    }
+}

@@ -1,0 +1,575 @@
+//! Qdrant Edge: the index in this process, a folder for each agent.
+//!
+//! What the engine does not do by itself is done here. It loses what was not flushed: every change is flushed before
+//! it is answered, and facts come first anyway. `flush` panics when it races an update, and deletes that are flushed
+//! during `optimize` can come back: one lock for all three. A panic ends the operation, not the process: the
+//! collection is opened anew.
+
+use super::{Answer, Ask, FIELDS, FieldKind, IndexError, Key, Point, Result, WORDS, beam};
+use crate::{embed::blocking, lexical::Sparse};
+use atelier_core::{AgentId, Filter};
+use qdrant_edge::{
+    CountRequest, CreateIndex, Distance, EdgeConfig, EdgeShard, EdgeSparseVectorParams, EdgeVectorParams,
+    FieldIndexOperations, Modifier, NamedQuery, OperationError, PayloadFieldSchema, PayloadSchemaType,
+    PointId, PointInsertOperations, PointOperations, PointStruct, QuantizationSearchParams, QueryEnum,
+    ScalarQuantizationConfig, ScalarType, SearchParams, SearchRequest, UpdateOperation, Vector, Vectors,
+};
+use serde_json::json;
+use std::{
+    collections::HashMap,
+    fs::{self, File, TryLockError},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+use uuid::Uuid;
+
+/// The engine never shortens its log, which takes some eight kilobytes a point and is mapped when a collection is opened:
+/// one that holds so many times what its points would take is made anew.
+const WORN: u64 = 3;
+const LOG_OF_A_POINT: u64 = 8 * 1024;
+/// Logs shorter than this are left alone.
+const SHORT_LOG: u64 = 64 << 20;
+
+/// So many points that are in no graph yet are looked through one by one in a few milliseconds; more are put in order.
+const UNTIDY: usize = 5_000;
+
+const MARK: &str = "generation";
+
+#[derive(Clone)]
+pub(super) struct Edge(Arc<Inner>);
+
+struct Inner {
+    root: PathBuf,
+    id: String,
+    most_open: usize,
+    slots: Mutex<HashMap<AgentId, Arc<Slot>>>,
+    clock: AtomicU64,
+    /// One `optimize` at a time: it takes every core it gets.
+    tidying: tokio::sync::Semaphore,
+    /// Held while this process has the folder.
+    _lock: File,
+}
+
+/// One collection, open or not. Its folder holds generations of it, and a mark that names the one that counts.
+struct Slot {
+    folder: PathBuf,
+    shard: RwLock<Option<EdgeShard>>,
+    /// The next generation, while it is being filled.
+    next: Mutex<Option<(String, EdgeShard)>>,
+    /// Held by whoever changes, flushes or optimises.
+    writing: Mutex<()>,
+    used: AtomicU64,
+}
+
+impl From<OperationError> for IndexError {
+    fn from(error: OperationError) -> Self {
+        IndexError::Failed(error.to_string())
+    }
+}
+
+impl Edge {
+    /// `None` if another process has the folder.
+    pub(super) fn open(root: &Path, most_open: usize) -> Result<Option<Self>> {
+        fs::create_dir_all(root)?;
+        let lock = File::create(root.join("lock"))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        let place = root.join("id");
+        let id = match fs::read_to_string(&place) {
+            Ok(id) => id,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let id = format!("edge-{}", Uuid::now_v7());
+                fs::write(&place, &id)?;
+                File::open(&place)?.sync_all()?;
+                id
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Some(Self(Arc::new(Inner {
+            root: root.to_owned(),
+            id,
+            most_open: most_open.max(1),
+            slots: Mutex::default(),
+            clock: AtomicU64::new(0),
+            tidying: tokio::sync::Semaphore::new(1),
+            _lock: lock,
+        }))))
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    pub(super) async fn make(&self, key: &Key, dimension: usize) -> Result<()> {
+        self.run(key, move |inner, slot| {
+            let _writing = slot.writing();
+            slot.close();
+            remove(&slot.folder)?;
+            let shard = slot.begin("1", dimension)?;
+            slot.mark("1")?;
+            *slot.shard.write().unwrap_or_else(PoisonError::into_inner) = Some(shard);
+            inner.close_unused(slot);
+            Ok(())
+        })
+        .await
+    }
+
+    pub(super) async fn exists(&self, key: &Key) -> Result<bool> {
+        self.run(key, |_, slot| Ok(slot.marked()?.is_some())).await
+    }
+
+    pub(super) async fn apply(&self, key: &Key, points: Vec<Point>, removed: Vec<Uuid>) -> Result<()> {
+        self.run(key, move |inner, slot| {
+            let _writing = slot.writing();
+            inner.with(slot, |shard| {
+                if !removed.is_empty() {
+                    let ids = removed.into_iter().map(PointId::Uuid).collect();
+                    shard.update(UpdateOperation::PointOperation(PointOperations::DeletePoints { ids }))?;
+                }
+                insert(shard, points)
+            })
+        })
+        .await
+    }
+
+    pub(super) async fn search(&self, key: &Key, ask: Ask) -> Result<Answer> {
+        self.run(key, move |inner, slot| {
+            inner.with(slot, |shard| {
+                let filter = conditions(&ask.filter)?;
+                let params = SearchParams {
+                    hnsw_ef: Some(beam(&ask.filter)),
+                    quantization: Some(QuantizationSearchParams {
+                        ignore: false,
+                        rescore: Some(true),
+                        oversampling: Some(2.0),
+                    }),
+                    ..SearchParams::default()
+                };
+                let search = |vector: Vector, using: Option<&str>| {
+                    let query = NamedQuery { query: vector.into(), using: using.map(Into::into) };
+                    let found = shard.search(SearchRequest {
+                        query: QueryEnum::Nearest(query),
+                        filter: filter.clone(),
+                        params: Some(params),
+                        limit: ask.limit,
+                        offset: 0,
+                        with_payload: None,
+                        with_vector: None,
+                        score_threshold: None,
+                    })?;
+                    let uuid = |id| match id {
+                        PointId::Uuid(id) => Some(id),
+                        PointId::NumId(_) => None,
+                    };
+                    Ok::<_, IndexError>(
+                        found.into_iter().filter_map(|point| Some((uuid(point.id)?, point.score))).collect(),
+                    )
+                };
+                Ok(Answer {
+                    dense: match ask.vector {
+                        Some(vector) => search(Vector::new_dense(vector), None)?,
+                        None => Vec::new(),
+                    },
+                    lexical: match ask.words {
+                        Some(words) if !words.is_empty() => search(sparse(words)?, Some(WORDS))?,
+                        _ => Vec::new(),
+                    },
+                })
+            })
+        })
+        .await
+    }
+
+    pub(super) async fn drop(&self, key: &Key) -> Result<()> {
+        self.run(key, |_, slot| {
+            let _writing = slot.writing();
+            slot.close();
+            remove(&slot.folder)
+        })
+        .await?;
+        self.0.slots().remove(&key.agent);
+        Ok(())
+    }
+
+    pub(super) async fn count(&self, key: &Key) -> Result<u64> {
+        self.run(key, |inner, slot| {
+            inner.with(slot, |shard| Ok(shard.count(CountRequest { filter: None, exact: true })? as u64))
+        })
+        .await
+    }
+
+    pub(super) async fn indexed_fields(&self, key: &Key) -> Result<Vec<String>> {
+        self.run(key, |inner, slot| {
+            inner.with(slot, |shard| {
+                let mut fields: Vec<String> =
+                    shard.info().payload_schema.keys().map(ToString::to_string).collect();
+                fields.sort_unstable();
+                Ok(fields)
+            })
+        })
+        .await
+    }
+
+    pub(super) async fn size(&self, key: &Key, _: usize) -> Result<u64> {
+        self.run(key, |_, slot| if slot.folder.exists() { used(&slot.folder) } else { Ok(0) }).await
+    }
+
+    pub(super) async fn collections(&self) -> Result<Vec<String>> {
+        let inner = self.0.clone();
+        blocking(move || {
+            let mut names = Vec::new();
+            for entry in fs::read_dir(&inner.root)? {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    names.push(entry.file_name().to_string_lossy().into_owned());
+                }
+            }
+            names.sort_unstable();
+            Ok(names)
+        })
+        .await
+    }
+
+    pub(super) async fn is_tidy(&self, key: &Key) -> Result<bool> {
+        self.run(key, |inner, slot| {
+            inner.with(slot, |shard| {
+                let info = shard.info();
+                Ok(info.points_count.saturating_sub(info.indexed_vectors_count) < UNTIDY)
+            })
+        })
+        .await
+    }
+
+    pub(super) async fn tidy(&self, key: &Key) -> Result<()> {
+        if self.is_tidy(key).await? {
+            return Ok(());
+        }
+        let _turn = self.0.tidying.acquire().await.map_err(|_| IndexError::Failed("closed".into()))?;
+        self.run(key, |inner, slot| {
+            let _writing = slot.writing();
+            inner.with(slot, |shard| {
+                shard.optimize()?;
+                shard.flush();
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    pub(super) async fn is_worn(&self, key: &Key) -> Result<bool> {
+        self.run(key, |inner, slot| {
+            let Some(generation) = slot.marked()? else { return Ok(false) };
+            let log = used(&slot.folder.join(generation).join("wal"))?;
+            let points = inner.with(slot, |shard| Ok(shard.info().points_count as u64))?;
+            Ok(log > SHORT_LOG.max(points * LOG_OF_A_POINT * WORN))
+        })
+        .await
+    }
+
+    pub(super) async fn begin_next(&self, key: &Key, dimension: usize) -> Result<()> {
+        self.run(key, move |_, slot| {
+            let now = slot.marked()?.ok_or(IndexError::Missing)?;
+            let next = now.parse::<u64>().map_or_else(|_| "1".to_owned(), |number| (number + 1).to_string());
+            let shard = slot.begin(&next, dimension)?;
+            *slot.next() = Some((next, shard));
+            Ok(())
+        })
+        .await
+    }
+
+    pub(super) async fn fill_next(&self, key: &Key, points: Vec<Point>) -> Result<()> {
+        self.run(key, move |_, slot| match &*slot.next() {
+            Some((_, shard)) => guarded(|| insert(shard, points)),
+            None => Err(IndexError::Missing),
+        })
+        .await
+    }
+
+    pub(super) async fn switch_to_next(&self, key: &Key) -> Result<()> {
+        let _turn = self.0.tidying.acquire().await.map_err(|_| IndexError::Failed("closed".into()))?;
+        self.run(key, move |_, slot| {
+            let (name, shard) = slot.next().take().ok_or(IndexError::Missing)?;
+            guarded(|| {
+                shard.optimize()?;
+                shard.flush();
+                Ok(())
+            })?;
+            let _writing = slot.writing();
+            let old = slot.marked()?.ok_or(IndexError::Missing)?;
+            // From here on the new one counts, whatever happens.
+            slot.mark(&name)?;
+            slot.close();
+            *slot.shard.write().unwrap_or_else(PoisonError::into_inner) = Some(shard);
+            Ok(fs::remove_dir_all(slot.folder.join(old))?)
+        })
+        .await
+    }
+
+    pub(super) async fn ping(&self) -> Result<()> {
+        let inner = self.0.clone();
+        blocking(move || fs::metadata(&inner.root).map(drop).map_err(Into::into)).await
+    }
+
+    pub(super) async fn close(&self) {
+        let inner = self.0.clone();
+        blocking(move || {
+            let slots: Vec<_> = inner.slots().values().cloned().collect();
+            for slot in slots {
+                let _writing = slot.writing();
+                slot.close();
+            }
+        })
+        .await;
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        key: &Key,
+        work: impl FnOnce(&Inner, &Slot) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (inner, slot) = (self.0.clone(), self.0.slot(key.agent));
+        blocking(move || work(&inner, &slot)).await
+    }
+}
+
+impl Inner {
+    fn slots(&self) -> MutexGuard<'_, HashMap<AgentId, Arc<Slot>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn slot(&self, agent: AgentId) -> Arc<Slot> {
+        let mut slots = self.slots();
+        let slot = slots.entry(agent).or_insert_with(|| {
+            Arc::new(Slot {
+                folder: self.root.join(agent.to_string()),
+                shard: RwLock::new(None),
+                next: Mutex::new(None),
+                writing: Mutex::new(()),
+                used: AtomicU64::new(0),
+            })
+        });
+        slot.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        slot.clone()
+    }
+
+    /// Works with the open collection; opens it first if need be.
+    fn with<T>(&self, slot: &Slot, work: impl FnOnce(&EdgeShard) -> Result<T>) -> Result<T> {
+        loop {
+            let shard = slot.shard.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(shard) = &*shard {
+                return guarded(|| work(shard));
+            }
+            drop(shard);
+            self.load(slot)?;
+        }
+    }
+
+    fn load(&self, slot: &Slot) -> Result<()> {
+        let mut shard = slot.shard.write().unwrap_or_else(PoisonError::into_inner);
+        if shard.is_none() {
+            // Without its mark, it was never made whole.
+            let generation = slot.marked()?.ok_or(IndexError::Missing)?;
+            *shard = Some(guarded(|| Ok(EdgeShard::load(&slot.folder.join(generation), None)?))?);
+            drop(shard);
+            self.close_unused(slot);
+        }
+        Ok(())
+    }
+
+    /// Each open collection costs some sixty memory maps: the ones used longest ago are closed.
+    fn close_unused(&self, but: &Slot) {
+        let mut open: Vec<Arc<Slot>> = self.slots().values().filter(|slot| slot.is_open()).cloned().collect();
+        if open.len() <= self.most_open {
+            return;
+        }
+        open.sort_by_key(|slot| slot.used.load(Ordering::Relaxed));
+        let surplus = open.len() - self.most_open;
+        for slot in open.iter().filter(|slot| !std::ptr::eq(&raw const ***slot, but)).take(surplus) {
+            // Whoever is writing will be the next to be asked.
+            if let Ok(_writing) = slot.writing.try_lock() {
+                slot.close();
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// The generation that counts, if the collection was ever made whole.
+    fn marked(&self) -> Result<Option<String>> {
+        match fs::read_to_string(self.folder.join(MARK)) {
+            Ok(generation) => Ok(Some(generation)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Says which generation counts, all at once.
+    fn mark(&self, generation: &str) -> Result<()> {
+        let draft = self.folder.join("draft");
+        fs::write(&draft, generation)?;
+        File::open(&draft)?.sync_all()?;
+        fs::rename(&draft, self.folder.join(MARK))?;
+        Ok(File::open(&self.folder)?.sync_all()?)
+    }
+
+    /// An empty generation; what a crash has left of one of that name goes.
+    fn begin(&self, generation: &str, dimension: usize) -> Result<EdgeShard> {
+        let folder = self.folder.join(generation);
+        remove(&folder)?;
+        fs::create_dir_all(&folder)?;
+        guarded(|| make(&folder, dimension))
+    }
+
+    fn next(&self) -> MutexGuard<'_, Option<(String, EdgeShard)>> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writing(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_open(&self) -> bool {
+        self.shard.try_read().is_ok_and(|shard| shard.is_some())
+    }
+
+    /// Closes the collection; its engine flushes once more, and panics if it cannot.
+    fn close(&self) {
+        let shard = self.shard.write().unwrap_or_else(PoisonError::into_inner).take();
+        if catch_unwind(AssertUnwindSafe(move || drop(shard))).is_err() {
+            tracing::warn!(folder = %self.folder.display(), "a collection could not be flushed at its end");
+        }
+    }
+}
+
+/// A panic of the engine is an error like others.
+fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let message = panic.downcast_ref::<String>().map(String::as_str);
+        let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+        Err(IndexError::Failed(message.to_owned()))
+    })
+}
+
+fn make(folder: &Path, dimension: usize) -> Result<EdgeShard> {
+    let quantization =
+        ScalarQuantizationConfig { r#type: ScalarType::Int8, quantile: Some(0.99), always_ram: Some(true) };
+    let vectors = EdgeVectorParams::builder(dimension, Distance::Cosine)
+        .on_disk(true)
+        .quantization_config(quantization.into())
+        .build();
+    let words = EdgeSparseVectorParams { modifier: Some(Modifier::Idf), ..Default::default() };
+    let config =
+        EdgeConfig::builder().vector("", vectors).sparse_vector(WORDS, words).on_disk_payload(true).build();
+    let shard = EdgeShard::new(folder, config)?;
+    for (field, kind) in FIELDS {
+        let kind = match kind {
+            FieldKind::Keyword => PayloadSchemaType::Keyword,
+            FieldKind::Time => PayloadSchemaType::Datetime,
+            FieldKind::Flag => PayloadSchemaType::Bool,
+        };
+        let field_name = field.parse().map_err(|()| IndexError::Failed(format!("{field} is no path")))?;
+        let index = CreateIndex { field_name, field_schema: Some(PayloadFieldSchema::FieldType(kind)) };
+        shard.update(UpdateOperation::FieldIndexOperation(FieldIndexOperations::CreateIndex(index)))?;
+    }
+    shard.flush();
+    Ok(shard)
+}
+
+fn insert(shard: &EdgeShard, points: Vec<Point>) -> Result<()> {
+    if !points.is_empty() {
+        let points = points.into_iter().map(|point| point_struct(point).map(Into::into));
+        let points = PointInsertOperations::PointsList(points.collect::<Result<_>>()?);
+        shard.update(UpdateOperation::PointOperation(PointOperations::UpsertPoints(points)))?;
+    }
+    shard.flush();
+    Ok(())
+}
+
+fn sparse(words: Sparse) -> Result<Vector> {
+    Ok(Vector::new_sparse(words.indices, words.values)?)
+}
+
+fn point_struct(point: Point) -> Result<PointStruct> {
+    let mut vectors: Vec<(&str, Vector)> = Vec::new();
+    if let Some(vector) = point.vector {
+        vectors.push(("", Vector::new_dense(vector)));
+    }
+    if !point.words.is_empty() {
+        vectors.push((WORDS, sparse(point.words)?));
+    }
+    let fact = &point.fact;
+    let payload = json!({
+        "text": fact.text,
+        "interaction_type": fact.interaction_type,
+        "success": fact.success,
+        "timestamp": fact.timestamp.to_rfc3339(),
+        "task_id": fact.task_id,
+        "session_id": fact.session_id,
+    });
+    Ok(PointStruct::new(PointId::Uuid(fact.id.0), Vectors::new_named(vectors), payload))
+}
+
+/// A filter as the engine reads it: the JSON of its HTTP interface.
+fn conditions(filter: &Filter) -> Result<Option<qdrant_edge::Filter>> {
+    let mut must = Vec::new();
+    if !filter.types.is_empty() {
+        must.push(json!({"key": "interaction_type", "match": {"any": filter.types}}));
+    }
+    if let Some(success) = filter.success {
+        must.push(json!({"key": "success", "match": {"value": success}}));
+    }
+    if filter.from.is_some() || filter.to.is_some() {
+        let text = |time: Option<chrono::DateTime<chrono::Utc>>| time.map(|time| time.to_rfc3339());
+        must.push(json!({"key": "timestamp", "range": {"gte": text(filter.from), "lte": text(filter.to)}}));
+    }
+    for (key, value) in [("task_id", &filter.task_id), ("session_id", &filter.session_id)] {
+        if let Some(value) = value {
+            must.push(json!({"key": key, "match": {"value": value}}));
+        }
+    }
+    if must.is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_value(json!({"must": must}))
+        .map(Some)
+        .map_err(|error| IndexError::Failed(error.to_string()))
+}
+
+/// Removes a collection's folder: first its mark, so that half of it is never taken for whole.
+fn remove(folder: &Path) -> Result<()> {
+    for gone in [fs::remove_file(folder.join(MARK)), fs::remove_dir_all(folder)] {
+        match gone {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that a folder really takes: logs are laid out larger than they are.
+fn used(folder: &Path) -> Result<u64> {
+    let mut total = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let meta = entry.metadata()?;
+        total += if meta.is_dir() { used(&entry.path())? } else { size_on_disk(&meta) };
+    }
+    Ok(total)
+}
+
+#[cfg(unix)]
+fn size_on_disk(meta: &fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::blocks(meta) * 512
+}
+
+#[cfg(not(unix))]
+fn size_on_disk(meta: &fs::Metadata) -> u64 {
+    meta.len()
+}

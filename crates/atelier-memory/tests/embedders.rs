@@ -1,0 +1,89 @@
+//! Texts into vectors: what each embedder promises.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use atelier_memory::{Embedder, EmbedderSettings, Frequencies};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+async fn one(embedder: &Embedder, text: &str) -> Vec<f32> {
+    embedder.stored(vec![text.to_owned()]).await.unwrap().pop().unwrap().unwrap()
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// CX-01.1: as many numbers as text-embedding-3-small has, with nothing installed.
+#[tokio::test]
+async fn the_built_in_embedder_needs_nothing_and_never_drifts() {
+    let embedder = Embedder::Builtin;
+    let first = one(&embedder, "Deployed the payment service").await;
+    assert_eq!((first.len(), embedder.dimension()), (1536, 1536));
+    assert!((dot(&first, &first) - 1.0).abs() < 1e-5);
+    assert_eq!(first, one(&embedder, "Deployed the payment service").await);
+    let near = one(&embedder, "payment services were deployed").await;
+    let far = one(&embedder, "the cat sleeps on the sofa").await;
+    assert!(dot(&first, &near) > 0.5 && dot(&first, &far) < 0.2);
+    // What is frequent weighs less, in the query only.
+    let frequencies = Frequencies::default();
+    let asked = embedder.asked("payment service", &frequencies).await.unwrap().unwrap();
+    assert!(dot(&asked, &first) > dot(&asked, &far));
+}
+
+/// A directory with a tokenizer and one table of vectors.
+#[tokio::test]
+async fn a_static_model_is_its_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": {"type": "Lowercase"},
+        "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "red": 1, "blue": 2, "green": 3}, "unk_token": "[UNK]"},
+    });
+    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    let table: [f32; 12] = [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0];
+    let bytes: Vec<u8> = table.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let header =
+        json!({"embeddings": {"dtype": "F32", "shape": [4, 3], "data_offsets": [0, 48]}}).to_string();
+    let weights = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &bytes].concat();
+    std::fs::write(folder.path().join("model.safetensors"), weights).unwrap();
+
+    let embedder = Embedder::open(&EmbedderSettings::Local { path: folder.path().to_owned() }).unwrap();
+    assert_eq!(embedder.dimension(), 3);
+    assert_eq!(one(&embedder, "Red").await, [1.0, 0.0, 0.0]);
+    let half = std::f32::consts::FRAC_1_SQRT_2;
+    let both = one(&embedder, "red blue").await;
+    assert!((both[0] - half).abs() < 1e-6 && (both[1] - half).abs() < 1e-6 && both[2] == 0.0);
+    assert_eq!(one(&embedder, "purple").await, [0.0; 3]);
+}
+
+#[test]
+fn what_is_no_model_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = Embedder::open(&EmbedderSettings::Local { path: folder.path().to_owned() }).err().unwrap();
+    assert!(error.to_string().contains("tokenizer.json"), "{error}");
+}
+
+/// The real weights, against what their makers print for these sentences.
+#[tokio::test]
+async fn minilm_places_sentences_as_its_makers_do() {
+    let embedder = Embedder::open(&EmbedderSettings::Local { path: minilm() }).unwrap();
+    assert_eq!(embedder.dimension(), 384);
+    let happy = one(&embedder, "That is a happy person").await;
+    for (text, expected) in [
+        ("That is a happy dog", 0.695),
+        ("That is a very happy person", 0.943),
+        ("Today is a sunny day", 0.257),
+    ] {
+        let similarity = dot(&happy, &one(&embedder, text).await);
+        assert!((similarity - expected).abs() < 0.002, "{text}: {similarity}");
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "gets what the test needs; it is no tool call")]
+fn minilm() -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/minilm");
+    let output = std::process::Command::new(script).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().into()
+}

@@ -1,0 +1,288 @@
+//! One suite of cases that both engines pass: Qdrant Edge in this process, and a real Qdrant server.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use Engine::{Edge, Server};
+use atelier_core::{AgentId, Filter, Interaction, InteractionId, InteractionType};
+use atelier_memory::{
+    Ask, Embedder, Frequencies, Index, IndexError, Key, Point, lexical_query, lexical_text,
+};
+use atelier_testkit::qdrant_url;
+use chrono::{DateTime, TimeDelta, Utc};
+use rstest::rstest;
+use std::time::Duration;
+use uuid::Uuid;
+
+#[derive(Debug, Clone, Copy)]
+enum Engine {
+    Edge,
+    Server,
+}
+
+const DIMENSION: usize = 1536;
+
+/// An index with one collection in it, which goes with the test.
+struct Fixture {
+    index: Index,
+    key: Key,
+    _folder: tempfile::TempDir,
+}
+
+async fn open(engine: Engine) -> Fixture {
+    let folder = tempfile::tempdir().unwrap();
+    let index = match engine {
+        Edge => Index::embedded(folder.path(), 4).unwrap(),
+        Server => Index::server(&qdrant_url(), None).unwrap(),
+    };
+    let key = new_key();
+    index.make(&key, DIMENSION).await.unwrap();
+    Fixture { index, key, _folder: folder }
+}
+
+fn new_key() -> Key {
+    let agent = Uuid::now_v7();
+    Key { agent: AgentId(agent), name: format!("user{}_{}_test_context", Uuid::nil(), agent) }
+}
+
+fn start() -> DateTime<Utc> {
+    DateTime::from_timestamp(1_700_000_000, 0).unwrap()
+}
+
+/// The nth fact: an hour after the one before, every third a failure, types in turn.
+fn fact(number: usize, text: &str) -> Interaction {
+    Interaction {
+        id: InteractionId(Uuid::from_u128(number as u128 + 1)),
+        text: text.into(),
+        interaction_type: InteractionType::ALL[number % 4],
+        success: !number.is_multiple_of(3),
+        error_details: None,
+        timestamp: start() + TimeDelta::hours(number as i64),
+        task_id: Some(format!("task-{}", number % 2)),
+        session_id: (number % 2 == 1).then(|| "session".into()),
+        metadata: Default::default(),
+    }
+}
+
+async fn points(texts: &[&str]) -> Vec<Point> {
+    let vectors = Embedder::Builtin.stored(texts.iter().map(ToString::to_string).collect()).await.unwrap();
+    let point = |(number, (text, vector)): (usize, (&&str, Option<Vec<f32>>))| Point {
+        fact: fact(number, text),
+        vector,
+        words: lexical_text(text),
+    };
+    texts.iter().zip(vectors).enumerate().map(point).collect()
+}
+
+const TEXTS: [&str; 8] = [
+    "Deployed the payment service to the staging cluster",
+    "The user prefers tabs over spaces",
+    "Tests of the parser failed: unexpected end of input",
+    "Развернули сервис платежей на тестовом сервере",
+    "東京の天気を調べました",
+    "Refactored the parser and its tests",
+    "Wrote documentation for the payment API",
+    "The deployment of the parser was rolled back",
+];
+
+impl Fixture {
+    async fn fill(&self) {
+        self.index.apply(&self.key, points(&TEXTS).await, vec![]).await.unwrap();
+    }
+
+    /// Numbers of the facts found, by vector and by words.
+    async fn find(&self, text: &str, filter: Filter) -> (Vec<usize>, Vec<usize>) {
+        let vector = Embedder::Builtin.asked(text, &Frequencies::default()).await.unwrap();
+        let ask = Ask { vector, words: Some(lexical_query(text)), filter, limit: 10 };
+        let answer = self.index.search(&self.key, ask).await.unwrap();
+        let numbers =
+            |list: &[(Uuid, f32)]| list.iter().map(|(id, _)| id.as_u128() as usize - 1).collect::<Vec<_>>();
+        (numbers(&answer.dense), numbers(&answer.lexical))
+    }
+
+    async fn end(self) {
+        self.index.drop(&self.key).await.unwrap();
+    }
+}
+
+/// CX-03.1
+#[rstest]
+#[tokio::test]
+async fn both_halves_find_the_same_words_in_three_languages(#[values(Edge, Server)] engine: Engine) {
+    let memory = open(engine).await;
+    memory.fill().await;
+    for (text, best) in [
+        ("deploying payments", 0),
+        ("does the user like tabs?", 1),
+        ("где развернут сервис платежей", 3),
+        ("東京の天気", 4),
+    ] {
+        let (dense, lexical) = memory.find(text, Filter::default()).await;
+        assert_eq!((dense[0], lexical[0]), (best, best), "{text}");
+        assert_eq!(dense.len(), TEXTS.len(), "the dense half ranks everything");
+    }
+    memory.end().await;
+}
+
+/// CX-03.2 CX-03.3 CX-03.4
+#[rstest]
+#[tokio::test]
+async fn filters_bind_both_halves(#[values(Edge, Server)] engine: Engine) {
+    let memory = open(engine).await;
+    memory.fill().await;
+    let hour = |hours: i64| Some(start() + TimeDelta::hours(hours));
+    let tool_calls = Filter { types: vec![InteractionType::ToolCall], ..Filter::default() };
+    for (filter, allowed) in [
+        (tool_calls.clone(), vec![1, 5]),
+        (Filter { success: Some(false), ..Filter::default() }, vec![0, 3, 6]),
+        (Filter { from: hour(2), to: hour(5), ..Filter::default() }, vec![2, 3, 4, 5]),
+        (Filter { task_id: Some("task-0".into()), ..Filter::default() }, vec![0, 2, 4, 6]),
+        (Filter { session_id: Some("session".into()), ..Filter::default() }, vec![1, 3, 5, 7]),
+        (Filter { success: Some(true), to: hour(4), ..tool_calls.clone() }, vec![1]),
+        (Filter { task_id: Some("none".into()), ..Filter::default() }, vec![]),
+    ] {
+        let (mut dense, lexical) = memory.find("the parser deployment payment tabs", filter.clone()).await;
+        dense.sort_unstable();
+        assert_eq!(dense, allowed, "{filter:?}");
+        assert!(lexical.iter().all(|number| allowed.contains(number)), "{filter:?}: {lexical:?}");
+    }
+    memory.end().await;
+}
+
+/// Told twice, a fact is there once; removed, it is gone, and removing it again is no mistake.
+#[rstest]
+#[tokio::test]
+async fn telling_twice_changes_nothing(#[values(Edge, Server)] engine: Engine) {
+    let memory = open(engine).await;
+    memory.fill().await;
+    memory.fill().await;
+    assert_eq!(memory.index.count(&memory.key).await.unwrap(), 8);
+    let gone = vec![Uuid::from_u128(1), Uuid::from_u128(2)];
+    for _ in 0..2 {
+        memory.index.apply(&memory.key, vec![], gone.clone()).await.unwrap();
+        assert_eq!(memory.index.count(&memory.key).await.unwrap(), 6);
+    }
+    let (dense, lexical) = memory.find("payment service tabs", Filter::default()).await;
+    assert!(!dense.contains(&0) && !dense.contains(&1) && !lexical.contains(&0) && !lexical.contains(&1));
+    memory.end().await;
+}
+
+/// A text that the embedder refused is found by its words.
+#[rstest]
+#[tokio::test]
+async fn a_fact_without_a_vector_is_found_by_its_words(#[values(Edge, Server)] engine: Engine) {
+    let memory = open(engine).await;
+    let mut points = points(&TEXTS).await;
+    points[1].vector = None;
+    memory.index.apply(&memory.key, points, vec![]).await.unwrap();
+    let (dense, lexical) = memory.find("tabs over spaces", Filter::default()).await;
+    assert!(!dense.contains(&1));
+    assert_eq!(lexical, [1]);
+    memory.end().await;
+}
+
+/// CX-01.1 CX-01.2 CX-01.3
+#[rstest]
+#[tokio::test]
+async fn collections_are_made_with_their_indexes_and_dropped_whole(#[values(Edge, Server)] engine: Engine) {
+    let memory = open(engine).await;
+    let (index, key) = (&memory.index, &memory.key);
+    assert!(index.exists(key).await.unwrap());
+    memory.fill().await;
+    let indexed = index.indexed_fields(key).await.unwrap();
+    assert_eq!(indexed, ["interaction_type", "session_id", "success", "task_id", "timestamp"]);
+    assert!(index.size(key, DIMENSION).await.unwrap() > 8 * 1536);
+
+    // Made again, it is empty: nothing of another time is left in it.
+    index.make(key, DIMENSION).await.unwrap();
+    assert_eq!(index.count(key).await.unwrap(), 0);
+
+    let here = |names: Vec<String>| names.iter().any(|name| name.contains(&key.agent.to_string()));
+    assert!(here(index.collections().await.unwrap()));
+    for _ in 0..2 {
+        index.drop(key).await.unwrap();
+        assert!(!index.exists(key).await.unwrap());
+        assert!(!here(index.collections().await.unwrap()));
+    }
+    assert!(matches!(index.count(key).await, Err(IndexError::Missing)));
+    let ask = Ask { vector: Some(vec![1.0; DIMENSION]), words: None, filter: Filter::default(), limit: 1 };
+    assert!(matches!(index.search(key, ask).await, Err(IndexError::Missing)));
+}
+
+/// CX-08.1 CX-08.3
+#[rstest]
+#[tokio::test]
+async fn collections_share_nothing(#[values(Edge, Server)] engine: Engine) {
+    let memory = open(engine).await;
+    memory.fill().await;
+    let other = new_key();
+    memory.index.make(&other, DIMENSION).await.unwrap();
+    assert_eq!(memory.index.count(&other).await.unwrap(), 0);
+    memory.index.apply(&other, points(&TEXTS[..2]).await, vec![]).await.unwrap();
+    memory.index.drop(&other).await.unwrap();
+    assert_eq!(memory.index.count(&memory.key).await.unwrap(), 8);
+    memory.end().await;
+}
+
+/// More collections than may be open at a time: those used longest ago are closed, and nothing is lost.
+#[tokio::test]
+async fn closed_collections_open_again() {
+    let memory = open(Edge).await;
+    memory.fill().await;
+    let others: Vec<Key> = (0..10).map(|_| new_key()).collect();
+    for key in &others {
+        memory.index.make(key, DIMENSION).await.unwrap();
+        memory.index.apply(key, points(&TEXTS[..3]).await, vec![]).await.unwrap();
+    }
+    for key in &others {
+        assert_eq!(memory.index.count(key).await.unwrap(), 3);
+    }
+    assert_eq!(memory.index.count(&memory.key).await.unwrap(), 8);
+}
+
+/// What was answered is there after the engine is opened anew, removals too.
+#[tokio::test]
+async fn an_embedded_index_keeps_what_it_answered() {
+    let Fixture { index, key, _folder: folder } = open(Edge).await;
+    index.apply(&key, points(&TEXTS).await, vec![]).await.unwrap();
+    index.apply(&key, vec![], vec![Uuid::from_u128(1)]).await.unwrap();
+    let id = index.id().unwrap().to_owned();
+    let second = Index::embedded(folder.path(), 4).unwrap();
+    assert_eq!(second.id(), None, "a folder belongs to one index at a time");
+    assert!(matches!(second.count(&key).await, Err(IndexError::Away(_))));
+    index.close().await;
+    drop(index);
+    let again = Index::embedded(folder.path(), 4).unwrap();
+    assert_eq!(again.id(), Some(id.as_str()));
+    assert_eq!(again.count(&key).await.unwrap(), 7);
+}
+
+/// Many points are put into a graph, and are found as before.
+#[tokio::test]
+async fn tidying_keeps_what_can_be_found() {
+    let memory = open(Edge).await;
+    let texts: Vec<String> =
+        (0..6000).map(|n| format!("note {n} about topic {} and place {}", n % 97, n % 31)).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    for (turn, batch) in points(&texts).await.chunks(500).enumerate() {
+        let batch = batch.iter().cloned().enumerate().map(|(place, mut point)| {
+            point.fact.id = InteractionId(Uuid::from_u128((turn * 500 + place) as u128 + 1));
+            point
+        });
+        memory.index.apply(&memory.key, batch.collect(), vec![]).await.unwrap();
+    }
+    let before = memory.find("note 4242 about topic 71", Filter::default()).await;
+    memory.index.tidy(&memory.key).await.unwrap();
+    let after = memory.find("note 4242 about topic 71", Filter::default()).await;
+    assert_eq!((before.0[0], before.1[0]), (4242, 4242));
+    assert_eq!((after.0[0], after.1[0]), (4242, 4242));
+    assert_eq!(memory.index.count(&memory.key).await.unwrap(), 6000);
+    memory.index.apply(&memory.key, vec![], vec![Uuid::from_u128(4243)]).await.unwrap();
+    assert_eq!(memory.index.count(&memory.key).await.unwrap(), 5999);
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_says_so_in_time() {
+    let index = Index::server("http://127.0.0.1:9", None).unwrap();
+    let away = index.ping(Duration::from_secs(5)).await;
+    assert!(matches!(away, Err(IndexError::Away(_))), "{away:?}");
+}

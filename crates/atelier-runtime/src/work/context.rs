@@ -1,0 +1,136 @@
+//! Memory at work: what an agent recalls before it begins, and the two tools by which it looks and notes for itself.
+
+use super::Shop;
+use crate::Result;
+use atelier_core::{Agent, InteractionType, Memo, Task, memory::shortened, task::StepResult};
+use atelier_memory::Query;
+use atelier_model::ToolSchema;
+use atelier_store::Claim;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// How many tokens of a prompt memory may take.
+const BUDGET: usize = 1500;
+/// How much of one result the model gets to see, in characters.
+const OF_ONE_RESULT: usize = 2000;
+
+const SEARCH: &str = "search_context";
+const ADD: &str = "add_context";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Search {
+    query: String,
+    #[serde(default = "five")]
+    k: usize,
+    #[serde(default)]
+    types: Vec<InteractionType>,
+    success: Option<bool>,
+}
+
+fn five() -> usize {
+    5
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Add {
+    text: String,
+}
+
+pub(super) fn is_tool(name: &str) -> bool {
+    matches!(name, SEARCH | ADD)
+}
+
+/// The tools that need no gate: they reach the agent's own memory and nothing else.
+pub(super) fn tools() -> Vec<ToolSchema> {
+    let types: Vec<&str> = InteractionType::ALL.map(InteractionType::as_str).to_vec();
+    vec![
+        ToolSchema {
+            name: SEARCH.into(),
+            description: "Search your own memory of earlier messages, tasks and tool calls.".into(),
+            parameters: json!({
+                "type": "object",
+                "properties": {
+                    "query": {"type": "string", "description": "What to look for, in any words"},
+                    "k": {"type": "integer", "minimum": 1, "maximum": 20, "description": "How many results, 5 by default"},
+                    "types": {"type": "array", "items": {"type": "string", "enum": types}},
+                    "success": {"type": "boolean", "description": "Only what succeeded, or only what failed"},
+                },
+                "required": ["query"],
+                "additionalProperties": false,
+            }),
+        },
+        ToolSchema {
+            name: ADD.into(),
+            description: "Note something in your own memory, to find it again in later tasks.".into(),
+            parameters: json!({
+                "type": "object",
+                "properties": {"text": {"type": "string", "description": "What to remember, in a few sentences"}},
+                "required": ["text"],
+                "additionalProperties": false,
+            }),
+        },
+    ]
+}
+
+impl Shop {
+    /// What the agent remembers about its task, for the prompt; empty if nothing bears on it.
+    pub(super) async fn recall(&self, claim: &Claim, agent: &Agent, task: &Task) -> String {
+        self.memory.recall(&claim.owned, agent.id, &task.description, BUDGET).await.text
+    }
+
+    /// Does what one of the two tools asks for.
+    pub(super) async fn use_context(
+        &self,
+        claim: &Claim,
+        name: &str,
+        params: Map<String, Value>,
+    ) -> Result<StepResult> {
+        let Some(agent) = claim.task.agent_id else {
+            return Ok(StepResult { content: "The task belongs to no agent".into(), is_error: true });
+        };
+        let params = Value::Object(params);
+        let refuse = |error: serde_json::Error| StepResult { content: error.to_string(), is_error: true };
+        Ok(match name {
+            SEARCH => match serde_json::from_value::<Search>(params) {
+                Err(error) => refuse(error),
+                Ok(asked) => {
+                    let mut query = Query::new(asked.query, asked.k.clamp(1, 20));
+                    query.filter.types = asked.types;
+                    query.filter.success = asked.success;
+                    let found = self.memory.search(agent, &query).await?;
+                    let hits: Vec<Value> = found
+                        .hits
+                        .iter()
+                        .map(|hit| {
+                            json!({
+                                "text": shortened(&hit.fact.text, OF_ONE_RESULT),
+                                "interaction_type": hit.fact.interaction_type,
+                                "success": hit.fact.success,
+                                "timestamp": hit.fact.timestamp,
+                            })
+                        })
+                        .collect();
+                    StepResult { content: json!({"results": hits}).to_string(), is_error: false }
+                }
+            },
+            _ => match serde_json::from_value::<Add>(params) {
+                Err(error) => refuse(error),
+                Ok(asked) => {
+                    let memo = Memo::new(InteractionType::AgentResponse, asked.text)
+                        .of_task(claim.task.id)
+                        .of_session(claim.task.session_id)
+                        .with("note", true);
+                    match memo.validate() {
+                        Err(invalid) => StepResult { content: invalid.to_string(), is_error: true },
+                        Ok(()) => {
+                            self.store.remember(&claim.owned, agent, vec![memo]).await?;
+                            StepResult { content: json!({"remembered": true}).to_string(), is_error: false }
+                        }
+                    }
+                }
+            },
+        })
+    }
+}

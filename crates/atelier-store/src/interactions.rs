@@ -1,0 +1,459 @@
+//! What agents remember: the facts, written in the same transaction as what they tell about.
+
+use crate::{
+    Error, Owned, Result, Store, Tx,
+    collections::open_collection,
+    db::{Conn, on},
+    feed::Ring,
+    new_id, now, outbox,
+    projects::{corrupt, json},
+    words,
+};
+use atelier_core::{AgentId, Filter, Interaction, InteractionId, InteractionType, Memo, ProjectId, UserId};
+use chrono::{DateTime, Utc};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// How many facts go into or out of the database in one statement.
+const BATCH: usize = 100;
+
+/// What became of memos.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Remembered {
+    /// In the order of the memos.
+    pub ids: Vec<InteractionId>,
+    /// How many of them were not known before.
+    pub new: usize,
+}
+
+/// Which facts are to go.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Forgetting {
+    /// All that the filter lets through.
+    Matching(Filter),
+    /// The oldest, until only so many are left.
+    Beyond(u64),
+    One(InteractionId),
+}
+
+/// Figures about facts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub total: u64,
+    pub succeeded: u64,
+    pub oldest: Option<DateTime<Utc>>,
+    pub newest: Option<DateTime<Utc>>,
+    pub by_type: BTreeMap<InteractionType, u64>,
+}
+
+/// Figures about the facts of a day or a week.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bucket {
+    pub start: DateTime<Utc>,
+    pub totals: Totals,
+}
+
+/// A part of all facts in order of time, and where the next begins.
+#[derive(Debug, Default)]
+pub struct Page {
+    pub facts: Vec<(Interaction, Option<Vec<f32>>)>,
+    pub next: Option<(i64, InteractionId)>,
+}
+
+pub(crate) type FactRow =
+    (Uuid, String, String, bool, Option<String>, i64, Option<String>, Option<String>, String);
+
+/// The columns of a [`FactRow`], from `interactions i`.
+macro_rules! fact {
+    () => {
+        "i.id, i.type, i.text, i.success, i.error_details, i.at, i.task_id, i.session_id, i.metadata"
+    };
+}
+
+pub(crate) fn read_fact(row: FactRow) -> Result<Interaction> {
+    let (id, kind, text, success, error_details, at, task_id, session_id, metadata) = row;
+    Ok(Interaction {
+        id: InteractionId(id),
+        interaction_type: corrupt(kind.parse())?,
+        text,
+        success,
+        error_details,
+        timestamp: time(at)?,
+        task_id,
+        session_id,
+        metadata: corrupt(serde_json::from_str(&metadata))?,
+    })
+}
+
+pub(crate) fn time(micros: i64) -> Result<DateTime<Utc>> {
+    DateTime::from_timestamp_micros(micros).ok_or_else(|| Error::Corrupt(format!("{micros} is no time")))
+}
+
+/// What a filter lets through. One text for every filter, so that the database parses it once; the values
+/// are bound by `bind_filter!`, as $1 to $11.
+macro_rules! matching {
+    () => {
+        "i.agent_id = $1 AND i.at >= $2 AND i.at <= $3 AND i.type IN ($4, $5, $6, $7)
+         AND ($8 OR i.success = $9) AND ($10 OR i.task_id = $11) AND ($12 OR i.session_id = $13)"
+    };
+}
+pub(crate) use matching;
+
+macro_rules! bind_filter {
+    ($query:expr, $agent:expr, $filter:expr) => {{
+        let filter: &atelier_core::Filter = $filter;
+        let all = atelier_core::InteractionType::ALL;
+        let wanted = |n: usize| match filter.types.is_empty() {
+            true => all[n].as_str(),
+            // Naming one twice changes nothing.
+            false => filter.types[n.min(filter.types.len() - 1)].as_str(),
+        };
+        $query
+            .bind($agent.0)
+            .bind(filter.from.map_or(i64::MIN, |time| time.timestamp_micros()))
+            .bind(filter.to.map_or(i64::MAX, |time| time.timestamp_micros()))
+            .bind(wanted(0))
+            .bind(wanted(1))
+            .bind(wanted(2))
+            .bind(wanted(3))
+            .bind(filter.success.is_none())
+            .bind(filter.success.unwrap_or(true))
+            .bind(filter.task_id.is_none())
+            .bind(filter.task_id.clone().unwrap_or_default())
+            .bind(filter.session_id.is_none())
+            .bind(filter.session_id.clone().unwrap_or_default())
+    }};
+}
+pub(crate) use bind_filter;
+
+impl Tx {
+    /// Writes down what an agent is to remember, together with whatever else this transaction does. The index
+    /// hears of it afterwards.
+    pub async fn remember(
+        &mut self,
+        project: ProjectId,
+        owner: UserId,
+        agent: AgentId,
+        memos: Vec<Memo>,
+    ) -> Result<Remembered> {
+        if !open_collection(self, project, owner, agent).await? {
+            return Err(Error::NotFound);
+        }
+        self.put_memos(agent, memos).await
+    }
+
+    /// For an agent that has a collection.
+    pub(crate) async fn put_memos(&mut self, agent: AgentId, memos: Vec<Memo>) -> Result<Remembered> {
+        let mut remembered = Remembered::default();
+        let mut memos = memos.into_iter();
+        loop {
+            let batch: Vec<Memo> = memos.by_ref().take(BATCH).collect();
+            if batch.is_empty() {
+                break;
+            }
+            self.remember_batch(agent, batch, &mut remembered).await?;
+        }
+        let new = i64::try_from(remembered.new).unwrap_or(i64::MAX);
+        on!(&mut self.conn, |c| sqlx::query(
+            "UPDATE memory_collections SET total = total + $1, restless = TRUE WHERE agent_id = $2"
+        )
+        .bind(new)
+        .bind(agent.0)
+        .execute(c)
+        .await
+        .map(drop))?;
+        self.ring(Ring::Memory);
+        Ok(remembered)
+    }
+
+    async fn remember_batch(
+        &mut self,
+        agent: AgentId,
+        batch: Vec<Memo>,
+        remembered: &mut Remembered,
+    ) -> Result<()> {
+        let rows: Vec<(InteractionId, Memo)> = batch
+            .into_iter()
+            .map(|mut memo| {
+                // PostgreSQL keeps no NUL in a text.
+                for text in [Some(&mut memo.text), memo.error_details.as_mut()].into_iter().flatten() {
+                    *text = text.replace('\0', "\u{fffd}");
+                }
+                (memo.id.unwrap_or_else(|| InteractionId(new_id())), memo)
+            })
+            .collect();
+        let time = now();
+        let inserted: Vec<(i64, Uuid)> = on!(&mut self.conn, |c| {
+            let mut insert = sqlx::QueryBuilder::new(
+                "INSERT INTO interactions
+                 (agent_id, id, type, text, success, error_details, at, task_id, session_id, metadata) ",
+            );
+            insert.push_values(&rows, |mut row, (id, memo)| {
+                row.push_bind(agent.0)
+                    .push_bind(id.0)
+                    .push_bind(memo.interaction_type.as_str())
+                    .push_bind(memo.text.as_str())
+                    .push_bind(memo.success)
+                    .push_bind(memo.error_details.as_deref())
+                    .push_bind(memo.timestamp.unwrap_or(time).timestamp_micros())
+                    .push_bind(memo.task_id.as_deref())
+                    .push_bind(memo.session_id.as_deref())
+                    .push_bind(json(&memo.metadata));
+            });
+            insert.push(" ON CONFLICT (agent_id, id) DO NOTHING RETURNING seq, id");
+            insert.build_query_as().fetch_all(c).await
+        })?;
+        let new: BTreeMap<Uuid, i64> = inserted.into_iter().map(|(seq, id)| (id, seq)).collect();
+        let texts: Vec<(i64, &str)> =
+            rows.iter().filter_map(|(id, memo)| Some((*new.get(&id.0)?, memo.text.as_str()))).collect();
+        words::add(&mut self.conn, agent, &texts).await?;
+        // Whose these are shows when they are fed: what does not fit is made anew.
+        let vectors: Vec<(i64, &[f32])> = rows
+            .iter()
+            .filter_map(|(id, memo)| Some((*new.get(&id.0)?, memo.embedding.as_deref()?)))
+            .collect();
+        outbox::put_vectors(&mut self.conn, outbox::IMPORTED, &vectors).await?;
+        let ids: Vec<Uuid> = new.keys().copied().collect();
+        outbox::tell(&mut self.conn, agent, &ids).await?;
+        remembered.new += new.len();
+        remembered.ids.extend(rows.iter().map(|(id, _)| *id));
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Writes down what an agent is to remember, by itself.
+    pub async fn remember(&self, owned: &Owned, agent: AgentId, memos: Vec<Memo>) -> Result<Remembered> {
+        let (project, owner) = (owned.project, owned.owner);
+        self.write(owner, move |tx| Box::pin(async move { tx.remember(project, owner, agent, memos).await }))
+            .await
+    }
+
+    pub async fn interaction(&self, agent: AgentId, id: InteractionId) -> Result<Interaction> {
+        self.interactions(agent, &[id]).await?.pop().ok_or(Error::NotFound)
+    }
+
+    /// Those of the given facts that (still) exist, in any order.
+    pub async fn interactions(&self, agent: AgentId, ids: &[InteractionId]) -> Result<Vec<Interaction>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<FactRow> = on!(&mut conn, |c| {
+            let mut select = sqlx::QueryBuilder::new(concat!(
+                "SELECT ",
+                fact!(),
+                " FROM interactions i WHERE i.agent_id = "
+            ));
+            select.push_bind(agent.0).push(" AND i.id IN (");
+            let mut list = select.separated(", ");
+            for id in ids {
+                list.push_bind(id.0);
+            }
+            select.push(")");
+            select.build_query_as().fetch_all(c).await
+        })?;
+        rows.into_iter().map(read_fact).collect()
+    }
+
+    /// The facts that a filter lets through, oldest first, a page at a time.
+    pub async fn page(
+        &self,
+        agent: AgentId,
+        filter: &Filter,
+        after: Option<(i64, InteractionId)>,
+        limit: i64,
+        vectors: bool,
+    ) -> Result<Page> {
+        type Row = (
+            Uuid,
+            String,
+            String,
+            bool,
+            Option<String>,
+            i64,
+            Option<String>,
+            Option<String>,
+            String,
+            Option<Vec<u8>>,
+        );
+        let mut conn = self.db.connect().await?;
+        let (at, id) = after.map_or((i64::MIN, Uuid::nil()), |(at, id)| (at, id.0));
+        let with = concat!(
+            "SELECT ",
+            fact!(),
+            ", v.vector FROM interactions i
+             LEFT JOIN interaction_vectors v ON v.seq = i.seq WHERE ",
+            matching!(),
+            " AND (i.at > $14 OR (i.at = $14 AND i.id > $15)) ORDER BY i.at, i.id LIMIT $16"
+        );
+        let without = concat!(
+            "SELECT ",
+            fact!(),
+            ", NULL FROM interactions i WHERE ",
+            matching!(),
+            " AND (i.at > $14 OR (i.at = $14 AND i.id > $15)) ORDER BY i.at, i.id LIMIT $16"
+        );
+        let sql = if vectors { with } else { without };
+        let rows: Vec<Row> = on!(&mut conn, |c| bind_filter!(sqlx::query_as(sql), agent, filter)
+            .bind(at)
+            .bind(id)
+            .bind(limit)
+            .fetch_all(c)
+            .await)?;
+        let mut page = Page::default();
+        if rows.len() as i64 == limit {
+            page.next = rows.last().map(|last| (last.5, InteractionId(last.0)));
+        }
+        for (id, kind, text, success, error, at, task, session, metadata, vector) in rows {
+            let fact = read_fact((id, kind, text, success, error, at, task, session, metadata))?;
+            page.facts.push((fact, vector.map(|bytes| outbox::read_vector(&bytes)).transpose()?));
+        }
+        Ok(page)
+    }
+
+    /// Figures about the facts that a filter lets through.
+    pub async fn totals(&self, agent: AgentId, filter: &Filter) -> Result<Totals> {
+        let rows = self.count_by(agent, filter, i64::MAX).await?;
+        Ok(rows.into_iter().next().map(|(_, totals)| totals).unwrap_or_default())
+    }
+
+    /// The same for each `days` days that have any; weeks begin on Monday.
+    pub async fn history(&self, agent: AgentId, filter: &Filter, days: i64) -> Result<Vec<Bucket>> {
+        let rows = self.count_by(agent, filter, days).await?;
+        let bucket = |(number, totals): (i64, Totals)| {
+            let start = (number * days - shift(days)) * DAY;
+            Ok(Bucket { start: time(start)?, totals })
+        };
+        rows.into_iter().map(bucket).collect()
+    }
+
+    async fn count_by(&self, agent: AgentId, filter: &Filter, days: i64) -> Result<BTreeMap<i64, Totals>> {
+        type Row = (i64, String, bool, i64, i64, i64);
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<Row> = on!(&mut conn, |c| bind_filter!(
+            sqlx::query_as(concat!(
+                "SELECT (i.at / 86400000000 + $14) / $15, i.type, i.success, COUNT(*), MIN(i.at), MAX(i.at)
+                 FROM interactions i WHERE ",
+                matching!(),
+                " GROUP BY 1, 2, 3"
+            )),
+            agent,
+            filter
+        )
+        .bind(shift(days))
+        .bind(days)
+        .fetch_all(c)
+        .await)?;
+        let mut buckets: BTreeMap<i64, Totals> = BTreeMap::new();
+        for (number, kind, success, count, oldest, newest) in rows {
+            let totals = buckets.entry(number).or_default();
+            let count = u64::try_from(count).unwrap_or(0);
+            totals.total += count;
+            totals.succeeded += if success { count } else { 0 };
+            *totals.by_type.entry(corrupt(kind.parse())?).or_default() += count;
+            totals.oldest = totals.oldest.into_iter().chain([time(oldest)?]).min();
+            totals.newest = totals.newest.into_iter().chain([time(newest)?]).max();
+        }
+        Ok(buckets)
+    }
+
+    /// Removes facts for good, at most `limit` of them, oldest first; returns how many. The index hears of it
+    /// afterwards, and searches that find them there before do not show them.
+    pub async fn forget(&self, owner: UserId, agent: AgentId, what: &Forgetting, limit: i64) -> Result<u64> {
+        let what = what.clone();
+        self.write(owner, move |tx| {
+            Box::pin(async move {
+                let rows = to_forget(&mut tx.conn, agent, &what, limit).await?;
+                if rows.is_empty() {
+                    return Ok(0);
+                }
+                let (seqs, ids): (Vec<i64>, Vec<Uuid>) = rows.into_iter().unzip();
+                remove(&mut tx.conn, &seqs).await?;
+                outbox::tell(&mut tx.conn, agent, &ids).await?;
+                on!(&mut tx.conn, |c| sqlx::query(
+                    "UPDATE memory_collections SET total = total - $1, restless = TRUE WHERE agent_id = $2"
+                )
+                .bind(ids.len() as i64)
+                .bind(agent.0)
+                .execute(c)
+                .await
+                .map(drop))?;
+                tx.ring(Ring::Memory);
+                Ok(ids.len() as u64)
+            })
+        })
+        .await
+    }
+}
+
+const DAY: i64 = 86_400_000_000;
+
+/// 1970 began on a Thursday: three days later than its week.
+fn shift(days: i64) -> i64 {
+    if days == 7 { 3 } else { 0 }
+}
+
+async fn to_forget(
+    conn: &mut Conn,
+    agent: AgentId,
+    what: &Forgetting,
+    limit: i64,
+) -> Result<Vec<(i64, Uuid)>> {
+    let rows = match what {
+        Forgetting::Matching(filter) => on!(conn, |c| bind_filter!(
+            sqlx::query_as(concat!(
+                "SELECT i.seq, i.id FROM interactions i WHERE ",
+                matching!(),
+                " ORDER BY i.at, i.id LIMIT $14"
+            )),
+            agent,
+            filter
+        )
+        .bind(limit)
+        .fetch_all(c)
+        .await)?,
+        Forgetting::Beyond(keep) => on!(conn, |c| {
+            let (total,): (i64,) = sqlx::query_as("SELECT COUNT(*) FROM interactions WHERE agent_id = $1")
+                .bind(agent.0)
+                .fetch_one(&mut *c)
+                .await?;
+            let beyond = total.saturating_sub(i64::try_from(*keep).unwrap_or(i64::MAX)).clamp(0, limit);
+            sqlx::query_as("SELECT seq, id FROM interactions WHERE agent_id = $1 ORDER BY at, id LIMIT $2")
+                .bind(agent.0)
+                .bind(beyond)
+                .fetch_all(&mut *c)
+                .await?
+        }),
+        Forgetting::One(id) => {
+            on!(conn, |c| sqlx::query_as("SELECT seq, id FROM interactions WHERE agent_id = $1 AND id = $2")
+                .bind(agent.0)
+                .bind(id.0)
+                .fetch_all(c)
+                .await)?
+        }
+    };
+    Ok(rows)
+}
+
+/// Removes facts with their vectors and words.
+pub(crate) async fn remove(conn: &mut Conn, seqs: &[i64]) -> Result<()> {
+    let words = if matches!(conn, Conn::Lite(_)) { "rowid" } else { "seq" };
+    for seqs in seqs.chunks(500) {
+        for (table, key) in
+            [("interaction_vectors", "seq"), ("interaction_terms", words), ("interactions", "seq")]
+        {
+            on!(&mut *conn, |c| {
+                let mut delete = sqlx::QueryBuilder::new("DELETE FROM ");
+                delete.push(table).push(" WHERE ").push(key).push(" IN (");
+                let mut list = delete.separated(", ");
+                for seq in seqs {
+                    list.push_bind(*seq);
+                }
+                delete.push(")");
+                delete.build().execute(c).await.map(drop)
+            })?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! What the index has to hear of: facts that came or went.
+//!
+//! A line in the outbox says which fact, not what about it: whoever feeds the index looks whether the fact is there
+//! and adds or removes it. So a line can be worked off twice, late, or after others of the same fact.
+
+use crate::{
+    Error, Result, Store,
+    collections::Collection,
+    db::{Conn, on},
+    feed::Ring,
+    interactions::read_fact,
+};
+use atelier_core::{AgentId, Interaction, InteractionId};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// Stands for the embedder of vectors that came in with an import.
+pub(crate) const IMPORTED: &str = "imported";
+
+/// A fact that came, or went.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// With its number among all facts, and its vector and who made that, where it has one already.
+    Add {
+        seq: i64,
+        fact: Interaction,
+        vector: Option<Embedded>,
+    },
+    Remove(InteractionId),
+}
+
+/// A vector and the embedder it is of; `None` for one that was imported.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Embedded {
+    pub embedder: Option<String>,
+    pub vector: Vec<f32>,
+}
+
+/// Says that facts came or went.
+pub(crate) async fn tell(conn: &mut Conn, agent: AgentId, ids: &[Uuid]) -> Result<()> {
+    for ids in ids.chunks(500) {
+        on!(&mut *conn, |c| {
+            let mut insert = sqlx::QueryBuilder::new("INSERT INTO memory_outbox (agent_id, id) ");
+            insert.push_values(ids, |mut row, id| {
+                row.push_bind(agent.0).push_bind(*id);
+            });
+            insert.build().execute(c).await.map(drop)
+        })?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn put_vectors(conn: &mut Conn, embedder: &str, vectors: &[(i64, &[f32])]) -> Result<()> {
+    for vectors in vectors.chunks(100) {
+        let bytes = |vector: &[f32]| vector.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        on!(&mut *conn, |c| {
+            let mut insert =
+                sqlx::QueryBuilder::new("INSERT INTO interaction_vectors (seq, embedder, vector) ");
+            insert.push_values(vectors, |mut row, (seq, vector)| {
+                row.push_bind(*seq).push_bind(embedder.to_owned()).push_bind(bytes(vector));
+            });
+            insert.push(
+                " ON CONFLICT (seq) DO UPDATE SET embedder = excluded.embedder, vector = excluded.vector",
+            );
+            insert.build().execute(c).await.map(drop)
+        })?;
+    }
+    Ok(())
+}
+
+pub(crate) fn read_vector(bytes: &[u8]) -> Result<Vec<f32>> {
+    let (values, rest) = bytes.as_chunks::<4>();
+    if !rest.is_empty() {
+        return Err(Error::Corrupt("half a number in a vector".into()));
+    }
+    Ok(values.iter().map(|value| f32::from_le_bytes(*value)).collect())
+}
+
+impl Store {
+    /// The next facts that a collection has to hear of, each once, and the last line of the outbox that is
+    /// done with when it has.
+    pub async fn changes(&self, agent: AgentId, limit: i64) -> Result<(Vec<Change>, i64)> {
+        type Row = (
+            i64,
+            Uuid,
+            Option<i64>,
+            Option<String>,
+            Option<String>,
+            Option<bool>,
+            Option<String>,
+            Option<i64>,
+            Option<String>,
+            Option<String>,
+            Option<String>,
+            Option<String>,
+            Option<Vec<u8>>,
+        );
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<Row> = on!(&mut conn, |c| {
+            sqlx::query_as(concat!(
+            "SELECT o.seq, o.id, i.seq, i.type, i.text, i.success, i.error_details, i.at, i.task_id, i.session_id,
+             i.metadata, v.embedder, v.vector FROM memory_outbox o
+             LEFT JOIN interactions i ON i.agent_id = o.agent_id AND i.id = o.id
+             LEFT JOIN interaction_vectors v ON v.seq = i.seq
+             WHERE o.agent_id = $1 ORDER BY o.seq LIMIT $2"
+        ))
+        .bind(agent.0)
+        .bind(limit)
+        .fetch_all(c)
+        .await
+        })?;
+        let last = rows.last().map_or(0, |row| row.0);
+        let mut changes = BTreeMap::new();
+        for (_, id, seq, kind, text, success, error, at, task, session, metadata, embedder, vector) in rows {
+            let fact = match (seq, kind, text, success, at, metadata) {
+                (Some(seq), Some(kind), Some(text), Some(success), Some(at), Some(metadata)) => {
+                    let fact = read_fact((id, kind, text, success, error, at, task, session, metadata))?;
+                    let vector = vector.map(|bytes| read_vector(&bytes)).transpose()?;
+                    let vector = vector.zip(embedder).map(|(vector, embedder)| Embedded {
+                        embedder: Some(embedder).filter(|name| name != IMPORTED),
+                        vector,
+                    });
+                    Change::Add { seq, fact, vector }
+                }
+                _ => Change::Remove(InteractionId(id)),
+            };
+            changes.insert(id, fact);
+        }
+        Ok((changes.into_values().collect(), last))
+    }
+
+    /// Keeps vectors, so that no text is embedded twice. A fact that went meanwhile gets none.
+    pub async fn keep_vectors(
+        &self,
+        collection: &Collection,
+        embedder: &str,
+        vectors: Vec<(i64, Vec<f32>)>,
+    ) -> Result<()> {
+        let embedder = embedder.to_owned();
+        self.write(collection.owner, move |tx| {
+            Box::pin(async move {
+                let rows: Vec<(i64, &[f32])> =
+                    vectors.iter().map(|(seq, vector)| (*seq, vector.as_slice())).collect();
+                put_vectors(&mut tx.conn, &embedder, &rows).await?;
+                for rows in rows.chunks(500) {
+                    on!(&mut tx.conn, |c| {
+                        let mut delete = sqlx::QueryBuilder::new(
+                            "DELETE FROM interaction_vectors WHERE NOT EXISTS
+                             (SELECT 1 FROM interactions i WHERE i.seq = interaction_vectors.seq) AND seq IN (",
+                        );
+                        let mut list = delete.separated(", ");
+                        for (seq, _) in rows {
+                            list.push_bind(*seq);
+                        }
+                        delete.push(")");
+                        delete.build().execute(c).await.map(drop)
+                    })?;
+                }
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// The index has heard of everything up to this line. If another feeder has the collection by now, what
+    /// was said may have been out of date: `ids` are to be looked at again.
+    pub async fn changes_told(
+        &self,
+        collection: &Collection,
+        holder: Uuid,
+        through: i64,
+        ids: Vec<InteractionId>,
+        frequencies: Option<Vec<u8>>,
+    ) -> Result<()> {
+        let agent = collection.agent;
+        self.write(collection.owner, move |tx| {
+            Box::pin(async move {
+                let held = on!(&mut tx.conn, |c| sqlx::query(
+                    "UPDATE memory_collections SET frequencies = COALESCE($1, frequencies)
+                     WHERE agent_id = $2 AND holder = $3"
+                )
+                .bind(frequencies)
+                .bind(agent.0)
+                .bind(holder)
+                .execute(c)
+                .await
+                .map(|done| done.rows_affected()))?;
+                if held == 0 {
+                    let ids: Vec<Uuid> = ids.into_iter().map(|id| id.0).collect();
+                    tell(&mut tx.conn, agent, &ids).await?;
+                    tx.ring(Ring::Memory);
+                    return Ok(());
+                }
+                on!(&mut tx.conn, |c| {
+                    sqlx::query("DELETE FROM memory_outbox WHERE agent_id = $1 AND seq <= $2")
+                        .bind(agent.0)
+                        .bind(through)
+                        .execute(&mut *c)
+                        .await?;
+                    sqlx::query(
+                        "UPDATE memory_collections SET restless = EXISTS
+                         (SELECT 1 FROM memory_outbox WHERE agent_id = $1) WHERE agent_id = $1 AND state = 'live'",
+                    )
+                    .bind(agent.0)
+                    .execute(&mut *c)
+                    .await?;
+                });
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// Whether the index has still to hear of any of these facts.
+    pub async fn is_waiting(&self, agent: AgentId, ids: &[InteractionId]) -> Result<bool> {
+        let mut conn = self.db.connect().await?;
+        for ids in ids.chunks(500) {
+            let row: Option<(i32,)> = on!(&mut conn, |c| {
+                let mut select = sqlx::QueryBuilder::new("SELECT 1 FROM memory_outbox WHERE agent_id = ");
+                select.push_bind(agent.0).push(" AND id IN (");
+                let mut list = select.separated(", ");
+                for id in ids {
+                    list.push_bind(id.0);
+                }
+                select.push(") LIMIT 1");
+                select.build_query_as().fetch_optional(c).await
+            })?;
+            if row.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// How many facts the index has still to hear of.
+    pub async fn waiting(&self, agent: AgentId) -> Result<u64> {
+        let mut conn = self.db.connect().await?;
+        let (count,): (i64,) =
+            on!(&mut conn, |c| sqlx::query_as("SELECT COUNT(*) FROM memory_outbox WHERE agent_id = $1")
+                .bind(agent.0)
+                .fetch_one(c)
+                .await)?;
+        Ok(u64::try_from(count).unwrap_or(0))
+    }
+}

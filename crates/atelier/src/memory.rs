@@ -1,0 +1,295 @@
+//! `atelier memory`: what an agent remembers, from a terminal.
+
+use anyhow::{Context, Result, bail};
+use atelier_client::Credentials;
+use futures::StreamExt;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use reqwest::{Client, RequestBuilder, Response};
+use serde_json::{Map, Value, json};
+use std::{
+    io::{IsTerminal, Read, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+/// Interactions in one request of an import: the bar moves, and none takes too long.
+const BATCH: usize = 200;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The server's address
+    #[arg(long, global = true, default_value = "http://127.0.0.1:7420", value_name = "URL")]
+    server: String,
+    /// The project, by id or name
+    #[arg(long, global = true, default_value = "", value_name = "ID_OR_NAME", hide_default_value = true)]
+    project: String,
+    /// The agent, by id or name
+    #[arg(long, global = true, default_value = "", value_name = "ID_OR_NAME", hide_default_value = true)]
+    agent: String,
+    /// Your token; without it, the one that `atelier login` stored for the server
+    #[arg(long, global = true, env = "ATELIER_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// How much it remembers, of what kind, and how successful that was
+    Stats {
+        /// Figures for each day or week, too
+        #[arg(long, value_parser = ["day", "week"])]
+        bucket: Option<String>,
+    },
+    /// Look for something
+    Search {
+        query: String,
+        /// How many results
+        #[arg(short, default_value_t = 10)]
+        k: u32,
+        /// Only these types (task_execution, tool_call, user_message, agent_response)
+        #[arg(long = "type", value_name = "TYPE")]
+        types: Vec<String>,
+        /// Only what succeeded (true) or failed (false)
+        #[arg(long)]
+        success: Option<bool>,
+        /// hybrid, dense or lexical
+        #[arg(long, default_value = "hybrid")]
+        mode: String,
+    },
+    /// Write everything to a file, or to standard output
+    Export {
+        file: Option<PathBuf>,
+        /// With the vectors
+        #[arg(long)]
+        include_embeddings: bool,
+    },
+    /// Read an export back, into the same agent or another; what is known already is left alone
+    Import {
+        /// The file; `-` for standard input
+        file: PathBuf,
+    },
+    /// Delete a part
+    Prune {
+        /// What is older than so many days
+        #[arg(long)]
+        days: Option<u32>,
+        /// The oldest, until only so many are left
+        #[arg(long)]
+        max_vectors: Option<u32>,
+        /// What succeeded (true) or failed (false)
+        #[arg(long)]
+        success: Option<bool>,
+        /// Only these types
+        #[arg(long = "type", value_name = "TYPE")]
+        types: Vec<String>,
+        /// Only say how many it would be
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Make the index anew from the facts: after another embedder was configured, or when in doubt
+    Reindex,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(act(args))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Agent {
+    http: Client,
+    url: String,
+    token: String,
+}
+
+impl Agent {
+    async fn find(args: &Args) -> Result<Self> {
+        if args.project.is_empty() || args.agent.is_empty() {
+            bail!("say whose memory: --project and --agent");
+        }
+        let server = args.server.trim_end_matches('/');
+        let token = match &args.token {
+            Some(token) => token.clone(),
+            None => Credentials::load()?
+                .token(server)
+                .with_context(|| {
+                    format!("there is no token for {server}: run atelier login, or give --token")
+                })?
+                .to_owned(),
+        };
+        let http = Client::builder().connect_timeout(Duration::from_secs(10)).build()?;
+        let mut found = Self { http, url: server.to_owned(), token };
+        let list: Value = found.send(found.get("/my/projects?limit=1000")).await?.json().await?;
+        let is_meant = |project: &&Value| {
+            project["id"] == args.project.as_str() || project["name"] == args.project.as_str()
+        };
+        let project = list["projects"].as_array().into_iter().flatten().find(is_meant);
+        let id = project.and_then(|project| project["id"].as_str());
+        let id = id.with_context(|| format!("you have no project {}", args.project))?;
+        let mut url = reqwest::Url::parse(server)?;
+        url.path_segments_mut()
+            .map_err(|()| anyhow::anyhow!("{server} is no address of a server"))?
+            .extend(["my", "projects", id, "agents", &args.agent, "context"]);
+        found.url = url.to_string();
+        Ok(found)
+    }
+
+    fn get(&self, path: &str) -> RequestBuilder {
+        self.http.get(format!("{}{path}", self.url))
+    }
+
+    fn post(&self, path: &str, body: &Value) -> RequestBuilder {
+        self.http.post(format!("{}{path}", self.url)).json(body)
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Result<Response> {
+        let response = request.bearer_auth(&self.token).send().await.context("the server does not answer")?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let problem: Value = response.json().await.unwrap_or(Value::Null);
+        bail!("{}", problem["detail"].as_str().map_or_else(|| status.to_string(), ToOwned::to_owned))
+    }
+
+    async fn json(&self, request: RequestBuilder) -> Result<Value> {
+        Ok(self.send(request).await?.json().await?)
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "answers are the point")]
+async fn act(args: &Args) -> Result<()> {
+    let agent = Agent::find(args).await?;
+    match &args.command {
+        Command::Stats { bucket } => {
+            let query = bucket.as_ref().map_or_else(String::new, |bucket| format!("?bucket={bucket}"));
+            let stats = agent.json(agent.get(&format!("/stats{query}"))).await?;
+            println!("{}", serde_json::to_string_pretty(&stats)?);
+        }
+        Command::Search { query, k, types, success, mode } => {
+            let body = json!({"query": query, "k": k, "types": types, "success": success, "mode": mode});
+            let found = agent.json(agent.post("/search", &body)).await?;
+            if let Some(why) = found["degraded"].as_str() {
+                eprintln!("searched by words only: {why}");
+            }
+            for hit in found["results"].as_array().into_iter().flatten() {
+                let (score, text) =
+                    (hit["score"].as_f64().unwrap_or(0.0), hit["text"].as_str().unwrap_or(""));
+                let (kind, time) = (hit["interaction_type"].as_str(), hit["timestamp"].as_str());
+                println!(
+                    "{score:.3}  {}  {}\n       {}",
+                    kind.unwrap_or(""),
+                    time.unwrap_or(""),
+                    one_line(text)
+                );
+            }
+        }
+        Command::Export { file, include_embeddings } => {
+            export(&agent, file.as_deref(), *include_embeddings).await?
+        }
+        Command::Import { file } => import(&agent, file).await?,
+        Command::Prune { days, max_vectors, success, types, dry_run } => {
+            let body = json!({"days": days, "max_vectors": max_vectors, "success": success, "types": types,
+                "dry_run": dry_run});
+            let pruned = agent.json(agent.post("/prune", &body)).await?;
+            let verb = if *dry_run { "would go" } else { "deleted" };
+            println!("{} {verb}, {} left", pruned["deleted"], pruned["remaining"]);
+        }
+        Command::Reindex => reindex(&agent).await?,
+    }
+    Ok(())
+}
+
+fn one_line(text: &str) -> String {
+    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(160) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+/// A bar on a terminal, nothing elsewhere.
+fn bar(total: u64, what: &'static str) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:40}] {pos}/{len}  {eta}") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_message(what);
+    if !std::io::stderr().is_terminal() {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    bar
+}
+
+async fn export(agent: &Agent, file: Option<&Path>, embeddings: bool) -> Result<()> {
+    let stats = agent.json(agent.get("/stats")).await?;
+    let response = agent.send(agent.get(&format!("/export?include_embeddings={embeddings}"))).await?;
+    // Beside the file until it is whole.
+    let draft = file.map(|file| file.with_extension("part"));
+    let mut out: Box<dyn Write> = match &draft {
+        Some(draft) => Box::new(
+            std::fs::File::create(draft).with_context(|| format!("cannot write {}", draft.display()))?,
+        ),
+        None => Box::new(std::io::stdout()),
+    };
+    let progress = bar(stats["total_vectors"].as_u64().unwrap_or(0), "export");
+    let mut chunks = response.bytes_stream();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.context("the export broke off")?;
+        progress.inc(chunk.windows(19).filter(|window| *window == b"\"interaction_type\":").count() as u64);
+        out.write_all(&chunk)?;
+    }
+    out.flush()?;
+    if let (Some(draft), Some(file)) = (draft, file) {
+        std::fs::rename(&draft, file).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    progress.finish_and_clear();
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "answers are the point")]
+async fn import(agent: &Agent, file: &Path) -> Result<()> {
+    let mut text = String::new();
+    if file == Path::new("-") {
+        std::io::stdin().read_to_string(&mut text)?;
+    } else {
+        text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    }
+    let mut whole: Map<String, Value> = serde_json::from_str(&text).context("this is no export")?;
+    let Some(Value::Array(entries)) = whole.remove("interactions") else {
+        bail!("there are no interactions in it")
+    };
+    let progress = bar(entries.len() as u64, "import");
+    let (mut imported, mut skipped, mut indexed) = (0, 0, true);
+    for batch in entries.chunks(BATCH) {
+        let answer = agent.json(agent.post("/import", &json!({"interactions": batch}))).await?;
+        imported += answer["imported"].as_u64().unwrap_or(0);
+        skipped += answer["skipped"].as_u64().unwrap_or(0);
+        indexed &= answer["indexed"] == true;
+        progress.inc(batch.len() as u64);
+    }
+    progress.finish_and_clear();
+    println!("{imported} imported, {skipped} known already");
+    if !indexed {
+        eprintln!("the index is slow or away: until it has caught up, they are found by their words");
+    }
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "answers are the point")]
+async fn reindex(agent: &Agent) -> Result<()> {
+    agent.send(agent.post("/reindex", &json!({}))).await?;
+    let stats = agent.json(agent.get("/stats")).await?;
+    let total = stats["total_vectors"].as_u64().unwrap_or(0);
+    let progress = bar(total, "reindex");
+    let mut stats = stats;
+    while total > 0 && (stats["state"] != "live" || stats["waiting"].as_u64() != Some(0)) {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        stats = agent.json(agent.get("/stats")).await?;
+        progress.set_position(total.saturating_sub(stats["waiting"].as_u64().unwrap_or(total)));
+    }
+    progress.finish_and_clear();
+    println!("{total} interactions are indexed by {}", stats["embedder"].as_str().unwrap_or(""));
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! What agents remember, over HTTP: on SQLite and PostgreSQL, in the embedded index and on a real Qdrant server.
+
+mod care;
+mod engine;
+mod files;
+mod kills;
+mod search;
+mod work;
+
+use crate::build;
+use atelier_core::AgentId;
+use atelier_memory::{Index, Key};
+use atelier_testkit::{Backend, Builder, Server, User, eventually, qdrant_url};
+use serde_json::{Value, json};
+
+/// Which index the server has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Engine {
+    Edge,
+    Qdrant,
+}
+
+fn with_engine(backend: Backend, engine: Engine) -> Builder {
+    match engine {
+        Engine::Edge => build(backend),
+        Engine::Qdrant => build(backend).with("QDRANT_URL", qdrant_url()),
+    }
+}
+
+/// A server, somebody, and one of their agents.
+struct Fixture {
+    server: Server,
+    ann: User,
+    project: String,
+    /// `…/agents/coder/context`
+    context: String,
+}
+
+async fn open(backend: Backend, engine: Engine) -> Fixture {
+    Fixture::over(with_engine(backend, engine).start().await).await
+}
+
+impl Fixture {
+    async fn over(server: Server) -> Self {
+        let ann = server.user("ann");
+        let project = ann.project("shop").await;
+        let context = format!("{project}/agents/coder/context");
+        Self { server, ann, project, context }
+    }
+
+    async fn import(&self, entries: Value) -> Value {
+        import(&self.ann, &self.context, entries).await
+    }
+
+    async fn search(&self, body: Value) -> Vec<Value> {
+        search(&self.ann, &self.context, body).await
+    }
+
+    async fn stats(&self) -> Value {
+        self.ann.get(&format!("{}/stats", self.context)).await.expect(200)
+    }
+}
+
+async fn import(user: &User, context: &str, entries: Value) -> Value {
+    user.post(&format!("{context}/import"), json!({"interactions": entries})).await.expect(200)
+}
+
+/// The results of a search that went through the index: it may have been opened just now, on a busy machine.
+async fn search(user: &User, context: &str, body: Value) -> Vec<Value> {
+    eventually("the index answers", async || {
+        let found = user.post(&format!("{context}/search"), body.clone()).await.expect(200);
+        found["degraded"].is_null().then(|| found["results"].as_array().unwrap().clone())
+    })
+    .await
+}
+
+fn texts(results: &[Value]) -> Vec<&str> {
+    results.iter().map(|result| result["text"].as_str().unwrap()).collect()
+}
+
+fn entry(text: &str, kind: &str, success: bool, timestamp: &str) -> Value {
+    json!({"text": text, "interaction_type": kind, "success": success, "timestamp": timestamp})
+}
+
+/// Eight facts of all kinds, one a day.
+fn week() -> Value {
+    json!([
+        entry("Deployed the payment service to staging", "task_execution", true, "2026-01-01T10:00:00Z"),
+        entry("The user prefers tabs over spaces", "user_message", true, "2026-01-02T10:00:00Z"),
+        entry("Parser tests failed: unexpected end of input", "tool_call", false, "2026-01-03T10:00:00Z"),
+        entry(
+            "Развернули сервис платежей на тестовом сервере",
+            "agent_response",
+            true,
+            "2026-01-04T10:00:00Z"
+        ),
+        entry("東京の天気を調べました", "agent_response", true, "2026-01-05T10:00:00Z"),
+        entry("Refactored the parser and its tests", "task_execution", true, "2026-01-06T10:00:00Z"),
+        entry("Wrote documentation for the payment API", "task_execution", true, "2026-01-07T10:00:00Z"),
+        entry("The parser deployment was rolled back", "task_execution", false, "2026-01-08T10:00:00Z"),
+    ])
+}
+
+/// The collection that the statistics name, as the engine knows it.
+async fn key(user: &User, agent: &str) -> Key {
+    let id: AgentId = user.get(agent).await.expect(200)["id"].as_str().unwrap().parse().unwrap();
+    let stats = user.get(&format!("{agent}/context/stats")).await.expect(200);
+    Key { agent: id, name: stats["collection"].as_str().unwrap().to_owned() }
+}
+
+/// A look past the server, into the shared Qdrant.
+fn shared_index() -> Index {
+    Index::server(&qdrant_url(), None).unwrap()
+}

@@ -1,0 +1,202 @@
+//! Clearing, pruning, counting, bounding.
+
+use super::{Engine, Engine::*, entry, import, open, texts, week, with_engine};
+use atelier_testkit::{
+    Backend::{self, Postgres, Sqlite},
+    eventually,
+};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+/// CX-04.1
+#[rstest]
+#[tokio::test]
+async fn clear_forgets_everything(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Edge, Qdrant)] engine: Engine,
+) {
+    let memory = open(backend, engine).await;
+    memory.import(week()).await;
+    let other = format!("{}/agents/writer/context", memory.project);
+    import(&memory.ann, &other, json!([entry("untouched", "tool_call", true, "2026-01-01T00:00:00Z")])).await;
+    let mut news = memory.ann.events(&format!("{}/events", memory.project), None).await;
+    assert_eq!(
+        memory.ann.delete(&memory.context).await.expect(200),
+        json!({"deleted": 8, "remaining": 0, "dry_run": false})
+    );
+    for mode in ["hybrid", "dense", "lexical"] {
+        assert_eq!(
+            memory.search(json!({"query": "payment parser", "mode": mode})).await,
+            Vec::<Value>::new()
+        );
+    }
+    let event = news.next().await;
+    assert_eq!((event.name.as_str(), &event.data["removed"]), ("CONTEXT_PRUNED", &json!(8)));
+    assert_eq!(event.data["reason"], "cleared");
+    assert_eq!(memory.stats().await["total_vectors"], 0);
+    let stats = memory.ann.get(&format!("{other}/stats")).await.expect(200);
+    assert_eq!(stats["total_vectors"], 1);
+    // What was forgotten may be learned again.
+    assert_eq!(memory.import(week()).await["imported"], 8);
+    assert_eq!(
+        texts(&memory.search(json!({"query": "tabs", "k": 1})).await),
+        ["The user prefers tabs over spaces"]
+    );
+}
+
+/// CX-04.2 CX-04.3 CX-04.4
+#[rstest]
+#[tokio::test]
+async fn prune_takes_what_it_is_told(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Edge, Qdrant)] engine: Engine,
+) {
+    let memory = open(backend, engine).await;
+    let prune = async |body: Value| memory.ann.post(&format!("{}/prune", memory.context), body).await;
+    let days_ago = |days: i64| (chrono::Utc::now() - chrono::TimeDelta::days(days)).to_rfc3339();
+    let entries: Vec<Value> = (0..10)
+        .map(|n| {
+            let kind = ["tool_call", "user_message"][n % 2];
+            entry(&format!("thing number {n}"), kind, n % 5 != 0, &days_ago(90 - 10 * n as i64))
+        })
+        .collect();
+    memory.import(json!(entries)).await;
+
+    let dry = prune(json!({"days": 30, "dry_run": true})).await.expect(200);
+    assert_eq!(dry, json!({"deleted": 7, "remaining": 3, "dry_run": true}));
+    assert_eq!(memory.stats().await["total_vectors"], 10);
+
+    let failed = prune(json!({"success": false})).await.expect(200);
+    assert_eq!(failed, json!({"deleted": 2, "remaining": 8, "dry_run": false}));
+    let old = prune(json!({"days": 75, "types": ["user_message"]})).await.expect(200);
+    assert_eq!(old, json!({"deleted": 1, "remaining": 7, "dry_run": false}));
+    // Two and four are over thirty days old; of 2, 3, 4, 6, 7, 8, 9 the youngest stay.
+    let size = prune(json!({"max_vectors": 4})).await.expect(200);
+    assert_eq!(size, json!({"deleted": 3, "remaining": 4, "dry_run": false}));
+    let mut left = texts(&memory.search(json!({"query": "thing number", "k": 50})).await)
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>();
+    left.sort_unstable();
+    assert_eq!(left, ["thing number 6", "thing number 7", "thing number 8", "thing number 9"]);
+    let aged = prune(json!({"days": 15})).await.expect(200);
+    assert_eq!(aged, json!({"deleted": 2, "remaining": 2, "dry_run": false}));
+    assert_eq!(prune(json!({})).await.problem(), (422, "invalid_request"));
+}
+
+#[rstest]
+#[tokio::test]
+async fn one_thing_can_be_forgotten(#[values(Sqlite, Postgres)] backend: Backend) {
+    let memory = open(backend, Edge).await;
+    memory.import(week()).await;
+    let id = memory.search(json!({"query": "tabs", "k": 1})).await[0]["id"].as_str().unwrap().to_owned();
+    let one = format!("{}/interactions/{id}", memory.context);
+    // Another agent of the same project has no such thing.
+    let elsewhere = one.replace("/coder/", "/writer/");
+    assert_eq!(memory.ann.delete(&elsewhere).await.problem(), (404, "not_found"));
+    assert_eq!(memory.ann.delete(&one).await.status, 204);
+    assert_eq!(memory.ann.get(&one).await.problem(), (404, "not_found"));
+    assert_eq!(memory.ann.delete(&one).await.problem(), (404, "not_found"));
+    assert!(
+        !texts(&memory.search(json!({"query": "tabs", "k": 50})).await)
+            .contains(&"The user prefers tabs over spaces")
+    );
+}
+
+/// CX-06.1 CX-06.2 CX-06.3 CX-06.4
+#[rstest]
+#[tokio::test]
+async fn statistics_count_what_is_there(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Edge, Qdrant)] engine: Engine,
+) {
+    let memory = open(backend, engine).await;
+    let empty = memory.stats().await;
+    assert_eq!(empty["total_vectors"], 0);
+    assert_eq!((&empty["oldest_interaction"], &empty["success_rate"]), (&Value::Null, &Value::Null));
+    memory.import(week()).await;
+    let stats = memory.stats().await;
+    assert_eq!(stats["total_vectors"], 8);
+    assert_eq!(stats["max_vectors"], 1_000_000);
+    assert!(stats["collection_size_mb"].as_f64().unwrap() > 0.0, "{stats}");
+    assert_eq!(stats["oldest_interaction"], "2026-01-01T10:00:00Z");
+    assert_eq!(stats["newest_interaction"], "2026-01-08T10:00:00Z");
+    let types = json!({"task_execution": 4, "tool_call": 1, "user_message": 1, "agent_response": 2});
+    assert_eq!(stats["by_type"], types);
+    assert_eq!(stats["success_rate"], 75.0);
+    assert_eq!((&stats["dimension"], &stats["waiting"]), (&json!(1536), &json!(0)));
+
+    let ask = async |query: &str| memory.ann.get(&format!("{}/stats?{query}", memory.context)).await;
+    let part = ask("from=2026-01-03T00:00:00Z&to=2026-01-04T23:59:59Z").await.expect(200);
+    assert_eq!((&part["total_vectors"], &part["success_rate"]), (&json!(2), &json!(50.0)));
+    let days = ask("bucket=day").await.expect(200)["periods"].as_array().unwrap().clone();
+    assert_eq!(days.len(), 8);
+    assert_eq!((&days[2]["start"], &days[2]["success_rate"]), (&json!("2026-01-03T00:00:00Z"), &json!(0.0)));
+    let weeks = ask("bucket=week").await.expect(200)["periods"].as_array().unwrap().clone();
+    // 2026 began on a Thursday.
+    let counts: Vec<_> =
+        weeks.iter().map(|week| (week["start"].as_str().unwrap(), week["total"].clone())).collect();
+    assert_eq!(counts, [("2025-12-29T00:00:00Z", json!(4)), ("2026-01-05T00:00:00Z", json!(4))]);
+    assert_eq!(ask("bucket=year").await.problem(), (422, "invalid_request"));
+}
+
+/// CX-07.2 CX-07.3 CX-07.4
+#[rstest]
+#[tokio::test]
+async fn a_memory_that_fills_up_warns_once_and_sheds_its_oldest(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Edge, Qdrant)] engine: Engine,
+) {
+    let memory = open(backend, engine).await;
+    let agents = format!("{}/agents", memory.project);
+    let small = json!({"name": "small", "config": {"max_vectors": 10}});
+    assert_eq!(memory.ann.post(&agents, small).await.expect(201)["config"]["max_vectors"], 10);
+    let context = format!("{agents}/small/context");
+    let mut news = memory.ann.events(&format!("{}/events", memory.project), None).await;
+    let add = async |from: usize, to: usize| {
+        let entries: Vec<Value> = (from..to)
+            .map(|n| {
+                entry(
+                    &format!("memory number {n}"),
+                    "tool_call",
+                    true,
+                    &format!("2026-01-{:02}T00:00:00Z", n + 1),
+                )
+            })
+            .collect();
+        import(&memory.ann, &context, json!(entries)).await;
+    };
+    add(0, 7).await;
+    add(7, 8).await;
+    let warning = news.next().await;
+    assert_eq!(warning.name, "CONTEXT_LIMIT_WARNING");
+    assert_eq!((&warning.data["total_vectors"], &warning.data["max_vectors"]), (&json!(8), &json!(10)));
+    // Told once: the next that is told of is the loss.
+    add(8, 9).await;
+    add(9, 10).await;
+    let pruned = news.next().await;
+    assert_eq!((pruned.name.as_str(), &pruned.data["removed"]), ("CONTEXT_PRUNED", &json!(2)));
+    assert_eq!(pruned.data["reason"], "limit");
+    let stats = memory.ann.get(&format!("{context}/stats")).await.expect(200);
+    assert_eq!(
+        (&stats["total_vectors"], &stats["oldest_interaction"]),
+        (&json!(8), &json!("2026-01-03T00:00:00Z"))
+    );
+}
+
+/// CX-07.1: what fills up while nobody writes (the limit was lowered) is found by the sweep.
+#[rstest]
+#[tokio::test]
+async fn the_sweep_finds_what_has_become_too_large(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = with_engine(backend, Edge).with("MEMORY__SWEEP", "200ms").start().await;
+    let memory = super::Fixture::over(server).await;
+    memory.import(week()).await;
+    let agent = format!("{}/agents/coder", memory.project);
+    memory.ann.put(&agent, json!({"config": {"max_vectors": 5}})).await.expect(200);
+    let left = eventually("the sweep prunes", async || {
+        let total = memory.stats().await["total_vectors"].as_u64().unwrap();
+        (total < 8).then_some(total)
+    })
+    .await;
+    assert_eq!(left, 4);
+}

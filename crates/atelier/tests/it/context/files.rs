@@ -1,0 +1,139 @@
+//! Memory as a file, over HTTP and by `atelier memory`.
+
+use super::{Engine, Engine::*, open, texts, week};
+use atelier_testkit::Backend::{self, Postgres, Sqlite};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+/// CX-05.1 CX-05.2 CX-05.3 CX-05.4
+#[rstest]
+#[tokio::test]
+async fn an_export_holds_what_was_asked_for(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Edge, Qdrant)] engine: Engine,
+) {
+    let memory = open(backend, engine).await;
+    let mut entries = week();
+    entries[0]["metadata"] = json!({"branch": "main", "nested": {"deep": [1, null]}});
+    memory.import(entries).await;
+    let export =
+        async |query: &str| memory.ann.get(&format!("{}/export{query}", memory.context)).await.expect(200);
+    let plain = export("").await;
+    let mut fields: Vec<&str> = plain.as_object().unwrap().keys().map(String::as_str).collect();
+    fields.sort_unstable();
+    assert_eq!(fields, ["agent_id", "export_date", "interactions", "total_interactions"]);
+    let agent = memory.ann.get(&format!("{}/agents/coder", memory.project)).await.expect(200);
+    assert_eq!((&plain["agent_id"], &plain["total_interactions"]), (&agent["id"], &json!(8)));
+    let interactions = plain["interactions"].as_array().unwrap();
+    assert_eq!(texts(interactions), texts(week().as_array().unwrap()));
+    assert_eq!(interactions[0]["metadata"]["nested"]["deep"], json!([1, null]));
+    assert!(interactions.iter().all(|interaction| interaction.get("embedding").is_none()));
+
+    let whole = export("?include_embeddings=true").await;
+    for interaction in whole["interactions"].as_array().unwrap() {
+        assert_eq!(interaction["embedding"].as_array().unwrap().len(), 1536);
+    }
+    for (query, count) in [
+        ("?types=tool_call,user_message", 2),
+        ("?success=false", 2),
+        ("?from=2026-01-05T00:00:00Z", 4),
+        ("?from=2026-01-02T00:00:00Z&to=2026-01-03T23:00:00Z&types=tool_call", 1),
+    ] {
+        let part = export(query).await;
+        assert_eq!(part["total_interactions"], count, "{query}");
+        assert_eq!(part["interactions"].as_array().unwrap().len(), count, "{query}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_export_can_be_read_back_twice_and_elsewhere(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Edge, Qdrant)] engine: Engine,
+) {
+    let memory = open(backend, engine).await;
+    memory.import(week()).await;
+    for query in ["", "?include_embeddings=true"] {
+        let file = memory.ann.get(&format!("{}/export{query}", memory.context)).await.expect(200);
+        let again = memory.ann.post(&format!("{}/import", memory.context), file.clone()).await.expect(200);
+        assert_eq!(again, json!({"imported": 0, "skipped": 8, "indexed": true}));
+        assert_eq!(memory.stats().await["total_vectors"], 8);
+
+        let name = format!("heir{}", query.len());
+        memory.ann.post(&format!("{}/agents", memory.project), json!({"name": name})).await.expect(201);
+        let heir = format!("{}/agents/{name}/context", memory.project);
+        let taken = memory.ann.post(&format!("{heir}/import"), file.clone()).await.expect(200);
+        assert_eq!(taken, json!({"imported": 8, "skipped": 0, "indexed": true}));
+        let copy = memory.ann.get(&format!("{heir}/export{query}")).await.expect(200);
+        assert_eq!(copy["interactions"], file["interactions"]);
+        let found =
+            super::search(&memory.ann, &heir, json!({"query": "tabs", "mode": "dense", "k": 1})).await;
+        assert_eq!(texts(&found), ["The user prefers tabs over spaces"]);
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_bad_entry_is_named_and_nothing_of_its_file_is_taken(#[values(Sqlite, Postgres)] backend: Backend) {
+    let memory = open(backend, Edge).await;
+    let good = week()[0].clone();
+    for (field, value) in [
+        ("text", json!(" ")),
+        ("interaction_type", json!("dream")),
+        ("timestamp", json!("soon")),
+        ("id", json!("no-id")),
+        ("embedding", json!([])),
+        ("surprise", json!(1)),
+    ] {
+        let mut bad = good.clone();
+        bad[field] = value;
+        let answer = memory
+            .ann
+            .post(&format!("{}/import", memory.context), json!({"interactions": [good, bad]}))
+            .await;
+        assert_eq!(answer.problem(), (422, "invalid_request"), "{field}");
+        let detail = answer.body["detail"].as_str().unwrap();
+        assert!(detail.contains("interactions[1]") && detail.contains(field), "{detail}");
+    }
+    assert_eq!(memory.stats().await["total_vectors"], 0);
+    // Less is enough: the rest has its defaults, and a NUL in a text harms nobody.
+    let little = json!([{"text": "a\u{0}b", "interaction_type": "tool_call"}]);
+    assert_eq!(memory.import(little).await["imported"], 1);
+    assert_eq!(memory.search(json!({"query": "a", "mode": "dense"})).await[0]["success"], true);
+}
+
+/// The command line goes the same ways.
+#[rstest]
+#[tokio::test]
+async fn the_command_line_does_the_same(#[values(Sqlite, Postgres)] backend: Backend) {
+    let memory = open(backend, Edge).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("memory.json");
+    std::fs::write(&file, json!({"interactions": week()}).to_string()).unwrap();
+    let run = |agent: &str, arguments: &[&str]| {
+        let place = ["--server", &memory.server.url, "--project", "shop", "--agent", agent];
+        let token = ["--token", &memory.ann.token];
+        let output = memory.server.command(&[&["memory"], arguments, &place, &token].concat());
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let file = file.to_str().unwrap();
+    assert_eq!(run("coder", &["import", file]), "8 imported, 0 known already\n");
+    assert_eq!(run("coder", &["prune", "--max-vectors", "7"]), "1 deleted, 7 left\n");
+    assert!(run("coder", &["search", "tabs or spaces", "-k", "1"]).contains("prefers tabs"));
+    let stats: Value = serde_json::from_str(&run("coder", &["stats", "--bucket", "week"])).unwrap();
+    assert_eq!(stats["total_vectors"], 7);
+    let out = folder.path().join("out.json");
+    run("coder", &["export", out.to_str().unwrap()]);
+    assert_eq!(run("writer", &["import", out.to_str().unwrap()]), "7 imported, 0 known already\n");
+    assert_eq!(run("writer", &["import", out.to_str().unwrap()]), "0 imported, 7 known already\n");
+    assert!(run("writer", &["reindex"]).starts_with("7 interactions are indexed"));
+    let found = super::search(
+        &memory.ann,
+        &memory.context.replace("coder", "writer"),
+        json!({"query": "tabs", "k": 1}),
+    )
+    .await;
+    assert_eq!(texts(&found), ["The user prefers tabs over spaces"]);
+    assert_eq!(run("writer", &["prune", "--success", "false", "--dry-run"]), "2 would go, 5 left\n");
+}

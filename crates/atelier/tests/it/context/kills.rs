@@ -1,0 +1,201 @@
+//! kill -9, at random points while memories are written: what was answered is there, once, and nothing else.
+
+use super::{Engine, Engine::*, entry, with_engine};
+use crate::build;
+use atelier_memory::{Index, IndexError};
+use atelier_testkit::{
+    Backend::{self, Postgres, Sqlite},
+    Qdrant as OwnQdrant, User, eventually,
+};
+use rand::Rng;
+use rstest::rstest;
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, time::Duration};
+
+/// How often to kill; `make judge` sets more.
+fn kills() -> usize {
+    std::env::var("ATELIER_TEST_KILLS").ok().and_then(|times| times.parse().ok()).unwrap_or(4)
+}
+
+/// What a search may be asked for.
+const MOST: u64 = 100;
+
+/// What somebody was told about their memories: which were written, and which were cleared.
+#[derive(Default)]
+struct Told {
+    acknowledged: BTreeSet<String>,
+    /// Sent, but not answered: they may be there or not.
+    unanswered: BTreeSet<String>,
+    cleared: BTreeSet<String>,
+    next: usize,
+}
+
+impl Told {
+    /// Writes, and now and then clears, until the server is no longer there to answer.
+    async fn write_until_killed(&mut self, user: &User, context: &str) {
+        loop {
+            if self.next % 30 == 29 {
+                self.next += 1;
+                let all = std::mem::take(&mut self.acknowledged);
+                let sent = user.request(reqwest::Method::DELETE, context).send().await;
+                match sent {
+                    Ok(answer) if answer.status() == 200 => {
+                        self.cleared.extend(all);
+                        // What was not answered before the clear may have come before or never.
+                        self.cleared.extend(std::mem::take(&mut self.unanswered));
+                    }
+                    _ => {
+                        self.unanswered.extend(all);
+                        return;
+                    }
+                }
+                continue;
+            }
+            let texts: Vec<String> = (0..3).map(|n| format!("memory {} part {n}", self.next)).collect();
+            self.next += 1;
+            let entries: Vec<Value> =
+                texts.iter().map(|text| entry(text, "tool_call", true, "2026-01-01T00:00:00Z")).collect();
+            let sent = user
+                .request(reqwest::Method::POST, &format!("{context}/import"))
+                .json(&json!({"interactions": entries}))
+                .send()
+                .await;
+            match sent {
+                Ok(answer) if answer.status() == 200 => self.acknowledged.extend(texts),
+                _ => {
+                    self.unanswered.extend(texts);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// After recovery: everything acknowledged is there exactly once, nothing that was cleared is, and the engine
+    /// holds as many points as there are facts.
+    async fn check(&self, user: &User, context: &str, count: impl AsyncFn() -> Option<u64>) {
+        let export = user.get(&format!("{context}/export")).await.expect(200);
+        let texts: Vec<String> = export["interactions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|interaction| interaction["text"].as_str().unwrap().to_owned())
+            .collect();
+        let there: BTreeSet<String> = texts.iter().cloned().collect();
+        assert_eq!(there.len(), texts.len(), "no duplicates");
+        let lost: Vec<_> = self.acknowledged.difference(&there).collect();
+        assert!(lost.is_empty(), "lost: {lost:?}");
+        let back: Vec<_> = self.cleared.intersection(&there).collect();
+        assert!(back.is_empty(), "cleared, and back: {back:?}");
+        let odd: Vec<_> = there
+            .iter()
+            .filter(|text| !self.acknowledged.contains(*text) && !self.unanswered.contains(*text))
+            .collect();
+        assert!(odd.is_empty(), "phantoms: {odd:?}");
+        eventually("the index has heard of everything", async || {
+            let stats = user.get(&format!("{context}/stats")).await.expect(200);
+            (stats["waiting"] == 0).then_some(())
+        })
+        .await;
+        eventually("the engine has as many as the store", async || {
+            // A search names a hundred at most.
+            let (points, facts) = (count().await?, texts.len() as u64);
+            (points == facts || points == MOST && facts > MOST).then_some(())
+        })
+        .await;
+        if let Some(one) = self.acknowledged.iter().next_back() {
+            let found = super::search(user, context, json!({"query": one, "k": 100})).await;
+            assert!(super::texts(&found).contains(&one.as_str()), "{one}");
+        }
+    }
+}
+
+/// As many points as the engine has. An embedded one belongs to the server: what its dense half ranks is all it has.
+async fn points(user: &User, context: &str, engine: Engine) -> Option<u64> {
+    match engine {
+        Qdrant => {
+            let key = super::key(user, context.strip_suffix("/context").unwrap()).await;
+            super::shared_index().count(&key).await.ok()
+        }
+        Edge => {
+            let all = json!({"query": "memory part", "mode": "dense", "k": MOST});
+            Some(super::search(user, context, all).await.len() as u64)
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_server_forgets_nothing_and_invents_nothing(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Edge, Qdrant)] engine: Engine,
+) {
+    let mut server = with_engine(backend, engine).start().await;
+    let (mut ann, mut told) = (server.user("ann"), Told::default());
+    let context = format!("{}/agents/coder/context", ann.project("shop").await);
+    for _ in 0..kills() {
+        let pause = Duration::from_millis(rand::rng().random_range(20..900));
+        let writing = told.write_until_killed(&ann, &context);
+        let killing = async {
+            tokio::time::sleep(pause).await;
+            server.kill();
+        };
+        tokio::join!(writing, killing);
+        server = server.restart_killed().await;
+        ann = ann.at(&server);
+        told.check(&ann, &context, async || points(&ann, &context, engine).await).await;
+    }
+    assert!(told.next > kills());
+    if engine == Edge {
+        // Now that its process has ended, a look into the engine itself: no point more or less than there are facts.
+        let key = super::key(&ann, context.strip_suffix("/context").unwrap()).await;
+        let facts = ann.get(&format!("{context}/stats")).await.expect(200)["total_vectors"].as_u64().unwrap();
+        server.terminate().await;
+        let index = Index::embedded(&server.data().join("memory"), 4).unwrap();
+        let there = match index.count(&key).await {
+            // Nothing was ever told to it.
+            Err(IndexError::Missing) => 0,
+            count => count.unwrap(),
+        };
+        assert_eq!(there, facts);
+    }
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_qdrant_loses_nothing_that_was_told(#[values(Sqlite, Postgres)] backend: Backend) {
+    let mut qdrant = OwnQdrant::start().await;
+    let server = build(backend).with("QDRANT_URL", qdrant.url()).start().await;
+    let ann = server.user("ann");
+    let agent = format!("{}/agents/coder", ann.project("shop").await);
+    let context = format!("{agent}/context");
+    let key = super::key(&ann, &agent).await;
+    for turn in 0..kills() {
+        let writes = (0..12).map(|n| {
+            let (ann, context) = (ann.clone(), context.clone());
+            async move {
+                let text = format!("turn {turn} fact {n}");
+                super::import(
+                    &ann,
+                    &context,
+                    json!([entry(&text, "tool_call", true, "2026-01-01T00:00:00Z")]),
+                )
+                .await
+            }
+        });
+        let pause = Duration::from_millis(rand::rng().random_range(5..200));
+        let killing = async {
+            tokio::time::sleep(pause).await;
+            qdrant.kill();
+            qdrant.restart().await;
+        };
+        let (answers, ()) = tokio::join!(futures::future::join_all(writes), killing);
+        assert!(answers.iter().all(|answer| answer["imported"] == 1));
+        let index = Index::server(&qdrant.url(), None).unwrap();
+        let total = 12 * (turn as u64 + 1);
+        eventually("the engine has what the store has", async || {
+            (index.count(&key).await.ok()? == total).then_some(())
+        })
+        .await;
+        assert_eq!(ann.get(&format!("{context}/stats")).await.expect(200)["total_vectors"], total);
+    }
+}

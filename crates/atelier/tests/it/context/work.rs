@@ -1,0 +1,194 @@
+//! What agents remember of their own work, and what they make of it.
+
+use super::{Engine, Engine::*, import, open, shared_index, week, with_engine};
+use atelier_testkit::{
+    Backend::{self, Postgres, Sqlite},
+    eventually,
+};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+/// WS-02.2 WS-06.1 WS-06.3 WS-13.1 CX-01.1 CX-01.2 CX-01.3
+#[rstest]
+#[tokio::test]
+async fn agents_have_their_collections_from_the_first_call_on(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Edge, Qdrant)] engine: Engine,
+) {
+    let memory = open(backend, engine).await;
+    let index = shared_index();
+    let agents = format!("{}/agents", memory.project);
+    memory.ann.post(&agents, json!({"name": "fifth"})).await.expect(201);
+    for name in ["agent_coder", "agent_analyzer", "agent_writer", "agent_researcher", "fifth"] {
+        let key = super::key(&memory.ann, &format!("{agents}/{name}")).await;
+        assert!(key.name.ends_with(&format!("_{name}_context")), "{}", key.name);
+        if engine == Qdrant {
+            assert!(index.exists(&key).await.unwrap(), "{name}");
+            let fields = index.indexed_fields(&key).await.unwrap();
+            for field in ["task_id", "timestamp", "success", "interaction_type"] {
+                assert!(fields.contains(&field.to_owned()), "{fields:?}");
+            }
+        }
+        import(&memory.ann, &format!("{agents}/{name}/context"), week()).await;
+        let stats = memory.ann.get(&format!("{agents}/{name}/context/stats")).await.expect(200);
+        assert_eq!((&stats["dimension"], &stats["total_vectors"]), (&json!(1536), &json!(8)));
+    }
+    if engine == Qdrant {
+        // Somebody drops a collection behind our back: the next worker space notices, and it is made again from facts.
+        let key = super::key(&memory.ann, &format!("{agents}/fifth")).await;
+        index.drop(&key).await.unwrap();
+        memory.ann.post(&format!("{}/worker-space/reset", memory.project), json!(null)).await.expect(200);
+        eventually("the collection is whole again", async || {
+            (index.count(&key).await.ok()? == 8).then_some(())
+        })
+        .await;
+    }
+}
+
+/// CX-02.1 CX-02.2 CX-02.3
+#[rstest]
+#[tokio::test]
+async fn messages_tasks_and_calls_are_remembered_by_themselves(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Edge, Qdrant)] engine: Engine,
+) {
+    let memory = open(backend, engine).await;
+    let (ann, project) = (&memory.ann, &memory.project);
+    let session = ann.post(&format!("{project}/chat/sessions"), json!({})).await.expect(201);
+    let say = format!("{project}/chat/{}/message", session["id"].as_str().unwrap());
+    let accepted =
+        ann.post(&say, json!({"content": "Please remember the word quokka", "target_agent": "coder"})).await;
+    let task = accepted.body["task_id"].clone();
+    let remembered = async |kind: &str, task: &Value| {
+        eventually(kind, async || {
+            let export = ann.get(&format!("{}/export?types={kind}", memory.context)).await.expect(200);
+            let all = export["interactions"].as_array().unwrap().clone();
+            all.into_iter().find(|interaction| interaction["task_id"] == *task)
+        })
+        .await
+    };
+    let message = remembered("user_message", &task).await;
+    assert_eq!(
+        (&message["text"], &message["success"]),
+        (&json!("Please remember the word quokka"), &json!(true))
+    );
+    assert_eq!(message["session_id"], session["id"]);
+    let done = remembered("task_execution", &task).await;
+    assert_eq!((&done["success"], &done["error_details"]), (&json!(true), &Value::Null));
+    assert!(done["text"].as_str().unwrap().contains("quokka"));
+    remembered("agent_response", &task).await;
+    eventually("it can be found", async || {
+        let found = memory.search(json!({"query": "quokka", "types": ["user_message"]})).await;
+        (!found.is_empty()).then_some(())
+    })
+    .await;
+
+    // One that fails says why.
+    let agent = json!({"name": "broken", "config": {"model": "nobody/knows-this"}});
+    ann.post(&format!("{project}/agents"), agent).await.expect(201);
+    ann.post(&say, json!({"content": "This will fail", "target_agent": "broken"})).await.expect(202);
+    let broken = format!("{project}/agents/broken/context");
+    let failed = eventually("the failure is remembered", async || {
+        let export = ann.get(&format!("{broken}/export?types=task_execution")).await.expect(200);
+        export["interactions"].as_array().unwrap().first().cloned()
+    })
+    .await;
+    assert_eq!(failed["success"], false);
+    assert!(!failed["error_details"].as_str().unwrap().is_empty());
+
+    // A call that the gate denies is remembered by the agent that asked for it.
+    let agent = ann.get(&format!("{project}/agents/coder")).await.expect(200)["id"].clone();
+    let call =
+        json!({"tool_name": "execute_command", "tool_params": {"command": "rm -rf /"}, "agent_id": agent});
+    assert_eq!(ann.post(&format!("{project}/tools/execute"), call).await.body["status"], "denied");
+    let export = ann.get(&format!("{}/export?types=tool_call", memory.context)).await.expect(200);
+    let call = &export["interactions"][0];
+    assert_eq!(call["success"], false);
+    assert!(call["text"].as_str().unwrap().contains("rm -rf /"));
+}
+
+/// Before a step, the agent is reminded of what bears on it, and the event stream tells so.
+#[rstest]
+#[tokio::test]
+async fn an_agent_recalls_what_it_did(#[values(Sqlite, Postgres)] backend: Backend) {
+    let memory = open(backend, Edge).await;
+    memory.import(week()).await;
+    let best = memory.search(json!({"query": "parser deployment", "k": 1})).await[0]["id"].clone();
+    let (ann, project) = (&memory.ann, &memory.project);
+    let mut news = ann.events(&format!("{project}/events"), None).await;
+    let session = ann.post(&format!("{project}/chat/sessions"), json!({})).await.expect(201);
+    let say = format!("{project}/chat/{}/message", session["id"].as_str().unwrap());
+    let message = json!({"content": "What became of the parser deployment?", "target_agent": "coder"});
+    ann.post(&say, message).await.expect(202);
+    let recalled = loop {
+        let event = news.next().await;
+        if event.name == "CONTEXT_RETRIEVED" {
+            break event.data;
+        }
+    };
+    assert_eq!(recalled["query"], "What became of the parser deployment?");
+    let ids = recalled["interactions"].as_array().unwrap();
+    assert!(ids.contains(&best), "{ids:?}");
+    assert_eq!(recalled["degraded"], false);
+}
+
+/// CX-02.4: embeddings by an OpenAI-compatible service, in batches; while it is away, facts wait and words are found.
+#[rstest]
+#[tokio::test]
+async fn embeddings_come_from_a_compatible_service(#[values(Edge, Qdrant)] engine: Engine) {
+    let service = crate::embeddings::Service::start(1536).await;
+    let server = with_engine(Sqlite, engine)
+        .with("MEMORY__EMBEDDER__KIND", "openai")
+        .with("MEMORY__EMBEDDER__BASE_URL", service.url())
+        .with("MEMORY__EMBEDDER__API_KEY", "sk-test")
+        .start()
+        .await;
+    let memory = super::Fixture::over(server).await;
+    memory.import(week()).await;
+    assert_eq!(memory.stats().await["embedder"], "openai-text-embedding-3-small-1536");
+    let asked = service.asked();
+    assert_eq!(asked[0]["model"], "text-embedding-3-small");
+    assert_eq!(asked[0]["input"].as_array().unwrap().len(), 8, "one request for all");
+    assert_eq!(service.key(), "Bearer sk-test");
+    // The service makes the same vector of the same text.
+    let found =
+        memory.search(json!({"query": "The user prefers tabs over spaces", "mode": "dense", "k": 1})).await;
+    assert_eq!(found[0]["text"], "The user prefers tabs over spaces");
+    assert!(found[0]["score"].as_f64().unwrap() > 0.99);
+
+    service.fail(true);
+    let body = json!({"query": "tabs", "k": 1});
+    let found = memory.ann.post(&format!("{}/search", memory.context), body).await.expect(200);
+    assert_eq!(found["results"][0]["text"], "The user prefers tabs over spaces");
+    assert!(found["degraded"].as_str().unwrap().contains("embedding"), "{found}");
+}
+
+/// Another embedder's vectors are not mixed in: searches go by words and say what to do, and reindexing does it.
+#[rstest]
+#[tokio::test]
+async fn another_embedder_asks_for_a_reindex(#[values(Sqlite, Postgres)] backend: Backend) {
+    let memory = open(backend, Edge).await;
+    memory.import(week()).await;
+    let service = crate::embeddings::Service::start(64).await;
+    let mut server = memory.server;
+    server.terminate().await;
+    for (name, value) in [("KIND", "openai"), ("BASE_URL", &service.url()), ("DIMENSION", "64")] {
+        let variable = format!("ATELIER_MEMORY__EMBEDDER__{name}");
+        server.set(&variable, value);
+    }
+    let server = server.restart_killed().await;
+    let ann = memory.ann.at(&server);
+    let search = format!("{}/search", memory.context);
+    let found = ann.post(&search, json!({"query": "tabs", "k": 1})).await.expect(200);
+    assert_eq!(found["results"][0]["text"], "The user prefers tabs over spaces");
+    assert!(found["degraded"].as_str().unwrap().contains("reindex"), "{found}");
+    assert_eq!(ann.post(&format!("{}/reindex", memory.context), json!(null)).await.status, 202);
+    let found = eventually("it is indexed anew", async || {
+        let found = ann.post(&search, json!({"query": "tabs", "k": 1})).await.expect(200);
+        (found["degraded"].is_null() && found["results"][0].is_object()).then_some(found)
+    })
+    .await;
+    assert_eq!(found["results"][0]["text"], "The user prefers tabs over spaces");
+    let stats = ann.get(&format!("{}/stats", memory.context)).await.expect(200);
+    assert_eq!((&stats["dimension"], &stats["total_vectors"]), (&json!(64), &json!(8)));
+}
