@@ -19,6 +19,7 @@ pub(crate) const IMPORTED: &str = "imported";
 
 /// A fact that came, or went.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a few hundred at a time, nearly all of them the large one")]
 pub enum Change {
     /// With its number among all facts, and its vector and who made that, where it has one already.
     Add {
@@ -97,13 +98,13 @@ impl Store {
         );
         let mut conn = self.db.connect().await?;
         let rows: Vec<Row> = on!(&mut conn, |c| {
-            sqlx::query_as(concat!(
+            sqlx::query_as(
             "SELECT o.seq, o.id, i.seq, i.type, i.text, i.success, i.error_details, i.at, i.task_id, i.session_id,
              i.metadata, v.embedder, v.vector FROM memory_outbox o
              LEFT JOIN interactions i ON i.agent_id = o.agent_id AND i.id = o.id
              LEFT JOIN interaction_vectors v ON v.seq = i.seq
              WHERE o.agent_id = $1 ORDER BY o.seq LIMIT $2"
-        ))
+        )
         .bind(agent.0)
         .bind(limit)
         .fetch_all(c)
