@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 ARGS ?=
 # What tests need today; see scripts/services for the others.
-SERVICES ?= postgres
+SERVICES ?= postgres seaweedfs
 
 export CARGO
 export ATELIER_CACHE ?= $(CURDIR)/.services/cache

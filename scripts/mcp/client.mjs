@@ -1,5 +1,6 @@
 // Plays tool calls through the official TypeScript client: JSON calls in, JSON answers out.
-// Usage: client.mjs MODULES (--stdio COMMAND… | --http URL)
+// Usage: client.mjs MODULES (--stdio COMMAND… | --http URL). MCP_BEARER holds a token to show. A call with "progress" says
+// what it was told on the way.
 import { createRequire } from 'node:module';
 import { readFileSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
@@ -12,19 +13,23 @@ const { Client } = await load('index');
 const { StdioClientTransport } = await load('stdio');
 const { StreamableHTTPClientTransport } = await load('streamableHttp');
 
+const token = process.env.MCP_BEARER;
+const headers = token ? { Authorization: `Bearer ${token}` } : {};
 const transport =
   how === '--http'
-    ? new StreamableHTTPClientTransport(new URL(where[0]))
+    ? new StreamableHTTPClientTransport(new URL(where[0]), { requestInit: { headers } })
     : new StdioClientTransport({ command: where[0], args: where.slice(1) });
 const client = new Client({ name: 'atelier-tests', version: '1' });
 await client.connect(transport);
 const tools = (await client.listTools()).tools.map((tool) => tool.name);
 const answers = [];
-for (const { tool, args } of JSON.parse(readFileSync(0, 'utf8'))) {
+for (const { tool, args, progress } of JSON.parse(readFileSync(0, 'utf8'))) {
   try {
-    const result = await client.callTool({ name: tool, arguments: args });
+    const told = [];
+    const hear = progress ? { onprogress: ({ message }) => told.push(message) } : {};
+    const result = await client.callTool({ name: tool, arguments: args }, undefined, hear);
     const text = result.content.map((block) => block.text).join('');
-    answers.push({ text, error: result.isError === true, data: result.structuredContent ?? null });
+    answers.push({ progress: told, text, error: result.isError === true, data: result.structuredContent ?? null });
   } catch (error) {
     answers.push({ raised: String(error) });
   }

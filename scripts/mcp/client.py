@@ -1,26 +1,43 @@
 """Plays tool calls through the official Python client: JSON calls in, JSON answers out.
 
-Usage: client.py MODE (--stdio COMMAND… | --http URL), MODE being legacy or a protocol revision.
+Usage: client.py MODE (--stdio COMMAND… | --http URL), MODE being legacy or a protocol revision. MCP_BEARER holds a
+token to show. A call with "progress" says what it was told on the way.
 """
 
 import asyncio
 import json
+import os
 import sys
 
+import httpx2
 from mcp import StdioServerParameters
 from mcp.client.client import Client
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
 
 
 async def play(mode, how, where, calls):
-    server = where[0] if how == "--http" else stdio_client(StdioServerParameters(command=where[0], args=where[1:]))
+    if how == "--stdio":
+        server = stdio_client(StdioServerParameters(command=where[0], args=where[1:]))
+    elif token := os.environ.get("MCP_BEARER"):
+        http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=30)
+        server = streamable_http_client(where[0], http_client=http)
+    else:
+        server = where[0]
     answers = []
     async with Client(server, mode=mode) as client:
         tools = await client.list_tools()
         for call in calls:
+            told = []
+
+            async def hear(progress, total, message):
+                told.append(message)
+
             try:
-                result = await client.call_tool(call["tool"], call["args"])
+                listen = hear if call.get("progress") else None
+                result = await client.call_tool(call["tool"], call["args"], progress_callback=listen)
                 answers.append({
+                    "progress": told,
                     "text": "".join(block.text for block in result.content),
                     "error": bool(result.is_error),
                     "data": result.structured_content,

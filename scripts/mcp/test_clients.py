@@ -17,7 +17,9 @@ ATELIER = os.environ["ATELIER"]
 TOOLS = Path(os.environ["MCP_TOOLS"])
 HERE = Path(__file__).parent
 CASES = json.loads((HERE / "cases.json").read_text())
+EXTRA_CASES = json.loads((HERE / "extra_cases.json").read_text())
 SIX = ["read_file", "write_file", "list_directory", "create_directory", "get_file_info", "search_files"]
+SEVEN = ["edit_file", "append_file", "move_file", "delete_file", "read_multiple_files", "grep", "directory_tree"]
 
 PYTHON = [TOOLS / "bin/python", HERE / "client.py"]
 NODE = [TOOLS / "bin/node", HERE / "client.mjs", TOOLS]
@@ -50,26 +52,26 @@ def judge(case, answer, ws):
 class Clients(unittest.TestCase):
     """MC-01 MC-02 MC-03 MC-04 MC-05 MC-06 MC-07 MC-08: every case of cases.json carries its id."""
 
-    def play(self, client, over, protocol):
+    def play(self, client, over, protocol, cases=CASES, flags=(), tools=SIX):
         with tempfile.TemporaryDirectory() as base:
             base = Path(base)
             ws = prepare(base)
-            command = [ATELIER, "mcp", str(ws)]
+            command = [ATELIER, "mcp", str(ws), *flags]
             server = Http(command) if over == "http" else None
             try:
                 where = ["--http", server.url] if server else ["--stdio", *command]
                 done = subprocess.run(
-                    [*client, *where], input=json.dumps(CASES), text=True, capture_output=True, timeout=60
+                    [*client, *where], input=json.dumps(cases), text=True, capture_output=True, timeout=60
                 )
                 self.assertEqual(done.returncode, 0, done.stderr[-3000:])
             finally:
                 if server:
                     server.close()
             played = json.loads(done.stdout)
-            self.assertEqual(played["tools"], SIX)
+            self.assertEqual(played["tools"], tools)
             if protocol:
                 self.assertEqual(played["protocol"], protocol)
-            for number, (case, answer) in enumerate(zip(CASES, played["answers"], strict=True)):
+            for number, (case, answer) in enumerate(zip(cases, played["answers"], strict=True)):
                 with self.subTest(f"{case['id']} #{number} {case['tool']} {case['args']}"):
                     self.assertIsNone(judge(case, answer, ws))
             self.assertEqual(os.listdir(base / "out"), ["secret.txt"])
@@ -94,6 +96,12 @@ class Clients(unittest.TestCase):
 
     def test_typescript_client_on_http(self):
         self.play(NODE, "http", None)
+
+    def test_the_extra_tools_on_stdio(self):
+        self.play([*PYTHON, "2026-07-28"], "stdio", "2026-07-28", EXTRA_CASES, ["--extra-tools"], [*SIX, *SEVEN])
+
+    def test_the_extra_tools_on_http(self):
+        self.play(NODE, "http", None, EXTRA_CASES, ["--extra-tools"], [*SIX, *SEVEN])
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import unittest
 import urllib.request
 from pathlib import Path
 
-from world import INITIALIZE, Http, Stdio, call, memory_kb, prepare, request
+from world import INITIALIZE, Http, Stdio, call, following, memory_kb, prepare, request
 
 ATELIER = os.environ["ATELIER"]
 REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
@@ -308,6 +308,70 @@ class Long(unittest.TestCase):
             server.send(6, "tools/call", params)
             self.assertFalse(server.wait(6, 10)["result"]["isError"])
             server.close()
+
+
+class Slow(Served):
+    """A search that takes seconds, whatever the machine: much text behind many names of one file."""
+
+    flags = ["--extra-tools"]
+    GREP = {"name": "grep", "arguments": {"path": "slow", "pattern": "x[a-z]*nothing"}, "_meta": {"progressToken": "p"}}
+
+    def setUp(self):
+        super().setUp()
+        slow = self.ws / "slow"
+        slow.mkdir()
+        (slow / "0").write_text("all work and no play makes a dull text\n" * 1_000_000)
+        for number in range(1, 200):
+            os.link(slow / "0", slow / str(number))
+
+
+    def open(self, message, headers):
+        asked = urllib.request.Request(self.server.url, message, {**BOTH, "Content-Type": "application/json", **headers})
+        return urllib.request.urlopen(asked, timeout=20)
+
+    def progress(self, message):
+        self.assertEqual((message["method"], message["params"]["progressToken"]), ("notifications/progress", "p"))
+        self.assertRegex(message["params"]["message"], r" in \d+\.\d s$|^working for ")
+        return message["params"]["progress"]
+
+    def test_progress_on_stdio(self):
+        """MC-06: who asks for progress hears of it, and may give up."""
+        server = Stdio([ATELIER, "mcp", str(self.ws), "--extra-tools"])
+        server.send(2, "tools/call", self.GREP)
+        first = self.progress(server.wait(None, 20))
+        self.assertGreater(self.progress(server.wait(None, 20)), first)
+        told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}}
+        server.raw(json.dumps(told).encode())
+        server.send(3, "ping", {})
+        server.wait(3, 2)
+        server.close()
+
+    def test_progress_without_a_session(self):
+        """MC-06 MC-08: an answer that has to be waited for becomes a stream; hanging up ends the work."""
+        modern = {**self.GREP, "_meta": {**MODERN, "progressToken": "p"}}
+        headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "grep"}
+        for params, more in [(self.GREP, {}), (modern, headers)]:
+            with self.open(request(2, "tools/call", params), more) as stream:
+                self.assertEqual(stream.headers["Content-Type"], "text/event-stream")
+                self.progress(next(following(stream))[1])
+            self.assertEqual(self.server.post(request(3, "ping", {}))[0], 200)
+
+    def test_a_cut_stream_goes_on_where_it_was(self):
+        """MC-08: `Last-Event-ID` brings a host of the older protocols back to the call it waits for."""
+        _, _, headers = self.server.post(request(1, "initialize", INITIALIZE), BOTH)
+        session = {"Mcp-Session-Id": headers["Mcp-Session-Id"], "MCP-Protocol-Version": "2025-06-18"}
+        told = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode()
+        self.assertEqual(self.server.post(told, {**BOTH, **session})[0], 202)
+        with self.open(request(2, "tools/call", self.GREP), session) as stream:
+            last, message = next(following(stream))
+            heard = self.progress(message)
+        back = {**session, "Accept": "text/event-stream", "Last-Event-ID": last}
+        with urllib.request.urlopen(urllib.request.Request(self.server.url, headers=back), timeout=20) as resumed:
+            # The SDK says the last event once more, which does no harm; what counts is that it goes on.
+            went_on = (self.progress(message) for _, message in following(resumed))
+            self.assertGreater(next(progress for progress in went_on if progress != heard), heard)
+        given_up = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}}
+        self.assertEqual(self.server.post(json.dumps(given_up).encode(), {**BOTH, **session})[0], 202)
 
 
 if __name__ == "__main__":

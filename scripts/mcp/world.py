@@ -128,6 +128,19 @@ def call(number, tool, args) -> bytes:
     return request(number, "tools/call", {"name": tool, "arguments": args})
 
 
+def following(stream):
+    """(id, message) of an event stream as they come."""
+    number, message = None, None
+    for line in stream:
+        if line.startswith(b"id: "):
+            number = line[4:].strip().decode()
+        elif line.startswith(b"data: {"):
+            message = json.loads(line[6:])
+        elif not line.strip() and message is not None:
+            yield number, message
+            message = None
+
+
 def memory_kb(pid) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM"):

@@ -68,7 +68,7 @@ impl Local {
 
     pub fn tools(&self) -> Tools<'_> {
         let Self { workspace, runner, roots, policy, .. } = self;
-        Tools { workspace, runner, policy, roots }
+        Tools { workspace, runner: Some(runner), policy, roots }
     }
 
     pub(crate) fn root(&self) -> &Path {

@@ -1,8 +1,8 @@
 //! What happens in a project, as its event stream tells it.
 
 use crate::{
-    Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, Conversation, GrantId, Message, Plan, PlanId,
-    Project, SessionId, Task, TaskId, Usage,
+    Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, Conversation, ConversationFile, FileChange,
+    GrantId, Message, Plan, PlanId, Project, SessionId, Task, TaskId, Usage,
     digest::CallDigest,
     gate::{CallFailure, CallPreview, CallStatus, Grant},
     policy::verdict::Verdict,
@@ -213,6 +213,19 @@ pub enum Event {
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         grant_id: GrantId,
     },
+    /// Files of a conversation were made, changed, renamed or deleted, by its owner or by an agent.
+    FilesChanged {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        conversation_id: SessionId,
+        changes: Vec<FileChange>,
+    },
+    /// An agent shows these files as its result.
+    FilesPresented {
+        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+        conversation_id: SessionId,
+        files: Vec<ConversationFile>,
+        description: Option<String>,
+    },
 }
 
 /// A tool call as the progress of a task tells of it.
@@ -289,6 +302,8 @@ impl Event {
             Event::ToolCallUpdated { .. } => "TOOL_CALL_UPDATED",
             Event::GrantMade { .. } => "GRANT_MADE",
             Event::GrantWithdrawn { .. } => "GRANT_WITHDRAWN",
+            Event::FilesChanged { .. } => "FILES_CHANGED",
+            Event::FilesPresented { .. } => "FILES_PRESENTED",
         }
     }
 }

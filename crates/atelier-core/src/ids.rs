@@ -48,6 +48,10 @@ id! {
     ClientId,
     /// One conversation.
     SessionId,
+    /// One file of a conversation, through all its versions.
+    FileId,
+    /// A large upload in parts.
+    UploadId,
     /// One message of a conversation.
     MessageId,
     /// One piece of work for one agent.

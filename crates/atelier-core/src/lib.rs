@@ -7,6 +7,7 @@ pub mod chat;
 pub mod conversation;
 pub mod digest;
 pub mod event;
+pub mod file;
 pub mod gate;
 pub mod identity;
 pub mod ids;
@@ -21,10 +22,11 @@ pub use agent::{Agent, AgentConfig, AgentStatus};
 pub use chat::{Message, MessageRole};
 pub use conversation::{Conversation, ConversationStatus};
 pub use event::Event;
+pub use file::{ConversationFile, FileChange, FilePath, FileSource, FileVersion};
 pub use identity::{Role, Tenant};
 pub use ids::{
-    AgentId, ApprovalId, CallId, ClientId, GrantId, MessageId, NodeId, PlanId, ProjectId, SessionId, TaskId,
-    TokenId, UserId,
+    AgentId, ApprovalId, CallId, ClientId, FileId, GrantId, MessageId, NodeId, PlanId, ProjectId, SessionId,
+    TaskId, TokenId, UploadId, UserId,
 };
 pub use name::{AgentName, ProjectName};
 pub use plan::{Plan, PlanStatus};

@@ -57,6 +57,8 @@ pub struct Policy {
     refused: BTreeMap<String, String>,
     limits: Limits,
     narrowings: Vec<(Wisher, Narrowing)>,
+    /// What changing an ordinary file is rated, before its kind is looked at.
+    changes: Verdict,
     /// What `commands` was compiled from, so that a server can add to it.
     sources: Vec<RuleFile>,
 }
@@ -95,6 +97,7 @@ impl Policy {
             refused,
             limits,
             narrowings: Vec::new(),
+            changes: Verdict::Medium,
             sources,
         })
     }
@@ -118,7 +121,7 @@ impl Policy {
         let narrowings = self.narrowings.iter().cloned();
         let own =
             (extension.narrow != Narrowing::default()).then(|| (Wisher::Server, extension.narrow.clone()));
-        Ok(Policy { narrowings: narrowings.chain(own).collect(), ..policy })
+        Ok(Policy { narrowings: narrowings.chain(own).collect(), changes: self.changes, ..policy })
     }
 
     /// A project's or a person's stricter wishes on top. They enter as one more verdict into the maximum, so
@@ -127,6 +130,13 @@ impl Policy {
         let mut policy = self.clone();
         policy.narrowings.push((whose, narrowing));
         policy
+    }
+
+    /// For a workspace that holds a conversation's own files: writing, editing, making directories and moving are
+    /// rated `changes` (Low by default) where the file's kind asks for no more. Every version is kept, so nothing is
+    /// lost by them. Deleting, commands and all that files of certain kinds are rated stay as they are.
+    pub fn for_own_files(&self, changes: Verdict) -> Policy {
+        Policy { changes, ..self.clone() }
     }
 
     pub fn limits(&self) -> &Limits {
@@ -173,16 +183,14 @@ impl Policy {
                     None => judgement,
                 }
             }
-            ToolCall::WriteFile { path, .. } | ToolCall::EditFile { path, .. } => self.with_file(
-                plain(Verdict::Medium, "It changes a file of the project."),
-                path,
-                Access::Write,
-            ),
+            ToolCall::WriteFile { path, .. } | ToolCall::EditFile { path, .. } => {
+                self.with_file(plain(self.changes, "It changes a file of the project."), path, Access::Write)
+            }
             ToolCall::CreateDirectory { path } => {
-                self.with_file(plain(Verdict::Medium, "It makes a directory."), path, Access::Output)
+                self.with_file(plain(self.changes, "It makes a directory."), path, Access::Output)
             }
             ToolCall::MoveFile { source, destination } => {
-                let judgement = plain(Verdict::Medium, "It moves a file of the project.");
+                let judgement = plain(self.changes, "It moves a file of the project.");
                 let judgement = self.with_file(judgement, source, Access::Remove);
                 let judgement = self.with_file(judgement, destination, Access::Write);
                 removal(judgement, source, false)
@@ -282,7 +290,7 @@ impl Policy {
 
     /// The second judgement of one path, now that its links are resolved and it is known what lies there.
     pub fn judge_resolved(&self, resolved: &WorkspacePath, access: Access, is_directory: bool) -> Judgement {
-        let judgement = self.files.judge(resolved, access);
+        let judgement = self.files.judge(resolved, access, self.changes);
         if access == Access::Remove { removal(judgement, resolved, is_directory) } else { judgement }
     }
 }

@@ -15,6 +15,7 @@ mod process;
 mod read;
 mod search;
 mod tools;
+mod tree;
 mod walk;
 mod workspace;
 mod write;
@@ -32,6 +33,7 @@ pub use process::{
 pub use read::{Content, OpenFile, Part, checksum};
 pub use search::{Entry, Found, Listed, Listing};
 pub use tools::{Approval, Failure, Preview, Refused, ToolResult, Tools};
+pub use tree::{Leaf, Stamp};
 pub use walk::{Hit, Kind};
 pub use workspace::{Options, Workspace};
 pub use write::{Edit, Expect, Mending, Written};

@@ -34,7 +34,8 @@ use answer::{Answer, fields};
 #[derive(Debug, Clone, Copy)]
 pub struct Tools<'a> {
     pub workspace: &'a Workspace,
-    pub runner: &'a Runner,
+    /// What runs commands; without it there are none.
+    pub runner: Option<&'a Runner>,
     pub policy: &'a Policy,
     /// Under which absolute names the workspace may be addressed.
     pub roots: &'a Roots,
@@ -175,6 +176,10 @@ impl Tools<'_> {
     }
 
     fn command(&self, command: &call::Command, judgement: &Judgement, cancel: &Cancel) -> Result<Answer> {
+        let Some(runner) = self.runner else {
+            let words = "Command not allowed: there is nothing to run commands with here";
+            return Ok(Answer::Failed("command_not_allowed", words.into()));
+        };
         let limits = self.policy.limits();
         let low = judgement.verdict == Verdict::Low;
         let timeout = judgement.timeout.unwrap_or(limits.timeout_default).min(limits.timeout_max);
@@ -192,7 +197,7 @@ impl Tools<'_> {
             output_limit: usize::try_from(limits.output_bytes).unwrap_or(usize::MAX),
             hidden,
         };
-        let outcome = self.runner.run(self.workspace, &spec, cancel)?;
+        let outcome = runner.run(self.workspace, &spec, cancel)?;
         Ok(ran(&outcome, timeout, left_out.then_some(LEFT_OUT)))
     }
 }

@@ -263,7 +263,12 @@ async fn main() -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     println!("http://{}/mcp", listener.local_addr()?);
     let fixture = Fixture { tools_changed: broadcast::Sender::new(16) };
-    let settings =
-        Settings { allowed_hosts: Vec::new(), allowed_origins: Vec::new(), token: None, max_body: 4 << 20 };
+    let settings = Settings {
+        allowed_hosts: Vec::new(),
+        allowed_origins: Vec::new(),
+        token: None,
+        max_body: 4 << 20,
+        session_idle: std::time::Duration::from_secs(60),
+    };
     http::serve(listener, move |_| fixture.clone(), settings, CancellationToken::new()).await
 }

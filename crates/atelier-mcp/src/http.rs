@@ -17,6 +17,7 @@ use axum::serve::ListenerExt;
 use http_body_util::Full;
 use rmcp::ServerHandler;
 use rmcp::model::ClientJsonRpcMessage;
+use rmcp::transport::streamable_http_server::session::EventStore;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::net::TcpListener;
@@ -38,6 +39,8 @@ pub struct Settings {
     pub token: Option<String>,
     /// Largest request, in bytes.
     pub max_body: usize,
+    /// A session in which nothing happened for so long is ended.
+    pub session_idle: Duration,
 }
 
 /// Whether a server is made for a session or for one request.
@@ -92,7 +95,7 @@ async fn handle<H: ServerHandler>(State(front): State<Arc<Front<H>>>, request: R
     front.handle(request).await
 }
 
-struct Front<H> {
+pub(crate) struct Front<H> {
     sessions: StreamableHttpService<H, LocalSessionManager>,
     requests: StreamableHttpService<H, LocalSessionManager>,
     token: Option<String>,
@@ -100,28 +103,45 @@ struct Front<H> {
 }
 
 impl<H: ServerHandler> Front<H> {
-    fn new(
+    pub(crate) fn new(
         make: impl Fn(Lifetime) -> H + Send + Sync + Clone + 'static,
         settings: Settings,
         stop: &CancellationToken,
     ) -> Self {
+        Self::keeping(make, settings, stop, None)
+    }
+
+    /// The same, with what was said in sessions kept for those who lost their connection.
+    pub(crate) fn keeping(
+        make: impl Fn(Lifetime) -> H + Send + Sync + Clone + 'static,
+        settings: Settings,
+        stop: &CancellationToken,
+        kept: Option<Arc<dyn EventStore>>,
+    ) -> Self {
         let config = config(&settings, stop);
-        let service = |lifetime, config| {
+        let service = |lifetime, config, kept: Option<Arc<dyn EventStore>>| {
             let make = make.clone();
-            StreamableHttpService::new(move || Ok(make(lifetime)), Arc::default(), config)
+            let sessions = LocalSessionManager::default();
+            let mut sessions = match kept {
+                Some(kept) => sessions.with_event_store(kept),
+                None => sessions,
+            };
+            sessions.session_config.keep_alive = Some(settings.session_idle);
+            StreamableHttpService::new(move || Ok(make(lifetime)), Arc::new(sessions), config)
         };
         Self {
-            sessions: service(Lifetime::Session, config.clone()),
+            sessions: service(Lifetime::Session, config.clone(), kept),
             requests: service(
                 Lifetime::Request,
                 config.with_legacy_session_mode(false).with_json_response(true),
+                None,
             ),
             token: settings.token,
             max_body: settings.max_body,
         }
     }
 
-    async fn handle(&self, request: Request) -> Response {
+    pub(crate) async fn handle(&self, request: Request) -> Response {
         if !self.is_allowed(request.headers()) {
             let challenge = [(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))];
             return (StatusCode::UNAUTHORIZED, challenge, "A bearer token is needed").into_response();

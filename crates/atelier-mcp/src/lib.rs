@@ -1,7 +1,8 @@
 //! The workspace tool over the Model Context Protocol: on standard input and output, and over HTTP.
 //!
 //! What touches files is in `atelier-executor`; here are the protocol, the tools' texts and the transports.
-//! A [`Space`] is the directory that is served; [`WorkspaceServer`] answers the protocol for it.
+//! A [`Space`] is the directory that is served; [`WorkspaceServer`] answers the protocol for it. A [`Mount`] speaks
+//! the same protocol for tools that somebody else runs.
 
 mod args;
 mod catalogue;
@@ -9,7 +10,9 @@ mod extra;
 mod follow;
 pub mod http;
 mod jsonrpc;
+mod kept;
 mod list;
+mod mount;
 mod read;
 mod reply;
 mod resources;
@@ -22,5 +25,6 @@ mod uri;
 mod watch;
 mod write;
 
+pub use mount::{Call, Mount, Outcome, Progress, Run};
 pub use server::WorkspaceServer;
 pub use space::{Settings, Space};

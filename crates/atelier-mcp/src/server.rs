@@ -26,7 +26,7 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How often somebody who asked for progress hears of it.
 const PROGRESS: Duration = Duration::from_millis(500);
 /// The list of tools never changes while the server runs.
-const TOOLS_FRESH_MS: u64 = 3_600_000;
+pub(crate) const TOOLS_FRESH_MS: u64 = 3_600_000;
 
 /// Answers one host: clones share its subscriptions.
 #[derive(Debug, Clone)]
@@ -100,7 +100,7 @@ async fn report(peer: Peer<RoleServer>, token: ProgressToken, cancel: Cancel) {
     }
 }
 
-fn is_modern(context: &RequestContext<RoleServer>) -> bool {
+pub(crate) fn is_modern(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
 }
 

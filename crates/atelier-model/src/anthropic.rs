@@ -42,7 +42,9 @@ impl Anthropic {
         let endpoint = &self.endpoint;
         let response = endpoint.within(asked, true, endpoint.send(self.request(request)?)).await??;
         let mut events = std::pin::pin!(response.bytes_stream().eventsource());
-        while let Some(event) = endpoint.within(asked, draft.is_empty(), events.next()).await? {
+        let mut alive = false;
+        while let Some(event) = endpoint.within(asked, !alive, events.next()).await? {
+            alive = true;
             let event = event.map_err(|error| match error {
                 EventStreamError::Transport(_) => endpoint.cut(),
                 EventStreamError::Utf8(error) => endpoint.malformed(error.to_string()),

@@ -48,7 +48,7 @@ impl Endpoint {
         Err(self.refusal(response).await)
     }
 
-    /// Waits for `next` as long as the silence may last: longer before the first word than between two.
+    /// Waits for `next` as long as the silence may last: longer before the first sign of life than after it.
     pub(crate) async fn within<T>(
         &self,
         asked: Instant,

@@ -110,7 +110,10 @@ impl OpenAi {
         let opening = chat.create_stream_byot::<_, Chunk>(self.body(request));
         let mut stream =
             self.endpoint.within(asked, true, opening).await?.map_err(|error| self.error(error))?;
-        while let Some(chunk) = self.endpoint.within(asked, draft.is_empty(), stream.next()).await? {
+        // A model that thinks first says nothing, but lets one hear that it does.
+        let mut alive = false;
+        while let Some(chunk) = self.endpoint.within(asked, !alive, stream.next()).await? {
+            alive = true;
             self.hear(chunk.map_err(|error| self.error(error))?, draft)?;
         }
         if draft.finish.is_none() {

@@ -12,7 +12,7 @@ use atelier_core::{
     gate::{CallFailure, CallPreview, CallRating, CallStatus, GatedCall, Grant, GrantScope, Refusal, Waits},
     policy::{Extension, Narrowing, Policy, RuleError, Wisher},
 };
-use atelier_store::{Client, Decided, Error as StoreError, NewCall, Owned, Situation, Store};
+use atelier_store::{Client, Cursor, Decided, Error as StoreError, NewCall, Owned, Scope, Situation, Store};
 use chrono::{DateTime, TimeDelta, Utc};
 use decide::Rules;
 use metrics::counter;
@@ -208,6 +208,31 @@ impl Gate {
             }
         };
         match tokio::time::timeout(time, settled).await {
+            Ok(call) => call,
+            Err(_) => Ok(self.store.call(owned.project, id).await?),
+        }
+    }
+
+    /// The call when its status is another than `known`, or as it is after `time`. For the few who tell somebody
+    /// of every step; whoever only needs the end waits for less.
+    pub async fn changed(
+        &self,
+        owned: &Owned,
+        id: CallId,
+        known: CallStatus,
+        time: Duration,
+    ) -> Result<GatedCall> {
+        let changed = async {
+            let (mut events, _) = self.store.subscribe(Scope::Project(owned.project), Cursor::Now).await?;
+            loop {
+                let call = self.store.call(owned.project, id).await?;
+                if call.status != known {
+                    return Ok::<_, Error>(call);
+                }
+                events.next().await?;
+            }
+        };
+        match tokio::time::timeout(time, changed).await {
             Ok(call) => call,
             Err(_) => Ok(self.store.call(owned.project, id).await?),
         }

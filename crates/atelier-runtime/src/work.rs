@@ -4,6 +4,7 @@
 
 mod agent;
 mod bus;
+mod own_files;
 mod planner;
 mod prompt;
 mod settings;
@@ -14,9 +15,12 @@ pub use settings::{PlannerSettings, ProjectSettings, WorkSettings};
 
 use crate::{Gate, ModelKeys, Result, Spaces};
 use atelier_core::NodeId;
+use atelier_core::policy::Policy;
 use atelier_core::{Task, TaskFailure, TaskKind, task::Step};
+use atelier_files::Files;
 use atelier_model::{Answer, Model, ModelError, Models, Request};
 use atelier_store::{Claim, Spoken, Store};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -52,6 +56,9 @@ pub(crate) struct Shop {
     pub(crate) gate: Gate,
     pub(crate) models: Models,
     pub(crate) keys: ModelKeys,
+    pub(crate) files: Files,
+    /// What holds for a conversation's own files.
+    pub(crate) own_files: Arc<Policy>,
     pub(crate) settings: WorkSettings,
 }
 

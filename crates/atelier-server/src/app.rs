@@ -1,7 +1,8 @@
 //! What every handler works with.
 
-use crate::{Auth, Settings};
+use crate::{Auth, McpDoor, Settings};
 use atelier_core::{ProjectName, Role, Tenant, UserId};
+use atelier_files::Files;
 use atelier_model::Models;
 use atelier_runtime::{Bus, Gate, ModelKeys, Spaces};
 use atelier_store::{NewAgent, SignIn, Store};
@@ -17,9 +18,12 @@ pub struct Parts {
     pub store: Store,
     pub spaces: Spaces,
     pub gate: Gate,
+    pub files: Files,
     pub bus: Bus,
     pub models: Models,
     pub model_keys: ModelKeys,
+    /// What speaks MCP for a project's hosts.
+    pub mcp: McpDoor,
     pub auth: Auth,
     pub settings: Settings,
     /// The agents a new project starts with.

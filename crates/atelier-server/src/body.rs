@@ -244,9 +244,23 @@ in_path! {
     ApprovalInPath: ApprovalId in "approval",
     GrantInPath: GrantId in "grant",
     ClientInPath: ClientId in "client",
+    ConversationInPath: SessionId in "conversation",
+    FileInPath: FileId in "file",
+    UploadInPath: UploadId in "upload",
     SessionInPath: SessionId in "session",
     TaskInPath: TaskId in "task",
     PlanInPath: PlanId in "plan",
+}
+
+/// A number in the path, such as a version's.
+pub(crate) struct NumberInPath(pub(crate) i64);
+
+impl FromRequestParts<App> for NumberInPath {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Error> {
+        segment(parts, "number").await.map(Self)
+    }
 }
 
 /// The agent that the path points at, by id or by name.

@@ -1,6 +1,7 @@
 //! One shape for everything that goes wrong: RFC 9457, with a stable code.
 
-use atelier_core::{Invalid, gate::Refusal};
+use atelier_core::{Invalid, file::FilePathError, gate::Refusal};
+use atelier_files::Error as FilesError;
 use atelier_runtime::Error as RuntimeError;
 use atelier_store::Error as StoreError;
 use axum::{
@@ -17,12 +18,16 @@ pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 pub(crate) enum Error {
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
+    #[error(transparent)]
+    Files(FilesError),
     #[error("{0}")]
     MalformedJson(String),
     #[error("{0}")]
     Invalid(String),
     #[error("the body has to be application/json")]
     NotJson,
+    #[error("the body has to be multipart/form-data")]
+    NotForm,
     #[error("the body is larger than {0} bytes")]
     TooLarge(usize),
     #[error("{0}")]
@@ -31,6 +36,8 @@ pub(crate) enum Error {
     Forbidden(&'static str),
     #[error("there is no such thing here")]
     NotFound,
+    #[error("the range lies beyond the end of the file, which has {0} bytes")]
+    Range(u64),
     #[error("this path does not take this method")]
     MethodNotAllowed,
     #[error("the request came too slowly")]
@@ -44,6 +51,21 @@ pub(crate) enum Error {
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         Error::Runtime(error.into())
+    }
+}
+
+impl From<FilesError> for Error {
+    fn from(error: FilesError) -> Self {
+        match error {
+            FilesError::Store(error) => error.into(),
+            other => Error::Files(other),
+        }
+    }
+}
+
+impl From<FilePathError> for Error {
+    fn from(error: FilePathError) -> Self {
+        Error::Files(error.into())
     }
 }
 
@@ -70,6 +92,7 @@ pub(crate) struct Problem {
 impl Error {
     /// The one table of statuses and codes.
     fn status_and_code(&self) -> (StatusCode, &'static str) {
+        use FilesError as F;
         use RuntimeError as R;
         use StatusCode as S;
         use StoreError as D;
@@ -80,12 +103,33 @@ impl Error {
             Error::Runtime(R::Store(D::Sql(_) | D::Commit(_) | D::Closed)) => {
                 (S::SERVICE_UNAVAILABLE, "store_unavailable")
             }
+            Error::Runtime(R::Store(D::Precondition)) => (S::PRECONDITION_FAILED, "precondition_failed"),
+            Error::Runtime(R::Store(D::PathTaken(_))) => (S::CONFLICT, "path_taken"),
+            Error::Runtime(R::Store(D::BlobGone)) => (S::CONFLICT, "changed_meanwhile"),
+            Error::Runtime(R::Store(D::LeaseLost)) | Error::Files(F::Locked) => {
+                (S::CONFLICT, "conversation_locked")
+            }
             Error::Runtime(R::Store(D::QueueFull { .. })) => (S::TOO_MANY_REQUESTS, "queue_full"),
             Error::Runtime(R::Store(D::Archived)) => (S::CONFLICT, "conversation_archived"),
             Error::Runtime(R::Store(D::TaskSettled(_) | D::PlanSettled(_))) => {
                 (S::CONFLICT, "already_settled")
             }
             Error::Runtime(R::Store(_)) => (S::INTERNAL_SERVER_ERROR, "internal"),
+            Error::Files(F::TooLarge { .. }) => (S::PAYLOAD_TOO_LARGE, "file_size_exceeded"),
+            Error::Files(F::Path(FilePathError::Traversal(_))) => (S::FORBIDDEN, "path_outside_workspace"),
+            Error::Files(F::Path(_)) => (S::UNPROCESSABLE_ENTITY, "invalid_path"),
+            Error::Files(F::Disabled) => (S::FORBIDDEN, "workspace_disabled"),
+            Error::Files(F::NoLinks) => (S::CONFLICT, "links_unavailable"),
+            Error::Files(F::NotText(_)) => (S::UNPROCESSABLE_ENTITY, "not_text"),
+            Error::Files(F::Broken(_)) => (S::BAD_REQUEST, "upload_broken"),
+            Error::Files(F::Parts(_)) => (S::CONFLICT, "upload_incomplete"),
+            Error::Files(F::NoSuchFile(_)) => (S::NOT_FOUND, "not_found"),
+            Error::Files(F::Objects(_) | F::ObjectsTimeout | F::Stopping) => {
+                (S::SERVICE_UNAVAILABLE, "object_store_unavailable")
+            }
+            Error::Files(F::Damaged { .. }) => (S::BAD_GATEWAY, "content_damaged"),
+            Error::Files(_) => (S::INTERNAL_SERVER_ERROR, "internal"),
+            Error::Range(_) => (S::RANGE_NOT_SATISFIABLE, "range_not_satisfiable"),
             Error::Runtime(R::Invalid(_)) | Error::Invalid(_) => (S::UNPROCESSABLE_ENTITY, "invalid_request"),
             Error::Runtime(R::Busy { .. }) => (S::TOO_MANY_REQUESTS, "queue_full"),
             Error::Runtime(R::Refused(Refusal::Already(_))) => (S::CONFLICT, "already_settled"),
@@ -93,7 +137,7 @@ impl Error {
             Error::Runtime(R::Refused(Refusal::OtherResult)) => (S::CONFLICT, "result_differs"),
             Error::Runtime(R::SpaceClosed) => (S::CONFLICT, "worker_space_closed"),
             Error::MalformedJson(_) => (S::BAD_REQUEST, "malformed_json"),
-            Error::NotJson => (S::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
+            Error::NotJson | Error::NotForm => (S::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Error::TooLarge(_) => (S::PAYLOAD_TOO_LARGE, "body_too_large"),
             Error::Unauthorized(_) => (S::UNAUTHORIZED, "unauthorized"),
             Error::Forbidden(_) => (S::FORBIDDEN, "forbidden"),
@@ -108,6 +152,9 @@ impl Error {
     fn detail(&self, status: StatusCode) -> String {
         match status {
             StatusCode::INTERNAL_SERVER_ERROR => Error::Panicked.to_string(),
+            StatusCode::SERVICE_UNAVAILABLE if matches!(self, Error::Files(_)) => {
+                "the object store refuses or does not answer; try again".into()
+            }
             StatusCode::SERVICE_UNAVAILABLE if !matches!(self, Error::TookTooLong) => {
                 "the database refuses or does not answer; try again".into()
             }
@@ -144,6 +191,11 @@ impl IntoResponse for Error {
             StatusCode::UNAUTHORIZED => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
+            StatusCode::RANGE_NOT_SATISFIABLE => {
+                if let Error::Range(size) = self {
+                    headers.insert(header::CONTENT_RANGE, plain(&format!("bytes */{size}")));
+                }
+            }
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }
@@ -151,4 +203,10 @@ impl IntoResponse for Error {
         }
         response
     }
+}
+
+/// A header of plain characters that we put together ourselves.
+fn plain(value: &str) -> HeaderValue {
+    HeaderValue::from_str(value)
+        .unwrap_or_else(|error| unreachable!("plain characters are a header: {error}"))
 }

@@ -2,13 +2,14 @@
 
 use crate::{
     App,
-    auth::Caller,
-    body::{ProjectInPath, TenantInPath},
+    auth::{Caller, Person},
+    body::{ConversationInPath, ProjectInPath, TenantInPath},
     error::Error,
 };
-use atelier_core::{Role, Tenant, UserId};
+use atelier_core::{Conversation, Role, Tenant, UserId};
+use atelier_files::Workspace;
 use atelier_runtime::{Decider, WorkerSpace};
-use atelier_store::Owned;
+use atelier_store::{Author, Owned};
 use axum::{
     extract::{FromRequestParts, MatchedPath, Request, State},
     http::{HeaderMap, HeaderValue, Method, header, request::Parts},
@@ -89,6 +90,74 @@ impl FromRequestParts<App> for OwnOrAdmin {
     }
 }
 
+/// The caller, in the tenant that the path names: it has to be their own.
+pub(crate) struct InTenant(pub(crate) Caller);
+
+impl FromRequestParts<App> for InTenant {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let TenantInPath(tenant) = TenantInPath::from_request_parts(parts, app).await?;
+        if caller.tenant == tenant { Ok(Self(caller)) } else { Err(Error::NotFound) }
+    }
+}
+
+/// The caller's own conversation. A colleague's, a stranger's and nobody's look alike.
+pub(crate) struct OwnConversation {
+    pub(crate) caller: Caller,
+    pub(crate) owned: Owned,
+    pub(crate) conversation: Conversation,
+}
+
+impl FromRequestParts<App> for OwnConversation {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        let InTenant(caller) = InTenant::from_request_parts(parts, app).await?;
+        let ConversationInPath(id) = ConversationInPath::from_request_parts(parts, app).await?;
+        let owned = app.store.conversation_owner(id).await?;
+        if owned.owner != caller.user || owned.tenant != caller.tenant {
+            return Err(Error::NotFound);
+        }
+        let conversation = app.store.conversation(owned.project, id).await?;
+        Ok(Self { caller, owned, conversation })
+    }
+}
+
+/// The files of the caller's own conversation, to look at and to delete.
+pub(crate) struct OwnFiles {
+    pub(crate) workspace: Workspace,
+    pub(crate) conversation: Conversation,
+    pub(crate) author: Author,
+}
+
+impl FromRequestParts<App> for OwnFiles {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        let own = OwnConversation::from_request_parts(parts, app).await?;
+        let workspace = app.files.workspace(&own.owned, &own.conversation);
+        Ok(Self { workspace, conversation: own.conversation, author: Author::Person(own.caller.user) })
+    }
+}
+
+/// The same for changes: not where the conversation's workspace is switched off.
+pub(crate) struct OpenFiles(pub(crate) OwnFiles);
+
+impl FromRequestParts<App> for OpenFiles {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        Person::from_request_parts(parts, app).await?;
+        let files = OwnFiles::from_request_parts(parts, app).await?;
+        match files.conversation.workspace_enabled {
+            true => Ok(Self(files)),
+            false => Err(atelier_files::Error::Disabled.into()),
+        }
+    }
+}
+
 /// An admin of the tenant in the path; to everybody else there is nothing there.
 pub(crate) struct TenantAdmin {
     pub(crate) tenant: Tenant,
@@ -141,16 +210,21 @@ fn label(method: &Method) -> &'static str {
     USUAL.into_iter().find(|usual| method.as_str() == *usual).unwrap_or("other")
 }
 
-/// Measures a request and keeps it within its time. A stream counts until it begins.
-pub(crate) async fn measured(State(app): State<App>, request: Request, next: Next) -> Response {
+/// Keeps a request within its time. A stream counts until it begins. Not for uploads: how long those take is the
+/// sender's line to say, and they watch over its pace themselves.
+pub(crate) async fn in_time(State(app): State<App>, request: Request, next: Next) -> Response {
+    // Twice: a slow body has its own, the peer's, and then it is we who are slow.
+    let answer = tokio::time::timeout(app.settings.request_timeout * 2, next.run(request)).await;
+    answer.unwrap_or_else(|_| Error::TookTooLong.into_response())
+}
+
+/// Measures a request.
+pub(crate) async fn measured(request: Request, next: Next) -> Response {
     let start = Instant::now();
     let method = label(request.method());
     let route = route(request.extensions()).to_owned();
     let span = tracing::info_span!("request", method, route, status = tracing::field::Empty);
-    let answer = next.run(request).instrument(span.clone());
-    // Twice: a slow body has its own, the peer's, and then it is we who are slow.
-    let answer = tokio::time::timeout(app.settings.request_timeout * 2, answer).await;
-    let mut response = answer.unwrap_or_else(|_| Error::TookTooLong.into_response());
+    let mut response = next.run(request).instrument(span.clone()).await;
     span.record("status", response.status().as_u16());
     // Answers are somebody's own data unless they say otherwise.
     let headers = response.headers_mut();

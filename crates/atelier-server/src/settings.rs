@@ -22,6 +22,8 @@ pub struct Settings {
     /// How long a stop waits for requests under way.
     #[serde(with = "humantime_serde")]
     pub shutdown_grace: Duration,
+    /// How people reach this server, for links; where it listens unless told.
+    pub public_url: Option<String>,
     /// A separate address for `/metrics`; the main one then does not answer it.
     pub metrics_listen: Option<String>,
     /// PEM files, for those without a proxy in front.
@@ -39,6 +41,7 @@ impl Default for Settings {
             heartbeat: Duration::from_secs(15),
             write_timeout: Duration::from_secs(30),
             shutdown_grace: Duration::from_secs(10),
+            public_url: None,
             metrics_listen: None,
             tls_cert: None,
             tls_key: None,

@@ -3,6 +3,7 @@
 use crate::{
     Error, Owned, Result, Store, Tx,
     db::on,
+    file_upkeep::forget_files,
     new_id, now,
     projects::{corrupt, lock_project},
 };
@@ -201,6 +202,7 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 lock_conversation(tx, owned.project, id).await?;
+                forget_files(tx, id).await?;
                 on!(&mut tx.conn, |c| {
                     for table in [
                         "DELETE FROM task_steps WHERE task_id IN (SELECT id FROM tasks WHERE session_id = $1)",

@@ -9,6 +9,11 @@ mod conversations;
 mod db;
 mod events;
 mod feed;
+mod file_edits;
+mod file_leases;
+mod file_upkeep;
+mod file_uploads;
+mod files;
 mod gate;
 mod identity;
 mod messages;
@@ -28,6 +33,10 @@ pub use conversations::ConversationChanges;
 pub use db::{Settings, masked};
 pub use events::{Cursor, Retention, Scope, StoredEvent};
 pub use feed::{Bell, Listener, Ring, Speaker, Subscription, Whisper, Whispers};
+pub use file_edits::{Author, Blob, Edit, Edited, Expect};
+pub use file_leases::Fence;
+pub use file_upkeep::StaleCopy;
+pub use file_uploads::{Part, Upload};
 pub use gate::{Audit, Begin, Decided, NewCall};
 pub use identity::SignIn;
 pub use messages::{Begun, Said};
@@ -79,6 +88,16 @@ pub enum Error {
     Commit(Arc<sqlx::Error>),
     #[error("the reader fell behind what is kept")]
     Overtaken,
+    /// Somebody else changed the file, or made one where there should be none.
+    #[error("the file is not what the request expects")]
+    Precondition,
+    #[error("{0} is in the way: a path is a file or a folder, not both")]
+    PathTaken(String),
+    /// Equal content was there a moment ago and is not any more: it has to be stored again.
+    #[error("the content is not stored any more")]
+    BlobGone,
+    #[error("somebody else works in this conversation's folder now")]
+    LeaseLost,
     #[error("{waiting} tasks are waiting there already")]
     QueueFull { waiting: i64 },
     #[error("the conversation is archived: it takes no more messages")]

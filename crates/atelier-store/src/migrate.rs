@@ -27,6 +27,7 @@ fn migrator(db: &Db) -> Migrator {
                 2 "0002_events",
                 3 "0003_gate",
                 4 "0004_conversations",
+                6 "0006_conversation_files",
                 7 "0007_work",
                 8 "0008_provider_keys",
             )
@@ -37,6 +38,7 @@ fn migrator(db: &Db) -> Migrator {
                 2 "0002_events",
                 3 "0003_gate",
                 4 "0004_conversations",
+                6 "0006_conversation_files",
                 7 "0007_work",
                 8 "0008_provider_keys",
             )

@@ -1,8 +1,11 @@
 //! Projects and the right to act on one.
 
-use crate::{Error, Result, Store, Tx, agents::insert_agents, db::on, feed::Ring, new_id, now};
+use crate::{
+    Error, Result, Store, Tx, agents::insert_agents, db::on, feed::Ring, file_upkeep::forget_files, new_id,
+    now,
+};
 use atelier_core::{
-    AgentConfig, AgentName, Event, Project, ProjectId, ProjectName, Tenant, UserId, WorkspaceKind,
+    AgentConfig, AgentName, Event, Project, ProjectId, ProjectName, SessionId, Tenant, UserId, WorkspaceKind,
 };
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
@@ -124,6 +127,19 @@ impl Store {
         read_project(row.ok_or(Error::NotFound)?)
     }
 
+    /// The owner's project of this name.
+    pub async fn project_named(&self, owner: UserId, name: &ProjectName) -> Result<Option<ProjectId>> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT id FROM projects WHERE user_id = $1 AND name = $2 AND deleted_at IS NULL"
+        )
+        .bind(owner.0)
+        .bind(name.as_str())
+        .fetch_optional(c)
+        .await)?;
+        Ok(row.map(|(id,)| ProjectId(id)))
+    }
+
     /// Whose project this is.
     pub async fn owned(&self, project: ProjectId) -> Result<Owned> {
         let mut conn = self.db.connect().await?;
@@ -178,6 +194,15 @@ impl Store {
             Box::pin(async move {
                 lock_project(tx, id).await?;
                 tx.forget_situations();
+                let conversations: Vec<(Uuid,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+                    "SELECT id FROM conversations WHERE project_id = $1"
+                )
+                .bind(id.0)
+                .fetch_all(c)
+                .await)?;
+                for (conversation,) in conversations {
+                    forget_files(tx, SessionId(conversation)).await?;
+                }
                 on!(&mut tx.conn, |c| {
                     for table in [
                         "DELETE FROM agents WHERE project_id = $1",

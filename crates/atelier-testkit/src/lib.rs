@@ -7,16 +7,18 @@
 mod events;
 mod model;
 mod postgres;
+mod s3;
 mod server;
 mod user;
 
 pub use events::{Events, SseEvent};
 pub use model::{Asked, Reply, ScriptedModel};
 pub use postgres::Database;
+pub use s3::Bucket;
 pub use server::{Backend, Builder, Server, Sql};
-pub use user::{Answer, User};
+pub use user::{Answer, User, answer, file};
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 /// How long anything is waited for before a test gives up. Never how long something takes.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -32,6 +34,17 @@ pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) 
         }
     };
     tokio::time::timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("never happened: {what}"))
+}
+
+/// The address of a service: from the environment, as `make test` sets it, or from what `make services` has written.
+pub(crate) fn service(variable: &str, what: &str) -> String {
+    if let Ok(value) = std::env::var(variable) {
+        return value;
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.services/env");
+    let written = std::fs::read_to_string(file).unwrap_or_default();
+    let found = written.lines().find_map(|line| line.strip_prefix(variable)?.strip_prefix('='));
+    found.unwrap_or_else(|| panic!("no {what} for tests: run `make services` first")).to_owned()
 }
 
 /// A client for tests: plain, without proxies, no redirects followed unseen.

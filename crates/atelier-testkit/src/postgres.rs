@@ -1,7 +1,6 @@
 //! A database of its own in the real PostgreSQL that `make services` starts.
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
-use std::path::Path;
 use uuid::Uuid;
 
 const VARIABLE: &str = "ATELIER_TEST_POSTGRES_URL";
@@ -53,13 +52,6 @@ impl Drop for Database {
     }
 }
 
-/// From the environment, as `make test` sets it, or from what `make services` has written.
 fn service_url() -> String {
-    if let Ok(url) = std::env::var(VARIABLE) {
-        return url;
-    }
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.services/env");
-    let written = std::fs::read_to_string(file).unwrap_or_default();
-    let found = written.lines().find_map(|line| line.strip_prefix(VARIABLE)?.strip_prefix('='));
-    found.unwrap_or_else(|| panic!("no PostgreSQL for tests: run `make services` first")).to_owned()
+    crate::service(VARIABLE, "PostgreSQL")
 }

@@ -18,6 +18,7 @@ pub enum Backend {
     Postgres,
 }
 
+#[derive(Clone)]
 pub struct Builder {
     binary: PathBuf,
     backend: Backend,
@@ -158,6 +159,17 @@ impl Server {
         self.restart_killed().await
     }
 
+    /// Kills it and starts it again on the same data with one variable changed, or without it.
+    pub async fn restart_with(mut self, name: &str, value: Option<&str>) -> Self {
+        drop(self.process.kill());
+        drop(self.process.wait());
+        let mut builder = Builder::clone(&self.builder);
+        builder.settings.retain(|(set, _)| set != name);
+        builder.settings.extend(value.map(|value| (name.to_owned(), value.to_owned())));
+        self.builder = Arc::new(builder);
+        self.restart_killed().await
+    }
+
     /// Starts again what has ended already.
     pub async fn restart_killed(self) -> Self {
         Self::launch(self.builder.clone(), self.data.clone(), self.database.clone()).await
@@ -257,6 +269,14 @@ impl Sql {
         match self {
             Sql::Sqlite(conn) => drop(sqlx::query(statement).execute(conn).await.unwrap()),
             Sql::Postgres(conn) => drop(sqlx::query(statement).execute(conn).await.unwrap()),
+        }
+    }
+
+    /// The one number that a query gives.
+    pub async fn count(&mut self, query: &'static str) -> i64 {
+        match self {
+            Sql::Sqlite(conn) => sqlx::query_scalar(query).fetch_one(conn).await.unwrap(),
+            Sql::Postgres(conn) => sqlx::query_scalar(query).fetch_one(conn).await.unwrap(),
         }
     }
 

@@ -1,7 +1,11 @@
 //! Somebody with a token, asking the server.
 
 use crate::{Events, Server};
-use reqwest::{Method, StatusCode, header::HeaderMap};
+use reqwest::{
+    Method, StatusCode,
+    header::HeaderMap,
+    multipart::{Form, Part},
+};
 use serde_json::Value;
 
 #[derive(Clone)]
@@ -75,6 +79,35 @@ impl User {
         self.ask(Method::PUT, path, Some(body)).await
     }
 
+    pub async fn patch(&self, path: &str, body: Value) -> Answer {
+        self.ask(Method::PATCH, path, Some(body)).await
+    }
+
+    /// Starts a conversation and gives the path of its workspace, `/api/tenants/{tenant}/workspace/{id}`.
+    pub async fn workspace(&self) -> String {
+        let tenant = self.claims()["tenant"].as_str().unwrap().to_owned();
+        let path = format!("/api/tenants/{tenant}/conversations");
+        let conversation = self.post(&path, serde_json::json!({})).await.expect(201);
+        format!("/api/tenants/{tenant}/workspace/{}", conversation["id"].as_str().unwrap())
+    }
+
+    /// Uploads one file to a workspace, under the name it is sent with.
+    pub async fn upload(&self, workspace: &str, name: &str, content: impl Into<Vec<u8>>) -> Answer {
+        self.send_form(workspace, Form::new().part("file", file(name, content))).await
+    }
+
+    pub async fn send_form(&self, workspace: &str, form: Form) -> Answer {
+        let path = format!("{workspace}/files");
+        answer(self.request(Method::POST, &path).multipart(form)).await
+    }
+
+    /// The bytes behind a path.
+    pub async fn download(&self, path: &str) -> (StatusCode, HeaderMap, reqwest::Result<Vec<u8>>) {
+        let response = self.request(Method::GET, path).send().await.unwrap();
+        let (status, headers) = (response.status(), response.headers().clone());
+        (status, headers, response.bytes().await.map(Vec::from))
+    }
+
     /// Makes a project and gives its path, `/my/projects/{id}`.
     pub async fn project(&self, name: &str) -> String {
         let project = self.post("/my/projects/", serde_json::json!({"name": name})).await.expect(201);
@@ -97,7 +130,12 @@ impl User {
     }
 }
 
-pub(crate) async fn answer(request: reqwest::RequestBuilder) -> Answer {
+/// A file for a form.
+pub fn file(name: &str, content: impl Into<Vec<u8>>) -> Part {
+    Part::bytes(content.into()).file_name(name.to_owned())
+}
+
+pub async fn answer(request: reqwest::RequestBuilder) -> Answer {
     let response = request.send().await.unwrap();
     let (status, headers) = (response.status(), response.headers().clone());
     let bytes = response.bytes().await.unwrap();

@@ -27,11 +27,14 @@ pub(crate) struct Config {
     pub(crate) listen: String,
     /// `postgres://…` instead of the embedded database.
     pub(crate) database_url: Option<String>,
+    /// Where the files of conversations are kept: `file:///…`, `s3://…`, `gs://…` or `az://…`.
+    pub(crate) object_store: Option<String>,
     pub(crate) server: atelier_server::Settings,
     pub(crate) auth: AuthSettings,
     pub(crate) events: EventSettings,
     pub(crate) worker_space: WorkerSpaceSettings,
     pub(crate) gate: GateSettings,
+    pub(crate) files: atelier_files::Settings,
     pub(crate) work: WorkSettings,
     pub(crate) models: ModelsConfig,
     /// Whom models are asked of, by name.
@@ -71,11 +74,13 @@ impl Default for Config {
             data: dirs::data_dir().unwrap_or_default().join("atelier"),
             listen: "127.0.0.1:7420".into(),
             database_url: None,
+            object_store: None,
             server: atelier_server::Settings::default(),
             auth: AuthSettings::default(),
             events: EventSettings::default(),
             worker_space: runtime.worker_space,
             gate: GateSettings::default(),
+            files: atelier_files::Settings::default(),
             work: WorkSettings::default(),
             models: ModelsConfig::default(),
             providers: known_providers(),
@@ -99,6 +104,31 @@ pub(crate) struct Flags {
     pub(crate) data: Option<PathBuf>,
 }
 
+/// Settings under the names that other programs know them by. Ours come later and win.
+fn familiar() -> figment::value::Dict {
+    let said = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let mut files = figment::value::Dict::new();
+    for (name, key) in [
+        ("S3_WORKSPACE_PREFIX", "prefix"),
+        ("WORKSPACE_TEMP_DIR", "cache"),
+        ("MAX_UPLOAD_FILE_SIZE", "max_upload"),
+    ] {
+        if let Some(value) = said(name) {
+            // A number stays one; a folder that is called 5 does not.
+            let number = value.parse::<u64>().ok().filter(|_| key == "max_upload");
+            files.insert(key.into(), number.map_or_else(|| value.into(), figment::value::Value::from));
+        }
+    }
+    let mut settings = figment::value::Dict::new();
+    if !files.is_empty() {
+        settings.insert("files".into(), files.into());
+    }
+    if let Some(bucket) = said("S3_BUCKET_NAME") {
+        settings.insert("object_store".into(), format!("s3://{bucket}").into());
+    }
+    settings
+}
+
 impl Config {
     /// Puts the layers together; `flags` come last and win.
     pub(crate) fn load(file: Option<&Path>, flags: impl Serialize) -> Result<Self> {
@@ -120,7 +150,11 @@ impl Config {
                 keys.iter().any(|known| first.eq_ignore_ascii_case(known))
             })
             .split("__");
-        let figment = known.merge(file).merge(environment).merge(Serialized::defaults(flags));
+        let figment = known
+            .merge(file)
+            .merge(Serialized::defaults(familiar()))
+            .merge(environment)
+            .merge(Serialized::defaults(flags));
         let mut config: Config = figment.extract().context("the configuration is not valid")?;
         config.check()?;
         Ok(config)
@@ -132,6 +166,9 @@ impl Config {
         }
         if self.database_url.as_deref() == Some("") {
             self.database_url = None;
+        }
+        if self.object_store.as_deref() == Some("") {
+            self.object_store = None;
         }
         if let Some(url) = &self.database_url
             && !url.starts_with("postgres://")
@@ -152,6 +189,8 @@ impl Config {
             ("server.heartbeat", self.server.heartbeat),
             ("server.request_timeout", self.server.request_timeout),
             ("server.write_timeout", self.server.write_timeout),
+            ("files.store_timeout", self.files.store_timeout),
+            ("files.lease", self.files.lease),
         ] {
             anyhow::ensure!(!time.is_zero(), "{what} must not be 0");
         }
@@ -172,7 +211,13 @@ impl Config {
     /// As TOML, with secrets masked.
     pub(crate) fn shown(&self) -> Result<String> {
         let mut shown = self.clone();
-        for secret in [&mut shown.database_url, &mut shown.auth.jwks, &mut shown.telemetry.otlp_endpoint] {
+        let secrets = [
+            &mut shown.database_url,
+            &mut shown.object_store,
+            &mut shown.auth.jwks,
+            &mut shown.telemetry.otlp_endpoint,
+        ];
+        for secret in secrets {
             *secret = secret.take().map(|url| match url.contains("://") {
                 true => atelier_store::masked(&url),
                 false => url,

@@ -6,6 +6,7 @@ mod connect;
 mod doctor;
 mod login;
 mod mcp;
+mod mcp_projects;
 mod serve;
 mod telemetry;
 mod token;

@@ -4,7 +4,7 @@ use crate::{config::TelemetrySettings, telemetry};
 use anyhow::{Context, Result};
 use atelier_mcp::http::{self, Lifetime};
 use atelier_mcp::{Settings, Space, WorkspaceServer, stdio};
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -44,6 +44,8 @@ pub(crate) struct Args {
 
 /// What of a request is not the content that it writes.
 const ENVELOPE: u64 = 1 << 20;
+/// Longer than any call takes.
+const SESSION_IDLE: Duration = Duration::from_secs(5 * 60);
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let _telemetry = telemetry::start(&TelemetrySettings::default())?;
@@ -68,8 +70,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             stdio::serve(WorkspaceServer::new(space), max_message, stop).await.context("the handshake failed")
         })?,
         Some(address) => {
-            let serving = over_http(args, &address, space, max_message);
-            tokio::runtime::Runtime::new()?.block_on(serving)?;
+            let runtime = tokio::runtime::Runtime::new()?;
+            let served = runtime.block_on(over_http(args, &address, space, max_message));
+            // A search that nobody waits for any more must not hold up the end.
+            runtime.shutdown_background();
+            served?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -87,16 +92,19 @@ async fn over_http(args: Args, address: &str, space: Space, max_body: usize) -> 
         allowed_origins: args.allowed_origin,
         token: args.token.filter(|token| !token.is_empty()),
         max_body,
+        session_idle: SESSION_IDLE,
     };
     if settings.token.is_none() && !bound.ip().is_loopback() {
         tracing::warn!("anyone who reaches {bound} can use this workspace: no token is set");
     }
+    // Before anybody can know that we are there: who is told to stop at once has to hear it.
+    let stop = until_told()?;
     eprintln!("atelier mcp is listening on http://{bound}/mcp");
     let make = move |lifetime| match lifetime {
         Lifetime::Session => WorkspaceServer::new(space.clone()),
         Lifetime::Request => WorkspaceServer::stateless(space.clone()),
     };
-    http::serve(listener, make, settings, until_told()?).await.context("serving failed")
+    http::serve(listener, make, settings, stop).await.context("serving failed")
 }
 
 /// Cancelled when the system or the person at the terminal asks us to stop.

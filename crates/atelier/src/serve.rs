@@ -2,9 +2,10 @@
 
 use crate::{
     config::{Config, Flags},
-    telemetry,
+    mcp_projects, telemetry,
 };
 use anyhow::{Context, Result};
+use atelier_files::Files;
 use atelier_model::Models;
 use atelier_runtime::{Bus, Gate, ModelKeys, Settings as RuntimeSettings, Spaces};
 use atelier_server::{App, Auth, Listening, LocalKey, Parts};
@@ -106,10 +107,13 @@ async fn serve(config: Config) -> Result<()> {
     let store = Store::open(&config.store()).await?;
     let key = LocalKey::open(&config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
-    let models = Models::new(&config.models, &config.providers)?;
+    let models = Models::new(&config.models, &config.providers).context("the models cannot be used")?;
     let model_keys = ModelKeys::open(store.clone(), &config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
     let auth = Auth::open(config.auth.clone(), key, store.clone()).await?;
+    let files =
+        Files::open(config.files.clone(), config.object_store.as_deref(), &config.data, store.clone());
+    let files = files.await.context("cannot use the place for conversations' files")?;
     let runtime = RuntimeSettings {
         worker_space: config.worker_space.clone(),
         starter_pack: config.starter_pack.clone(),
@@ -119,6 +123,14 @@ async fn serve(config: Config) -> Result<()> {
         .context("the configuration is not valid: policy")?;
     let stop = CancellationToken::new();
     let spaces = Spaces::new(store.clone(), runtime.worker_space.clone());
+    let url = listening.url()?;
+    let public_url = config.server.public_url.clone().unwrap_or_else(|| url.clone());
+    let mcp = mcp_projects::door(mcp_projects::Projects {
+        gate: gate.clone(),
+        url: public_url.trim_end_matches('/').to_owned(),
+        max_body: config.server.file_body_limit,
+        stop: stop.clone(),
+    });
     let app = App::new(Parts {
         bus: Bus::new(
             store.clone(),
@@ -126,20 +138,22 @@ async fn serve(config: Config) -> Result<()> {
             gate.clone(),
             models.clone(),
             model_keys.clone(),
+            files.clone(),
             config.work.clone(),
         ),
         gate,
         spaces,
         starter_pack: runtime.starter_agents(),
+        files,
         settings: config.server.clone(),
         models,
         model_keys,
+        mcp,
         store,
         auth,
         metrics,
         stop: stop.clone(),
     });
-    let url = listening.url()?;
     let sign_in = app.welcome().await?;
     greet(&url, sign_in.as_deref());
     tracing::info!(url, store = app.store.kind(), version = env!("CARGO_PKG_VERSION"), "serving");
@@ -155,6 +169,7 @@ async fn serve(config: Config) -> Result<()> {
     stop.cancel();
     tasks.close();
     tasks.wait().await;
+    app.files.close().await;
     app.store.close().await;
     tracing::info!("stopped");
     served.context("the server failed")
@@ -200,6 +215,7 @@ async fn tend(app: App, config: Config) {
         () = app.spaces.clone().tend(app.stop.clone()) => {}
         () = app.auth.tend() => {}
         () = app.gate.tend() => {}
+        () = app.files.tend() => {}
         () = sweep => {}
         () = upkeep => {}
     }

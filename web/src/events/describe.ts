@@ -51,6 +51,10 @@ export function describe({ data }: LiveEvent): string {
       return t(`event.${data.type}`, { status: data.status });
     case "GRANT_MADE":
       return t("event.GRANT_MADE", { words: data.grant.words });
+    case "FILES_CHANGED":
+      return t("event.FILES_CHANGED", { paths: named(data.changes) });
+    case "FILES_PRESENTED":
+      return t("event.FILES_PRESENTED", { paths: named(data.files) });
     case "MESSAGE_CREATED":
       return t("event.MESSAGE_CREATED", { text: short(data.message.content) });
     case "TASK_QUEUED":
@@ -87,6 +91,12 @@ export function describe({ data }: LiveEvent): string {
     default:
       return newer(data);
   }
+}
+
+/** The first few paths. */
+function named(files: { file_path: string }[]): string {
+  const paths = files.slice(0, 3).map((file) => file.file_path);
+  return files.length > 3 ? `${paths.join(", ")} …` : paths.join(", ");
 }
 
 /** Enough of a text to know which one it is. */

@@ -181,6 +181,8 @@ export const en = {
   "event.CONVERSATION_CREATED": "Conversation started",
   "event.CONVERSATION_UPDATED": "Conversation changed",
   "event.CONVERSATION_DELETED": "Conversation deleted",
+  "event.FILES_CHANGED": "Files of a conversation changed: {paths}",
+  "event.FILES_PRESENTED": "An agent presents files: {paths}",
   "event.MESSAGE_CREATED": "Message: {text}",
   "event.TASK_QUEUED": "Task queued: {text}",
   "event.TASK_STARTED": "Task started ({name})",
@@ -549,6 +551,8 @@ export const en = {
   "plan.waiting": "Plans that wait for you",
 
   "sign_in.provider": "Sign in with your organisation",
+
+  "chat.presented": "Presented files",
 
   "not_found.title": "There is no such page",
   "not_found.next": "The address may be mistyped or out of date.",

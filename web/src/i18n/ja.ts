@@ -182,6 +182,8 @@ export const ja: Messages = {
   "event.CONVERSATION_CREATED": "会話を開始",
   "event.CONVERSATION_UPDATED": "会話を変更",
   "event.CONVERSATION_DELETED": "会話を削除",
+  "event.FILES_CHANGED": "会話のファイルが変更されました: {paths}",
+  "event.FILES_PRESENTED": "エージェントがファイルを提示しました: {paths}",
   "event.MESSAGE_CREATED": "メッセージ: {text}",
   "event.TASK_QUEUED": "タスクを待ち行列に追加: {text}",
   "event.TASK_STARTED": "タスクを開始（{name}）",
@@ -550,6 +552,8 @@ export const ja: Messages = {
   "plan.waiting": "確認待ちの計画",
 
   "sign_in.provider": "組織のアカウントでサインイン",
+
+  "chat.presented": "提示されたファイル",
 
   "not_found.title": "ページが見つかりません",
   "not_found.next": "アドレスが間違っているか、古くなっている可能性があります。",

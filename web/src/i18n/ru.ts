@@ -182,6 +182,8 @@ export const ru: Messages = {
   "event.CONVERSATION_CREATED": "Беседа начата",
   "event.CONVERSATION_UPDATED": "Беседа изменена",
   "event.CONVERSATION_DELETED": "Беседа удалена",
+  "event.FILES_CHANGED": "Файлы беседы изменились: {paths}",
+  "event.FILES_PRESENTED": "Агент показывает файлы: {paths}",
   "event.MESSAGE_CREATED": "Сообщение: {text}",
   "event.TASK_QUEUED": "Задача в очереди: {text}",
   "event.TASK_STARTED": "Задача начата ({name})",
@@ -550,6 +552,8 @@ export const ru: Messages = {
   "plan.waiting": "Планы ждут вас",
 
   "sign_in.provider": "Войти через свою организацию",
+
+  "chat.presented": "Представленные файлы",
 
   "not_found.title": "Такой страницы нет",
   "not_found.next": "Возможно, адрес набран с ошибкой или устарел.",

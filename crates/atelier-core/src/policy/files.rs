@@ -194,15 +194,15 @@ impl FileRules {
     }
 
     /// The judgement of one path, on its own.
-    pub(super) fn judge(&self, path: &WorkspacePath, access: Access) -> Judgement {
+    pub(super) fn judge(&self, path: &WorkspacePath, access: Access, changes: Verdict) -> Judgement {
         let plain = match access {
             Access::Read => Judgement::new(Verdict::Low, "file.read", "The file is only looked at."),
             Access::Write | Access::Output => {
-                Judgement::new(Verdict::Medium, "file.write", "A file of the project is written.")
+                Judgement::new(changes, "file.write", "A file of the project is written.")
             }
             Access::Remove => {
                 // Deleting is High by its tool; moving is not.
-                Judgement::new(Verdict::Medium, "file.remove", "A file of the project is taken away.")
+                Judgement::new(changes, "file.remove", "A file of the project is taken away.")
             }
         };
         match self.class(path.relative(), access) {

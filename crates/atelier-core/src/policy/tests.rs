@@ -7,6 +7,37 @@ fn judged(name: &str, params: Value) -> (Verdict, String) {
 }
 
 #[test]
+fn a_conversations_own_files_are_written_without_asking_unless_their_kind_asks_for_more() {
+    use Verdict::{Deny, High, Low, Medium};
+    let policy = Policy::builtin().for_own_files(Low);
+    for (name, params, verdict) in [
+        ("write_file", json!({"path": "report.md", "content": ""}), Low),
+        ("edit_file", json!({"path": "report.md", "old_text": "a", "new_text": "b"}), Low),
+        ("create_directory", json!({"path": "out"}), Low),
+        ("move_file", json!({"source": "a.txt", "destination": "b.txt"}), Low),
+        ("write_file", json!({"path": "deploy.sh", "content": ""}), High),
+        ("write_file", json!({"path": "x.exe", "content": ""}), Deny),
+        ("write_file", json!({"path": "../x", "content": ""}), Deny),
+        ("read_file", json!({"path": ".env"}), High),
+        ("delete_file", json!({"path": "report.md"}), High),
+        ("execute_command", json!({"command": "touch", "args": ["x"]}), Medium),
+    ] {
+        let (_, judgement) = policy.judge_request(name, params.clone(), &Roots::relative_only());
+        assert_eq!(judgement.verdict, verdict, "{name} {params}: {}", judgement.reason);
+    }
+    let path = WorkspacePath::parse("report.md", &Roots::relative_only()).expect("a path");
+    assert_eq!(policy.judge_resolved(&path, Access::Write, false).verdict, Low);
+    // A project may still be stricter.
+    let strict = Narrowing { at_least: [("write_file".to_owned(), Medium)].into(), ..Default::default() };
+    let (_, judgement) = policy.narrowed(strict).judge_request(
+        "write_file",
+        json!({"path": "report.md", "content": ""}),
+        &Roots::relative_only(),
+    );
+    assert_eq!(judgement.verdict, Medium);
+}
+
+#[test]
 fn the_table_of_the_specification() {
     use Verdict::{Deny, High, Low, Medium};
     for (name, params, verdict, rule) in [

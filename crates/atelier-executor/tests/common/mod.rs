@@ -72,7 +72,12 @@ impl Fixture {
     }
 
     pub(crate) fn tools(&self) -> Tools<'_> {
-        Tools { workspace: &self.ws, runner: &self.runner, policy: Policy::builtin(), roots: &self.roots }
+        Tools {
+            workspace: &self.ws,
+            runner: Some(&self.runner),
+            policy: Policy::builtin(),
+            roots: &self.roots,
+        }
     }
 
     /// One bash line in `ws`, with the corpora's variables. False when it failed (a device without root …).

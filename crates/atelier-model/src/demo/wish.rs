@@ -1,6 +1,6 @@
 //! From a person's words to tool calls.
 
-use super::forms::{FORMS, Form, QUOTED};
+use super::forms::{COMMAND, FORMS, Form, QUOTED, compiled};
 use regex::{Captures, Regex};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
@@ -13,44 +13,89 @@ pub(super) struct Wish {
     pub(super) arguments: Value,
     /// It was said to come after the one before ("then").
     pub(super) afterwards: bool,
+    /// It ends in text to be written, so that whatever follows may belong to that.
+    takes_the_rest: bool,
 }
 
 /// Where one request may end and the next begin. It does only if what follows is a request.
 static BREAK: LazyLock<Regex> = LazyLock::new(|| {
     compiled(&format!(
-        r"(?i)(?<quoted>{QUOTED})|[.,;!?]?\s+(?<then>(?:and\s+)?(?:then|after that)|(?:а\s+)?(?:затем|потом))\s+|[.,;!?]?\s+(?:and|и)\s+|[.,;!?]\s+|[.;]?\s*\n+\s*|[、。]\s*(?<ja>それから|次に|その後|そして)?、?\s*"
+        r"(?i)(?<quoted>{QUOTED})|[.,;!?]?\s+(?<then>(?:and\s+)?(?:then|after that)|(?:а\s+)?(?:затем|потом))\s+|(?<line>[.;]?\s*\n+\s*)|[.,;!?]?\s+(?:and|и)\s+|[.,;!?]\s+|[、。]\s*(?<ja>それから|次に|その後|そして)?、?\s*"
     ))
 });
 
-fn compiled(pattern: &str) -> Regex {
-    Regex::new(pattern).unwrap_or_else(|invalid| unreachable!("a pattern of ours is valid: {invalid}"))
+/// A place where the next request may begin.
+struct Break {
+    /// Where what comes before ends, and where what comes after begins.
+    at: std::ops::Range<usize>,
+    /// "then": what comes after waits for what came before.
+    then: bool,
+    /// It ends even text that is to be written, which may hold any other words.
+    clear: bool,
+}
+
+/// A message with more sentences than this is no simple request, and must not take long to be found so.
+const MOST_BREAKS: usize = 64;
+
+fn breaks(message: &str) -> Vec<Break> {
+    let found = BREAK.captures_iter(message).filter(|found| found.name("quoted").is_none());
+    found
+        .map(|found| {
+            let then = found.name("then").is_some() || found.name("ja").is_some();
+            let clear = then || found.name("line").is_some();
+            Break { at: found.get_match().range(), then, clear }
+        })
+        .take(MOST_BREAKS)
+        .collect()
 }
 
 /// What a message asks for, in its order. Empty when nothing in it is understood.
 pub(super) fn wishes(message: &str) -> Vec<Wish> {
-    // Where a request begins, where what comes before it ends, and whether it waits for that.
-    let mut starts = Vec::new();
-    if wish(message, false).is_some() {
-        starts.push((0, 0, false));
+    let breaks = breaks(message);
+    // A request may be understood only without what follows it, so its possible ends are tried as well.
+    let begins_at = |start: usize, later: &[Break]| {
+        let ends = later.iter().take(3).map(|next| next.at.start).rev();
+        let mut ends = ends.chain([message.len()]);
+        ends.find_map(|end| wish(&message[start..end], false))
+    };
+    let mut starts: Vec<(usize, Option<&Break>)> = Vec::new();
+    let mut writing = false;
+    if let Some(first) = begins_at(0, &breaks) {
+        starts.push((0, None));
+        writing = first.takes_the_rest;
     }
-    for found in BREAK.captures_iter(message) {
-        let whole = found.get_match();
-        if found.name("quoted").is_none() && wish(&message[whole.end()..], false).is_some() {
-            let afterwards = found.name("then").is_some() || found.name("ja").is_some();
-            starts.push((whole.start(), whole.end(), afterwards));
+    for (at, here) in breaks.iter().enumerate() {
+        if writing && !here.clear {
+            continue;
+        }
+        if let Some(next) = begins_at(here.at.end, &breaks[at + 1..]) {
+            starts.push((here.at.end, Some(here)));
+            writing = next.takes_the_rest;
         }
     }
-    let ends = starts.iter().skip(1).map(|start| start.0).chain([message.len()]);
-    let clauses = starts.iter().zip(ends);
-    clauses.filter_map(|(&(_, start, afterwards), end)| wish(&message[start..end], afterwards)).collect()
+    if starts.is_empty() {
+        return understood(&COMMAND, message, false).into_iter().collect();
+    }
+    let ends = starts.iter().filter_map(|(_, before)| before.map(|before| before.at.start));
+    let clauses = starts.iter().zip(ends.chain([message.len()]));
+    clauses
+        .filter_map(|(&(start, before), end)| {
+            wish(&message[start..end], before.is_some_and(|before| before.then))
+        })
+        .collect()
 }
 
 fn wish(text: &str, afterwards: bool) -> Option<Wish> {
-    FORMS.iter().find_map(|form| {
-        let found = form.regex.captures(text)?;
-        let arguments = arguments(form, &found)?;
-        Some(Wish { words: text.trim().to_owned(), tool: form.tool, arguments, afterwards })
-    })
+    FORMS.iter().find_map(|form| understood(form, text, afterwards))
+}
+
+fn understood(form: &Form, text: &str, afterwards: bool) -> Option<Wish> {
+    let found = form.regex.captures(text)?;
+    let arguments = arguments(form, &found)?;
+    let takes_the_rest = found.name("content").is_some_and(|content| {
+        content.end() == text.len() && quoted(content.as_str()) == content.as_str().trim()
+    });
+    Some(Wish { words: text.trim().to_owned(), tool: form.tool, arguments, afterwards, takes_the_rest })
 }
 
 fn arguments(form: &Form, found: &Captures<'_>) -> Option<Value> {
@@ -174,6 +219,30 @@ mod tests {
                 "write_file",
                 json!({"path": "notes.txt", "content": "こんにちは"}),
             ),
+            ("what's in README.md?", "read_file", json!({"path": "README.md"})),
+            ("git status", "execute_command", json!({"command": "git", "args": ["status"]})),
+            ("$ rm -rf /", "execute_command", json!({"command": "rm", "args": ["-rf", "/"]})),
+            (
+                "create a file called hello.txt with the text Hello, world!",
+                "write_file",
+                json!({"path": "hello.txt", "content": "Hello, world!"}),
+            ),
+            (
+                "write hello world into notes.txt",
+                "write_file",
+                json!({"path": "notes.txt", "content": "hello world"}),
+            ),
+            (
+                "append bye to notes.txt",
+                "write_file",
+                json!({"path": "notes.txt", "content": "bye", "mode": "append"}),
+            ),
+            (
+                "создай файл notes.txt с текстом привет",
+                "write_file",
+                json!({"path": "notes.txt", "content": "привет"}),
+            ),
+            ("README.mdの内容を教えて", "read_file", json!({"path": "README.md"})),
             ("rename a.txt to b.txt", "move_file", json!({"source": "a.txt", "destination": "b.txt"})),
         ] {
             assert_eq!(calls(message), [(tool, arguments)], "{message}");
@@ -188,6 +257,9 @@ mod tests {
         for (message, expected) in [
             ("read a.txt then write b.txt: x", [("read_file", false), ("write_file", true)]),
             ("read a.txt and list src", [("read_file", false), ("list_directory", false)]),
+            ("write hello into b.txt and read b.txt", [("write_file", false), ("read_file", false)]),
+            ("write \"hello\" to b.txt and read b.txt", [("write_file", false), ("read_file", false)]),
+            ("write b.txt: x\nrun git status", [("write_file", false), ("execute_command", false)]),
             ("1. read a.txt\n2. run git status", [("read_file", false), ("execute_command", false)]),
             ("прочитай a.txt, затем выполни git status", [("read_file", false), ("execute_command", true)]),
             (
@@ -203,7 +275,14 @@ mod tests {
 
     #[test]
     fn text_to_write_is_not_taken_apart() {
-        for content in ["first this then that", "salt and pepper", "a; b. c", "\"read a.txt then run x\""] {
+        for content in [
+            "first this then that",
+            "salt and pepper",
+            "a; b. c",
+            "\"read a.txt then run x\"",
+            "buy milk and list everything",
+            "Hello. Read me first, run later",
+        ] {
             let message = format!("write notes.txt: {content}");
             let expected = json!({"path": "notes.txt", "content": content.trim_matches('"')});
             assert_eq!(calls(&message), [("write_file", expected)], "{message}");

@@ -2,7 +2,8 @@
 
 use crate::{KEY, model, question};
 use atelier_model::{
-    CallRequest, CallResult, Finish, JsonFormat, Message, ProviderKind, Request, ToolSchema, Usage,
+    CallRequest, CallResult, Finish, JsonFormat, Message, ModelError, ProviderKind, Request, ToolSchema,
+    Usage, Wait,
 };
 use atelier_testkit::{Reply, ScriptedModel};
 use serde_json::{Value, json};
@@ -144,6 +145,17 @@ async fn endpoints_that_leave_things_out_are_understood() {
     };
     assert_eq!(answer.calls, [call("call_1", "grep", "{}"), call("call_2", "ls", "{\"a\":1}")]);
     assert_eq!((answer.finish, answer.usage), (Finish::Calls, Usage::default()));
+}
+
+#[tokio::test]
+async fn a_model_that_thinks_aloud_has_begun() {
+    let thinking = r#"{"choices":[{"delta":{"reasoning_content":"hm"}}]}"#;
+    let script = ScriptedModel::start(move |_| Reply::raw([thinking]).stall_after(1)).await;
+    let error = model(ProviderKind::OpenAiCompatible, &script).ask(&question("hi"), |_| {}).await;
+    let error = error.expect_err("it thinks for too long");
+    assert!(matches!(error, ModelError::Timeout { wait: Wait::NextToken, .. }), "{error}");
+    // Nothing was said, so it was asked again.
+    assert_eq!(script.seen().len(), 3);
 }
 
 #[tokio::test]

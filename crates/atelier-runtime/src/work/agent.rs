@@ -1,9 +1,9 @@
 //! One agent's part: ask its model, hand its calls to the gate, go on with what came of them.
 
-use super::{Job, ProjectSettings, Shop, prompt};
+use super::{Job, ProjectSettings, Shop, own_files, prompt};
 use crate::{Ask, Error, Result, WorkerSpace};
 use atelier_core::{
-    Agent, Project, Task, TaskFailure, TaskStatus,
+    Agent, Conversation, Project, Task, TaskFailure, TaskStatus, WorkspaceKind,
     gate::GatedCall,
     policy::catalog::catalog,
     task::{Limits, Step, StepCall, StepResult},
@@ -20,6 +20,8 @@ struct Bench {
     limits: Limits,
     tools: Vec<ToolSchema>,
     client: Option<Client>,
+    /// Where the agent may use the conversation's own files.
+    files: Option<Conversation>,
 }
 
 impl Shop {
@@ -49,7 +51,7 @@ impl Shop {
                 Err(why) => return job.finish(self, task, None, Err(why)).await,
             };
             let calls = self.settled_calls(&task, &steps).await?;
-            let mut request = self.request(&bench, &task).await?;
+            let mut request = self.request(claim, &bench, &task).await?;
             request.messages.extend(prompt::journal(&steps, &calls));
             prompt::fit(&mut request, model.context_window(), bench.agent.config.max_tokens);
             let time = bench
@@ -64,7 +66,12 @@ impl Shop {
                 let outcome = spoken(&answer, model.name());
                 return job.finish(self, task, Some(step), outcome).await;
             }
-            let (step, asked) = self.gate_calls(claim, &bench, step, answer.calls, &calls);
+            let Sorted { mut step, asked, here } = self.sort_calls(claim, &bench, step, answer.calls, &calls);
+            if let (Some(conversation), false) = (&bench.files, here.is_empty()) {
+                // Before anything of it is done.
+                self.store.keep_step(claim, task.clone(), step.clone()).await?;
+                self.run_on_own_files(claim, conversation, &mut step, here).await?;
+            }
             if !asked.is_empty() {
                 return match self.store.park(claim, task.clone(), step, asked, job.next).await? {
                     Ok(claims) => Ok(claims),
@@ -74,7 +81,7 @@ impl Shop {
                     }
                 };
             }
-            // Nothing of it leaves the server: the model hears of its mistakes at once.
+            // Nothing of it has left the server: the model hears at once what came of it.
             self.store.keep_step(claim, task.clone(), step.clone()).await?;
             steps.push(step);
         }
@@ -107,12 +114,24 @@ impl Shop {
             limits = limits.and(Limits { max_cost: Some(budget - others), ..Limits::default() });
         }
         let client = self.store.clients(claim.owned.project).await?.into_iter().next();
-        Ok(Ok(Bench { tools: tools_of(&agent), agent, project, limits, client }))
+        let conversation = self.store.conversation(claim.owned.project, claim.task.session_id).await?;
+        let files = conversation.workspace_enabled.then_some(conversation);
+        let only_own = project.workspace == WorkspaceKind::Conversation;
+        let mut tools = if only_own && files.is_none() { Vec::new() } else { tools_of(&agent) };
+        if files.is_some() {
+            own_files::offer(&mut tools, only_own);
+        }
+        Ok(Ok(Bench { tools, agent, project, limits, client, files }))
     }
 
     /// What the agent is told before its own steps.
-    async fn request(&self, bench: &Bench, task: &Task) -> Result<Request> {
+    async fn request(&self, claim: &Claim, bench: &Bench, task: &Task) -> Result<Request> {
         let config = &bench.agent.config;
+        let mut system = prompt::system(config, &bench.project, bench.client.as_ref());
+        if let Some(conversation) = &bench.files {
+            system.push_str("\n\n");
+            system.push_str(&self.files_context(claim, conversation).await);
+        }
         let history =
             self.store.messages_until(task.session_id, task.message_id, self.settings.history.into()).await?;
         let done = match task.plan_id {
@@ -124,7 +143,7 @@ impl Shop {
             .filter(|other| task.depends_on.contains(&other.id) && other.status == TaskStatus::Completed)
             .collect();
         Ok(Request {
-            system: prompt::system(config, &bench.project, bench.client.as_ref()),
+            system,
             messages: prompt::conversation(&history, task, &done),
             tools: bench.tools.clone(),
             temperature: Some(config.temperature as f32),
@@ -143,28 +162,33 @@ impl Shop {
         Ok(calls.into_iter().map(|call| (call.tool_id, call)).collect())
     }
 
-    /// Sorts what the model asks for into what the gate decides about and what cannot even be asked.
-    fn gate_calls(
+    /// Sorts what the model asks for into what the gate decides about, what is done here, and what cannot even be
+    /// asked.
+    fn sort_calls(
         &self,
         claim: &Claim,
         bench: &Bench,
         mut step: Step,
         calls: Vec<CallRequest>,
         earlier: &HashMap<atelier_core::CallId, GatedCall>,
-    ) -> (Step, Vec<NewCall>) {
-        let mut asks = Vec::new();
+    ) -> Sorted {
+        let (mut asks, mut here) = (Vec::new(), Vec::new());
         for call in calls {
             let parsed = understood(&call, &bench.tools);
             let result = match parsed {
                 Ok(mut params) => {
-                    prompt::carry_checksum(&call.name, &mut params, earlier.values());
-                    asks.push(Ask {
-                        tool_name: call.name.clone(),
-                        tool_params: Value::Object(params),
-                        agent_id: claim.task.agent_id,
-                        session_id: Some(claim.task.session_id),
-                        task_id: Some(claim.task.id),
-                    });
+                    if bench.is_own(&call.name, &mut params) {
+                        here.push((step.calls.len(), params));
+                    } else {
+                        prompt::carry_checksum(&call.name, &mut params, earlier.values());
+                        asks.push(Ask {
+                            tool_name: call.name.clone(),
+                            tool_params: Value::Object(params),
+                            agent_id: claim.task.agent_id,
+                            session_id: Some(claim.task.session_id),
+                            task_id: Some(claim.task.id),
+                        });
+                    }
                     None
                 }
                 Err(why) => Some(StepResult { content: why, is_error: true }),
@@ -173,11 +197,36 @@ impl Shop {
             step.calls.push(StepCall { id, name, arguments, tool_id: None, result });
         }
         let asked = self.gate.of_task(&claim.owned, asks);
-        let open = step.calls.iter_mut().filter(|call| call.result.is_none());
-        for (call, new) in open.zip(&asked) {
+        let here_at = |place: usize| here.iter().any(|(at, _)| *at == place);
+        let open = step
+            .calls
+            .iter_mut()
+            .enumerate()
+            .filter(|(place, call)| call.result.is_none() && !here_at(*place));
+        for ((_, call), new) in open.zip(&asked) {
             call.tool_id = Some(new.id);
         }
-        (step, asked)
+        Sorted { step, asked, here }
+    }
+}
+
+/// The calls of a step, by who settles them.
+struct Sorted {
+    step: Step,
+    asked: Vec<NewCall>,
+    /// Places in the step, with the arguments.
+    here: Vec<(usize, Map<String, Value>)>,
+}
+
+impl Bench {
+    /// Whether a call is about the conversation's own files. What says so is taken out of its arguments.
+    fn is_own(&self, tool: &str, params: &mut Map<String, Value>) -> bool {
+        let place = params.remove(own_files::PLACE);
+        let own = match self.project.workspace {
+            WorkspaceKind::Conversation => true,
+            WorkspaceKind::Client => place.is_some_and(|place| place == "conversation"),
+        };
+        self.files.is_some() && (own || tool == own_files::PRESENT)
     }
 }
 

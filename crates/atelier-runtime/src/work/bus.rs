@@ -6,10 +6,12 @@
 
 use super::{Shop, WorkSettings, waiters::Waiters};
 use crate::{Decider, Error, Gate, ModelKeys, Result, Spaces};
+use atelier_core::policy::Policy;
 use atelier_core::{
     AgentId, CallId, Message, NodeId, Plan, PlanId, SessionId, Task, TaskFailure, TaskId, TaskStatus,
     gate::Refusal,
 };
+use atelier_files::Files;
 use atelier_model::Models;
 use atelier_store::{Begun, Claim, Error as StoreError, Owned, QueueState, Ring, Said, Store};
 use chrono::{DateTime, Utc};
@@ -70,10 +72,12 @@ impl Bus {
         gate: Gate,
         models: Models,
         keys: ModelKeys,
+        files: Files,
         settings: WorkSettings,
     ) -> Self {
+        let own_files = Arc::new(Policy::builtin().for_own_files(settings.own_files));
         Self(Arc::new(Inner {
-            shop: Shop { store, spaces, gate, models, keys, settings },
+            shop: Shop { store, spaces, gate, models, keys, files, own_files, settings },
             node: NodeId(Uuid::now_v7()),
             running: Mutex::default(),
             asking: Mutex::default(),

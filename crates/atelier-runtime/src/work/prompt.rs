@@ -129,7 +129,7 @@ fn outcome(call: &GatedCall) -> (String, bool) {
     }
 }
 
-fn shortened(text: &str) -> String {
+pub(super) fn shortened(text: &str) -> String {
     if text.len() <= MAX_RESULT {
         return text.to_owned();
     }

@@ -1,6 +1,6 @@
 //! How much work at once, and how much a task may use up.
 
-use atelier_core::{Invalid, plan::MAX_TASKS, task::Limits};
+use atelier_core::{Invalid, plan::MAX_TASKS, policy::verdict::Verdict, task::Limits};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -13,6 +13,9 @@ pub struct WorkSettings {
     pub max_running: usize,
     /// How many messages of a conversation an agent is told of.
     pub history: u32,
+    /// How changes of a conversation's own files are rated: what is more than LOW is refused, since nobody is
+    /// asked about them.
+    pub own_files: Verdict,
     /// What a task may use up, unless its project or agent allows less.
     pub limits: Limits,
 }
@@ -23,6 +26,7 @@ impl Default for WorkSettings {
             max_queue: 100,
             max_running: 512,
             history: 40,
+            own_files: Verdict::Low,
             limits: Limits { max_steps: Some(50), max_seconds: Some(1800), ..Limits::default() },
         }
     }

@@ -5,7 +5,14 @@ mod agents;
 mod approvals;
 mod chat;
 mod clients;
+mod conversations;
 mod events;
+mod file_form;
+mod file_reading;
+mod file_uploads;
+mod file_versions;
+mod files;
+pub(crate) mod mcp;
 mod model_keys;
 mod operations;
 mod projects;
@@ -14,7 +21,7 @@ mod work;
 mod worker_space;
 
 use crate::{App, console, docs, error::Error, guard, openapi};
-use axum::{Router, http::StatusCode, middleware, response::IntoResponse};
+use axum::{Router, extract::DefaultBodyLimit, http::StatusCode, middleware, response::IntoResponse};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -54,6 +61,19 @@ fn outside() -> OpenApiRouter<App> {
         .routes(routes!(clients::connect, clients::list))
         .routes(routes!(clients::renew))
         .routes(routes!(clients::disconnect))
+        .routes(routes!(conversations::create, conversations::list))
+        .routes(routes!(conversations::show, conversations::update))
+        .routes(routes!(files::info))
+        .routes(routes!(files::sync))
+        .routes(routes!(file_reading::download, files::change, files::delete))
+        .routes(routes!(file_reading::archive))
+        .routes(routes!(file_versions::list))
+        .routes(routes!(file_versions::download))
+        .routes(routes!(file_versions::restore))
+        .routes(routes!(file_versions::diff))
+        .routes(routes!(file_versions::link))
+        .routes(routes!(file_uploads::begin))
+        .routes(routes!(file_uploads::show, file_uploads::cancel))
         .routes(routes!(chat::create, chat::list))
         .routes(routes!(chat::show, chat::update, chat::delete))
         .routes(routes!(chat::messages))
@@ -80,15 +100,29 @@ fn outside() -> OpenApiRouter<App> {
         .routes(routes!(operations::ready))
 }
 
+/// Bodies of any length, for as long as they keep coming.
+fn uploads() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(files::upload))
+        .routes(routes!(file_uploads::put_part))
+        .routes(routes!(file_uploads::complete))
+        .layer(DefaultBodyLimit::disable())
+}
+
 /// What the routes say about themselves.
 pub(crate) fn document() -> utoipa::openapi::OpenApi {
-    outside().merge(in_space()).into_openapi()
+    outside().merge(in_space()).merge(uploads()).into_openapi()
 }
 
 /// Everything the main address answers.
 pub(crate) fn all(app: App) -> Router {
     let guarded = in_space().route_layer(middleware::from_fn_with_state(app.clone(), guard::in_space));
-    let mut router = Router::from(outside().merge(guarded)).merge(console::routes()).merge(docs::routes());
+    let hurried = middleware::from_fn_with_state(app.clone(), guard::in_time);
+    let mut router = Router::from(outside().merge(guarded).layer(hurried).merge(uploads()))
+        .merge(console::routes())
+        .merge(docs::routes())
+        // Outside of the usual time: a host waits for a person, whose time the gate keeps.
+        .route(MCP, axum::routing::any(mcp::project));
     if app.settings.metrics_listen.is_none() {
         router = router.merge(metrics());
     }
@@ -96,7 +130,7 @@ pub(crate) fn all(app: App) -> Router {
         .fallback(|| async { Error::NotFound })
         .method_not_allowed_fallback(|| async { Error::MethodNotAllowed })
         .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| Error::Panicked.into_response()))
-        .layer(middleware::from_fn_with_state(app.clone(), guard::measured))
+        .layer(middleware::from_fn(guard::measured))
         .with_state(app)
 }
 
@@ -104,6 +138,9 @@ pub(crate) fn all(app: App) -> Router {
 pub(crate) fn metrics() -> Router<App> {
     Router::new().route("/metrics", axum::routing::get(operations::metrics))
 }
+
+/// Behind it is another protocol than HTTP's own, so it is not in the document.
+pub(crate) const MCP: &str = "/mcp/projects/{project}";
 
 /// For answers without a body.
 const DONE: StatusCode = StatusCode::NO_CONTENT;

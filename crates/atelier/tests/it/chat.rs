@@ -3,6 +3,7 @@
 mod bus;
 mod crash;
 mod demo;
+mod own_files;
 mod plans;
 mod tools;
 

@@ -3,10 +3,11 @@
 use crate::{build, start};
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
-    Server, Sql,
+    Reply, ScriptedModel, Server, Sql, User,
 };
+use reqwest::Method;
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 
 const KEYS: &str = "/api/tenants/default/model-keys";
@@ -134,4 +135,55 @@ async fn a_key_is_in_no_log_no_event_and_no_file(#[values(Sqlite, Postgres)] bac
     assert!(!log.contains(KEY) && !log.contains(SERVERS_OWN), "{log}");
     let mode = std::fs::metadata(server.data().join("models.key")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+}
+
+/// What the coder of a fresh project answers, or why it cannot.
+async fn asked(user: &User) -> (Value, String) {
+    let project = user.project("shop").await;
+    let session = user.post(&format!("{project}/chat/sessions/"), json!({})).await.expect(201);
+    let path = format!("{project}/chat/{}/message", session["id"].as_str().unwrap());
+    let said = json!({"content": "hello", "target_agent": "coder"});
+    let request = user.request(Method::POST, &path).header("prefer", "wait=20").json(&said);
+    let answer: Value = request.send().await.unwrap().json().await.unwrap();
+    // All that was told of it, until the task has ended.
+    let mut events = user.events(&format!("{project}/events"), Some("0")).await;
+    let mut told = String::new();
+    loop {
+        let event = events.next().await;
+        told.push_str(&event.data.to_string());
+        if ["TASK_COMPLETED", "TASK_FAILED"].contains(&event.name.as_str()) {
+            return (answer, told);
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_tenants_agents_ask_with_its_own_key(#[values(Sqlite, Postgres)] backend: Backend) {
+    let model = ScriptedModel::start(|_| Reply::text("hello yourself")).await;
+    let server = build(backend).model(&model).start().await;
+    let root = server.user_with("root", &["--role", "admin"]);
+    root.put(&format!("{KEYS}/openai"), json!({"key": KEY})).await.expect(200);
+    let (own, other) = (server.user("ann"), server.user_with("ann", &["--tenant", "other"]));
+    for (user, key) in [(&own, KEY), (&other, "sk-scripted")] {
+        let (answer, _) = asked(user).await;
+        assert_eq!(answer["content"], "hello yourself", "{answer}");
+        assert_eq!(model.seen().last().unwrap().headers["authorization"], format!("Bearer {key}").as_str());
+    }
+    // Taken away, it is no longer used.
+    assert_eq!(root.delete(&format!("{KEYS}/openai")).await.status, 204);
+    asked(&server.user("bob")).await;
+    assert_eq!(model.seen().last().unwrap().headers["authorization"], "Bearer sk-scripted");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_key_that_the_provider_repeats_is_told_to_nobody(#[values(Sqlite, Postgres)] backend: Backend) {
+    let model = ScriptedModel::start(|_| Reply::status(400).saying(format!("bad key {KEY}"))).await;
+    let server = build(backend).model(&model).start().await;
+    let root = server.user_with("root", &["--role", "admin"]);
+    root.put(&format!("{KEYS}/openai"), json!({"key": KEY})).await.expect(200);
+    let (answer, told) = asked(&server.user("ann")).await;
+    assert!(told.contains("refused the request (400): bad key [key]"), "{told}");
+    assert!(!told.contains(KEY) && !answer.to_string().contains(KEY) && !server.log().contains(KEY));
 }

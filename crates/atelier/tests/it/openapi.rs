@@ -48,7 +48,7 @@ impl Operation {
 
     /// Changes something of a project or what belongs to it.
     pub(crate) fn changes(&self) -> bool {
-        self.method != Method::GET && self.path.starts_with("/my/")
+        self.method != Method::GET && (self.path.starts_with("/my/") || self.path.starts_with("/api/"))
     }
 }
 
@@ -186,11 +186,11 @@ async fn every_route_answers_with_and_without_its_slash(#[values(Sqlite, Postgre
         let path = operation.fill(|name| match name {
             "project" => project.to_owned(),
             "agent" => "coder".to_owned(),
-            "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan" => {
-                Uuid::now_v7().to_string()
-            }
+            "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan" | "conversation"
+            | "file" | "upload" => Uuid::now_v7().to_string(),
             "tenant" => "default".to_owned(),
             "provider" => "openai".to_owned(),
+            "number" => "1".to_owned(),
             other => panic!("{}: what is {{{other}}}?", operation.label()),
         });
         for asker in [&ann, &server.bearer("")] {

@@ -1,0 +1,252 @@
+//! A file of a conversation, as everybody speaks of it.
+
+use crate::{
+    FileId, SessionId, UserId,
+    path::{PathError, Roots, WorkspacePath},
+};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The newest version of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ConversationFile {
+    /// The same through all versions.
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub file_id: FileId,
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub conversation_id: SessionId,
+    /// Relative to the workspace.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub file_path: FilePath,
+    /// What it was called where it came from.
+    pub original_name: String,
+    pub description: Option<String>,
+    /// In bytes.
+    pub file_size: i64,
+    pub mime_type: String,
+    /// Counts up by one with every change of the content.
+    pub version: i64,
+    pub source: FileSource,
+    /// An agent showed it to the person as a result.
+    pub is_presented: bool,
+    /// SHA-256, in hexadecimal digits.
+    pub checksum: String,
+    pub status: FileStatus,
+    /// Who made this version; nobody in person where an agent did.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+    pub created_by: Option<UserId>,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+/// One version of a file's content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FileVersion {
+    pub version: i64,
+    pub original_name: String,
+    pub file_size: i64,
+    pub mime_type: String,
+    pub source: FileSource,
+    pub checksum: String,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+    pub created_by: Option<UserId>,
+    pub created_at: DateTime<Utc>,
+}
+
+/// Where the content came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FileSource {
+    UserUpload,
+    /// An agent made the file.
+    AiCreated,
+    /// An agent changed a file that was there.
+    AiModified,
+}
+
+impl FileSource {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UserUpload => "user_upload",
+            Self::AiCreated => "ai_created",
+            Self::AiModified => "ai_modified",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FileStatus {
+    Active,
+    Deleted,
+}
+
+/// One change of a conversation's files, as its event tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FileChange {
+    pub change: ChangeKind,
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
+    pub file_id: FileId,
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub file_path: FilePath,
+    pub version: i64,
+    pub source: FileSource,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    Created,
+    Updated,
+    /// Another path, or another description; the content stays.
+    Renamed,
+    Deleted,
+}
+
+/// Where a file lies in its workspace. Having one is the proof that it stays inside.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct FilePath(WorkspacePath);
+
+/// Why a text is no path of a file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FilePathError {
+    #[error("PathTraversalError: the path {0:?} is absolute or leaves the workspace")]
+    Traversal(String),
+    #[error("{0}")]
+    Other(#[from] PathError),
+    #[error("The path {0:?} names a folder, not a file")]
+    Folder(String),
+    /// Some systems and some object stores take it for a slash.
+    #[error("The path {0:?} holds a backslash; folders are separated by a slash")]
+    Backslash(String),
+}
+
+impl FilePath {
+    /// A `..` is refused wherever it leads: nobody needs one to name a file (`a..b.txt` is a fine name).
+    pub fn parse(raw: &str) -> Result<Self, FilePathError> {
+        let traversal = || FilePathError::Traversal(raw.to_owned());
+        if raw.split(['/', '\\']).any(|name| name == "..") {
+            return Err(traversal());
+        }
+        let path = WorkspacePath::parse(raw, &Roots::relative_only()).map_err(|error| match error {
+            PathError::Outside { .. } => traversal(),
+            other => FilePathError::Other(other),
+        })?;
+        if raw.contains('\\') {
+            return Err(FilePathError::Backslash(raw.to_owned()));
+        }
+        if path.is_root() || path.demands_directory() {
+            return Err(FilePathError::Folder(raw.to_owned()));
+        }
+        Ok(Self(path))
+    }
+
+    /// A file of this name in a folder; an empty folder is the workspace itself.
+    pub fn in_folder(folder: &str, name: &str) -> Result<Self, FilePathError> {
+        match folder.trim_end_matches('/') {
+            "" if folder.starts_with('/') => Err(FilePathError::Traversal(folder.to_owned())),
+            "" => Self::parse(name),
+            folder => Self::parse(&format!("{folder}/{name}")),
+        }
+    }
+
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+
+    pub fn as_workspace(&self) -> &WorkspacePath {
+        &self.0
+    }
+
+    pub fn file_name(&self) -> &str {
+        self.0.file_name().unwrap_or_else(|| self.as_str())
+    }
+
+    /// The folders it lies in, the nearest last.
+    pub fn folders(&self) -> impl Iterator<Item = &str> {
+        let text = self.as_str();
+        text.match_indices('/').map(move |(at, _)| &text[..at])
+    }
+
+    /// The same folder, the name with `mark` before its extension.
+    pub fn marked(&self, mark: &str) -> Result<Self, FilePathError> {
+        let (folder, name) = self.as_str().rsplit_once('/').map_or(("", self.as_str()), |split| split);
+        let (stem, extension) = match name.rsplit_once('.') {
+            Some((stem, extension)) if !stem.is_empty() => (stem, format!(".{extension}")),
+            _ => (name, String::new()),
+        };
+        // A name may be as long as names can be: then the stem gives way.
+        let room = crate::path::MAX_NAME_BYTES.saturating_sub(mark.len() + 1 + extension.len());
+        let stem = &stem[..stem.floor_char_boundary(room)];
+        Self::in_folder(folder, &format!("{stem}.{mark}{extension}"))
+    }
+}
+
+impl fmt::Display for FilePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for FilePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FilePath({:?})", self.as_str())
+    }
+}
+
+impl TryFrom<String> for FilePath {
+    type Error = FilePathError;
+    fn try_from(raw: String) -> Result<Self, FilePathError> {
+        Self::parse(&raw)
+    }
+}
+
+impl From<FilePath> for String {
+    fn from(path: FilePath) -> String {
+        path.0.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dots_climb_only_as_a_name_of_their_own() {
+        for bad in ["../x", "a/../x", "a/..", "/etc/passwd", "..\\x", "a\\..\\x", "%2e%2e/x", "~/x", "C:\\x"]
+        {
+            assert_eq!(FilePath::parse(bad), Err(FilePathError::Traversal(bad.into())), "{bad}");
+        }
+        for good in ["a..b.txt", "...", "отчёт.txt", "報告/資料 1.txt", "😀.txt", "CON", "a b/c#1", "x%20y"]
+        {
+            assert_eq!(FilePath::parse(good).map(String::from), Ok(good.to_owned()));
+        }
+        assert_eq!(FilePath::parse("a//./b").map(String::from), Ok("a/b".to_owned()));
+        assert!(matches!(FilePath::parse("a\\b"), Err(FilePathError::Backslash(_))));
+        assert!(matches!(FilePath::parse("a/"), Err(FilePathError::Folder(_))));
+        assert!(matches!(FilePath::parse(""), Err(FilePathError::Other(PathError::Empty))));
+    }
+
+    #[test]
+    fn a_mark_goes_before_the_extension_and_always_fits() {
+        let marked = |path: &str| FilePath::parse(path).unwrap().marked("copy").unwrap().to_string();
+        assert_eq!(marked("a/b.tar.gz"), "a/b.tar.copy.gz");
+        assert_eq!(marked(".env"), ".env.copy");
+        assert_eq!(marked(&format!("{}.txt", "я".repeat(125))).len(), 255 - 1);
+    }
+
+    #[test]
+    fn folders_come_from_the_outside_in() {
+        let path = FilePath::parse("a/b/c.txt").unwrap();
+        assert_eq!(path.folders().collect::<Vec<_>>(), ["a", "a/b"]);
+        assert_eq!(path.file_name(), "c.txt");
+    }
+}

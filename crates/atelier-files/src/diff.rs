@@ -1,0 +1,33 @@
+//! What changed between two versions of a text.
+
+use crate::{Error, Result, Workspace};
+use atelier_core::FileId;
+use similar::TextDiff;
+use std::time::Duration;
+
+/// Larger texts are for tools that are made for them.
+const MAX: u64 = 4 << 20;
+
+impl Workspace {
+    /// A unified diff between two versions; by default between the newest and the one before.
+    pub async fn diff(&self, id: FileId, from: Option<i64>, to: Option<i64>) -> Result<String> {
+        let file = self.file(id).await?;
+        let to = to.unwrap_or(file.version);
+        let from = from.unwrap_or((to - 1).max(1));
+        let (old, new) = (self.read(id, Some(from)).await?, self.read(id, Some(to)).await?);
+        let (old, new) = (old.bytes(MAX).await?, new.bytes(MAX).await?);
+        let path = file.file_path;
+        tokio::task::spawn_blocking(move || {
+            let text = |bytes: &[u8]| {
+                let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+                text.map(str::to_owned).ok_or(Error::NotText("only texts can be compared"))
+            };
+            let (old, new) = (text(&old)?, text(&new)?);
+            // Past its time the algorithm settles for a diff that is right but not the shortest.
+            let diff = TextDiff::configure().timeout(Duration::from_secs(2)).diff_lines(&old, &new);
+            let (before, after) = (format!("{path} (version {from})"), format!("{path} (version {to})"));
+            Ok(diff.unified_diff().header(&before, &after).to_string())
+        })
+        .await?
+    }
+}

@@ -1,0 +1,72 @@
+use atelier_core::file::FilePathError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Store(#[from] atelier_store::Error),
+    #[error("the object store refused: {0}")]
+    Objects(#[from] object_store::Error),
+    #[error("the object store did not answer in time")]
+    ObjectsTimeout,
+    #[error("the object store cannot be used: {0}")]
+    Configuration(String),
+    #[error("FileSizeError: the file is larger than {limit} bytes")]
+    TooLarge { limit: u64 },
+    #[error(transparent)]
+    Path(#[from] FilePathError),
+    /// What came back is not what was put in.
+    #[error("the content of {path} is damaged in the object store")]
+    Damaged { path: String },
+    #[error("another run works in this conversation's folder; try again when it is done")]
+    Locked,
+    #[error("the workspace of this conversation is switched off")]
+    Disabled,
+    #[error("this object store gives no links")]
+    NoLinks,
+    #[error("{0}")]
+    NotText(&'static str),
+    /// What the uploader sends.
+    #[error("the upload broke off: {0}")]
+    Broken(String),
+    #[error("{0}")]
+    Parts(String),
+    #[error("there is no file {0}")]
+    NoSuchFile(String),
+    #[error("the local folder: {0}")]
+    Folder(#[from] atelier_executor::Error),
+    #[error("the local folder: {0}")]
+    Io(#[from] std::io::Error),
+    #[error("the server is stopping")]
+    Stopping,
+}
+
+impl Error {
+    /// The stable code, for tools' results.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Store(_) => "store_unavailable",
+            Error::Objects(_) | Error::ObjectsTimeout => "object_store_unavailable",
+            Error::Configuration(_) => "object_store_unusable",
+            Error::TooLarge { .. } => "file_size_exceeded",
+            Error::Path(_) => "path_traversal",
+            Error::Damaged { .. } => "file_damaged",
+            Error::Locked => "conversation_locked",
+            Error::Disabled => "workspace_disabled",
+            Error::NoLinks => "no_links",
+            Error::NotText(_) => "not_text",
+            Error::Broken(_) | Error::Parts(_) => "upload_broken",
+            Error::NoSuchFile(_) => "not_found",
+            Error::Folder(error) => error.code(),
+            Error::Io(_) => "io_error",
+            Error::Stopping => "stopping",
+        }
+    }
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl From<tokio::task::JoinError> for Error {
+    fn from(_: tokio::task::JoinError) -> Self {
+        Error::Stopping
+    }
+}

@@ -1,0 +1,74 @@
+//! What kind of file something is, by its content and its name.
+
+const UNKNOWN: &str = "application/octet-stream";
+
+/// Content says more than a name where it can; where it only knows the container, the name does.
+pub(crate) fn of(head: &[u8], name: &str) -> String {
+    let named = mime_guess::from_path(name).first_raw();
+    let found = infer::get(head).map(|kind| kind.mime_type());
+    // A multi-byte character may be cut at the end.
+    let text = match std::str::from_utf8(head) {
+        Ok(_) => true,
+        Err(error) => error.error_len().is_none() && head.len() - error.valid_up_to() < 4,
+    } && !head.contains(&0);
+    let kind = match (found, named) {
+        // Office documents, e-books, packages: all of them are ZIP or XML underneath.
+        (Some("application/zip" | "text/xml" | "application/x-ole-storage"), Some(named)) => named,
+        // What looks like a page or a script is one only where it is called one.
+        (Some(found), Some(named)) if found.starts_with("text/") => named,
+        (Some(found), None) if found.starts_with("text/") => "text/plain",
+        (Some(found), _) => found,
+        (None, Some(named)) => named,
+        (None, None) if text && !head.is_empty() => "text/plain",
+        (None, None) => UNKNOWN,
+    };
+    kind.to_owned()
+}
+
+/// What a browser may show by itself; everything else is for saving.
+pub(crate) fn may_be_shown(kind: &str) -> bool {
+    matches!(
+        kind,
+        "text/plain"
+            | "application/pdf"
+            | "image/png"
+            | "image/jpeg"
+            | "image/gif"
+            | "image/webp"
+            | "image/avif"
+            | "image/bmp"
+            | "audio/mpeg"
+            | "audio/ogg"
+            | "audio/wav"
+            | "video/mp4"
+            | "video/webm"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_wins_over_the_name_where_it_knows_better() {
+        let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
+        for (head, name, kind) in [
+            (&png[..], "photo.txt", "image/png"),
+            (
+                b"PK\x03\x04\0\0",
+                "book.xlsx",
+                "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+            ),
+            (b"PK\x03\x04\0\0", "things", "application/zip"),
+            (b"a,b\n1,2\n", "table.csv", "text/csv"),
+            (b"hello", "notes", "text/plain"),
+            (b"<html><script>", "notes.txt", "text/plain"),
+            (b"<html><script>", "page.html", "text/html"),
+            ("привет".as_bytes(), "readme", "text/plain"),
+            (b"", "empty", "application/octet-stream"),
+            (b"\0\x01\x02", "what", "application/octet-stream"),
+        ] {
+            assert_eq!(of(head, name), kind, "{name}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Where content is kept, and under which keys.
+
+use crate::{Error, Result, Settings};
+use atelier_core::{FilePath, SessionId};
+use futures::StreamExt;
+use object_store::{
+    BackoffConfig, ClientOptions, ObjectStore, RetryConfig,
+    aws::{AmazonS3Builder, AmazonS3ConfigKey},
+    azure::MicrosoftAzureBuilder,
+    gcp::GoogleCloudStorageBuilder,
+    local::LocalFileSystem,
+    path::Path as Key,
+    signer::Signer,
+};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use url::Url;
+use uuid::Uuid;
+
+pub(crate) struct Place {
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    /// Where the store can make links to its objects.
+    pub(crate) signer: Option<Arc<dyn Signer>>,
+    /// The folder, where the store is a disk.
+    pub(crate) disk: Option<PathBuf>,
+    prefix: String,
+    shown: String,
+    timeout: Duration,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl Place {
+    pub(crate) fn open(url: Option<&str>, data: &Path, settings: &Settings) -> Result<Self> {
+        let wrong = |error: &dyn fmt::Display| Error::Configuration(error.to_string());
+        let url = match url {
+            Some(url) => Url::parse(url).map_err(|error| wrong(&error))?,
+            None => Url::from_directory_path(std::path::absolute(data.join("objects"))?)
+                .map_err(|()| wrong(&"the data folder has no absolute path"))?,
+        };
+        // Credentials and the like come from the environment under the clouds' own names; the query of the URL
+        // may name or override them (`s3://bucket?endpoint=http://…&region=…`).
+        let mut bare = url.clone();
+        bare.set_query(None);
+        let place = |objects: Arc<dyn ObjectStore>, signer, disk| Self {
+            objects,
+            signer,
+            disk,
+            prefix: settings.prefix.clone(),
+            shown: atelier_store::masked(url.as_str()),
+            timeout: settings.store_timeout,
+        };
+        let retry = RetryConfig {
+            backoff: BackoffConfig { max_backoff: Duration::from_secs(2), ..Default::default() },
+            max_retries: 5,
+            retry_timeout: settings.store_timeout,
+        };
+        let options = ClientOptions::new()
+            .with_connect_timeout(Duration::from_secs(5).min(settings.store_timeout))
+            .with_timeout(settings.store_timeout)
+            .with_pool_max_idle_per_host(64);
+        match url.scheme() {
+            "file" => {
+                let folder = url.to_file_path().map_err(|()| wrong(&"file:// needs an absolute path"))?;
+                std::fs::create_dir_all(&folder)?;
+                let disk = LocalFileSystem::new_with_prefix(&folder)?.with_fsync(true);
+                Ok(place(Arc::new(disk), None, Some(folder.canonicalize()?)))
+            }
+            "s3" | "s3a" => {
+                let mut bucket = AmazonS3Builder::from_env().with_url(bare.as_str());
+                for (key, value) in url.query_pairs() {
+                    bucket = bucket.with_config(key.parse()?, value);
+                }
+                let endpoint = bucket.get_config_value(&AmazonS3ConfigKey::Endpoint);
+                // An operator who names a plain endpoint means it.
+                let plain = endpoint.is_some_and(|it| it.starts_with("http://"));
+                let options = options.with_allow_http(plain);
+                let bucket = Arc::new(bucket.with_retry(retry).with_client_options(options).build()?);
+                Ok(place(bucket.clone(), Some(bucket), None))
+            }
+            "gs" => {
+                let mut bucket = GoogleCloudStorageBuilder::from_env().with_url(bare.as_str());
+                for (key, value) in url.query_pairs() {
+                    bucket = bucket.with_config(key.parse()?, value);
+                }
+                let bucket = Arc::new(bucket.with_retry(retry).with_client_options(options).build()?);
+                Ok(place(bucket.clone(), Some(bucket), None))
+            }
+            "az" | "azure" | "abfs" | "abfss" => {
+                let mut bucket = MicrosoftAzureBuilder::from_env().with_url(bare.as_str());
+                for (key, value) in url.query_pairs() {
+                    bucket = bucket.with_config(key.parse()?, value);
+                }
+                let bucket = Arc::new(bucket.with_retry(retry).with_client_options(options).build()?);
+                Ok(place(bucket.clone(), Some(bucket), None))
+            }
+            other => Err(wrong(&format_args!("{other}:// is none of file, s3, gs and az"))),
+        }
+    }
+
+    /// A folder for readers: the seed's `{prefix}{conversation_id}/`.
+    pub(crate) fn workspace(&self, conversation: SessionId) -> String {
+        format!("{}{conversation}/", self.prefix)
+    }
+
+    /// Contents lie beside that folder, so that no path of a file can ever be one of theirs.
+    pub(crate) fn contents(&self, conversation: SessionId) -> Key {
+        Key::from(format!("{}{conversation}.blobs", self.prefix))
+    }
+
+    /// A key that was never used before.
+    pub(crate) fn new_content(&self, conversation: SessionId, checksum: Option<&str>) -> Key {
+        let unique = Uuid::now_v7().simple();
+        let name = checksum.map_or_else(|| unique.to_string(), |checksum| format!("{checksum}.{unique}"));
+        self.contents(conversation).join(name.as_str())
+    }
+
+    /// The readable copy of a path.
+    pub(crate) fn copy(&self, conversation: SessionId, path: &FilePath) -> String {
+        format!("{}{path}", self.workspace(conversation))
+    }
+
+    /// The prefix that all keys share, up to its last folder.
+    pub(crate) fn top(&self) -> Option<Key> {
+        let (folder, _) = self.prefix.rsplit_once('/')?;
+        Some(Key::from(folder))
+    }
+
+    /// Waits for the store as long as it may take.
+    pub(crate) async fn within<T, E: Into<Error>>(
+        &self,
+        request: impl Future<Output = Result<T, E>>,
+    ) -> Result<T> {
+        match tokio::time::timeout(self.timeout, request).await {
+            Ok(answer) => answer.map_err(Into::into),
+            Err(_) => Err(Error::ObjectsTimeout),
+        }
+    }
+
+    pub(crate) async fn ping(&self) -> Result<()> {
+        let mut some = self.objects.list(self.top().as_ref());
+        self.within(async { some.next().await.transpose() }).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! From the object store into the folder: only what differs, checked before it is in its place.
+
+use crate::{
+    Error, Result,
+    blobs::{self, PART},
+    crash,
+    manifest::{Entry, Manifest, clock},
+    run::{Run, SyncReport},
+};
+use atelier_core::{ConversationFile, FilePath};
+use atelier_executor::{Kind, Leaf, Stamp, Workspace as Folder};
+use atelier_store::Error as StoreError;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path as Key;
+use sha2::{Digest, Sha256};
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, Read, Write},
+    path::Path,
+    sync::Arc,
+};
+
+/// Files on their way at a time.
+pub(crate) const AT_ONCE: usize = 64;
+
+impl Run {
+    /// Makes the folder hold what the database says. Every file that is there is read and hashed, so that a
+    /// flipped byte does not stay; what is missing or wrong is fetched.
+    pub(crate) async fn pull(&self, open: bool) -> Result<SyncReport> {
+        let store = &self.workspace.files.store;
+        let rows = store.files(self.workspace.conversation).await?;
+        let keys: HashMap<String, String> =
+            store.blob_keys(self.workspace.conversation).await?.into_iter().collect();
+        let wanted: Arc<HashMap<FilePath, ConversationFile>> =
+            Arc::new(rows.into_iter().map(|file| (file.file_path.clone(), file)).collect());
+        let taken = clock();
+        let (mut stamps, mut report) = self.survey(&wanted).await?;
+        report.unchanged = stamps.len();
+        let missing: Vec<ConversationFile> =
+            wanted.values().filter(|file| !stamps.contains_key(&file.file_path)).cloned().collect();
+        report.fetched = missing.len();
+        let keys = &keys;
+        let fetches = missing.into_iter().map(|file| async move {
+            let key = keys.get(&file.checksum).ok_or(StoreError::BlobGone)?;
+            let stamp = self.fetch(&file, Key::from(key.as_str())).await?;
+            Ok::<_, Error>((file.file_path, stamp))
+        });
+        let fetched: Vec<(FilePath, Stamp)> =
+            futures::stream::iter(fetches).buffer_unordered(AT_ONCE).try_collect().await?;
+        stamps.extend(fetched);
+        let entry = |file: &ConversationFile| {
+            let stamp = *stamps.get(&file.file_path)?;
+            let checksum = file.checksum.clone();
+            let entry = Entry { file_id: file.file_id, version: file.version, checksum, stamp };
+            Some((file.file_path.clone(), entry))
+        };
+        let files = wanted.values().filter_map(entry).collect();
+        self.save_manifest(Manifest { open, taken, files }).await?;
+        Ok(report)
+    }
+
+    /// Hashes what is in the folder and removes what should not be. Says which files are right.
+    async fn survey(
+        &self,
+        wanted: &Arc<HashMap<FilePath, ConversationFile>>,
+    ) -> Result<(HashMap<FilePath, Stamp>, SyncReport)> {
+        let folder = self.folder.clone();
+        let leaves = tokio::task::spawn_blocking(move || folder.leaves()).await??;
+        let share = leaves.len().div_ceil(threads()).max(1);
+        let work = leaves.chunks(share).map(|leaves| {
+            let (folder, wanted, leaves) = (self.folder.clone(), wanted.clone(), leaves.to_vec());
+            tokio::task::spawn_blocking(move || check(&folder, &wanted, &leaves))
+        });
+        let (mut right, mut report) = (HashMap::with_capacity(leaves.len()), SyncReport::default());
+        for done in futures::future::join_all(work).await {
+            let (stamps, part) = done??;
+            right.extend(stamps);
+            report.removed += part.removed;
+            report.left_alone.extend(part.left_alone);
+        }
+        Ok((right, report))
+    }
+
+    async fn fetch(&self, file: &ConversationFile, key: Key) -> Result<Stamp> {
+        let files = &self.workspace.files;
+        let size = file.file_size as u64;
+        let (temp, target) = files.cache.temp()?;
+        let damaged = |error| match error {
+            Error::Damaged { .. } => Error::Damaged { path: file.file_path.to_string() },
+            other => other,
+        };
+        let mut target = Some(target);
+        let bytes = if size <= PART as u64 {
+            // What came damaged may have been damaged on the way: once more, then it counts.
+            let checked = match blobs::get_checked(&files.place, &key, size, &file.checksum).await {
+                Err(Error::Damaged { .. }) => {
+                    blobs::get_checked(&files.place, &key, size, &file.checksum).await
+                }
+                other => other,
+            };
+            Some(checked.map_err(damaged)?)
+        } else {
+            let body = blobs::get(files, key, 0..size);
+            let mut body = blobs::checked(body, file.checksum.clone(), file.file_path.to_string());
+            while let Some(piece) = body.try_next().await? {
+                let Some(mut to) = target.take() else { return Err(Error::Stopping) };
+                target = Some(tokio::task::spawn_blocking(move || to.write_all(&piece).map(|()| to)).await??);
+            }
+            None
+        };
+        crash::point("fetched");
+        let (folder, path) = (self.folder.clone(), file.file_path.clone());
+        tokio::task::spawn_blocking(move || {
+            if let (Some(bytes), Some(mut target)) = (bytes, target) {
+                target.write_all(&bytes)?;
+            }
+            Run::place(&folder, &temp, &path)
+        })
+        .await?
+    }
+}
+
+pub(crate) fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn check(
+    folder: &Folder,
+    wanted: &HashMap<FilePath, ConversationFile>,
+    leaves: &[Leaf],
+) -> Result<(HashMap<FilePath, Stamp>, SyncReport)> {
+    let (mut right, mut report) = (HashMap::with_capacity(leaves.len()), SyncReport::default());
+    for leaf in leaves {
+        let Some(path) = leaf.path.to_str().and_then(|path| FilePath::parse(path).ok()) else {
+            report.leave(&leaf.path, "its name cannot be kept");
+            continue;
+        };
+        match (leaf.kind, wanted.get(&path)) {
+            (Kind::File, Some(file)) if leaf.stamp.size == file.file_size as u64 => {
+                let (mut open, stamp) = folder.open_leaf(path.as_workspace())?;
+                if hash(&mut open)? == file.checksum {
+                    right.insert(path, stamp);
+                }
+            }
+            // Fetched over it.
+            (_, Some(_)) => {}
+            (Kind::File, None) => {
+                folder.take_away(path.as_workspace())?;
+                report.removed += 1;
+            }
+            (kind, None) => report.leave(&leaf.path, not_a_file(kind)),
+        }
+    }
+    Ok((right, report))
+}
+
+pub(crate) fn not_a_file(kind: Kind) -> &'static str {
+    if kind == Kind::Symlink { "it is a link" } else { "it is no regular file" }
+}
+
+pub(crate) fn hash(file: &mut File) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 128 << 10];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(blobs::hex(&hasher.finalize())),
+            Ok(read) => hasher.update(&buffer[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The checked form of a path in the folder.
+pub(crate) fn file_path(path: &Path) -> Option<FilePath> {
+    FilePath::parse(path.to_str()?).ok()
+}

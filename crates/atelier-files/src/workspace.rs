@@ -1,0 +1,195 @@
+//! The files of one conversation, for its owner.
+
+use crate::{Error, Files, Result, blobs, crash};
+use atelier_core::{ConversationFile, FileId, FilePath, FileVersion, SessionId};
+use atelier_store::{Author, Blob, Edit, Edited, Expect, Fence, Owned};
+use object_store::path::Path as Key;
+use std::time::Duration;
+
+/// Having one is the right to act on the conversation's files: whoever makes it has checked whose it is.
+#[derive(Clone)]
+pub struct Workspace {
+    pub(crate) files: Files,
+    pub(crate) owned: Owned,
+    pub(crate) conversation: SessionId,
+}
+
+impl Workspace {
+    pub fn conversation(&self) -> SessionId {
+        self.conversation
+    }
+
+    /// The largest file it takes, in bytes.
+    pub fn limit(&self) -> u64 {
+        self.files.settings.max_upload
+    }
+
+    /// What to tell an agent that does not work in the folder yet.
+    pub async fn context(&self) -> Result<crate::WorkspaceContext> {
+        let folder = self.files.cache.path(self.conversation);
+        Ok(crate::WorkspaceContext::new(folder, &self.list().await?))
+    }
+
+    /// All files, by path.
+    pub async fn list(&self) -> Result<Vec<ConversationFile>> {
+        Ok(self.files.store.files(self.conversation).await?)
+    }
+
+    pub async fn file(&self, id: FileId) -> Result<ConversationFile> {
+        Ok(self.files.store.file(self.conversation, id).await?)
+    }
+
+    pub async fn versions(&self, id: FileId) -> Result<Vec<FileVersion>> {
+        let file = self.file(id).await?;
+        Ok(self.files.store.file_versions(&file).await?)
+    }
+
+    pub async fn version(&self, id: FileId, version: i64) -> Result<FileVersion> {
+        let file = self.file(id).await?;
+        Ok(self.files.store.file_version(&file, version).await?)
+    }
+
+    /// Another path, description or mark for a file.
+    pub async fn change(
+        &self,
+        author: Author,
+        id: FileId,
+        path: Option<FilePath>,
+        description: Option<String>,
+        presented: Option<bool>,
+        expect: Expect,
+    ) -> Result<ConversationFile> {
+        let old = self.file(id).await?;
+        let moved = path.clone().filter(|path| *path != old.file_path);
+        let edit = Edit::Change { file: id, path, description, presented, expect };
+        let file = self.edit_one(author, edit).await?;
+        self.settle_copies().await;
+        if let Some(to) = moved {
+            self.move_in_cache(&old.file_path, &to).await;
+        }
+        Ok(file)
+    }
+
+    /// Row first, then objects, then cache; what fails is tried again until it is done.
+    pub async fn delete(&self, author: Author, id: FileId, expect: Expect) -> Result<ConversationFile> {
+        self.file(id).await?;
+        let file = self.edit_one(author, Edit::Delete { file: id, expect }).await?;
+        crash::point("deleted");
+        self.settle_copies().await;
+        self.files.remove_due().await;
+        self.remove_from_cache(&file.file_path).await;
+        Ok(file)
+    }
+
+    /// Makes an old version the newest again.
+    pub async fn restore(
+        &self,
+        author: Author,
+        id: FileId,
+        version: i64,
+        expect: Expect,
+    ) -> Result<ConversationFile> {
+        let file = self.file(id).await?;
+        let old = self.files.store.file_version(&file, version).await?;
+        let edit = Edit::Write {
+            path: file.file_path.clone(),
+            original_name: old.original_name,
+            description: None,
+            mime_type: old.mime_type,
+            blob: Blob { checksum: old.checksum, size: old.file_size, key: None },
+            // Between the look and the edit somebody may have put another file there.
+            expect: if expect == Expect::Anything { Expect::Checksum(vec![file.checksum]) } else { expect },
+        };
+        let file = self.edit_one(author, edit).await?;
+        self.settle_copies().await;
+        self.remove_from_cache(&file.file_path).await;
+        Ok(file)
+    }
+
+    async fn edit_one(&self, author: Author, edit: Edit) -> Result<ConversationFile> {
+        let edited = self.edit(author, vec![edit], None).await?;
+        match edited.into_iter().next() {
+            Some(Edited::Done(file)) => Ok(file),
+            // Without a fence what does not fit is an error of the whole.
+            _ => Err(atelier_store::Error::Precondition.into()),
+        }
+    }
+
+    pub(crate) async fn edit(
+        &self,
+        author: Author,
+        edits: Vec<Edit>,
+        fence: Option<Fence>,
+    ) -> Result<Vec<Edited>> {
+        let place = self.files.place.workspace(self.conversation);
+        let copies = self.files.settings.copies;
+        let edited =
+            self.files.store.edit_files(&self.owned, self.conversation, author, edits, fence, place, copies);
+        Ok(edited.await?)
+    }
+
+    /// A link to a file's content in the object store, good for a while.
+    pub async fn link(&self, id: FileId, time: Duration) -> Result<String> {
+        let signer = self.files.place.signer.as_ref().ok_or(Error::NoLinks)?;
+        let file = self.file(id).await?;
+        let key = self.content_key(&file.checksum, &file.file_path).await?;
+        let link = self.files.place.within(signer.signed_url(reqwest::Method::GET, &key, time)).await?;
+        Ok(link.into())
+    }
+
+    pub(crate) async fn content_key(&self, checksum: &str, path: &FilePath) -> Result<Key> {
+        let key = self.files.store.blob_key(self.conversation, checksum).await?;
+        let key = key.ok_or_else(|| Error::Damaged { path: path.to_string() })?;
+        Ok(Key::from(key))
+    }
+
+    /// The folder follows where nobody works in it; otherwise the next sync does it.
+    async fn move_in_cache(&self, from: &FilePath, to: &FilePath) {
+        let (from, to) = (from.clone(), to.clone());
+        self.in_cache("move", move |cache, conversation| {
+            let path = cache.path(conversation).join(from.as_str());
+            if path.symlink_metadata().is_ok_and(|found| found.is_file()) {
+                let folder = cache.folder(conversation)?;
+                folder.place(&path, to.as_workspace())?;
+                folder.take_away(from.as_workspace())?;
+            }
+            Ok(())
+        })
+        .await;
+    }
+
+    pub(crate) async fn remove_from_cache(&self, path: &FilePath) {
+        let path = path.clone();
+        self.in_cache("remove", move |cache, conversation| {
+            if cache.path(conversation).exists() {
+                cache.folder(conversation)?.take_away(path.as_workspace())?;
+            }
+            Ok(())
+        })
+        .await;
+    }
+
+    /// Does something in the local folder unless a run is at work there. The cache owes nobody anything, so what
+    /// fails is only told to the log.
+    pub(crate) async fn in_cache(
+        &self,
+        what: &'static str,
+        work: impl FnOnce(&crate::cache::Cache, SessionId) -> Result<()> + Send + 'static,
+    ) {
+        let Some(desk) = self.files.cache.desks.try_enter(self.conversation) else { return };
+        let (files, conversation) = (self.files.clone(), self.conversation);
+        let done = tokio::task::spawn_blocking(move || {
+            let _desk = desk;
+            work(&files.cache, conversation)
+        });
+        if let Err(error) = done.await.map_err(Error::from).and_then(|done| done) {
+            tracing::warn!(%error, %conversation, what, "the cache is behind until the next sync");
+        }
+    }
+}
+
+impl From<blobs::Put> for Blob {
+    fn from(put: blobs::Put) -> Self {
+        Self { checksum: put.checksum, size: put.size as i64, key: Some(put.key.to_string()) }
+    }
+}

@@ -1,0 +1,56 @@
+//! All files of a conversation in one archive, made while it is sent.
+
+use crate::{Error, Result, Workspace, blobs};
+use async_zip::{Compression, ZipEntryBuilder, ZipString, tokio::write::ZipFileWriter};
+use atelier_core::ConversationFile;
+use bytes::Bytes;
+use futures::{AsyncWriteExt, StreamExt, TryStreamExt, stream::BoxStream};
+use object_store::path::Path as Key;
+use tokio::io::DuplexStream;
+use tokio_util::io::ReaderStream;
+
+/// What is made ahead of the reader.
+const AHEAD: usize = 1 << 20;
+
+impl Workspace {
+    /// A ZIP archive of every file's newest version. It breaks off where a content is damaged.
+    pub async fn archive(&self) -> Result<BoxStream<'static, Result<Bytes>>> {
+        let files = self.list().await?;
+        let (reader, writer) = tokio::io::duplex(AHEAD);
+        let workspace = self.clone();
+        // A file that fails must fail the stream: an archive that merely ends looks whole to some.
+        let (outcome, failed) = tokio::sync::oneshot::channel();
+        self.files.tasks.spawn(async move {
+            drop(outcome.send(workspace.write_archive(files, writer).await));
+        });
+        let bytes = ReaderStream::with_capacity(reader, 64 << 10).map_err(Error::from);
+        let end = futures::stream::once(async move {
+            match failed.await {
+                Ok(Ok(())) => Ok(Bytes::new()),
+                Ok(Err(error)) => Err(error),
+                Err(_) => Err(Error::Stopping),
+            }
+        });
+        Ok(bytes.chain(end).boxed())
+    }
+
+    async fn write_archive(&self, files: Vec<ConversationFile>, writer: DuplexStream) -> Result<()> {
+        let broken = |error: async_zip::error::ZipError| Error::Broken(error.to_string());
+        let mut archive = ZipFileWriter::with_tokio(writer);
+        for file in files {
+            // Paths are checked when they are made; they stay below whatever folder it is unpacked in.
+            let name = ZipString::from(file.file_path.to_string());
+            let entry = ZipEntryBuilder::new(name, Compression::Stored).unix_permissions(0o644);
+            let mut entry = archive.write_entry_stream(entry).await.map_err(broken)?;
+            let key: Key = self.content_key(&file.checksum, &file.file_path).await?;
+            let body = blobs::get(&self.files, key, 0..file.file_size as u64);
+            let mut body = blobs::checked(body, file.checksum, file.file_path.to_string());
+            while let Some(piece) = body.try_next().await? {
+                entry.write_all(&piece).await?;
+            }
+            entry.close().await.map_err(broken)?;
+        }
+        archive.close().await.map_err(broken)?;
+        Ok(())
+    }
+}

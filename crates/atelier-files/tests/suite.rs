@@ -1,0 +1,508 @@
+//! One suite for every place that content can be kept in: a disk and a real S3 server, on both databases.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use atelier_core::{
+    Conversation, ConversationFile, FilePath, FileSource, ProjectName, Tenant, UserId, WorkspaceKind,
+};
+use atelier_files::{Error, Files, NewFile, Settings, Swept, Workspace};
+use atelier_store::{Author, Error as StoreError, Expect, Owned, Store};
+use atelier_testkit::{
+    Backend::{self, Postgres, Sqlite},
+    Bucket, Database,
+};
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use rstest::rstest;
+use rstest_reuse::{self, *};
+use std::{fs, path::Path, time::Duration};
+use uuid::Uuid;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Objects {
+    Disk,
+    S3,
+}
+use Objects::{Disk, S3};
+
+#[template]
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn everywhere(#[values(Sqlite, Postgres)] backend: Backend, #[values(Disk, S3)] objects: Objects) {}
+
+struct World {
+    files: Files,
+    store: Store,
+    owned: Owned,
+    conversation: Conversation,
+    bucket: Option<Bucket>,
+    data: tempfile::TempDir,
+    _database: Option<Database>,
+}
+
+impl World {
+    async fn new(backend: Backend, objects: Objects) -> Self {
+        Self::with(backend, objects, Settings::default()).await
+    }
+
+    async fn with(backend: Backend, objects: Objects, settings: Settings) -> Self {
+        // The first caller wins; all of them mean the same.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let data = tempfile::tempdir().unwrap();
+        let database = match backend {
+            Sqlite => None,
+            Postgres => Some(Database::create().await),
+        };
+        let database_url = database.as_ref().map(Database::url);
+        let opened = atelier_store::Settings { data: data.path().to_owned(), database_url };
+        let store = Store::open(&opened).await.unwrap();
+        let (user, tenant): (UserId, Tenant) = (UserId(Uuid::now_v7()), "acme".parse().unwrap());
+        store.ensure_user(user, &tenant).await.unwrap();
+        let name = ProjectName::try_from("default").unwrap();
+        let kind = WorkspaceKind::Conversation;
+        let project =
+            store.create_project(user, tenant, name, kind, Default::default(), vec![]).await.unwrap();
+        let owned = store.owned(project.id).await.unwrap();
+        let conversation = store.create_conversation(&owned, None, true).await.unwrap();
+        let bucket = (objects == S3).then(Bucket::new);
+        let prefix = bucket.as_ref().map_or(settings.prefix.clone(), |bucket| bucket.prefix.clone());
+        let url = bucket.as_ref().map(Bucket::url);
+        let settings = Settings { prefix, ..settings };
+        let files = Files::open(settings, url.as_deref(), data.path(), store.clone()).await.unwrap();
+        Self { files, store, owned, conversation, bucket, data, _database: database }
+    }
+
+    fn workspace(&self) -> Workspace {
+        self.files.workspace(&self.owned, &self.conversation)
+    }
+
+    fn author(&self) -> Author {
+        Author::Person(self.owned.owner)
+    }
+
+    async fn put(&self, path: &str, content: impl Into<Bytes>) -> ConversationFile {
+        self.try_put(path, content, Expect::Anything).await.unwrap()
+    }
+
+    async fn try_put(
+        &self,
+        path: &str,
+        content: impl Into<Bytes>,
+        expect: Expect,
+    ) -> Result<ConversationFile, Error> {
+        let body = futures::stream::iter([Ok(content.into())]).boxed();
+        let intake = self.workspace().store(body, 100 << 20).await?;
+        let path = FilePath::parse(path)?;
+        let original_name = path.file_name().to_owned();
+        let file = NewFile { intake, path, original_name, description: None, expect };
+        Ok(self.workspace().save(self.author(), vec![file]).await?.remove(0))
+    }
+
+    async fn get(&self, file: &ConversationFile, version: Option<i64>) -> Result<Vec<u8>, Error> {
+        let reading = self.workspace().read(file.file_id, version).await?;
+        let pieces: Vec<Bytes> = reading.whole(true).await?.try_collect().await?;
+        Ok(pieces.concat())
+    }
+
+    /// The conversation's folder in the cache.
+    fn folder(&self) -> std::path::PathBuf {
+        self.data.path().join("workspaces").join(self.conversation.id.to_string())
+    }
+
+    /// Every key of the conversation, as the object store itself lists them.
+    async fn keys(&self) -> Vec<String> {
+        let store: Box<dyn object_store::ObjectStore> = match &self.bucket {
+            None => {
+                let top = self.data.path().join("objects");
+                Box::new(object_store::local::LocalFileSystem::new_with_prefix(top).unwrap())
+            }
+            Some(bucket) => Box::new(
+                object_store::aws::AmazonS3Builder::new()
+                    .with_bucket_name(&bucket.name)
+                    .with_endpoint(&bucket.endpoint)
+                    .with_access_key_id(&bucket.access_key)
+                    .with_secret_access_key(&bucket.secret_key)
+                    .with_allow_http(true)
+                    .build()
+                    .unwrap(),
+            ),
+        };
+        let top = self.bucket.as_ref().map_or("workspaces", |bucket| bucket.prefix.trim_end_matches('/'));
+        let prefix = object_store::path::Path::from(top);
+        let listed: Vec<_> = store.list(Some(&prefix)).try_collect().await.unwrap();
+        let mut keys: Vec<String> = listed
+            .into_iter()
+            .map(|object| object.location.to_string())
+            .filter(|key| key.contains(&self.conversation.id.to_string()))
+            .collect();
+        keys.sort();
+        keys
+    }
+
+    async fn contents(&self) -> usize {
+        self.keys().await.iter().filter(|key| key.contains(".blobs/")).count()
+    }
+}
+
+/// FS-01 FS-02 FS-04
+#[apply(everywhere)]
+async fn versions_count_up_and_stay_readable(backend: Backend, objects: Objects) {
+    let world = World::new(backend, objects).await;
+    let first = world.put("docs/report.txt", "one").await;
+    let second = world.put("docs/report.txt", "two").await;
+    assert_eq!((first.version, second.version, second.file_id), (1, 2, first.file_id));
+    assert_eq!(world.get(&second, None).await.unwrap(), b"two");
+    assert_eq!(world.get(&second, Some(1)).await.unwrap(), b"one");
+    assert!(matches!(world.get(&second, Some(3)).await, Err(Error::Store(StoreError::NotFound))));
+    // Equal content is kept once, whatever it is called.
+    world.put("copy.txt", "two").await;
+    world.files.sweep().await.unwrap();
+    assert_eq!(world.contents().await, 2);
+    let copy = format!("{}docs/report.txt", world.files.workspace_path(world.conversation.id));
+    assert!(world.keys().await.contains(&copy));
+    assert_eq!(fs::read_to_string(world.folder().join("docs/report.txt")).unwrap(), "two");
+
+    let third = world.workspace().restore(world.author(), first.file_id, 1, Expect::Anything).await.unwrap();
+    assert_eq!((third.version, &third.checksum), (3, &first.checksum));
+    assert_eq!(world.get(&third, None).await.unwrap(), b"one");
+    let diff = world.workspace().diff(first.file_id, Some(1), Some(2)).await.unwrap();
+    assert!(diff.contains("-one") && diff.contains("+two"), "{diff}");
+}
+
+/// FS-10: what no live file uses is gone, what another one uses stays.
+#[apply(everywhere)]
+async fn deleting_removes_what_nothing_else_uses(backend: Backend, objects: Objects) {
+    let world = World::new(backend, objects).await;
+    let a = world.put("a.txt", "shared").await;
+    let b = world.put("b.txt", "shared").await;
+    world.put("a.txt", "own").await;
+    world.workspace().delete(world.author(), a.file_id, Expect::Anything).await.unwrap();
+    assert!(matches!(world.get(&a, None).await, Err(Error::Store(StoreError::NotFound))));
+    assert!(!world.folder().join("a.txt").exists());
+    assert_eq!(world.contents().await, 1);
+    assert_eq!(world.get(&b, None).await.unwrap(), b"shared");
+    world.workspace().delete(world.author(), b.file_id, Expect::Anything).await.unwrap();
+    assert_eq!(world.keys().await, Vec::<String>::new());
+    // The path is free for another file.
+    let again = world.put("a.txt", "own").await;
+    assert_eq!((again.version, again.file_id == a.file_id), (1, false));
+    assert_eq!(world.get(&again, None).await.unwrap(), b"own");
+}
+
+/// What was expected to be there decides, once, in the database.
+#[apply(everywhere)]
+async fn of_two_who_saw_the_same_version_one_wins(backend: Backend, objects: Objects) {
+    let world = World::new(backend, objects).await;
+    let seen = world.put("a.txt", "seen").await;
+    let tries = (0..8)
+        .map(|n| world.try_put("a.txt", format!("try {n}"), Expect::Checksum(vec![seen.checksum.clone()])));
+    let outcomes = futures::future::join_all(tries).await;
+    let won: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()).collect();
+    assert_eq!(won.len(), 1);
+    assert!(
+        outcomes
+            .iter()
+            .filter_map(|outcome| outcome.as_ref().err())
+            .all(|error| matches!(error, Error::Store(StoreError::Precondition)))
+    );
+    assert_eq!(world.workspace().file(seen.file_id).await.unwrap(), *won[0]);
+    let twice = world.try_put("a.txt", "new", Expect::Absent).await;
+    assert!(matches!(twice, Err(Error::Store(StoreError::Precondition))));
+    // What lost is not kept.
+    world.files.sweep().await.unwrap();
+    assert_eq!(world.contents().await, 2);
+    let folder = world.try_put("a.txt/b.txt", "x", Expect::Anything).await;
+    assert!(matches!(folder, Err(Error::Store(StoreError::PathTaken(_)))));
+}
+
+/// FS-03 FS-05
+#[apply(everywhere)]
+async fn what_an_agent_does_in_the_folder_comes_back(backend: Backend, objects: Objects) {
+    let world = World::new(backend, objects).await;
+    for path in ["keep.txt", "change.txt", "drop.txt", "old/name.txt"] {
+        world.put(path, format!("content of {path}")).await;
+    }
+    fs::remove_dir_all(world.folder()).unwrap();
+    let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+    assert_eq!((run.report().fetched, run.report().unchanged), (4, 0));
+    let folder = run.folder().to_owned();
+    assert_eq!(folder, world.folder());
+    let before = world.workspace().list().await.unwrap();
+
+    fs::write(folder.join("change.txt"), "CHANGED of change.txt").unwrap();
+    fs::remove_file(folder.join("drop.txt")).unwrap();
+    fs::create_dir(folder.join("new")).unwrap();
+    fs::rename(folder.join("old/name.txt"), folder.join("new/name.txt")).unwrap();
+    fs::write(folder.join("new/made.txt"), "made").unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", folder.join("link")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, folder.join("pipe"), rustix::fs::Mode::from_raw_mode(0o600))
+        .unwrap();
+
+    let mut report = run.end().await.unwrap();
+    report.left_alone.sort_by(|a, b| a.path.cmp(&b.path));
+    assert_eq!(report.created, ["new/made.txt"]);
+    assert_eq!(report.modified, ["change.txt"]);
+    assert_eq!(report.deleted, ["drop.txt"]);
+    assert_eq!(
+        (report.renamed[0].from.as_str(), report.renamed[0].to.as_str()),
+        ("old/name.txt", "new/name.txt")
+    );
+    assert_eq!(report.unchanged, 1);
+    let alone: Vec<_> = report.left_alone.iter().map(|it| (it.path.as_str(), it.why)).collect();
+    assert_eq!(alone, [("link", "it is a link"), ("pipe", "it is no regular file")]);
+
+    let files = world.workspace().list().await.unwrap();
+    let told: Vec<_> =
+        files.iter().map(|file| (file.file_path.as_str(), file.version, file.source)).collect();
+    assert_eq!(
+        told,
+        [
+            ("change.txt", 2, FileSource::AiModified),
+            ("keep.txt", 1, FileSource::UserUpload),
+            ("new/made.txt", 1, FileSource::AiCreated),
+            ("new/name.txt", 1, FileSource::UserUpload),
+        ]
+    );
+    let id = |files: &[ConversationFile], path: &str| {
+        files.iter().find(|file| file.file_path.as_str() == path).unwrap().file_id
+    };
+    assert_eq!(id(&files, "new/name.txt"), id(&before, "old/name.txt"), "a renamed file stays the same");
+    assert_eq!(world.get(&files[0], None).await.unwrap(), b"CHANGED of change.txt");
+    let again = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+    assert_eq!((again.report().fetched, again.report().unchanged), (0, 4));
+}
+
+/// FS-01: the cache may be damaged or gone at any time.
+#[apply(everywhere)]
+async fn a_flipped_byte_is_found_and_fetched_again(backend: Backend, objects: Objects) {
+    let world = World::new(backend, objects).await;
+    for n in 0..10 {
+        world.put(&format!("f{n}.bin"), vec![n; 10_000]).await;
+    }
+    let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+    run.end().await.unwrap();
+    for round in 0..10u64 {
+        for n in 0..10u8 {
+            // In place and with its old time, as a failing disk would.
+            let path = world.folder().join(format!("f{n}.bin"));
+            let time = fs::metadata(&path).unwrap().modified().unwrap();
+            let mut content = fs::read(&path).unwrap();
+            content[(round * 997 + u64::from(n)) as usize] ^= 1 << (round % 8);
+            fs::write(&path, content).unwrap();
+            fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+        }
+        let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+        assert_eq!(run.report().fetched, 10);
+        for n in 0..10u8 {
+            assert_eq!(fs::read(world.folder().join(format!("f{n}.bin"))).unwrap(), vec![n; 10_000]);
+        }
+        assert_eq!(run.end().await.unwrap().modified, Vec::<String>::new());
+    }
+}
+
+/// A run that died leaves its work in the folder; the next one keeps it.
+#[apply(everywhere)]
+async fn what_a_run_left_behind_is_not_lost(backend: Backend, objects: Objects) {
+    let settings = Settings { lease: Duration::from_millis(300), ..Settings::default() };
+    let world = World::with(backend, objects, settings).await;
+    world.put("a.txt", "before").await;
+    let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+    fs::write(run.folder().join("a.txt"), "the agent's").unwrap();
+    fs::write(run.folder().join("b.txt"), "new").unwrap();
+    drop(run);
+    let run = world.workspace().sync_to_local(Duration::from_secs(5)).await.unwrap();
+    assert_eq!(
+        (&run.report().modified[..], &run.report().created[..]),
+        (&["a.txt".to_owned()][..], &["b.txt".to_owned()][..])
+    );
+    assert_eq!(fs::read_to_string(run.folder().join("a.txt")).unwrap(), "the agent's");
+}
+
+/// FS-01: a cache that is deleted takes no file with it, not even one that a run had not finished in.
+#[apply(everywhere)]
+async fn a_deleted_cache_deletes_nothing(backend: Backend, objects: Objects) {
+    let world = World::new(backend, objects).await;
+    let file = world.put("a.txt", "kept").await;
+    let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+    drop(run);
+    fs::remove_dir_all(world.folder()).unwrap();
+    let run = world.workspace().sync_to_local(Duration::from_secs(5)).await.unwrap();
+    assert_eq!((run.report().deleted.len(), run.report().fetched), (0, 1));
+    // And in the middle of a run.
+    fs::remove_dir_all(world.folder()).unwrap();
+    assert_eq!(run.end().await.unwrap().deleted, Vec::<String>::new());
+    assert_eq!(world.get(&file, None).await.unwrap(), b"kept");
+    assert_eq!(world.workspace().sync(Duration::from_secs(5)).await.unwrap().fetched, 1);
+}
+
+#[apply(everywhere)]
+async fn one_run_at_a_time_and_conflicts_keep_both(backend: Backend, objects: Objects) {
+    let world = World::new(backend, objects).await;
+    let file = world.put("plan.txt", "base").await;
+    let gone = world.put("gone.txt", "base").await;
+    let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+    let second = world.workspace().sync_to_local(Duration::from_millis(300)).await;
+    assert!(matches!(second, Err(Error::Locked)));
+    // Another machine has another folder, and the same lease.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let url = world.bucket.as_ref().map(Bucket::url);
+    let objects = url.unwrap_or_else(|| format!("file://{}", world.data.path().join("objects").display()));
+    let settings = world.files.settings().clone();
+    let node = Files::open(settings, Some(&objects), elsewhere.path(), world.store.clone()).await.unwrap();
+    let other = node.workspace(&world.owned, &world.conversation);
+    assert!(matches!(other.sync_to_local(Duration::from_millis(300)).await, Err(Error::Locked)));
+
+    fs::write(run.folder().join("plan.txt"), "the agent's").unwrap();
+    fs::remove_file(run.folder().join("gone.txt")).unwrap();
+    world.put("plan.txt", "the person's").await;
+    world.put("gone.txt", "still wanted").await;
+    let report = run.sync_back().await.unwrap();
+    let told: Vec<_> = report.conflicts.iter().map(|it| (it.path.as_str(), it.kept_as.as_deref())).collect();
+    assert_eq!(told, [("gone.txt", None), ("plan.txt", Some("plan.agent-copy.txt"))]);
+    assert_eq!(fs::read_to_string(run.folder().join("plan.txt")).unwrap(), "the person's");
+    assert_eq!(fs::read_to_string(run.folder().join("plan.agent-copy.txt")).unwrap(), "the agent's");
+    assert_eq!(world.get(&file, None).await.unwrap(), b"the person's");
+    assert_eq!(world.get(&gone, None).await.unwrap(), b"still wanted");
+    assert_eq!(run.end().await.unwrap().conflicts, vec![]);
+
+    let run = other.sync_to_local(Duration::ZERO).await.unwrap();
+    assert_eq!(run.report().fetched, 3);
+}
+
+/// FS-06 FS-11
+#[apply(everywhere)]
+async fn an_agent_is_told_of_its_files_and_presents_some(backend: Backend, objects: Objects) {
+    let world = World::new(backend, objects).await;
+    world.put("data/table.csv", "a,b\n").await;
+    let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+    fs::write(run.folder().join("result.md"), "# done").unwrap();
+    let path = FilePath::parse("result.md").unwrap();
+    let shown = run.present_files(&[path], Some("the result".into())).await.unwrap();
+    assert_eq!((shown[0].is_presented, shown[0].source), (true, FileSource::AiCreated));
+    let missing = run.present_files(&[FilePath::parse("nothing").unwrap()], None).await;
+    assert!(matches!(missing, Err(Error::NoSuchFile(_))));
+    let prompt = run.context().await.unwrap().to_string();
+    for part in [
+        &format!("workspace_path: {}", run.folder().display())[..],
+        "\"data/table.csv\" (original name \"table.csv\", 4 bytes, user_upload)",
+        "\"result.md\" (original name \"result.md\", 6 bytes, ai_created, presented)",
+        "instructions: ",
+    ] {
+        assert!(prompt.contains(part), "{part}\n{prompt}");
+    }
+}
+
+#[apply(everywhere)]
+async fn a_sweep_removes_what_has_no_row_and_mends_copies(backend: Backend, objects: Objects) {
+    let settings = Settings { grace: Duration::ZERO, ..Settings::default() };
+    let world = World::with(backend, objects, settings).await;
+    let file = world.put("a.txt", "kept").await;
+    // Content whose row never came, as after a crash.
+    let body = futures::stream::iter([Ok(Bytes::from_static(b"orphan"))]).boxed();
+    world.workspace().store(body, 100).await.unwrap();
+    assert_eq!(world.contents().await, 2);
+    assert_eq!(world.files.sweep().await.unwrap(), Swept { orphans: 1, copies: 0 });
+    assert_eq!(world.contents().await, 1);
+    if objects == Disk {
+        let copy = world.data.path().join("objects").join(world.files.workspace_path(world.conversation.id));
+        fs::write(copy.join("a.txt"), "somebody wrote over the copy").unwrap();
+        assert_eq!(world.files.sweep().await.unwrap(), Swept { orphans: 0, copies: 1 });
+        assert_eq!(fs::read_to_string(copy.join("a.txt")).unwrap(), "kept");
+    }
+    assert_eq!(world.get(&file, None).await.unwrap(), b"kept");
+    // A conversation that is deleted takes everything with it.
+    world.store.delete_conversation(&world.owned, world.conversation.id).await.unwrap();
+    world.files.sweep().await.unwrap();
+    assert_eq!(world.keys().await, Vec::<String>::new());
+    assert!(!world.folder().exists());
+}
+
+/// Large content goes in parts, and comes back as it was.
+#[apply(everywhere)]
+async fn large_files_are_streamed(backend: Backend, objects: Objects) {
+    let world = World::new(backend, objects).await;
+    let content: Vec<u8> = (0..20_000_003u32).map(|n| (n % 251) as u8).collect();
+    let chunks: Vec<_> = content.chunks(777_777).map(|chunk| Ok(Bytes::copy_from_slice(chunk))).collect();
+    let workspace = world.workspace();
+    let too_small = workspace.store(futures::stream::iter(chunks).boxed(), 15_000_000).await;
+    assert!(matches!(too_small, Err(Error::TooLarge { limit: 15_000_000 })));
+    let file = world.put("big.bin", content.clone()).await;
+    assert!(world.get(&file, None).await.unwrap() == content);
+    let reading = workspace.read(file.file_id, None).await.unwrap();
+    let part: Vec<Bytes> = reading.part(8_388_600..8_388_620).await.unwrap().try_collect().await.unwrap();
+    assert_eq!(part.concat(), content[8_388_600..8_388_620]);
+    fs::remove_dir_all(world.folder()).unwrap();
+    let run = workspace.sync_to_local(Duration::ZERO).await.unwrap();
+    assert!(fs::read(run.folder().join("big.bin")).unwrap() == content);
+    // And the other way round.
+    let other: Vec<u8> = content.iter().rev().copied().collect();
+    fs::write(run.folder().join("other.bin"), &other).unwrap();
+    run.end().await.unwrap();
+    let files = workspace.list().await.unwrap();
+    assert!(world.get(&files[1], None).await.unwrap() == other);
+}
+
+/// Names that some systems or tools trip over.
+#[apply(everywhere)]
+async fn every_honest_name_goes_all_the_way(backend: Backend, objects: Objects) {
+    let world = World::new(backend, objects).await;
+    let long = format!("{}.txt", "я".repeat(125)) + "x";
+    let names = [
+        "отчёт за год.txt",
+        "報告書/第１章.txt",
+        "😀🎉.txt",
+        " leading and trailing ",
+        "a..b.txt",
+        "...",
+        "CON",
+        "nul.txt",
+        "a#1",
+        "50%.txt",
+        "%41.txt",
+        "q?x=1&y=2",
+        "[x]{y}~`^|<>*\"'",
+        "a+b=c;d,e@f!$().txt",
+        "-rf",
+        long.as_str(),
+    ];
+    assert_eq!(long.len(), 255);
+    for name in names {
+        world.put(name, name.to_owned()).await;
+    }
+    fs::remove_dir_all(world.folder()).unwrap();
+    let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+    assert_eq!(run.report().fetched, names.len());
+    for name in names {
+        assert_eq!(fs::read_to_string(run.folder().join(name)).unwrap(), name);
+        fs::write(run.folder().join(name), format!("{name} again")).unwrap();
+    }
+    assert_eq!(run.end().await.unwrap().modified.len(), names.len());
+    let keys = world.keys().await;
+    for file in world.workspace().list().await.unwrap() {
+        let path = file.file_path.as_str();
+        assert_eq!(world.get(&file, None).await.unwrap(), format!("{path} again").as_bytes());
+        let copy = format!("{}{path}", world.files.workspace_path(world.conversation.id));
+        match objects {
+            S3 => assert!(keys.contains(&copy), "{copy} {keys:?}"),
+            Disk => assert!(Path::new(&world.data.path().join("objects").join(copy)).exists(), "{path}"),
+        }
+    }
+}
+
+/// The folders that were not used for the longest time go first, and never one with work in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cache_stays_within_its_bound() {
+    let settings = Settings { cache_bytes: 25_000, ..Settings::default() };
+    let mut world = World::with(Sqlite, Disk, settings).await;
+    let mut folders = Vec::new();
+    for n in 0..4 {
+        world.conversation = world.store.create_conversation(&world.owned, None, true).await.unwrap();
+        world.put("f.bin", vec![n; 10_000]).await;
+        let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+        folders.push(world.folder());
+        // The second one dies.
+        if n == 1 { drop(run) } else { drop(run.end().await.unwrap()) }
+    }
+    let there: Vec<bool> = folders.iter().map(|folder| folder.exists()).collect();
+    assert_eq!(there, [false, true, false, true]);
+}

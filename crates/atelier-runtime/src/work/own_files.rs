@@ -1,0 +1,193 @@
+//! An agent's calls on its conversation's own files: they run here, in the local copy of the object store.
+
+use super::Shop;
+use crate::Result;
+use atelier_core::{
+    Conversation, FilePath,
+    path::Roots,
+    policy::{Policy, call::ToolCall},
+    task::{Step, StepResult},
+};
+use atelier_executor::{Approval, Cancel, Failure, Options, ToolResult, Tools, Workspace};
+use atelier_files::{Run, SyncReport};
+use atelier_model::ToolSchema;
+use atelier_store::Claim;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::{fmt::Write, path::PathBuf, time::Duration};
+
+/// How long a call waits for another run in the same conversation.
+const WAIT: Duration = Duration::from_secs(30);
+pub(super) const PRESENT: &str = "present_files";
+/// Where a file tool is to act, when there are two places.
+pub(super) const PLACE: &str = "workspace";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Present {
+    paths: Vec<String>,
+    description: Option<String>,
+}
+
+/// Tells the model of the tool that shows files to the person, and of the second place where file tools act.
+pub(super) fn offer(tools: &mut Vec<ToolSchema>, only_place: bool) {
+    // A conversation has files, and nothing to run commands with.
+    if only_place {
+        tools.retain(|tool| tool.name != "execute_command");
+    } else {
+        let place = json!({
+            "enum": ["client", "conversation"],
+            "default": "client",
+            "description": "The person's machine, or the files of this conversation",
+        });
+        for tool in tools.iter_mut().filter(|tool| tool.name != "execute_command") {
+            tool.parameters["properties"][PLACE] = place.clone();
+        }
+    }
+    tools.push(ToolSchema {
+        name: PRESENT.into(),
+        description: "Show files of this conversation to the person, who can then download them.".into(),
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "paths": {"type": "array", "minItems": 1, "items": {"type": "string"}},
+                "description": {"type": "string"},
+            },
+            "required": ["paths"],
+            "additionalProperties": false,
+        }),
+    });
+}
+
+impl Shop {
+    /// What an agent is told of the conversation's files.
+    pub(super) async fn files_context(&self, claim: &Claim, conversation: &Conversation) -> String {
+        let context = self.files.workspace(&claim.owned, conversation).context().await;
+        match context {
+            Ok(context) => context.to_string(),
+            Err(error) => {
+                tracing::warn!(%error, "cannot list a conversation's files for its agent");
+                "<workspace>\nThe files of this conversation cannot be listed at the moment.\n</workspace>"
+                    .into()
+            }
+        }
+    }
+
+    /// Runs the calls at the given places of a step, one after the other, and carries over what they changed.
+    pub(super) async fn run_on_own_files(
+        &self,
+        claim: &Claim,
+        conversation: &Conversation,
+        step: &mut Step,
+        calls: Vec<(usize, Map<String, Value>)>,
+    ) -> Result<()> {
+        let workspace = self.files.workspace(&claim.owned, conversation);
+        let run = match workspace.sync_to_local(WAIT).await {
+            Ok(run) => run,
+            Err(error) => {
+                for (place, _) in calls {
+                    step.calls[place].result = Some(told(failed(error.code(), error.to_string())));
+                }
+                return Ok(());
+            }
+        };
+        let mut last = None;
+        for (place, params) in calls {
+            let name = step.calls[place].name.clone();
+            let result = match name.as_str() {
+                PRESENT => present(&run, params).await,
+                _ => self.act(&run, name, params).await,
+            };
+            step.calls[place].result = Some(told(result));
+            last = Some(place);
+        }
+        let report = run.end().await;
+        if let Some(result) = last.and_then(|place| step.calls[place].result.as_mut()) {
+            match report {
+                Ok(report) => result.content.push_str(&remarks(&report)),
+                Err(error) => {
+                    let _ = write!(result.content, "\nThe changes could not be stored yet: {error}");
+                    result.is_error = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn act(&self, run: &Run, name: String, params: Map<String, Value>) -> ToolResult {
+        let (folder, policy) = (run.folder().to_owned(), self.own_files.clone());
+        let acted = tokio::task::spawn_blocking(move || act(folder, &policy, &name, params));
+        acted.await.unwrap_or_else(|_| failed("internal", "the tool broke off".into()))
+    }
+}
+
+fn act(folder: PathBuf, policy: &Policy, name: &str, params: Map<String, Value>) -> ToolResult {
+    let workspace = match Workspace::open(&folder, Options::default()) {
+        Ok(workspace) => workspace,
+        Err(error) => return ToolResult::failed(&error),
+    };
+    let roots = Roots::announced(folder.to_string_lossy().into_owned());
+    let (call, judgement) = policy.judge_request(name, Value::Object(params), &roots);
+    let call: ToolCall = match call {
+        Ok(call) => call,
+        Err(_) => return ToolResult::refused(&judgement),
+    };
+    let tools = Tools { workspace: &workspace, runner: None, policy, roots: &roots };
+    match Cancel::new() {
+        // Nobody is asked about a conversation's own files: what would need it is refused, with its reason.
+        Ok(cancel) => tools.execute(&call, &Approval::none(), &cancel),
+        Err(error) => failed("io_error", error.to_string()),
+    }
+}
+
+async fn present(run: &Run, params: Map<String, Value>) -> ToolResult {
+    let wanted: Present = match serde_json::from_value(Value::Object(params)) {
+        Ok(wanted) => wanted,
+        Err(error) => return failed("invalid_params", format!("Invalid parameters: {error}")),
+    };
+    let paths: std::result::Result<Vec<FilePath>, _> =
+        wanted.paths.iter().map(|path| FilePath::parse(path)).collect();
+    let paths = match paths {
+        Ok(paths) => paths,
+        Err(error) => return failed("invalid_params", format!("Invalid parameters: {error}")),
+    };
+    match run.present_files(&paths, wanted.description).await {
+        Ok(files) => {
+            let shown: Vec<String> = files.iter().map(|file| file.file_path.to_string()).collect();
+            let fields = json!({"presented": shown});
+            ToolResult { fields: fields.as_object().cloned().unwrap_or_default(), failure: None }
+        }
+        Err(error) => failed(error.code(), error.to_string()),
+    }
+}
+
+fn failed(code: &str, detail: String) -> ToolResult {
+    ToolResult { fields: Map::new(), failure: Some(Failure { code: code.to_owned(), detail, refusal: None }) }
+}
+
+fn told(result: ToolResult) -> StepResult {
+    let is_error = !result.success();
+    let content = serde_json::to_string(&result)
+        .unwrap_or_else(|error| unreachable!("a result with string keys is JSON: {error}"));
+    StepResult { content: super::prompt::shortened(&content), is_error }
+}
+
+/// What the agent has to know about how its changes were taken.
+fn remarks(report: &SyncReport) -> String {
+    let mut text = String::new();
+    for conflict in &report.conflicts {
+        // Writing into a String does not fail.
+        let _ = match &conflict.kept_as {
+            Some(kept) => write!(
+                text,
+                "\nSomebody else changed {} meanwhile: their version stands there, yours is kept as {kept}.",
+                conflict.path
+            ),
+            None => write!(text, "\nSomebody else changed {} meanwhile: it was not deleted.", conflict.path),
+        };
+    }
+    for left in &report.left_alone {
+        let _ = write!(text, "\n{} is not stored: {}.", left.path, left.why);
+    }
+    text
+}

@@ -1,0 +1,196 @@
+//! A form with files, taken as it comes: each file goes to the object store while the rest is still on its way.
+
+use crate::{
+    App,
+    error::{Error, Result},
+    guard::OwnFiles,
+};
+use atelier_core::{FilePath, file::FilePathError};
+use atelier_files::{Error as FilesError, Intake, NewFile};
+use atelier_store::Expect;
+use axum::{
+    body::Bytes,
+    extract::multipart::{Field, Multipart, MultipartError},
+    http::{HeaderMap, StatusCode, header},
+};
+use futures::{Stream, StreamExt};
+use std::time::Duration;
+use utoipa::ToSchema;
+
+/// The parts of the form. `file` may be there several times.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the document only; the form is taken field by field")]
+pub(super) struct UploadForm {
+    #[schema(value_type = String, format = Binary)]
+    file: Vec<u8>,
+    /// Where it goes; the name it was sent with, unless given. One that ends with a slash, or comes with several
+    /// files, is a folder. There may also be one for each file, in their order.
+    path: Option<String>,
+    /// What it is; one for all, or one for each.
+    description: Option<String>,
+}
+
+const MAX_FILES: usize = 1000;
+const MAX_TEXT: usize = 8192;
+
+struct Received {
+    intake: Intake,
+    name: String,
+}
+
+/// Takes the whole form. What was stored of one that turns out to be wrong is removed again.
+pub(super) async fn receive(
+    app: &App,
+    files: &OwnFiles,
+    mut form: Multipart,
+    expect: Expect,
+) -> Result<Vec<NewFile>> {
+    let (mut received, mut paths, mut descriptions) = (Vec::new(), Vec::new(), Vec::new());
+    let taken = take(app, files, &mut form, &mut received, &mut paths, &mut descriptions).await;
+    let checked = taken.and_then(|()| assign(&received, &paths, &descriptions));
+    let places = match checked {
+        Ok(places) => places,
+        Err(error) => {
+            files.workspace.discard(received.into_iter().map(|file| file.intake)).await;
+            return Err(error);
+        }
+    };
+    if expect != Expect::Anything && received.len() > 1 {
+        files.workspace.discard(received.into_iter().map(|file| file.intake)).await;
+        return Err(Error::Invalid("If-Match: is about one file, and there are several".into()));
+    }
+    let new = |(file, (path, description)): (Received, (FilePath, Option<String>))| NewFile {
+        intake: file.intake,
+        path,
+        original_name: file.name,
+        description,
+        expect: expect.clone(),
+    };
+    Ok(received.into_iter().zip(places).map(new).collect())
+}
+
+async fn take(
+    app: &App,
+    files: &OwnFiles,
+    form: &mut Multipart,
+    received: &mut Vec<Received>,
+    paths: &mut Vec<String>,
+    descriptions: &mut Vec<String>,
+) -> Result<()> {
+    let patience = app.settings.request_timeout;
+    loop {
+        let field = tokio::time::timeout(patience, form.next_field()).await.map_err(|_| Error::Timeout)?;
+        let Some(field) = field.map_err(broken)? else { return Ok(()) };
+        match (field.name(), field.file_name().map(str::to_owned)) {
+            (Some("path"), None) => paths.push(text(field, patience).await?),
+            (Some("description"), None) => descriptions.push(text(field, patience).await?),
+            (Some("file" | "files"), name) => {
+                if received.len() == MAX_FILES {
+                    return Err(Error::Invalid(format!("file: at most {MAX_FILES} in one request")));
+                }
+                let body = chunks(field, patience).boxed();
+                let intake = files.workspace.store(body, app.files.settings().max_upload).await?;
+                received.push(Received { intake, name: name.unwrap_or_default() });
+            }
+            (other, _) => {
+                let name = other.unwrap_or_default().chars().take(100).collect::<String>();
+                return Err(Error::Invalid(format!(
+                    "{name:?}: a form has the fields file, path and description"
+                )));
+            }
+        }
+    }
+}
+
+async fn text(field: Field<'_>, patience: Duration) -> Result<String> {
+    let name = field.name().unwrap_or_default().to_owned();
+    let mut text = Vec::new();
+    let mut body = std::pin::pin!(chunks(field, patience));
+    while let Some(chunk) = body.next().await {
+        text.extend_from_slice(&chunk?);
+        if text.len() > MAX_TEXT {
+            return Err(Error::Invalid(format!("{name}: must be at most {MAX_TEXT} bytes")));
+        }
+    }
+    String::from_utf8(text).map_err(|_| Error::Invalid(format!("{name}: must be UTF-8")))
+}
+
+/// The bytes of a field, each piece within its time.
+fn chunks(
+    field: Field<'_>,
+    patience: Duration,
+) -> impl Stream<Item = atelier_files::Result<Bytes>> + Send + '_ {
+    futures::stream::try_unfold(field, move |mut field| async move {
+        let chunk = tokio::time::timeout(patience, field.chunk()).await;
+        let chunk = chunk.map_err(|_| FilesError::Broken("it came too slowly".into()))?;
+        let chunk = chunk.map_err(|error| FilesError::Broken(error.body_text()))?;
+        Ok(chunk.map(|chunk| (chunk, field)))
+    })
+}
+
+/// Where each file goes. Sizes were checked while they came; paths come second.
+fn assign(
+    received: &[Received],
+    paths: &[String],
+    descriptions: &[String],
+) -> Result<Vec<(FilePath, Option<String>)>> {
+    if received.is_empty() {
+        return Err(Error::Invalid("file: is missing".into()));
+    }
+    let count = received.len();
+    if !(paths.len() <= 1 || paths.len() == count) {
+        return Err(Error::Invalid("path: give none, one, or one for each file".into()));
+    }
+    if !(descriptions.len() <= 1 || descriptions.len() == count) {
+        return Err(Error::Invalid("description: give none, one, or one for each file".into()));
+    }
+    if descriptions.iter().any(|text| text.contains('\0')) {
+        return Err(Error::Invalid("description: must not hold NUL".into()));
+    }
+    let described = |at: usize| {
+        let text = if descriptions.len() == 1 { descriptions.first() } else { descriptions.get(at) };
+        text.filter(|text| !text.is_empty()).cloned()
+    };
+    let place = |(at, file): (usize, &Received)| {
+        let path = match paths {
+            [] => FilePath::parse(&file.name)?,
+            [folder] if count > 1 || folder.ends_with('/') || folder.is_empty() => {
+                FilePath::in_folder(folder, last_name(&file.name))?
+            }
+            paths => FilePath::parse(&paths[at])?,
+        };
+        Ok::<_, FilePathError>((path, described(at)))
+    };
+    let places: Vec<_> = received.iter().enumerate().map(place).collect::<Result<_, _>>()?;
+    let mut seen = std::collections::HashSet::new();
+    match places.iter().find(|(path, _)| !seen.insert(path.clone())) {
+        Some((path, _)) => Err(Error::Invalid(format!("{path}: is there twice"))),
+        None => Ok(places),
+    }
+}
+
+/// Some senders give the whole path of where a file was.
+pub(super) fn last_name(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}
+
+fn broken(error: MultipartError) -> Error {
+    match error.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Error::Invalid(error.body_text()),
+        _ => FilesError::Broken(error.body_text()).into(),
+    }
+}
+
+/// What the request expects of the file it changes.
+pub(super) fn expectation(headers: &HeaderMap) -> Result<Expect> {
+    let text = |name| headers.get(name).map(|value: &header::HeaderValue| value.to_str());
+    match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
+        (None, None) => Ok(Expect::Anything),
+        (None, Some(Ok("*"))) => Ok(Expect::Absent),
+        (Some(Ok(tags)), None) if tags.trim() != "*" => {
+            let tag = |tag: &str| tag.trim().trim_start_matches("W/").trim_matches('"').to_ascii_lowercase();
+            Ok(Expect::Checksum(tags.split(',').map(tag).collect()))
+        }
+        _ => Err(Error::Invalid("If-Match takes checksums, If-None-Match takes *; not both".into())),
+    }
+}

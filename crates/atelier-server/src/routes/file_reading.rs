@@ -1,0 +1,204 @@
+//! Handing files out.
+
+use crate::{
+    body::{FileInPath, Params},
+    error::{Error, Result},
+    guard::OwnFiles,
+};
+use atelier_files::{Error as FilesError, Reading};
+use axum::{
+    body::Body,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use futures::{StreamExt, stream::BoxStream};
+use serde::Deserialize;
+use std::ops::Range;
+use utoipa::IntoParams;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+#[derive(Default)]
+pub(super) struct Manner {
+    /// Check the SHA-256 on the way, and break off before the end if it is wrong. Sends the whole file.
+    #[param(default = false)]
+    verify: bool,
+    /// Let a browser show it, if it is of a kind that cannot do anything there.
+    #[param(default = false)]
+    inline: bool,
+}
+
+/// Download a file
+#[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}", tag = "files",
+    params(("tenant" = String, Path), ("conversation" = uuid::Uuid, Path), ("file" = uuid::Uuid, Path), Manner), responses(
+    (status = 200, description = "The content, with the checksum as its ETag", content_type = "application/octet-stream"),
+    (status = 206, description = "The range that was asked for", content_type = "application/octet-stream"),
+    (status = 304, description = "You have it already"),
+    (status = 416, description = "The range lies beyond the end"),
+))]
+pub(super) async fn download(
+    own: OwnFiles,
+    FileInPath(file): FileInPath,
+    Params(manner): Params<Manner>,
+    headers: HeaderMap,
+) -> Result<Response> {
+    send(own.workspace.read(file, None).await?, &manner, &headers).await
+}
+
+/// Download all files as a ZIP archive
+#[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/archive.zip", tag = "files",
+    params(("tenant" = String, Path), ("conversation" = uuid::Uuid, Path)), responses(
+    (status = 200, description = "The newest version of every file", content_type = "application/zip"),
+))]
+pub(super) async fn archive(own: OwnFiles) -> Result<Response> {
+    let body = started(own.workspace.archive().await?, false).await?;
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("application/zip")),
+        (header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment; filename=\"workspace.zip\"")),
+    ];
+    Ok((headers, body).into_response())
+}
+
+/// Sends one version of a file as the request wants it.
+pub(super) async fn send(reading: Reading, manner: &Manner, asked: &HeaderMap) -> Result<Response> {
+    let tag = format!("\"{}\"", reading.version.checksum);
+    let text = |name| asked.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let names_it = |tags: &str| {
+        tags.split(',').any(|it| matches!(it.trim(), "*") || it.trim().trim_start_matches("W/") == tag)
+    };
+    let mut headers = headers(&reading, &tag, manner.inline);
+    if text(header::IF_NONE_MATCH).is_some_and(names_it) {
+        return Ok((StatusCode::NOT_MODIFIED, headers).into_response());
+    }
+    let size = reading.size();
+    // A range of another version would not fit what the asker has.
+    let fits = text(header::IF_RANGE).is_none_or(|it| it.trim() == tag);
+    let range = text(header::RANGE).filter(|_| fits && !manner.verify).and_then(|it| range(it, size));
+    let (status, range) = match range {
+        None => (StatusCode::OK, 0..size),
+        Some(None) => return Err(Error::Range(size)),
+        Some(Some(range)) => {
+            let shown = format!("bytes {}-{}/{size}", range.start, range.end - 1);
+            headers.insert(header::CONTENT_RANGE, value(&shown));
+            (StatusCode::PARTIAL_CONTENT, range)
+        }
+    };
+    headers.insert(header::CONTENT_LENGTH, value(&(range.end - range.start).to_string()));
+    let body = match manner.verify {
+        true => reading.whole(true).await?,
+        false => reading.part(range).await?,
+    };
+    Ok((status, headers, started(body, manner.verify).await?).into_response())
+}
+
+/// Waits for the first piece, so that a store that does not answer is told as a problem. Content that turns out to be
+/// damaged while it is being checked breaks the connection instead.
+async fn started(mut body: BoxStream<'static, atelier_files::Result<Bytes>>, cut: bool) -> Result<Body> {
+    let first = match body.next().await {
+        Some(Err(error)) if !(cut && matches!(error, FilesError::Damaged { .. })) => return Err(error.into()),
+        first => first,
+    };
+    let told = |piece: atelier_files::Result<Bytes>| {
+        piece.inspect_err(|error| tracing::error!(%error, "a download broke off"))
+    };
+    Ok(Body::from_stream(futures::stream::iter(first).chain(body).map(told)))
+}
+
+fn headers(reading: &Reading, tag: &str, inline: bool) -> HeaderMap {
+    let version = &reading.version;
+    let kind = if inline && reading.may_be_shown() { "inline" } else { "attachment" };
+    let name = reading.path.file_name();
+    let unknown = || HeaderValue::from_static("application/octet-stream");
+    HeaderMap::from_iter([
+        (header::CONTENT_TYPE, HeaderValue::from_str(&version.mime_type).unwrap_or_else(|_| unknown())),
+        (header::ETAG, value(tag)),
+        (header::ACCEPT_RANGES, HeaderValue::from_static("bytes")),
+        (header::CONTENT_DISPOSITION, value(&disposition(kind, name))),
+        (header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache")),
+        // Whatever it is, it is somebody's file and not a page of ours.
+        (
+            header::CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static("default-src 'none'; sandbox; frame-ancestors 'none'"),
+        ),
+    ])
+}
+
+/// RFC 6266: a name of plain characters for old readers, the true one in UTF-8 for all others.
+fn disposition(kind: &str, name: &str) -> String {
+    let plain = |c: char| matches!(c, 'a'..='z' | 'A'..='Z' | '0'..='9' | ' ' | '.' | '-' | '_' | '(' | ')');
+    let fallback: String = name.chars().map(|c| if plain(c) { c } else { '_' }).collect();
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$&+-.^_`|~".contains(&b);
+    let encoded = name.bytes().fold(String::new(), |mut text, byte| {
+        match token(byte) {
+            true => text.push(byte.into()),
+            false => text.push_str(&format!("%{byte:02X}")),
+        }
+        text
+    });
+    format!("{kind}; filename=\"{fallback}\"; filename*=UTF-8''{encoded}")
+}
+
+/// One range of bytes: `None` where the header is to be passed over, `Some(None)` where nothing is there.
+fn range(header: &str, size: u64) -> Option<Option<Range<u64>>> {
+    let (first, last) = header.strip_prefix("bytes=")?.split_once('-')?;
+    let number = |text: &str| text.parse::<u64>().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
+    match (first, last) {
+        ("", last) => {
+            let length = number(last)?.min(size);
+            Some((length > 0).then(|| size - length..size))
+        }
+        (first, "") => {
+            let first = number(first)?;
+            Some((first < size).then_some(first..size))
+        }
+        (first, last) => {
+            let (first, last) = (number(first)?, number(last)?);
+            if first > last {
+                return None;
+            }
+            Some((first < size).then(|| first..size.min(last.saturating_add(1))))
+        }
+    }
+}
+
+fn value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or_else(|error| unreachable!("plain characters are a header: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_what_the_rfc_says() {
+        for (header, expected) in [
+            ("bytes=0-0", Some(Some(0..1))),
+            ("bytes=5-", Some(Some(5..10))),
+            ("bytes=-3", Some(Some(7..10))),
+            ("bytes=-30", Some(Some(0..10))),
+            ("bytes=2-99", Some(Some(2..10))),
+            ("bytes=10-", Some(None)),
+            ("bytes=-0", Some(None)),
+            ("bytes=3-2", None),
+            ("bytes=0-1,3-4", None),
+            ("bytes=+1-2", None),
+            ("lines=0-1", None),
+        ] {
+            assert_eq!(range(header, 10), expected, "{header}");
+        }
+    }
+
+    #[test]
+    fn no_name_leaves_its_quotes() {
+        assert_eq!(
+            disposition("attachment", "a\"; filename=\"b.html\r\n"),
+            "attachment; filename=\"a__ filename__b.html__\"; filename*=UTF-8''a%22%3B%20filename%3D%22b.html%0D%0A"
+        );
+        assert!(
+            disposition("inline", "отчёт.txt")
+                .ends_with("filename*=UTF-8''%D0%BE%D1%82%D1%87%D1%91%D1%82.txt")
+        );
+    }
+}

@@ -1,0 +1,86 @@
+//! Who works in a conversation's folder. One at a time on all nodes, by the database's time; the fence, which
+//! counts up with every holder, keeps one that was thought dead from writing later.
+
+use crate::{Error, Owned, Result, Store, Tx, db::on, situation::database_time};
+use atelier_core::SessionId;
+use chrono::TimeDelta;
+use std::time::Duration;
+
+/// Which holder of a lease somebody is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fence(i64);
+
+fn delta(time: Duration) -> TimeDelta {
+    TimeDelta::from_std(time).unwrap_or(TimeDelta::MAX)
+}
+
+impl Store {
+    /// Takes the lease if nobody has it.
+    pub async fn lease_workspace(
+        &self,
+        owned: &Owned,
+        conversation: SessionId,
+        time: Duration,
+    ) -> Result<Option<Fence>> {
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                let now = database_time(&mut tx.conn).await?;
+                let row: Option<(i64,)> = on!(&mut tx.conn, |c| {
+                    sqlx::query_as(
+                    "INSERT INTO workspace_leases (conversation_id, fence, lease_until) VALUES ($1, 1, $2)
+                     ON CONFLICT (conversation_id) DO UPDATE
+                     SET fence = workspace_leases.fence + 1, lease_until = $2
+                     WHERE workspace_leases.lease_until <= $3 RETURNING fence"
+                )
+                .bind(conversation.0)
+                .bind(now + delta(time))
+                .bind(now)
+                .fetch_optional(c)
+                .await
+                })?;
+                Ok(row.map(|(fence,)| Fence(fence)))
+            })
+        })
+        .await
+    }
+
+    /// Keeps the lease for longer, or ends it where `time` is zero.
+    pub async fn renew_workspace(
+        &self,
+        owned: &Owned,
+        conversation: SessionId,
+        fence: Fence,
+        time: Duration,
+    ) -> Result<()> {
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                let now = database_time(&mut tx.conn).await?;
+                let renewed: u64 = on!(&mut tx.conn, |c| sqlx::query(
+                    "UPDATE workspace_leases SET lease_until = $1
+                     WHERE conversation_id = $2 AND fence = $3 AND lease_until > $4"
+                )
+                .bind(now + delta(time))
+                .bind(conversation.0)
+                .bind(fence.0)
+                .bind(now)
+                .execute(c)
+                .await
+                .map(|done| done.rows_affected()))?;
+                if renewed == 1 { Ok(()) } else { Err(Error::LeaseLost) }
+            })
+        })
+        .await
+    }
+}
+
+pub(crate) async fn check_fence(tx: &mut Tx, conversation: SessionId, fence: Fence) -> Result<()> {
+    let now = database_time(&mut tx.conn).await?;
+    let row: Option<(i64,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+        "SELECT fence FROM workspace_leases WHERE conversation_id = $1 AND lease_until > $2"
+    )
+    .bind(conversation.0)
+    .bind(now)
+    .fetch_optional(c)
+    .await)?;
+    if row == Some((fence.0,)) { Ok(()) } else { Err(Error::LeaseLost) }
+}

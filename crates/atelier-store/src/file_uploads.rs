@@ -1,0 +1,172 @@
+//! Uploads that come in parts: each part is an object of its own until the whole is put together.
+
+use crate::{
+    Error, Owned, Result, Store,
+    conversations::lock_conversation,
+    db::on,
+    file_upkeep::remove_later,
+    projects::{corrupt, json},
+};
+use atelier_core::{FilePath, SessionId, UploadId};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// A file that is on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upload {
+    pub id: UploadId,
+    pub conversation: SessionId,
+    pub path: FilePath,
+    pub original_name: String,
+    pub description: Option<String>,
+    /// In bytes, as announced.
+    pub size: i64,
+    pub expires_at: DateTime<Utc>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    pub number: i64,
+    pub key: String,
+    pub size: i64,
+    pub checksum: String,
+}
+
+impl Store {
+    pub async fn begin_upload(&self, owned: &Owned, upload: Upload) -> Result<Upload> {
+        let owned = owned.clone();
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                lock_conversation(tx, owned.project, upload.conversation).await?;
+                on!(&mut tx.conn, |c| sqlx::query(
+                    "INSERT INTO file_uploads (id, conversation_id, record, expires_at) VALUES ($1, $2, $3, $4)"
+                )
+                .bind(upload.id.0)
+                .bind(upload.conversation.0)
+                .bind(json(&upload))
+                .bind(upload.expires_at)
+                .execute(c)
+                .await
+                .map(drop))?;
+                Ok(upload)
+            })
+        })
+        .await
+    }
+
+    /// An upload with the parts that are there, in order.
+    pub async fn upload(&self, conversation: SessionId, id: UploadId) -> Result<(Upload, Vec<Part>)> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(String,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT record FROM file_uploads WHERE id = $1 AND conversation_id = $2"
+        )
+        .bind(id.0)
+        .bind(conversation.0)
+        .fetch_optional(c)
+        .await)?;
+        let (record,) = row.ok_or(Error::NotFound)?;
+        let rows: Vec<(i64, String, i64, String)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT number, object_key, part_size, checksum FROM upload_parts
+             WHERE upload_id = $1 ORDER BY number"
+        )
+        .bind(id.0)
+        .fetch_all(c)
+        .await)?;
+        let part = |(number, key, size, checksum)| Part { number, key, size, checksum };
+        Ok((corrupt(serde_json::from_str(&record))?, rows.into_iter().map(part).collect()))
+    }
+
+    /// Notes a part; one of the same number is replaced.
+    pub async fn add_part(&self, owned: &Owned, upload: &Upload, part: Part) -> Result<()> {
+        let id = upload.id;
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                let there: u64 = on!(&mut tx.conn, |c| sqlx::query(
+                    "UPDATE file_uploads SET expires_at = expires_at WHERE id = $1"
+                )
+                .bind(id.0)
+                .execute(c)
+                .await
+                .map(|done| done.rows_affected()))?;
+                if there == 0 {
+                    return Err(Error::NotFound);
+                }
+                let old: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+                    "SELECT object_key FROM upload_parts WHERE upload_id = $1 AND number = $2"
+                )
+                .bind(id.0)
+                .bind(part.number)
+                .fetch_optional(c)
+                .await)?;
+                on!(&mut tx.conn, |c| sqlx::query(
+                    "INSERT INTO upload_parts (upload_id, number, object_key, part_size, checksum)
+                     VALUES ($1, $2, $3, $4, $5) ON CONFLICT (upload_id, number)
+                     DO UPDATE SET object_key = $3, part_size = $4, checksum = $5"
+                )
+                .bind(id.0)
+                .bind(part.number)
+                .bind(&part.key)
+                .bind(part.size)
+                .bind(&part.checksum)
+                .execute(c)
+                .await
+                .map(drop))?;
+                match old {
+                    Some((key,)) => remove_later(tx, &key).await,
+                    None => Ok(()),
+                }
+            })
+        })
+        .await
+    }
+
+    /// Ends an upload, put together or given up; its parts go.
+    pub async fn end_upload(&self, owned: &Owned, id: UploadId) -> Result<()> {
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                let keys: Vec<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+                    "DELETE FROM upload_parts WHERE upload_id = $1 RETURNING object_key"
+                )
+                .bind(id.0)
+                .fetch_all(c)
+                .await)?;
+                for (key,) in keys {
+                    remove_later(tx, &key).await?;
+                }
+                on!(&mut tx.conn, |c| sqlx::query("DELETE FROM file_uploads WHERE id = $1")
+                    .bind(id.0)
+                    .execute(c)
+                    .await
+                    .map(drop))?;
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// Uploads that nobody has finished in time, with their conversation.
+    pub async fn expired_uploads(&self, now: DateTime<Utc>) -> Result<Vec<(SessionId, UploadId)>> {
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<(Uuid, Uuid)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT conversation_id, id FROM file_uploads WHERE expires_at <= $1 LIMIT 256"
+        )
+        .bind(now)
+        .fetch_all(c)
+        .await)?;
+        Ok(rows.into_iter().map(|(conversation, id)| (SessionId(conversation), UploadId(id))).collect())
+    }
+
+    /// Keys of the parts of a conversation's uploads.
+    pub async fn part_keys(&self, conversation: SessionId) -> Result<Vec<String>> {
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT p.object_key FROM upload_parts p JOIN file_uploads u ON u.id = p.upload_id
+             WHERE u.conversation_id = $1"
+        )
+        .bind(conversation.0)
+        .fetch_all(c)
+        .await)?;
+        Ok(rows.into_iter().map(|(key,)| key).collect())
+    }
+}

@@ -1,0 +1,164 @@
+//! Files of conversations: what is there, in which versions, and where its content lies.
+
+use crate::{Error, Result, Store, db::on, projects::corrupt};
+use atelier_core::{
+    ConversationFile, FileId, FilePath, FileSource, FileVersion, SessionId, UserId, file::FileStatus,
+};
+use chrono::{DateTime, Utc};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use sqlx::Row;
+use uuid::Uuid;
+
+pub(crate) const COLUMNS: &str = "id, conversation_id, file_path, original_name, description, file_size, \
+     mime_type, version, source, is_presented, checksum, status, created_by, created_at, updated_at";
+
+/// A row of `conversation_files`, the columns in the order of `COLUMNS`.
+pub(crate) fn read_file<'r, R: Row>(row: &'r R) -> Result<ConversationFile>
+where
+    usize: sqlx::ColumnIndex<R>,
+    Uuid: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+    String: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+    i64: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+    bool: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+    DateTime<Utc>: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+{
+    Ok(ConversationFile {
+        file_id: FileId(row.try_get(0)?),
+        conversation_id: SessionId(row.try_get(1)?),
+        file_path: corrupt(FilePath::try_from(row.try_get::<String, _>(2)?))?,
+        original_name: row.try_get(3)?,
+        description: row.try_get(4)?,
+        file_size: row.try_get(5)?,
+        mime_type: row.try_get(6)?,
+        version: row.try_get(7)?,
+        source: word(row.try_get(8)?)?,
+        is_presented: row.try_get(9)?,
+        checksum: row.try_get(10)?,
+        status: word(row.try_get(11)?)?,
+        created_by: row.try_get::<Option<Uuid>, _>(12)?.map(UserId),
+        created_at: row.try_get(13)?,
+        updated_at: row.try_get(14)?,
+    })
+}
+
+/// A value that is stored by its name on the wire.
+fn word<T: DeserializeOwned>(word: String) -> Result<T> {
+    corrupt(serde_json::from_value(Value::String(word)))
+}
+
+type VersionRow = (i64, String, i64, String, String, String, Option<Uuid>, DateTime<Utc>);
+
+fn read_version(row: VersionRow) -> Result<FileVersion> {
+    let (version, original_name, file_size, mime_type, source, checksum, created_by, created_at) = row;
+    let source: FileSource = word(source)?;
+    let created_by = created_by.map(UserId);
+    Ok(FileVersion { version, original_name, file_size, mime_type, source, checksum, created_by, created_at })
+}
+
+impl Store {
+    /// The files of a conversation that are not deleted, by path.
+    pub async fn files(&self, conversation: SessionId) -> Result<Vec<ConversationFile>> {
+        let mut conn = self.db.connect().await?;
+        on!(&mut conn, |c| {
+            let sql = format!(
+                "SELECT {COLUMNS} FROM conversation_files WHERE conversation_id = $1 AND status = 'active'"
+            );
+            let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(conversation.0).fetch_all(c).await?;
+            let files: Result<Vec<ConversationFile>> = rows.iter().map(read_file).collect();
+            let mut files = files?;
+            // Here and not there: databases order text in their own ways.
+            files.sort_unstable_by(|a, b| a.file_path.cmp(&b.file_path));
+            Ok(files)
+        })
+    }
+
+    /// A file that is not deleted.
+    pub async fn file(&self, conversation: SessionId, id: FileId) -> Result<ConversationFile> {
+        let file = self.any_file(conversation, id).await?;
+        if file.status == FileStatus::Active { Ok(file) } else { Err(Error::NotFound) }
+    }
+
+    async fn any_file(&self, conversation: SessionId, id: FileId) -> Result<ConversationFile> {
+        let mut conn = self.db.connect().await?;
+        on!(&mut conn, |c| {
+            let sql =
+                format!("SELECT {COLUMNS} FROM conversation_files WHERE id = $1 AND conversation_id = $2");
+            let row = sqlx::query(sqlx::AssertSqlSafe(sql));
+            let row = row.bind(id.0).bind(conversation.0).fetch_optional(c).await?;
+            read_file(&row.ok_or(Error::NotFound)?)
+        })
+    }
+
+    /// The file at a path, if there is one.
+    pub async fn file_at(
+        &self,
+        conversation: SessionId,
+        path: &FilePath,
+    ) -> Result<Option<ConversationFile>> {
+        let mut conn = self.db.connect().await?;
+        on!(&mut conn, |c| {
+            let sql = format!(
+                "SELECT {COLUMNS} FROM conversation_files
+                 WHERE conversation_id = $1 AND file_path = $2 AND status = 'active'"
+            );
+            let row = sqlx::query(sqlx::AssertSqlSafe(sql));
+            let row = row.bind(conversation.0).bind(path.as_str()).fetch_optional(c).await?;
+            row.as_ref().map(read_file).transpose()
+        })
+    }
+
+    /// Every version of a file, the newest first.
+    pub async fn file_versions(&self, file: &ConversationFile) -> Result<Vec<FileVersion>> {
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<VersionRow> = on!(&mut conn, |c| {
+            sqlx::query_as(
+            "SELECT version, original_name, file_size, mime_type, source, checksum, created_by, created_at
+             FROM file_versions WHERE file_id = $1 ORDER BY version DESC"
+        )
+        .bind(file.file_id.0)
+        .fetch_all(c)
+        .await
+        })?;
+        rows.into_iter().map(read_version).collect()
+    }
+
+    pub async fn file_version(&self, file: &ConversationFile, version: i64) -> Result<FileVersion> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<VersionRow> = on!(&mut conn, |c| {
+            sqlx::query_as(
+            "SELECT version, original_name, file_size, mime_type, source, checksum, created_by, created_at
+             FROM file_versions WHERE file_id = $1 AND version = $2"
+        )
+        .bind(file.file_id.0)
+        .bind(version)
+        .fetch_optional(c)
+        .await
+        })?;
+        read_version(row.ok_or(Error::NotFound)?)
+    }
+
+    /// The key of the object that holds this content, if the conversation has it.
+    pub async fn blob_key(&self, conversation: SessionId, checksum: &str) -> Result<Option<String>> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(String,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT object_key FROM file_blobs WHERE conversation_id = $1 AND checksum = $2"
+        )
+        .bind(conversation.0)
+        .bind(checksum)
+        .fetch_optional(c)
+        .await)?;
+        Ok(row.map(|(key,)| key))
+    }
+
+    /// All content of a conversation: checksums with the keys of their objects.
+    pub async fn blob_keys(&self, conversation: SessionId) -> Result<Vec<(String, String)>> {
+        let mut conn = self.db.connect().await?;
+        Ok(on!(&mut conn, |c| sqlx::query_as(
+            "SELECT checksum, object_key FROM file_blobs WHERE conversation_id = $1"
+        )
+        .bind(conversation.0)
+        .fetch_all(c)
+        .await)?)
+    }
+}

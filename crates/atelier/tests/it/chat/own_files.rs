@@ -1,0 +1,87 @@
+//! An agent on its conversation's own files, which live on the server.
+
+use super::{Chat, with_model};
+use crate::connect::client::Desk;
+use atelier_testkit::{
+    Asked,
+    Backend::{self, Postgres, Sqlite},
+    Reply, ScriptedModel,
+};
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+async fn workspace(chat: &Chat) -> Value {
+    let path = format!("/api/tenants/default/workspace/{}", chat.session);
+    chat.desk.user.get(&path).await.expect(200)
+}
+
+/// FS-03 FS-05 FS-06 FS-11 FS-15: the agent is told of the conversation's files, works on them unasked, presents the
+/// result, and what it made is told apart from what was there; without the workspace it has no tools for them.
+#[rstest]
+#[tokio::test]
+async fn an_agent_works_on_the_conversations_files(#[values(Sqlite, Postgres)] backend: Backend) {
+    let script = |asked: &Asked| match asked.results().len() {
+        _ if asked.body["tools"].as_array().is_none_or(Vec::is_empty) => Reply::text("I have no tools."),
+        0 => Reply::call("read_file", json!({"path": "data.csv"})),
+        1 => Reply::call("write_file", json!({"path": "sum.txt", "content": "3"}))
+            .and_call(
+                "edit_file",
+                json!({"path": "data.csv", "edits": [{"old_text": "1", "new_text": "one"}]}),
+            )
+            .and_call("delete_file", json!({"path": "data.csv"}))
+            .and_call("present_files", json!({"paths": ["sum.txt"], "description": "The sum"})),
+        _ => Reply::text("Summed up."),
+    };
+    let model = ScriptedModel::start(script).await;
+    let server = with_model(backend, &model).await;
+    let user = server.user("ann");
+    let project =
+        user.post("/my/projects", json!({"name": "sheets", "workspace": "conversation"})).await.expect(201);
+    let project = format!("/my/projects/{}", project["id"].as_str().unwrap());
+    let chat = Chat::at(Desk { user, project, name: "sheets".into() }).await;
+    let form = reqwest::multipart::Form::new()
+        .part("file", reqwest::multipart::Part::bytes(&b"1,2"[..]).file_name("my data.csv"))
+        .text("path", "data.csv");
+    let path = format!("/api/tenants/default/workspace/{}/files", chat.session);
+    let put = chat.desk.user.request(Method::POST, &path).multipart(form).send().await.unwrap();
+    assert_eq!(put.status(), 201);
+
+    let answer = chat.ask("sum it up", Some("analyzer")).await;
+    assert_eq!(answer["content"], "Summed up.");
+    let seen = model.seen();
+    let told = seen[0].last("system");
+    assert!(
+        told.contains("data.csv") && told.contains("my data.csv") && told.contains("user_upload"),
+        "{told}"
+    );
+    assert!(seen[1].results()[0].contains("1,2"));
+    let results = seen[2].results();
+    assert!(results[3].contains("approval"), "deleting would have to be asked about: {}", results[3]);
+    assert!(results[4].contains("sum.txt"), "{}", results[4]);
+
+    let files = workspace(&chat).await;
+    let file = |path: &str| {
+        let files = files["files"].as_array().unwrap();
+        files
+            .iter()
+            .find(|file| file["file_path"] == path)
+            .unwrap_or_else(|| panic!("{path}: {files:?}"))
+            .clone()
+    };
+    let (sum, data) = (file("sum.txt"), file("data.csv"));
+    assert_eq!(
+        json!([sum["source"], sum["is_presented"], sum["version"], sum["description"]]),
+        json!(["ai_created", true, 1, "The sum"])
+    );
+    assert_eq!(
+        json!([data["source"], data["is_presented"], data["version"]]),
+        json!(["ai_modified", false, 2])
+    );
+    assert_eq!(chat.get("approvals?status=pending").await["total"], 0, "nobody was asked");
+
+    let session = format!("{}/chat/sessions/{}", chat.desk.project, chat.session);
+    let off = chat.desk.user.request(Method::PATCH, &session).json(&json!({"workspace_enabled": false}));
+    assert_eq!(off.send().await.unwrap().status(), 200);
+    assert_eq!(chat.ask("and now?", Some("analyzer")).await["content"], "I have no tools.");
+}

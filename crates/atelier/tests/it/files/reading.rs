@@ -1,0 +1,128 @@
+//! How files are handed out.
+
+use super::{
+    Desk,
+    Objects::{self, Disk, S3},
+};
+use atelier_testkit::Backend::{self, Postgres, Sqlite};
+use reqwest::Method;
+use rstest::rstest;
+use std::io::Read;
+
+/// FS-09
+#[rstest]
+#[tokio::test]
+async fn ranges_and_tags(#[values(Sqlite, Postgres)] backend: Backend, #[values(Disk, S3)] objects: Objects) {
+    let desk = Desk::new(backend, objects).await;
+    let content: Vec<u8> = (0..9_000_000u32).map(|n| (n % 251) as u8).collect();
+    let file = desk.upload("data.bin", content.clone()).await;
+    let tag = format!("\"{}\"", file["checksum"].as_str().unwrap());
+    let ask = async |headers: &[(&str, &str)]| {
+        let request = desk.ann.request(Method::GET, &desk.file(&file));
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let response = request.send().await.unwrap();
+        let range = response.headers().get("content-range").map(|it| it.to_str().unwrap().to_owned());
+        (response.status().as_u16(), range, response.bytes().await.unwrap())
+    };
+    let (status, range, body) = ask(&[("range", "bytes=8388600-8388619")]).await;
+    assert_eq!((status, range.as_deref()), (206, Some("bytes 8388600-8388619/9000000")));
+    assert_eq!(body, content[8_388_600..8_388_620]);
+    let (status, _, body) = ask(&[("range", "bytes=-5"), ("if-range", &tag)]).await;
+    assert_eq!((status, &body[..]), (206, &content[8_999_995..]));
+    let (status, _, body) = ask(&[("range", "bytes=-5"), ("if-range", "\"other\"")]).await;
+    assert_eq!((status, body.len()), (200, 9_000_000));
+    let (status, range, _) = ask(&[("range", "bytes=9000000-")]).await;
+    assert_eq!((status, range.as_deref()), (416, Some("bytes */9000000")));
+    let (status, _, body) = ask(&[("if-none-match", &tag)]).await;
+    assert_eq!((status, body.len()), (304, 0));
+    let head = desk.ann.request(Method::HEAD, &desk.file(&file)).send().await.unwrap();
+    assert_eq!(
+        (head.status().as_u16(), head.headers()["content-length"].to_str().unwrap()),
+        (200, "9000000")
+    );
+}
+
+/// What a browser would run is for saving only.
+#[tokio::test]
+async fn active_content_never_renders() {
+    let desk = Desk::new(Sqlite, Disk).await;
+    for (name, content, kind, inline) in [
+        ("page.html", "<script>alert(1)</script>", "text/html", "attachment"),
+        ("image.svg", "<svg xmlns='http://www.w3.org/2000/svg'/>", "image/svg+xml", "attachment"),
+        ("notes.txt", "<script>alert(1)</script>", "text/plain", "inline"),
+        ("script.js", "alert(1)", "text/javascript", "attachment"),
+    ] {
+        let file = desk.upload(name, content).await;
+        assert_eq!(file["mime_type"], kind);
+        for (query, expected) in [("", "attachment"), ("?inline=true", inline)] {
+            let (_, headers, _) = desk.ann.download(&format!("{}{query}", desk.file(&file))).await;
+            let disposition = headers["content-disposition"].to_str().unwrap();
+            assert!(disposition.starts_with(expected), "{name}{query}: {disposition}");
+            assert_eq!(headers["x-content-type-options"], "nosniff");
+            assert!(headers["content-security-policy"].to_str().unwrap().contains("sandbox"));
+        }
+    }
+}
+
+/// FS-13
+#[tokio::test]
+async fn damaged_content_is_cut_off_when_asked_for() {
+    let desk = Desk::new(Sqlite, Disk).await;
+    for size in [10, 20_000_000] {
+        let file = desk.upload(&format!("{size}.bin"), vec![1; size]).await;
+        let path = desk.file(&file);
+        let (_, _, whole) = desk.ann.download(&format!("{path}?verify=true")).await;
+        assert_eq!(whole.unwrap().len(), size);
+        let folder = desk.server.data().join(format!("objects/workspaces/{}.blobs", desk.conversation()));
+        let object = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let object = object.max_by_key(|path| std::fs::metadata(path).unwrap().len()).unwrap();
+        let mut bytes = std::fs::read(&object).unwrap();
+        bytes[size / 2] ^= 1;
+        std::fs::write(&object, bytes).unwrap();
+        let whole = match desk.ann.request(Method::GET, &format!("{path}?verify=true")).send().await {
+            Ok(response) => response.bytes().await.is_ok(),
+            Err(_) => false,
+        };
+        assert!(!whole, "{size}: the connection breaks");
+        // Nobody asked: it is sent as it is.
+        let (_, _, body) = desk.ann.download(&path).await;
+        assert_eq!(body.unwrap().len(), size);
+    }
+}
+
+/// Everything at once, streamed, with names as they are.
+#[rstest]
+#[tokio::test]
+async fn the_archive_holds_every_file(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Disk, S3)] objects: Objects,
+) {
+    let desk = Desk::new(backend, objects).await;
+    let files = [("отчёт.txt", vec![1; 10]), ("a/b/c.bin", vec![2; 9_000_000]), ("empty", vec![])];
+    for (name, content) in &files {
+        desk.upload(name, content.clone()).await;
+    }
+    let (status, headers, body) = desk.ann.download(&format!("{}/archive.zip", desk.path)).await;
+    assert_eq!((status.as_u16(), headers["content-type"].to_str().unwrap()), (200, "application/zip"));
+    let mut archive = zip::ZipArchive::new(std::io::Cursor::new(body.unwrap())).unwrap();
+    assert_eq!(archive.len(), 3);
+    for (name, content) in &files {
+        let mut found = Vec::new();
+        archive.by_name(name).unwrap().read_to_end(&mut found).unwrap();
+        assert!(found == *content, "{name}");
+    }
+}
+
+/// A link to the content itself, where the store can make one.
+#[tokio::test]
+async fn links_lead_to_the_object_store() {
+    let desk = Desk::new(Sqlite, S3).await;
+    let file = desk.upload("a.txt", "linked").await;
+    let link = desk.ann.get(&format!("{}/url?seconds=60", desk.file(&file))).await.expect(200);
+    let body = desk.server.http.get(link["url"].as_str().unwrap()).send().await.unwrap();
+    assert_eq!((body.status().as_u16(), body.text().await.unwrap().as_str()), (200, "linked"));
+    let desk = Desk::new(Sqlite, Disk).await;
+    let file = desk.upload("a.txt", "linked").await;
+    let none = desk.ann.get(&format!("{}/url", desk.file(&file))).await;
+    assert_eq!(none.problem(), (409, "links_unavailable"));
+}

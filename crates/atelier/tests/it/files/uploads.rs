@@ -1,0 +1,175 @@
+//! What an upload may be, and what it may not.
+
+use super::{
+    Desk,
+    Objects::{self, Disk, S3},
+    on,
+};
+use atelier_testkit::{
+    Backend::{self, Postgres, Sqlite},
+    answer, file,
+};
+use reqwest::{Method, multipart::Form};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+/// FS-12: the size comes first, then the path.
+#[rstest]
+#[tokio::test]
+async fn too_large_and_leaving_are_refused_and_leave_nothing(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Disk, S3)] objects: Objects,
+) {
+    let desk = Desk::with(on(backend, objects).environment("MAX_UPLOAD_FILE_SIZE", 1000)).await;
+    assert_eq!(desk.upload("just.bin", [0; 1000]).await["file_size"], 1000);
+    let refused = desk.ann.upload(&desk.path, "over.bin", [0; 1001]).await;
+    assert_eq!(refused.problem(), (413, "file_size_exceeded"));
+    assert!(refused.body["detail"].as_str().unwrap().starts_with("FileSizeError"));
+    let both = Form::new().text("path", "../x").part("file", file("x", [0; 1001]));
+    assert_eq!(desk.ann.send_form(&desk.path, both).await.problem(), (413, "file_size_exceeded"));
+    let leaving = Form::new().part("file", file("x", "1")).text("path", "../x");
+    let refused = desk.ann.send_form(&desk.path, leaving).await;
+    assert_eq!(refused.problem(), (403, "path_outside_workspace"));
+    assert!(refused.body["detail"].as_str().unwrap().starts_with("PathTraversalError"));
+    // One bad file of several: none is saved.
+    let mixed = Form::new().part("file", file("good", "1")).part("file", file("bad", [0; 1001]));
+    assert_eq!(desk.ann.send_form(&desk.path, mixed).await.problem(), (413, "file_size_exceeded"));
+    assert_eq!(desk.info().await["file_count"], 1);
+    let mut sql = desk.server.sql().await;
+    assert_eq!(sql.count("SELECT COUNT(*) FROM file_blobs").await, 1);
+}
+
+#[rstest]
+#[tokio::test]
+async fn several_files_in_one_request(#[values(Sqlite, Postgres)] backend: Backend) {
+    let desk = Desk::new(backend, Disk).await;
+    let form = Form::new()
+        .part("file", file("a.txt", "a"))
+        .text("path", "docs")
+        .part("file", file("sub/b.txt", "b"));
+    let saved = desk.ann.send_form(&desk.path, form).await.expect(201);
+    let paths: Vec<&Value> = saved["files"].as_array().unwrap().iter().map(|it| &it["file_path"]).collect();
+    assert_eq!(paths, ["docs/a.txt", "docs/b.txt"]);
+    let each = Form::new()
+        .text("path", "x/1")
+        .text("path", "x/2")
+        .part("file", file("a", "1"))
+        .part("file", file("b", "2"));
+    let saved = desk.ann.send_form(&desk.path, each).await.expect(201);
+    let paths: Vec<&Value> = saved["files"].as_array().unwrap().iter().map(|it| &it["file_path"]).collect();
+    assert_eq!(paths, ["x/1", "x/2"]);
+    assert_eq!(desk.ann.send_form(&desk.path, Form::new()).await.problem(), (400, "upload_broken"));
+    for (form, code) in [
+        (Form::new().text("path", "x"), "invalid_request"),
+        (Form::new().part("file", file("a", "")).part("file", file("a", "")), "invalid_request"),
+        (Form::new().part("file", file("a", "")).text("colour", "red"), "invalid_request"),
+        (Form::new().part("file", file("", "")), "invalid_path"),
+    ] {
+        assert_eq!(desk.ann.send_form(&desk.path, form).await.problem(), (422, code));
+    }
+    // A path is a file or a folder.
+    for (name, status) in [("docs", 409), ("x/1/y", 409), ("y", 201)] {
+        assert_eq!(desk.ann.upload(&desk.path, name, "").await.status, status, "{name}");
+    }
+    let json = desk.ann.post(&format!("{}/files", desk.path), json!({})).await;
+    assert_eq!(json.problem(), (415, "unsupported_media_type"));
+}
+
+#[rstest]
+#[tokio::test]
+async fn nobody_replaces_what_they_have_not_seen(#[values(Sqlite, Postgres)] backend: Backend) {
+    let desk = Desk::new(backend, Disk).await;
+    let first = desk.upload("a.txt", "one").await;
+    let tag = format!("\"{}\"", first["checksum"].as_str().unwrap());
+    let send = async |name: &str, value: &str, content: &str| {
+        let form = Form::new().part("file", file("a.txt", content.to_owned()));
+        let request = desk.ann.request(Method::POST, &format!("{}/files", desk.path)).multipart(form);
+        answer(request.header(name, value)).await
+    };
+    assert_eq!(send("if-none-match", "*", "new").await.problem(), (412, "precondition_failed"));
+    assert_eq!(send("if-match", &tag, "two").await.expect(201)["files"][0]["version"], 2);
+    assert_eq!(send("if-match", &tag, "three").await.problem(), (412, "precondition_failed"));
+    assert_eq!(desk.get(&first).await, b"two");
+    for (method, path, body) in [
+        (Method::DELETE, desk.file(&first), None),
+        (Method::PATCH, desk.file(&first), Some(json!({"file_path": "b.txt"}))),
+        (Method::POST, format!("{}/restore", desk.file(&first)), Some(json!({"version": 1}))),
+    ] {
+        let request = desk.ann.request(method, &path).header("if-match", &tag);
+        let request = body.into_iter().fold(request, |request, body| request.json(&body));
+        assert_eq!(answer(request).await.problem(), (412, "precondition_failed"), "{path}");
+    }
+}
+
+/// An upload in parts goes on where it broke off, also after the server died.
+#[rstest]
+#[tokio::test]
+async fn a_large_upload_goes_on_where_it_was(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Disk, S3)] objects: Objects,
+) {
+    let desk = Desk::new(backend, objects).await;
+    let content: Vec<u8> = (0..9_000_000u32).map(|n| (n * 7 % 253) as u8).collect();
+    let parts: Vec<&[u8]> = content.chunks(3_500_000).collect();
+    let new = json!({"path": "big.bin", "size": content.len()});
+    let upload = desk.ann.post(&format!("{}/uploads", desk.path), new).await.expect(201);
+    let path = format!("{}/uploads/{}", desk.path, upload["upload_id"].as_str().unwrap());
+    let put = async |user: &atelier_testkit::User, number: usize, bytes: &[u8]| {
+        let request = user.request(Method::PUT, &format!("{path}/parts/{number}")).body(bytes.to_vec());
+        answer(request).await
+    };
+    put(&desk.ann, 3, parts[2]).await.expect(200);
+    put(&desk.ann, 1, b"wrong, and sent again below").await.expect(200);
+    put(&desk.ann, 1, parts[0]).await.expect(200);
+    let early = desk.ann.post(&format!("{path}/complete"), json!(null)).await;
+    assert_eq!(early.problem(), (409, "upload_incomplete"));
+
+    let server = desk.server.restart().await;
+    let ann = desk.ann.at(&server);
+    let there = ann.get(&path).await.expect(200);
+    let numbers: Vec<&Value> =
+        there["parts"].as_array().unwrap().iter().map(|part| &part["number"]).collect();
+    assert_eq!((numbers, &there["received"]), (vec![&json!(1), &json!(3)], &json!(5_500_000)));
+    put(&ann, 2, parts[1]).await.expect(200);
+    let more = put(&ann, 4, b"x").await;
+    assert_eq!(more.problem(), (409, "upload_incomplete"));
+    let file = ann.post(&format!("{path}/complete"), json!(null)).await.expect(201);
+    assert_eq!(
+        (&file["file_path"], &file["file_size"], &file["version"]),
+        (&json!("big.bin"), &json!(content.len()), &json!(1))
+    );
+    let (_, _, body) =
+        ann.download(&format!("{}/files/{}", desk.path, file["file_id"].as_str().unwrap())).await;
+    assert!(body.unwrap() == content);
+    assert_eq!(ann.get(&path).await.problem(), (404, "not_found"));
+    let mut sql = server.sql().await;
+    assert_eq!(sql.count("SELECT COUNT(*) FROM upload_parts").await, 0);
+    let too_large = json!({"path": "../x", "size": 200_000_000});
+    let refused = ann.post(&format!("{}/uploads", desk.path), too_large).await;
+    assert_eq!(refused.problem(), (413, "file_size_exceeded"));
+}
+
+/// Memory stays flat however large the file is.
+#[tokio::test]
+async fn an_upload_costs_no_memory() {
+    let desk = Desk::with(on(Sqlite, S3).environment("MAX_UPLOAD_FILE_SIZE", 1u64 << 30)).await;
+    desk.upload("small", "x").await;
+    let before = desk.server.memory();
+    let chunk = bytes::Bytes::from(vec![7u8; 1 << 20]);
+    let body = futures::stream::iter((0..300).map(move |_| Ok::<_, std::io::Error>(chunk.clone())));
+    let part = reqwest::multipart::Part::stream(reqwest::Body::wrap_stream(body)).file_name("large.bin");
+    let sending = desk.ann.send_form(&desk.path, Form::new().part("file", part));
+    let mut most = 0;
+    let watching = async {
+        loop {
+            most = most.max(desk.server.memory());
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let saved = tokio::select! {
+        saved = sending => saved.expect(201),
+        () = watching => unreachable!(),
+    };
+    assert_eq!(saved["files"][0]["file_size"], 300 << 20);
+    assert!(most < before + (120 << 20), "{} MB more", (most - before) >> 20);
+}

@@ -1,0 +1,170 @@
+//! A person's way through: upload, look, download, go back, delete.
+
+use super::{
+    Desk,
+    Objects::{self, Disk, S3},
+    on,
+};
+use atelier_testkit::Backend::{self, Postgres, Sqlite};
+use rstest::rstest;
+use serde_json::json;
+
+/// FS-04 FS-07 FS-08 FS-09 FS-10
+#[rstest]
+#[tokio::test]
+async fn a_file_comes_in_changes_and_goes(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Disk, S3)] objects: Objects,
+) {
+    let desk = Desk::new(backend, objects).await;
+    let empty = desk.info().await;
+    assert_eq!(empty["workspace_enabled"], true);
+    assert_eq!((&empty["workspace_path"], &empty["file_count"]), (&json!(null), &json!(0)));
+    let project = desk.ann.get(&desk.tenant_path()).await.expect(200)["project_id"].clone();
+    let mut events =
+        desk.ann.events(&format!("/my/projects/{}/events", project.as_str().unwrap()), None).await;
+    assert_eq!(events.comment().await, "hello");
+
+    let form = reqwest::multipart::Form::new()
+        .part("file", atelier_testkit::file("Отчёт.txt", "hello"))
+        .text("path", "documents/report.txt")
+        .text("description", "what I wrote");
+    let file = desk.ann.send_form(&desk.path, form).await.expect(201)["files"][0].clone();
+    let ids = (file["file_id"].clone(), file["created_at"].clone(), file["updated_at"].clone());
+    assert_eq!(
+        file,
+        json!({
+            "file_id": ids.0, "conversation_id": desk.conversation(), "file_path": "documents/report.txt",
+            "original_name": "Отчёт.txt", "description": "what I wrote", "file_size": 5, "mime_type": "text/plain",
+            "version": 1, "source": "user_upload", "is_presented": false,
+            "checksum": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824", "status": "active",
+            "created_by": desk.ann.claims()["sub"], "created_at": ids.1, "updated_at": ids.2,
+        })
+    );
+    let told = events.until("FILES_CHANGED").await;
+    assert_eq!(
+        told.data["changes"],
+        json!([{"change": "created", "file_id": ids.0, "file_path": "documents/report.txt", "version": 1,
+                "source": "user_upload"}])
+    );
+    assert_eq!(std::fs::read_to_string(desk.folder().join("documents/report.txt")).unwrap(), "hello");
+
+    let info = desk.info().await;
+    assert_eq!((&info["file_count"], &info["total_size"], &info["files"][0]), (&json!(1), &json!(5), &file));
+    let place = info["workspace_path"].as_str().unwrap();
+    assert!(place.ends_with(&format!("{}/", desk.conversation())), "{place}");
+    assert!(desk.ann.get(&desk.tenant_path()).await.expect(200)["workspace_created_at"].is_string());
+
+    let (status, headers, body) = desk.ann.download(&desk.file(&file)).await;
+    assert_eq!((status.as_u16(), body.unwrap()), (200, b"hello".to_vec()));
+    assert_eq!(headers["content-type"], "text/plain");
+    assert_eq!(headers["etag"], format!("\"{}\"", file["checksum"].as_str().unwrap()));
+    assert_eq!(
+        headers["content-disposition"],
+        "attachment; filename=\"report.txt\"; filename*=UTF-8''report.txt"
+    );
+
+    // The next version, and back.
+    let form = reqwest::multipart::Form::new()
+        .part("file", atelier_testkit::file("report.txt", "hello, world"))
+        .text("path", "documents/report.txt");
+    let second = desk.ann.send_form(&desk.path, form).await.expect(201)["files"][0].clone();
+    assert_eq!((&second["version"], &second["file_id"]), (&json!(2), &ids.0));
+    assert_eq!(second["description"], "what I wrote");
+    let versions = desk.ann.get(&format!("{}/versions", desk.file(&file))).await.expect(200);
+    assert_eq!(versions["total"], 2);
+    assert_eq!(versions["versions"][1]["checksum"], file["checksum"]);
+    let (_, _, old) = desk.ann.download(&format!("{}/versions/1", desk.file(&file))).await;
+    assert_eq!(old.unwrap(), b"hello");
+    let (_, headers, diff) = desk.ann.download(&format!("{}/diff?from=1&to=2", desk.file(&file))).await;
+    assert_eq!(headers["content-type"], "text/plain; charset=utf-8");
+    let diff = String::from_utf8(diff.unwrap()).unwrap();
+    assert!(diff.contains("\n-hello\n") && diff.contains("\n+hello, world\n"), "{diff}");
+    let restored =
+        desk.ann.post(&format!("{}/restore", desk.file(&file)), json!({"version": 1})).await.expect(200);
+    assert_eq!((&restored["version"], &restored["checksum"]), (&json!(3), &file["checksum"]));
+    assert_eq!(desk.get(&file).await, b"hello");
+
+    // Another name and a mark.
+    let change = json!({"file_path": "final.txt", "is_presented": true, "description": "done"});
+    let changed = desk.ann.patch(&desk.file(&file), change).await.expect(200);
+    assert_eq!(
+        (&changed["file_path"], &changed["is_presented"], &changed["description"], &changed["version"]),
+        (&json!("final.txt"), &json!(true), &json!("done"), &json!(3))
+    );
+
+    assert_eq!(desk.ann.delete(&desk.file(&file)).await.status, 204);
+    assert_eq!(desk.ann.get(&desk.file(&file)).await.problem(), (404, "not_found"));
+    assert_eq!(desk.ann.delete(&desk.file(&file)).await.problem(), (404, "not_found"));
+    assert_eq!(desk.info().await["file_count"], 0);
+    assert!(!desk.folder().join("final.txt").exists());
+    let changes: Vec<String> = {
+        let mut kinds = Vec::new();
+        while kinds.last().map(String::as_str) != Some("deleted") {
+            let told = events.until("FILES_CHANGED").await;
+            kinds.push(told.data["changes"][0]["change"].as_str().unwrap().to_owned());
+        }
+        kinds
+    };
+    assert_eq!(changes, ["updated", "updated", "renamed", "deleted"]);
+    let mut sql = desk.server.sql().await;
+    assert_eq!(sql.count("SELECT COUNT(*) FROM conversation_files WHERE status = 'deleted'").await, 1);
+    assert_eq!(sql.count("SELECT COUNT(*) FROM file_blobs").await, 0);
+}
+
+/// FS-02
+#[tokio::test]
+async fn files_lie_where_the_seed_says() {
+    let cache = tempfile::tempdir().unwrap();
+    let store = tempfile::tempdir().unwrap();
+    let builder = on(Sqlite, Disk)
+        .with("OBJECT_STORE", format!("file://{}", store.path().display()))
+        .environment("S3_WORKSPACE_PREFIX", "spaces/")
+        .environment("WORKSPACE_TEMP_DIR", cache.path().display());
+    let desk = Desk::with(builder).await;
+    let file = desk.upload("a.txt", "one").await;
+    let object = store.path().join("spaces").join(desk.conversation()).join("a.txt");
+    let cached = cache.path().join(desk.conversation()).join("a.txt");
+    assert_eq!(std::fs::read_to_string(&object).unwrap(), "one");
+    assert_eq!(std::fs::read_to_string(&cached).unwrap(), "one");
+    assert_eq!(desk.info().await["workspace_path"], format!("spaces/{}/", desk.conversation()));
+    desk.upload("a.txt", "two").await;
+    assert_eq!(std::fs::read_to_string(&object).unwrap(), "two");
+    assert_eq!(desk.ann.delete(&desk.file(&file)).await.status, 204);
+    assert!(!object.exists() && !cached.exists());
+}
+
+/// FS-15 FS-16
+#[rstest]
+#[tokio::test]
+async fn a_workspace_can_be_switched_off_and_outlives_its_conversation(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
+    let desk = Desk::new(backend, Disk).await;
+    let file = desk.upload("a.txt", "kept").await;
+    let archived = desk.ann.patch(&desk.tenant_path(), json!({"status": "archived"})).await.expect(200);
+    assert_eq!(archived["status"], "archived");
+    assert_eq!(desk.get(&file).await, b"kept");
+
+    let off = desk.ann.patch(&desk.tenant_path(), json!({"workspace_enabled": false})).await.expect(200);
+    assert_eq!(off["workspace_enabled"], false);
+    let refused = desk.ann.upload(&desk.path, "b.txt", "x").await;
+    assert_eq!(refused.problem(), (403, "workspace_disabled"));
+    assert_eq!(
+        desk.ann.post(&format!("{}/sync", desk.path), json!({})).await.problem(),
+        (403, "workspace_disabled")
+    );
+    assert_eq!(desk.info().await["workspace_enabled"], false);
+    assert_eq!(desk.get(&file).await, b"kept");
+
+    let path = "/api/tenants/default/conversations";
+    let created =
+        desk.ann.post(path, json!({"title": "no files", "workspace_enabled": false})).await.expect(201);
+    assert_eq!((&created["title"], &created["workspace_enabled"]), (&json!("no files"), &json!(false)));
+    assert_eq!(desk.ann.get(path).await.expect(200)["total"], 2);
+    // Both are in the project that was made for them.
+    let project = desk.ann.get(&desk.tenant_path()).await.expect(200)["project_id"].clone();
+    assert_eq!(created["project_id"], project);
+    let project = desk.ann.get(&format!("/my/projects/{}", project.as_str().unwrap())).await.expect(200);
+    assert_eq!((&project["name"], &project["workspace"]), (&json!("default"), &json!("conversation")));
+}

@@ -1,0 +1,267 @@
+"""`/mcp/projects/{p}` of `atelier serve`: official clients on one side, `atelier connect` on the other, and a person who
+decides in between.
+
+Expects ATELIER (the program) and MCP_TOOLS (the folder scripts/mcptools prints).
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from world import INITIALIZE, call, following, request
+
+ATELIER = os.environ["ATELIER"]
+TOOLS = Path(os.environ["MCP_TOOLS"])
+HERE = Path(__file__).parent
+PYTHON = [TOOLS / "bin/python", HERE / "client.py"]
+NODE = [TOOLS / "bin/node", HERE / "client.mjs", TOOLS]
+BOTH = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+
+
+class Served(unittest.TestCase):
+    """A server, a project and a folder that is connected to it."""
+
+    def setUp(self):
+        self.aside = ThreadPoolExecutor(1)
+        self.base = tempfile.TemporaryDirectory()
+        self.ws = Path(self.base.name) / "ws"
+        self.ws.mkdir()
+        (self.ws / "notes.txt").write_text("one\ntwo\n")
+        data = Path(self.base.name) / "data"
+        data.mkdir(mode=0o700)
+        home = Path(self.base.name) / "home"
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("ATELIER_")}
+        self.environment |= {"ATELIER_DATA": str(data), "HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
+        self.processes = []
+        server = self.start("serve", "--listen", "127.0.0.1:0", stdout=subprocess.PIPE)
+        for line in server.stdout:
+            if line.startswith("Atelier is listening on "):
+                self.url = line.split(" on ")[1].strip()
+                break
+        self.drain(server.stdout)
+        self.ann = self.token("--user", "ann")
+        self.project = self.rest("POST", "/my/projects", {"name": "shop"})["id"]
+        self.start("connect", str(self.ws), "--server", self.url, "--project", "shop", "--no-approve", "--token", self.ann)
+        self.until(lambda: self.rest("GET", f"/my/projects/{self.project}/clients")["clients"])
+
+    def tearDown(self):
+        self.aside.shutdown()
+        for process in reversed(self.processes):
+            process.terminate()
+            process.wait(10)
+            for pipe in [process.stdout, process.stderr]:
+                if pipe:
+                    pipe.close()
+        self.base.cleanup()
+
+    def start(self, *arguments, **pipes):
+        process = subprocess.Popen(
+            [ATELIER, *arguments], env=self.environment, text=True, stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, **({"stdout": subprocess.DEVNULL} | pipes),
+        )
+        self.processes.append(process)
+        return process
+
+    @staticmethod
+    def drain(pipe):
+        threading.Thread(target=pipe.read, daemon=True).start()
+
+    def token(self, *arguments):
+        made = subprocess.run([ATELIER, "token", *arguments], env=self.environment, text=True, capture_output=True, check=True)
+        return made.stdout.strip()
+
+    def rest(self, method, path, body=None, token=None):
+        headers = {"Authorization": f"Bearer {token or self.ann}", "Content-Type": "application/json"}
+        data = json.dumps(body).encode() if body is not None else None
+        asked = urllib.request.Request(self.url + path, data, headers, method=method)
+        with urllib.request.urlopen(asked, timeout=10) as response:
+            return json.loads(response.read() or b"null")
+
+    @staticmethod
+    def until(ask):
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            if answer := ask():
+                return answer
+            time.sleep(0.02)
+        raise AssertionError("it never came to be")
+
+    def pending(self):
+        return self.until(lambda: self.rest("GET", f"/my/projects/{self.project}/approvals")["approvals"])[0]
+
+    def decide(self, how, body):
+        approval = self.pending()
+        return self.rest("POST", f"/my/projects/{self.project}/approvals/{approval['approval_id']}/{how}", body)
+
+    @property
+    def mount(self):
+        return f"{self.url}/mcp/projects/{self.project}"
+
+    def post(self, message, headers=None, token=None, url=None):
+        """The open response; `Raw` because a stream is read as it comes."""
+        shown = {"Authorization": f"Bearer {token or self.ann}"} if token != "" else {}
+        asked = urllib.request.Request(url or self.mount, message, {**BOTH, **shown, **(headers or {})})
+        return urllib.request.urlopen(asked, timeout=30)
+
+    def status(self, *arguments, **named):
+        try:
+            with self.post(*arguments, **named) as response:
+                response.read()
+                return response.status
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+
+
+class Clients(Served):
+    CALLS = [
+        {"tool": "read_file", "args": {"path": "notes.txt"}},
+        {"tool": "write_file", "args": {"path": "new.txt", "content": "written"}, "progress": True},
+        {"tool": "write_file", "args": {"path": "no.txt", "content": "never"}},
+        {"tool": "execute_command", "args": {"command": "rm", "args": ["-rf", "/"]}},
+        {"tool": "read_file", "args": {"path": "../outside"}},
+    ]
+
+    def play(self, client):
+        """TL-06.2 TL-06.3 TL-06.5: read at once, write when approved, learn of a rejection and of a denial."""
+        agent = self.token("--user", "ann", "--role", "agent")
+        playing = self.aside.submit(
+            subprocess.run, [*client, "--http", self.mount], input=json.dumps(self.CALLS), text=True, capture_output=True,
+            timeout=60, env={**self.environment, "MCP_BEARER": agent},
+        )
+        shown = self.pending()
+        self.assertEqual((shown["tool_name"], shown["risk_level"]), ("write_file", "MEDIUM"))
+        self.assertFalse((self.ws / "new.txt").exists())
+        # The host's own token decides nothing.
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            self.rest("POST", f"/my/projects/{self.project}/approvals/{shown['approval_id']}/approve", {}, agent)
+        self.assertEqual(refused.exception.code, 403)
+        refused.exception.close()
+        self.decide("approve", {})
+        self.until(lambda: (self.ws / "new.txt").exists())
+        self.until(lambda: self.pending()["approval_id"] != shown["approval_id"])
+        self.decide("reject", {"reason": "not now"})
+        done = playing.result()
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        played = json.loads(done.stdout)
+        self.assertIn("execute_command", played["tools"])
+        read, wrote, rejected, denied, outside = played["answers"]
+        self.assertEqual((read["text"], read["error"]), ("one\ntwo\n", False))
+        self.assertFalse(wrote["error"], wrote)
+        self.assertEqual((self.ws / "new.txt").read_text(), "written")
+        link = f"{self.url}/#/projects/{self.project}"
+        self.assertTrue(any(link in message for message in wrote["progress"]), wrote["progress"])
+        self.assertTrue(rejected["error"] and "not now" in rejected["text"], rejected)
+        self.assertFalse((self.ws / "no.txt").exists())
+        self.assertTrue(denied["error"] and denied["text"].startswith("Error: Command not allowed"), denied)
+        self.assertTrue(outside["error"] and outside["text"].startswith("Error: Access denied"), outside)
+
+    def test_python_client_with_session(self):
+        self.play([*PYTHON, "legacy"])
+
+    def test_python_client_stateless(self):
+        self.play([*PYTHON, "2026-07-28"])
+
+    def test_typescript_client(self):
+        self.play(NODE)
+
+
+class Door(Served):
+    def test_who_may_come_in(self):
+        """TL-07.1 WS-09.1: the owner's people and agents; nobody else learns that there is anything."""
+        ping = request(1, "ping", {})
+        self.assertEqual(self.status(ping), 200)
+        self.assertEqual(self.status(ping, token=self.token("--user", "ann", "--role", "agent")), 200)
+        self.assertEqual(self.status(ping, token=self.token("--user", "ann", "--role", "client")), 403)
+        self.assertEqual(self.status(ping, token=""), 401)
+        self.assertEqual(self.status(ping, token="garbage"), 401)
+        self.assertEqual(self.status(ping, token=self.token("--user", "bob")), 404)
+        self.assertEqual(self.status(ping, token=self.token("--user", "root", "--role", "admin")), 404)
+        self.assertEqual(self.status(ping, url=f"{self.url}/mcp/projects/{self.project}/"), 200)
+        self.assertEqual(self.status(ping, headers={"Origin": "https://evil.example"}), 403)
+
+    def initialize(self):
+        with self.post(request(1, "initialize", INITIALIZE)) as response:
+            session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], "MCP-Protocol-Version": "2025-06-18"}
+            response.read()
+        told = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode()
+        self.assertEqual(self.status(told, session), 202)
+        return session
+
+    def test_a_session_is_its_projects_own(self):
+        """WS-09.2"""
+        session = self.initialize()
+        self.assertEqual(self.status(request(2, "tools/list", {}), session), 200)
+        other = self.rest("POST", "/my/projects", {"name": "blog"})["id"]
+        self.assertEqual(self.status(request(2, "tools/list", {}), session, url=f"{self.url}/mcp/projects/{other}"), 404)
+
+    def waiting(self, session, number):
+        params = {"name": "write_file", "arguments": {"path": "late.txt", "content": "x"}, "_meta": {"progressToken": "p"}}
+        stream = self.post(request(number, "tools/call", params), session)
+        came = following(stream)
+        last, message = next(came)
+        while message.get("method") != "notifications/progress" or "approval" not in message["params"]["message"]:
+            last, message = next(came)
+        return stream, last
+
+    def test_a_host_that_lost_its_connection_hears_the_result(self):
+        """MC-08: the stream of a call goes on where it was cut."""
+        session = self.initialize()
+        for number, back_in_time in [(2, True), (3, False)]:
+            (self.ws / "late.txt").unlink(missing_ok=True)
+            stream, last = self.waiting(session, number)
+            stream.close()
+            if not back_in_time:
+                self.decide("approve", {})
+                calls = f"/my/projects/{self.project}/tools?status=completed"
+                self.until(lambda: self.rest("GET", calls)["total"] == 2)
+            headers = {"Authorization": f"Bearer {self.ann}", "Accept": "text/event-stream", "Last-Event-ID": last}
+            asked = urllib.request.Request(self.mount, headers={**headers, **session})
+            with urllib.request.urlopen(asked, timeout=20) as resumed:
+                if back_in_time:
+                    self.decide("approve", {})
+                answer = next(message for _, message in following(resumed) if message.get("id") == number)
+            self.assertFalse(answer["result"].get("isError"), answer)
+            self.assertEqual((self.ws / "late.txt").read_text(), "x")
+
+    def test_a_host_that_gives_up_asks_no_longer(self):
+        session = self.initialize()
+        stream, _ = self.waiting(session, 3)
+        told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 3}}
+        self.assertEqual(self.status(json.dumps(told).encode(), session), 202)
+        calls = lambda: self.rest("GET", f"/my/projects/{self.project}/tools?status=cancelled")["tools"]
+        self.assertEqual([made["tool_name"] for made in self.until(calls)], ["write_file"])
+        stream.close()
+        # The same without a session: there the connection is all that says somebody waits.
+        plain = {"Accept": "application/json"}
+        with self.assertRaises(TimeoutError):
+            asked = urllib.request.Request(
+                self.mount, call(4, "write_file", {"path": "late.txt", "content": "x"}),
+                {**BOTH, **plain, "Authorization": f"Bearer {self.ann}"},
+            )
+            urllib.request.urlopen(asked, timeout=1)
+        self.until(lambda: len(calls()) == 2)
+        self.assertFalse((self.ws / "late.txt").exists())
+
+    def test_a_revoked_token_ends_its_streams(self):
+        token = self.token("--user", "ann")
+        with self.post(request(1, "initialize", INITIALIZE), token=token) as response:
+            session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], "MCP-Protocol-Version": "2025-06-18"}
+            response.read()
+        headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream", **session}
+        listening = urllib.request.urlopen(urllib.request.Request(self.mount, headers=headers), timeout=20)
+        self.rest("POST", "/auth/revoke", {"token": token})
+        with listening:
+            listening.read()
+
+
+if __name__ == "__main__":
+    unittest.main()
