@@ -50,6 +50,10 @@ bench: ## Run the benchmarks (ARGS="…")
 bench-mcp: ## Measure the workspace tool beside other MCP file servers (ARGS="--quick")
 	@scripts/bench-mcp $(ARGS)
 
+.PHONY: bench-files
+bench-files: ## Measure conversation workspaces beside rclone on the same S3 server (ARGS="--quick")
+	@scripts/bench-files $(ARGS)
+
 .PHONY: services
 services: ## Start the services that tests use (SERVICES="postgres redis …")
 	@scripts/services up $(SERVICES)

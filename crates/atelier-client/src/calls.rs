@@ -270,6 +270,9 @@ fn told(result: &ToolResult) -> String {
         Some(failure) if failure.code == "stale" => {
             "the file has changed since it was shown; asking again".to_owned()
         }
+        Some(failure) if failure.code == "approval_required" => {
+            format!("{} That is more than what was approved; asking again", failure.detail)
+        }
         Some(failure) => format!("{} ({})", failure.detail, failure.code),
     }
 }

@@ -19,6 +19,8 @@ pub(crate) enum News {
 }
 
 const KEYS: &str = "[y] once  [s] all like it in this session  [a] all of this agent  [n] no  [q] quit ";
+/// A longer difference is shown to here, and whole on request.
+const SHOWN: usize = 400;
 
 /// What the next key means.
 enum Mode {
@@ -141,20 +143,35 @@ impl Cards {
         if let Some(approval) = &call.approval {
             row("until", &approval.expires_at.with_timezone(&chrono::Local).format("%H:%M:%S").to_string());
         }
-        for line in call.preview.iter().flat_map(|preview| preview.diff.lines()) {
+        card.push_str(&self.changes(call, SHOWN));
+        let lines = lines(call);
+        if lines > SHOWN {
+            card.push_str(&format!("  … {} more lines: [v] shows all of it\n", lines - SHOWN));
+        }
+        card.push_str(KEYS);
+        card
+    }
+
+    /// What the call would change, up to so many lines of it.
+    fn changes(&self, call: &GatedCall, most: usize) -> String {
+        let mut text = String::new();
+        for line in call.preview.iter().flat_map(|preview| preview.diff.lines()).take(most) {
             let colour = match line.as_bytes() {
                 [b'+', ..] => "32",
                 [b'-', ..] => "31",
                 [b'@', ..] => "36",
                 _ => "0",
             };
-            card.push_str(&format!("  {}\n", screen.paint(colour, &visible(line))));
+            text.push_str(&format!("  {}\n", self.client.screen.paint(colour, &visible(line))));
         }
-        card.push_str(KEYS);
-        card
+        text
     }
 
     async fn press(&mut self, key: char) {
+        if let ('v', Some(Card { call, mode: Mode::Choosing })) = (key, &self.card) {
+            let whole = self.changes(call, usize::MAX);
+            return self.client.screen.raw(&format!("\n{whole}{KEYS}"));
+        }
         let Some(card) = &mut self.card else {
             if key == 'q' {
                 self.client.stop.cancel();
@@ -232,4 +249,8 @@ impl Cards {
             Err(error) => self.close(&error.told()),
         }
     }
+}
+
+fn lines(call: &GatedCall) -> usize {
+    call.preview.as_ref().map_or(0, |preview| preview.diff.lines().count())
 }

@@ -4,15 +4,13 @@ use atelier_executor::Preview;
 use similar::TextDiff;
 use std::time::Duration;
 
-/// Longer differences are cut: nobody reads them, and events have to stay small.
-const MOST: usize = 256 << 10;
 /// Larger files are not compared line by line.
 const COMPARED: usize = 8 << 20;
 
-/// A unified diff against the file on this machine, cut with a mark where it is too long.
+/// A unified diff against the file on this machine, whole: what is approved has to be there to be seen.
 pub(crate) fn unified(path: &str, preview: &Preview) -> String {
     let Preview { base_checksum, before, after } = preview;
-    let diff = match (base_checksum, before) {
+    match (base_checksum, before) {
         (Some(checksum), None) => {
             let mut text =
                 format!("The file {path} is not UTF-8 text (checksum {checksum}). It would become:\n");
@@ -23,8 +21,7 @@ pub(crate) fn unified(path: &str, preview: &Preview) -> String {
             let before = before.as_deref().unwrap_or_default();
             compared(path, base_checksum.is_some(), before, after)
         }
-    };
-    cut(diff)
+    }
 }
 
 fn compared(path: &str, exists: bool, before: &str, after: &str) -> String {
@@ -51,20 +48,8 @@ fn compared(path: &str, exists: bool, before: &str, after: &str) -> String {
 
 fn added(text: &mut String, content: &str) {
     for line in content.lines() {
-        if text.len() > MOST {
-            break;
-        }
         text.push_str(&format!("+{line}\n"));
     }
-}
-
-fn cut(mut diff: String) -> String {
-    if diff.len() > MOST {
-        let whole = diff.len();
-        diff.truncate(diff.floor_char_boundary(MOST));
-        diff.push_str(&format!("\n[… cut: {MOST} of {whole} bytes are shown]\n"));
-    }
-    diff
 }
 
 #[cfg(test)]
@@ -100,11 +85,11 @@ mod tests {
     }
 
     #[test]
-    fn a_long_one_is_cut_with_a_mark() {
+    fn a_long_one_is_whole() {
         for size in [1 << 19, 9 << 20] {
-            let diff = unified("x", &preview(Some("a\n"), &"ä\n".repeat(size / 3)));
-            assert!(diff.len() < MOST + 100, "{}", diff.len());
-            assert!(diff.contains("[… cut"));
+            let after = "ä\n".repeat(size / 3);
+            let diff = unified("x", &preview(Some("a\n"), &after));
+            assert_eq!(diff.lines().filter(|line| *line == "+ä").count(), size / 3);
         }
     }
 }

@@ -36,9 +36,9 @@ impl Stamp {
             |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
         Self {
             size: stat.st_size as u64,
-            modified: nanoseconds(stat.st_mtime as i64, stat.st_mtime_nsec as i64),
-            changed: nanoseconds(stat.st_ctime as i64, stat.st_ctime_nsec as i64),
-            inode: stat.st_ino as u64,
+            modified: nanoseconds(stat.st_mtime, stat.st_mtime_nsec as i64),
+            changed: nanoseconds(stat.st_ctime, stat.st_ctime_nsec as i64),
+            inode: stat.st_ino,
         }
     }
 }

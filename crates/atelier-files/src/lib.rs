@@ -125,9 +125,16 @@ impl Files {
         self.place.workspace(conversation)
     }
 
-    /// Asks the object store for an answer; what `doctor` goes by.
-    pub async fn ping(&self) -> Result<()> {
-        self.place.ping().await
+    /// Looks whether the place can be used, without making anything; what `doctor` goes by.
+    pub async fn examine(settings: &Settings, url: Option<&str>, data: &Path) -> Result<String> {
+        match url {
+            None => Ok("in the data folder".into()),
+            Some(url) => {
+                let place = place::Place::open(Some(url), data, settings)?;
+                place.ping().await?;
+                Ok(format!("{place} answers"))
+            }
+        }
     }
 
     /// Waits for what was begun in the background.

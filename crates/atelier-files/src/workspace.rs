@@ -2,7 +2,7 @@
 
 use crate::{Error, Files, Result, blobs, crash};
 use atelier_core::{ConversationFile, FileId, FilePath, FileVersion, SessionId};
-use atelier_store::{Author, Blob, Edit, Edited, Expect, Fence, Owned};
+use atelier_store::{Author, Blob, Edit, Edited, Expect, Fence, FilesPlace, Owned};
 use object_store::path::Path as Key;
 use std::time::Duration;
 
@@ -121,10 +121,10 @@ impl Workspace {
         edits: Vec<Edit>,
         fence: Option<Fence>,
     ) -> Result<Vec<Edited>> {
-        let place = self.files.place.workspace(self.conversation);
-        let copies = self.files.settings.copies;
-        let edited =
-            self.files.store.edit_files(&self.owned, self.conversation, author, edits, fence, place, copies);
+        let (path, copies) = (self.files.place.workspace(self.conversation), self.files.settings.copies);
+        let place = FilesPlace { path, copies };
+        let store = &self.files.store;
+        let edited = store.edit_files(&self.owned, self.conversation, author, edits, fence, place);
         Ok(edited.await?)
     }
 

@@ -39,6 +39,10 @@ pub struct GateSettings {
     pub result: Duration,
     /// Commands are refused on machines that cannot hold them in.
     pub demand_isolation: bool,
+    /// How long calls are kept.
+    pub keep_days: u32,
+    /// How long it is kept who decided what.
+    pub keep_audit_days: u32,
 }
 
 impl Default for GateSettings {
@@ -49,6 +53,8 @@ impl Default for GateSettings {
             dispatch: Duration::from_secs(120),
             result: Duration::from_secs(60),
             demand_isolation: false,
+            keep_days: 90,
+            keep_audit_days: 365,
         }
     }
 }
@@ -72,6 +78,8 @@ pub struct Gate {
     extension: Arc<Extension>,
     waits: Waits,
     demand_isolation: bool,
+    keep_days: u32,
+    keep_audit_days: u32,
     waiting: Waiting,
 }
 
@@ -101,6 +109,8 @@ impl Gate {
             extension: Arc::default(),
             waits: settings.waits(),
             demand_isolation: settings.demand_isolation,
+            keep_days: settings.keep_days,
+            keep_audit_days: settings.keep_audit_days,
             waiting: Waiting::new(),
         }
     }
@@ -398,6 +408,16 @@ impl Gate {
         Ok(self.store.withdraw_grant(owned, id).await?)
     }
 
+    /// Removes what was kept long enough; says how many calls.
+    pub async fn sweep(&self, now: DateTime<Utc>) -> Result<u64> {
+        // Longer than there is time means for ever.
+        let ago = |days: u32| {
+            let days = TimeDelta::try_days(days.into());
+            days.and_then(|days| now.checked_sub_signed(days)).unwrap_or(DateTime::UNIX_EPOCH)
+        };
+        Ok(self.store.sweep_calls(ago(self.keep_days), ago(self.keep_audit_days)).await?)
+    }
+
     /// Lets time decide what nobody else did, and wakes those who wait for calls. Runs until dropped.
     pub async fn tend(&self) {
         tokio::join!(self.rounds(), self.waiting.serve(&self.store));
@@ -426,7 +446,7 @@ impl Gate {
                 Err(Error::Store(StoreError::NotFound)) => {}
                 late => {
                     let status = late?.status;
-                    if status.is_settled() {
+                    if matches!(status, CallStatus::Expired | CallStatus::Unknown) {
                         tracing::info!(project = %owned.project, call = %id, status = status.as_str(), "time is up");
                     }
                 }

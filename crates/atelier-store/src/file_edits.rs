@@ -68,6 +68,14 @@ pub enum Edit {
     },
 }
 
+/// Where a conversation's files lie in the object store.
+#[derive(Debug, Clone)]
+pub struct FilesPlace {
+    pub path: String,
+    /// Whether readable copies are kept there.
+    pub copies: bool,
+}
+
 /// What became of one edit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edited {
@@ -84,9 +92,6 @@ const CHANGES_PER_EVENT: usize = 100;
 impl Store {
     /// Makes the edits, or none of them. With a fence, only while its lease is good; then an edit that cannot be
     /// made is passed over and told, and its content is still the caller's; otherwise it fails all of them.
-    ///
-    /// `place` is where the conversation's files lie in the object store, and `copies` whether readable copies
-    /// are kept there.
     pub async fn edit_files(
         &self,
         owned: &Owned,
@@ -94,8 +99,7 @@ impl Store {
         author: Author,
         edits: Vec<Edit>,
         fence: Option<Fence>,
-        place: String,
-        copies: bool,
+        place: FilesPlace,
     ) -> Result<Vec<Edited>> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
@@ -105,9 +109,10 @@ impl Store {
                     check_fence(tx, conversation, fence).await?;
                 }
                 if known.workspace_created_at.is_none() {
-                    found_workspace(tx, conversation, &place).await?;
+                    found_workspace(tx, conversation, &place.path).await?;
                 }
                 let mut tree = Tree::load(tx, conversation).await?;
+                let copies = place.copies;
                 let mut work = Work { tx, conversation, author, copies, changes: Vec::new() };
                 let mut done = Vec::with_capacity(edits.len());
                 for edit in edits {

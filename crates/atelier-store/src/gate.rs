@@ -12,7 +12,7 @@ use crate::{
 };
 use atelier_core::{
     ApprovalId, CallId, Event, GrantId, Invalid, ProjectId, UserId,
-    gate::{GatedCall, Grant, Refusal},
+    gate::{ApprovalStatus, GatedCall, Grant, Refusal},
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -190,6 +190,88 @@ impl Store {
         Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total.0))
     }
 
+    /// Calls that a person was asked about, newest first, by what became of that or all of them.
+    pub async fn approvals(
+        &self,
+        project: ProjectId,
+        status: Option<ApprovalStatus>,
+        limit: i64,
+        offset: i64,
+    ) -> Result<(Vec<GatedCall>, i64)> {
+        let mut conn = self.db.connect().await?;
+        let (any, status) = (status.is_none(), status.map_or("", ApprovalStatus::as_str));
+        let (rows, total): (Vec<(String,)>, (i64,)) = on!(&mut conn, |c| {
+            let rows = sqlx::query_as(
+                "SELECT record FROM tool_calls
+                 WHERE project_id = $1 AND approval_status IS NOT NULL AND ($2 OR approval_status = $3)
+                 ORDER BY id DESC LIMIT $4 OFFSET $5",
+            )
+            .bind(project.0)
+            .bind(any)
+            .bind(status)
+            .bind(limit)
+            .bind(offset)
+            .fetch_all(&mut *c)
+            .await?;
+            let total = sqlx::query_as(
+                "SELECT COUNT(*) FROM tool_calls
+                 WHERE project_id = $1 AND approval_status IS NOT NULL AND ($2 OR approval_status = $3)",
+            )
+            .bind(project.0)
+            .bind(any)
+            .bind(status)
+            .fetch_one(&mut *c)
+            .await?;
+            (rows, total)
+        });
+        Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total.0))
+    }
+
+    /// Removes calls that are settled and were made before `calls`, and decisions from before `audit`.
+    pub async fn sweep_calls(&self, calls: DateTime<Utc>, audit: DateTime<Utc>) -> Result<u64> {
+        let (calls, audit) = (first_id(calls), first_id(audit));
+        let mut conn = self.db.connect().await?;
+        let owners: Vec<(Uuid, Uuid)> = on!(&mut conn, |c| {
+            sqlx::query_as(
+            "SELECT id, user_id FROM projects p
+             WHERE EXISTS (SELECT 1 FROM tool_calls t WHERE t.project_id = p.id AND t.id < $1 AND t.deadline IS NULL)
+                OR EXISTS (SELECT 1 FROM audit a WHERE a.project_id = p.id AND a.id < $2)"
+        )
+        .bind(calls)
+        .bind(audit)
+        .fetch_all(c)
+        .await
+        })?;
+        drop(conn);
+        let mut removed = 0;
+        for (project, owner) in owners {
+            removed += self
+                .write(UserId(owner), move |tx| {
+                    Box::pin(async move {
+                        on!(&mut tx.conn, |c| {
+                            // What is not settled has a deadline.
+                            let calls = sqlx::query(
+                                "DELETE FROM tool_calls WHERE project_id = $1 AND id < $2 AND deadline IS NULL",
+                            )
+                            .bind(project)
+                            .bind(calls)
+                            .execute(&mut *c)
+                            .await?
+                            .rows_affected();
+                            sqlx::query("DELETE FROM audit WHERE project_id = $1 AND id < $2")
+                                .bind(project)
+                                .bind(audit)
+                                .execute(&mut *c)
+                                .await?;
+                            Ok(calls)
+                        })
+                    })
+                })
+                .await?;
+        }
+        Ok(removed)
+    }
+
     /// What waits for the user's decision, in one project or in all, oldest first.
     pub async fn pending_calls(&self, user: UserId, project: Option<ProjectId>) -> Result<Vec<GatedCall>> {
         let mut conn = self.db.connect().await?;
@@ -273,6 +355,12 @@ impl Store {
 
 pub(crate) fn read<T: DeserializeOwned>((record,): (String,)) -> Result<T> {
     corrupt(serde_json::from_str(&record))
+}
+
+/// The smallest id that is given at this time: ids begin with it.
+fn first_id(time: DateTime<Utc>) -> Uuid {
+    let milliseconds = u64::try_from(time.timestamp_millis()).unwrap_or(0);
+    uuid::Builder::from_unix_timestamp_millis(milliseconds, &[0; 10]).into_uuid()
 }
 
 /// The call, for this transaction alone. SQLite has one writer; elsewhere the row is locked, although its owner's

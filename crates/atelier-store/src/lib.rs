@@ -33,7 +33,7 @@ pub use conversations::ConversationChanges;
 pub use db::{Settings, masked};
 pub use events::{Cursor, Retention, Scope, StoredEvent};
 pub use feed::{Bell, Listener, Ring, Speaker, Subscription, Whisper, Whispers};
-pub use file_edits::{Author, Blob, Edit, Edited, Expect};
+pub use file_edits::{Author, Blob, Edit, Edited, Expect, FilesPlace};
 pub use file_leases::Fence;
 pub use file_upkeep::StaleCopy;
 pub use file_uploads::{Part, Upload};

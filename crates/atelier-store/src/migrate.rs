@@ -30,6 +30,7 @@ fn migrator(db: &Db) -> Migrator {
                 6 "0006_conversation_files",
                 7 "0007_work",
                 8 "0008_provider_keys",
+                9 "0009_approvals",
             )
         }
         Db::Pg(_) => {
@@ -41,6 +42,7 @@ fn migrator(db: &Db) -> Migrator {
                 6 "0006_conversation_files",
                 7 "0007_work",
                 8 "0008_provider_keys",
+                9 "0009_approvals",
             )
         }
     };
@@ -151,7 +153,7 @@ mod tests {
         db.close().await;
 
         let refusal = Store::open(&settings).await.err().expect("a refusal");
-        assert!(matches!(refusal, Error::Newer { found: 9000, known: 8 }), "{refusal}");
+        assert!(matches!(refusal, Error::Newer { found: 9000, known: 9 }), "{refusal}");
         assert!(refusal.to_string().contains("newer version"), "{refusal}");
     }
 }

@@ -193,7 +193,6 @@ impl Store {
         self.write(owner, move |tx| {
             Box::pin(async move {
                 lock_project(tx, id).await?;
-                tx.forget_situations();
                 let conversations: Vec<(Uuid,)> = on!(&mut tx.conn, |c| sqlx::query_as(
                     "SELECT id FROM conversations WHERE project_id = $1"
                 )
@@ -203,6 +202,7 @@ impl Store {
                 for (conversation,) in conversations {
                     forget_files(tx, SessionId(conversation)).await?;
                 }
+                tx.forget_situations();
                 on!(&mut tx.conn, |c| {
                     for table in [
                         "DELETE FROM agents WHERE project_id = $1",

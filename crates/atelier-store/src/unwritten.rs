@@ -98,19 +98,20 @@ async fn write_calls(conn: &mut Conn, calls: Vec<GatedCall>) -> Result<(), sqlx:
         let size = rows_at_once(left.len());
         on!(&mut *conn, |c| {
             let mut insert = sqlx::QueryBuilder::new(
-                "INSERT INTO tool_calls (id, project_id, approval_id, status, deadline, record) ",
+                "INSERT INTO tool_calls (id, project_id, approval_id, approval_status, status, deadline, record) ",
             );
             insert.push_values(left.by_ref().take(size), |mut row, call| {
                 row.push_bind(call.tool_id.0)
                     .push_bind(call.project_id.0)
                     .push_bind(call.approval_id.map(|id| id.0))
+                    .push_bind(call.approval.as_ref().map(|approval| approval.status.as_str()))
                     .push_bind(call.status.as_str())
                     .push_bind(call.deadline)
                     .push_bind(json(&call));
             });
             insert.push(
-                " ON CONFLICT (id) DO UPDATE SET approval_id = excluded.approval_id, status = excluded.status,
-                 deadline = excluded.deadline, record = excluded.record",
+                " ON CONFLICT (id) DO UPDATE SET approval_id = excluded.approval_id,
+                 approval_status = excluded.approval_status, status = excluded.status, deadline = excluded.deadline, record = excluded.record",
             );
             insert.build().execute(c).await.map(drop)
         })?;

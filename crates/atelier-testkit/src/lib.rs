@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test kit fails by panicking")]
 
 mod events;
+mod hostile;
 mod model;
 mod postgres;
 mod s3;
@@ -12,6 +13,7 @@ mod server;
 mod user;
 
 pub use events::{Events, SseEvent};
+pub use hostile::{Harm, Hostile};
 pub use model::{Asked, Reply, ScriptedModel};
 pub use postgres::Database;
 pub use s3::Bucket;

@@ -2,6 +2,7 @@
 
 use crate::config::{Config, Flags};
 use anyhow::Result;
+use atelier_files::Files;
 use atelier_model::{ModelError, Models, TenantKeys};
 use atelier_server::{Listening, LocalKey};
 use atelier_store::{Schema, Store};
@@ -60,6 +61,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
         Finding { what: "data folder", outcome: data_folder(&config.data) },
         Finding { what: "secret", outcome: secret(&config.data) },
         Finding { what: "database", outcome: database(config).await },
+        Finding { what: "object store", outcome: object_store(config).await },
         Finding { what: "models", outcome: models(config) },
         Finding { what: "address", outcome: address(config).await },
     ];
@@ -146,6 +148,13 @@ async fn database(config: &Config) -> Result<String, Trouble> {
             "run the newer version of Atelier that wrote it, or restore an older backup",
         )),
     }
+}
+
+async fn object_store(config: &Config) -> Result<String, Trouble> {
+    let found = Files::examine(&config.files, config.object_store.as_deref(), &config.data).await;
+    found.map_err(|error| {
+        trouble(error, "check object_store, the credentials in the environment, and that the bucket is there")
+    })
 }
 
 fn models(config: &Config) -> Result<String, Trouble> {

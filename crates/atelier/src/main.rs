@@ -4,6 +4,7 @@ mod check;
 mod config;
 mod connect;
 mod doctor;
+mod files;
 mod login;
 mod mcp;
 mod mcp_projects;
@@ -39,6 +40,8 @@ enum Command {
     Check(check::Args),
     /// Run one tool call in a workspace, through policy and sandbox, and print its result
     Tool(tool::Args),
+    /// List, upload and download the files of a conversation
+    Files(files::Args),
     /// Serve a directory to MCP hosts, on standard input or over HTTP
     Mcp(Box<mcp::Args>),
     /// Check the configuration and every backing service, and say how to mend what is wrong
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Connect(args) => connect::run(args),
         Command::Check(args) => check::run(&args),
         Command::Tool(args) => tool::run(&args),
+        Command::Files(args) => files::run(args),
         Command::Mcp(args) => mcp::run(*args),
         Command::Doctor(args) => doctor::run(&args),
     };

@@ -200,6 +200,11 @@ async fn tend(app: App, config: Config) {
                 Ok(removed) => tracing::info!(removed, "removed events that were kept long enough"),
                 Err(error) => tracing::warn!(%error, "cannot remove old events"),
             }
+            match app.gate.sweep(Utc::now()).await {
+                Ok(0) => {}
+                Ok(removed) => tracing::info!(removed, "removed tool calls that were kept long enough"),
+                Err(error) => tracing::warn!(%error, "cannot remove old tool calls"),
+            }
         }
     };
     let upkeep = async {

@@ -385,6 +385,7 @@ fn a_call_that_is_more_than_was_approved_is_asked_about_again() {
 
 #[test]
 fn large_parameters_and_differences_are_linked() {
+    assert_eq!(MAX_TOLD, 65_536);
     for (size, whole) in [(MAX_TOLD - 14, true), (MAX_TOLD, false)] {
         let mut call = call();
         call.tool_params = json!({"content": "x".repeat(size)});
@@ -441,4 +442,25 @@ fn a_grant_covers_what_it_says_and_nothing_else() {
     let nobody = Grant { agent_id: None, ..all.clone() };
     let unsaid = GatedCall { agent_id: None, ..call.clone() };
     assert!(!covers(&nobody, &unsaid) && !covers(&all, &unsaid));
+}
+
+/// What is stored and what is told is the same word.
+#[test]
+fn states_have_one_name() {
+    for call in in_every_state() {
+        assert_eq!(json!(call.status), json!(call.status.as_str()));
+        if let Some(approval) = call.approval {
+            assert_eq!(json!(approval.status), json!(approval.status.as_str()));
+        }
+    }
+    assert_eq!(json!(ApprovalStatus::Approved), json!(ApprovalStatus::Approved.as_str()));
+}
+
+#[test]
+fn a_call_that_fits_no_machine_fails_with_the_reason() {
+    let mut call = call();
+    call.allow(waits(), now());
+    let failure = CallFailure::new("isolation_required", "no walls");
+    assert_eq!(names(&call.refuse(failure.clone(), now())), ["TOOL_CALL_UPDATED"]);
+    assert_eq!((call.status, call.error, call.deadline), (CallStatus::Failed, Some(failure), None));
 }

@@ -29,7 +29,7 @@ fn a_conversations_own_files_are_written_without_asking_unless_their_kind_asks_f
     assert_eq!(policy.judge_resolved(&path, Access::Write, false).verdict, Low);
     // A project may still be stricter.
     let strict = Narrowing { at_least: [("write_file".to_owned(), Medium)].into(), ..Default::default() };
-    let (_, judgement) = policy.narrowed(strict).judge_request(
+    let (_, judgement) = policy.narrowed(Wisher::Project, strict).judge_request(
         "write_file",
         json!({"path": "report.md", "content": ""}),
         &Roots::relative_only(),
@@ -257,6 +257,28 @@ fn a_machine_accepts_what_its_owner_names() {
         assert_eq!(run(&["npm", "install"]).reason, "Command not allowed: This server does not allow npm.");
         assert_eq!((policy.limits().read_bytes, policy.limits().output_bytes), (own.read_bytes, 1000));
     }
+}
+
+/// What the manual shows is what a server takes.
+#[test]
+fn the_example_in_the_manual_works() {
+    #[derive(serde::Deserialize)]
+    struct File {
+        policy: Extension,
+    }
+    let manual = include_str!("../../../../docs/gate.md");
+    let text = manual.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let file: File = toml::from_str(text).unwrap();
+    let policy = Policy::builtin().extended(&file.policy).unwrap();
+    let roots = Roots::relative_only();
+    let run = |line: &[&str]| {
+        let params = json!({"command": line[0], "args": line[1..]});
+        policy.judge_request("execute_command", params, &roots).1.verdict
+    };
+    assert_eq!(run(&["terraform", "plan"]), Verdict::High);
+    assert_eq!(run(&["terraform", "apply"]), Verdict::Deny);
+    assert_eq!(run(&["npm", "publish"]), Verdict::Deny);
+    assert_eq!(run(&["cat", "ledger.csv"]), Verdict::Deny);
 }
 
 #[test]

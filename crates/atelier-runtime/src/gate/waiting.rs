@@ -12,7 +12,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 
 /// How long a lost wake-up can go unnoticed.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How long a reader stays when nobody waits: the next call is often not far.
 const LINGER: Duration = Duration::from_secs(10);
 

@@ -9,7 +9,7 @@ use crate::{
 };
 use atelier_core::{
     ApprovalId,
-    gate::{CallStatus, GatedCall, Grant, GrantScope},
+    gate::{ApprovalStatus, GatedCall, Grant, GrantScope},
 };
 use atelier_store::Audit;
 use axum::{Json as Reply, extract::State, http::HeaderMap};
@@ -27,13 +27,37 @@ pub(super) struct ApprovalList {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
-    /// `pending` (default); there is no other yet
-    #[param(pattern = "^pending$")]
-    status: Option<String>,
+    /// What became of them: `pending` unless said otherwise
+    #[param(inline)]
+    status: Option<Which>,
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u32>,
     #[param(minimum = 0, maximum = 1_000_000_000, default = 0)]
     offset: Option<u32>,
+}
+
+#[derive(Deserialize, ToSchema, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Which {
+    All,
+    Pending,
+    Approved,
+    Rejected,
+    Expired,
+    Cancelled,
+}
+
+impl Which {
+    fn status(self) -> Option<ApprovalStatus> {
+        Some(match self {
+            Which::All => return None,
+            Which::Pending => ApprovalStatus::Pending,
+            Which::Approved => ApprovalStatus::Approved,
+            Which::Rejected => ApprovalStatus::Rejected,
+            Which::Expired => ApprovalStatus::Expired,
+            Which::Cancelled => ApprovalStatus::Cancelled,
+        })
+    }
 }
 
 #[derive(Deserialize, ToSchema, Default)]
@@ -96,7 +120,7 @@ pub(super) struct AuditList {
     audit: Vec<Audit>,
 }
 
-/// List what waits for a decision in a project
+/// List what waits for a decision in a project, or what was decided
 #[utoipa::path(get, path = "/my/projects/{project}/approvals", tag = "approvals", params(("project" = Uuid, Path), Filter),
     responses((status = 200, body = ApprovalList)))]
 pub(super) async fn list(
@@ -104,13 +128,10 @@ pub(super) async fn list(
     space: Member,
     Params(filter): Params<Filter>,
 ) -> Result<Reply<ApprovalList>> {
-    if filter.status.is_some_and(|status| status != "pending") {
-        return Err(Error::Invalid("status: only pending approvals are listed; see audit".into()));
-    }
     let page = Paging::checked(filter.limit, filter.offset)?;
-    let pending = Some(CallStatus::PendingApproval.as_str());
+    let (project, status) = (space.owned().project, filter.status.unwrap_or(Which::Pending).status());
     let (approvals, total) =
-        app.store.calls(space.owned().project, pending, page.limit.into(), page.offset.into()).await?;
+        app.store.approvals(project, status, page.limit.into(), page.offset.into()).await?;
     Ok(Reply(ApprovalList { approvals, total }))
 }
 

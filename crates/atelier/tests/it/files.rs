@@ -1,6 +1,8 @@
 //! Conversation workspaces over HTTP, on a disk and on a real S3 server.
 
+mod cli;
 mod crash;
+mod hostile;
 mod names;
 mod reading;
 mod runs;

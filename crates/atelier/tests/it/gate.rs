@@ -276,8 +276,8 @@ async fn an_agent_can_be_allowed_for_the_session(#[values(Sqlite, Postgres)] bac
 #[rstest]
 #[tokio::test]
 async fn an_undecided_call_expires(#[values(Sqlite, Postgres)] backend: Backend) {
-    let server = build(backend).with("GATE__APPROVAL_MEDIUM", "5s").start().await;
-    // Long enough for a restart before the warning is due, on a slow machine too.
+    // Long enough for a restart in between, on a machine that has other things to do.
+    let server = build(backend).with("GATE__APPROVAL_MEDIUM", "6s").start().await;
     let mut desk = Desk::new(server.user("ann")).await;
     let call = desk.execute("create_directory", json!({"path": "d"})).await;
     let asked = desk.until("TOOL_APPROVAL_REQUEST").await;
@@ -410,10 +410,120 @@ async fn calls_of_another_project_do_not_exist(#[values(Sqlite, Postgres)] backe
     assert_eq!(server.user("bob").get("/my/approvals").await.expect(200)["total"], 0);
 }
 
-/// TL-04.4
+/// TL-06.1: a client that finds a call riskier than it was approved as has the person asked again, about that.
+#[rstest]
 #[tokio::test]
-async fn the_tools_describe_themselves() {
-    let server = start(Sqlite).await;
+async fn a_riskier_call_is_asked_about_again(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let call = desk.execute("read_file", json!({"path": "notes"})).await;
+    let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
+    let refused = json!({
+        "success": false, "code": "approval_required", "verdict": "HIGH", "rule": "read_file file.secret",
+        "error": "notes: The file usually holds secrets.",
+    });
+    let asked = desk.result(&signal, refused.clone()).await.expect(200);
+    assert_eq!((&asked["status"], &asked["risk_level"]), (&json!("pending_approval"), &json!("HIGH")));
+    let request = desk.until("TOOL_APPROVAL_REQUEST").await;
+    assert_eq!(
+        (&request.data["risk_level"], &request.data["timeout_seconds"]),
+        (&json!("HIGH"), &json!(600))
+    );
+    assert_eq!(request.data["reason"], refused["error"]);
+    desk.decide(&asked, "approve", json!({})).await.expect(200);
+    let again = desk.until("TOOL_EXECUTION_SIGNAL").await;
+    assert_eq!((&again.data["risk_level"], &again.data["attempt"]), (&json!("HIGH"), &json!(2)));
+    // Once more the same is no news: then it has failed.
+    let failed = desk.result(&again, refused).await.expect(200);
+    assert_eq!(
+        (&failed["status"], &failed["error"]["code"]),
+        (&json!("failed"), &json!("approval_required"))
+    );
+    assert_eq!(desk.show(&call).await["risk_level"], "HIGH");
+}
+
+/// A server's owner can demand that commands are held in: before a person is asked, and when a machine comes late.
+#[rstest]
+#[tokio::test]
+async fn isolation_can_be_demanded(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = build(backend).with("GATE__DEMAND_ISOLATION", "true").start().await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let list = json!({"command": "ls", "args": []});
+    let refused = desk.execute("execute_command", list.clone()).await;
+    assert_eq!(
+        (&refused["status"], &refused["error"]["code"]),
+        (&json!("denied"), &json!("isolation_required"))
+    );
+    assert_eq!(desk.execute("read_file", json!({"path": "a"})).await["status"], "dispatched");
+
+    assert_eq!(desk.user.delete(&desk.path(&format!("clients/{}", desk.client))).await.status, 204);
+    let waiting = desk.execute("execute_command", list.clone()).await;
+    assert_eq!(waiting["status"], "approved");
+    desk.connect().await;
+    let late = desk.show(&waiting).await;
+    assert_eq!((&late["status"], &late["error"]["code"]), (&json!("failed"), &json!("isolation_required")));
+
+    let isolation = json!({"enforces_read_only": true});
+    let body =
+        json!({"client_id": desk.client, "root": "/home/ann/shop", "os": "linux", "isolation": isolation});
+    desk.post("clients", body).await.expect(200);
+    assert_eq!(desk.execute("execute_command", list).await["status"], "dispatched");
+    assert_eq!(desk.user.get("/my/policy").await.expect(200)["demand_isolation"], true);
+}
+
+/// TL-02.1 TL-03.1: what was decided can be listed, by what became of it.
+#[rstest]
+#[tokio::test]
+async fn past_approvals_are_listed(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let mut calls = Vec::new();
+    for _ in 0..4 {
+        calls.push(desk.execute("create_directory", json!({"path": "d"})).await);
+    }
+    desk.decide(&calls[0], "approve", json!({})).await.expect(200);
+    desk.decide(&calls[1], "reject", json!({"reason": "no"})).await.expect(200);
+    desk.post(&format!("tools/{}/cancel", id(&calls[2])), json!({})).await.expect(200);
+    let listed = async |query: &str| {
+        let list = desk.user.get(&desk.path(&format!("approvals{query}"))).await.expect(200);
+        let ids: Vec<Value> =
+            list["approvals"].as_array().unwrap().iter().map(|call| call["tool_id"].clone()).collect();
+        assert_eq!(list["total"], ids.len());
+        ids
+    };
+    let id = |at: usize| calls[at]["tool_id"].clone();
+    assert_eq!(listed("").await, [id(3)]);
+    assert_eq!(listed("?status=pending").await, [id(3)]);
+    assert_eq!(listed("?status=approved").await, [id(0)]);
+    assert_eq!(listed("?status=rejected").await, [id(1)]);
+    assert_eq!(listed("?status=cancelled").await, [id(2)]);
+    assert_eq!(listed("?status=expired").await, Vec::<Value>::new());
+    assert_eq!(listed("?status=all").await, [id(3), id(2), id(1), id(0)]);
+    let other = desk.user.get(&desk.path("approvals?status=maybe")).await;
+    assert_eq!(other.status, 422, "{}", other.body);
+}
+
+/// Rules of a project that cannot be read allow nothing.
+#[rstest]
+#[tokio::test]
+async fn unreadable_rules_allow_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let settings = json!({"settings": {"policy": {"deny": "everything"}}});
+    desk.user.put(&desk.project, settings).await.expect(200);
+    let ask = json!({"tool_name": "read_file", "tool_params": {"path": "a"}});
+    assert_eq!(desk.post("tools/execute", ask).await.status, 422);
+    let settings = json!({"settings": {"policy": {"deny": ["read_file"]}}});
+    desk.user.put(&desk.project, settings).await.expect(200);
+    let call = desk.execute("read_file", json!({"path": "a"})).await;
+    assert_eq!(call["error"]["detail"], "Command not allowed: This project does not allow read_file.");
+}
+
+/// TL-04.4
+#[rstest]
+#[tokio::test]
+async fn the_tools_describe_themselves(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let available = desk.user.get(&desk.path("tools/available")).await.expect(200);
     let names: Vec<&str> =

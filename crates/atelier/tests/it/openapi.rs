@@ -48,7 +48,8 @@ impl Operation {
 
     /// Changes something of a project or what belongs to it.
     pub(crate) fn changes(&self) -> bool {
-        self.method != Method::GET && (self.path.starts_with("/my/") || self.path.starts_with("/api/"))
+        let of_people = ["/my/", "/api/tenants/{tenant}/conversations", "/api/tenants/{tenant}/workspace"];
+        self.method != Method::GET && of_people.iter().any(|start| self.path.starts_with(start))
     }
 }
 

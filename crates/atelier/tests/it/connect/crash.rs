@@ -189,7 +189,7 @@ async fn a_stored_token_is_kept_fresh(#[values(Sqlite, Postgres)] backend: Backe
     machine.write("a.txt", "a\n");
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
-    let short = server.user_with("ann", &["--ttl", "4s"]).token;
+    let short = server.user_with("ann", &["--ttl", "8s"]).token;
     let login = ["login", "--server", &server.url, "--token", &short];
     assert!(machine.program(&login).status().unwrap().success());
     let mut command = machine.command(&desk, &server.url, &[]);

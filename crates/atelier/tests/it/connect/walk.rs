@@ -1,7 +1,7 @@
 //! Reading, writing, running, refusing: what a person and an agent do in an ordinary hour.
 
 use super::client::{Desk, Machine};
-use crate::start;
+use crate::{build, start};
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
     eventually,
@@ -190,9 +190,15 @@ async fn the_client_refuses_on_its_own(#[values(Sqlite, Postgres)] backend: Back
     // Approved by its owner, and still not done.
     let call = desk.approved("delete_file", json!({"path": "a.txt"})).await;
     assert_eq!(desk.until(&call, "failed").await["error"]["code"], "command_not_allowed");
-    // LOW on the server, more than that here: nobody approved it.
+    // LOW on the server, more than that here: nobody approved it, so somebody is asked.
     let call = desk.execute("grep", json!({"pattern": "s", "path": "."})).await;
-    assert_eq!(desk.until(&call, "failed").await["error"]["code"], "approval_required");
+    let asked = desk.until(&call, "pending_approval").await;
+    assert_eq!(
+        (&asked["risk_level"], &asked["reason"]),
+        (&json!("MEDIUM"), &json!("This machine rates grep as MEDIUM."))
+    );
+    desk.decide(&asked, "approve", json!({})).await;
+    desk.until(&call, "completed").await;
     // Fine as text; on this machine it leads out of the folder.
     let call = desk.execute("read_file", json!({"path": "door.txt"})).await;
     let refused = desk.until(&call, "failed").await;
@@ -301,4 +307,57 @@ async fn a_running_command_can_be_cancelled(#[values(Sqlite, Postgres)] backend:
     assert_eq!(desk.post(&path, json!({})).await.expect(200)["status"], "unknown");
     client.says("Cancelled (cancelled)").await;
     assert_eq!(desk.until(&call, "failed").await["error"]["code"], "cancelled");
+}
+
+/// TL-06.1 TL-07.1: a link that leads to a secret looks harmless to the server; the machine knows better, and the person
+/// is asked about what it really is.
+#[rstest]
+#[tokio::test]
+async fn what_only_the_machine_can_see_is_asked_about(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    machine.write(".env", "TOKEN=1\n");
+    std::os::unix::fs::symlink(".env", machine.root().join("notes.txt")).unwrap();
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let _client = machine.connect(&desk, &server.url).await;
+    let call = desk.execute("read_file", json!({"path": "notes.txt"})).await;
+    assert_eq!(call["risk_level"], "LOW");
+    let asked = desk.until(&call, "pending_approval").await;
+    assert_eq!(asked["risk_level"], "HIGH");
+    desk.decide(&asked, "approve", json!({})).await;
+    assert_eq!(desk.until(&call, "completed").await["result"]["content"], "TOKEN=1\n");
+}
+
+/// TL-06.1: a server's owner allows a command; it runs only where the machine's owner accepts it.
+#[rstest]
+#[tokio::test]
+async fn a_server_loosens_only_what_the_machine_accepts(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    let server = build(backend)
+        .with("POLICY__ALLOW", r#"["curl"]"#)
+        .with("POLICY__NARROW__DENY", r#"["npm"]"#)
+        .start()
+        .await;
+    let desk = Desk::new(server.user("ann")).await;
+    let version = json!({"command": "curl", "args": ["--version"]});
+    {
+        let client = machine.connect(&desk, &server.url).await;
+        client.says("accept = [\"curl\"] in client.toml").await;
+        let call = desk.approved("execute_command", version.clone()).await;
+        let failed = desk.until(&call, "failed").await;
+        assert_eq!(failed["error"]["code"], "command_not_allowed");
+    }
+    machine.rules("accept = [\"curl\"]");
+    let client = machine.connect(&desk, &server.url).await;
+    client.says("the server's own for curl (you accept them)").await;
+    let call = desk.approved("execute_command", version).await;
+    let ended = eventually("it ran", async || {
+        let now = desk.show(&call).await;
+        (now["completed_at"] != Value::Null).then_some(now)
+    })
+    .await;
+    // It ran, or there is no curl on this machine to run.
+    assert!(["command_not_found", ""].contains(&ended["error"]["code"].as_str().unwrap_or("")), "{ended}");
+    let npm = desk.execute("execute_command", json!({"command": "npm", "args": ["install"]})).await;
+    assert_eq!(npm["error"]["detail"], "Command not allowed: This server does not allow npm.");
 }

@@ -79,9 +79,15 @@ fn percent_decoded(text: &str) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
+/// Fine names for a file of a conversation; the corpus refuses them for what is there, or on Windows.
+const FINE: [&str; 4] = ["notes.txt", "notes.txt/x", "C:secret.txt", ""];
+
 /// The paths of the corpus that are refused by their text alone.
 fn leaving(attacks: &Value) -> Vec<String> {
-    let by_text = |case: &&Value| case["expect"] == "deny" && case["setup"] == json!([]);
+    let by_text =
+        |case: &&Value| case["expect"] == "deny" && case["class"] == "attack" && case["setup"] == json!([]);
     let paths = attacks.as_array().unwrap().iter().filter(by_text).filter_map(|case| case["path"].as_str());
+    // What is longer than a form's field may be is refused for that, with another code.
+    let paths = paths.filter(|path| !FINE.contains(path) && path.len() <= 8192);
     paths.map(|path| path.replace("$OUT", "/somewhere/out").replace("$WS", "/somewhere/ws")).collect()
 }

@@ -1,0 +1,61 @@
+//! `atelier files`, as a person types it.
+
+use super::{Desk, Objects::Disk};
+use atelier_testkit::Backend::Sqlite;
+use serde_json::Value;
+
+impl Desk {
+    /// What the command prints, and what it complains of.
+    fn cli(&self, arguments: &[&str]) -> Result<String, String> {
+        let fixed = ["--server", &self.server.url, "--token", &self.ann.token];
+        let (action, rest) = arguments.split_first().unwrap();
+        let conversation = ["--conversation", self.conversation()];
+        let all: Vec<&str> = ["files", *action]
+            .iter()
+            .copied()
+            .chain(fixed)
+            .chain(conversation)
+            .chain(rest.iter().copied())
+            .collect();
+        let output = self.server.command(&all);
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    }
+}
+
+/// FS-03
+#[tokio::test(flavor = "multi_thread")]
+async fn files_from_the_command_line() {
+    let desk = Desk::new(Sqlite, Disk).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (small, large) = (folder.path().join("notes.txt"), folder.path().join("large.bin"));
+    std::fs::write(&small, "one").unwrap();
+    // Enough to go in parts.
+    let content: Vec<u8> = (0..70_000_000u32).map(|n| (n % 249) as u8).collect();
+    std::fs::write(&large, &content).unwrap();
+    let (small, large) = (small.to_str().unwrap(), large.to_str().unwrap());
+
+    let put = desk.cli(&["put", small, large, "--to", "in/"]).unwrap();
+    assert_eq!(put, "in/notes.txt is version 1\nin/large.bin is version 1\n");
+    std::fs::write(small, "two").unwrap();
+    assert_eq!(desk.cli(&["put", small, "--to", "in/notes.txt"]).unwrap(), "in/notes.txt is version 2\n");
+    let listed = desk.cli(&["ls"]).unwrap();
+    assert_eq!(listed.lines().count(), 2);
+    assert!(listed.lines().nth(1).unwrap().ends_with("user_upload  in/notes.txt"), "{listed}");
+    assert_eq!(desk.cli(&["get", "in/notes.txt", "-o", "-"]).unwrap(), "two");
+    assert_eq!(desk.cli(&["get", "in/notes.txt", "--at", "1", "-o", "-"]).unwrap(), "one");
+    let copy = folder.path().join("copy.bin");
+    desk.cli(&["get", "in/large.bin", "-o", copy.to_str().unwrap()]).unwrap();
+    assert!(std::fs::read(copy).unwrap() == content);
+    assert_eq!(desk.cli(&["history", "in/notes.txt"]).unwrap().lines().count(), 2);
+    let restored = desk.cli(&["restore", "in/notes.txt", "1"]).unwrap();
+    assert_eq!(restored, "in/notes.txt is version 3 now, as version 1 was\n");
+    std::fs::remove_dir_all(desk.folder()).unwrap();
+    let report: Value = serde_json::from_str(&desk.cli(&["sync"]).unwrap()).unwrap();
+    assert_eq!(report["fetched"], 2);
+    assert_eq!(desk.cli(&["rm", "in/notes.txt"]).unwrap(), "deleted in/notes.txt\n");
+    let gone = desk.cli(&["get", "in/notes.txt"]).unwrap_err();
+    assert!(gone.contains("there is no file in/notes.txt"), "{gone}");
+    let refused = desk.cli(&["put", small, "--to", "../x"]).unwrap_err();
+    assert!(refused.contains("PathTraversalError"), "{refused}");
+}
