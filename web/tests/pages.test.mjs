@@ -25,6 +25,7 @@ const pages = () => [
   `#/projects/${shop.id}/settings`,
   `#/projects/${shop.id}/agents/new`,
   `#/projects/${shop.id}/chat`,
+  `#/projects/${shop.id}/files`,
   `#/projects/${shop.id}/decisions`,
   "#/activity",
   "#/overview",

@@ -30,7 +30,7 @@ const CHANGED = CART.replace("total(items: Item[]): number", "total(items: Item[
 
 const server = await Server.start();
 const browser = await Browser.start();
-const owner = server.person("owner");
+const owner = server.person("owner", "--role", "admin");
 const shop = await owner.project("web shop");
 await owner.project("quarterly report", { workspace: "conversation" });
 const folder = await Folder.connect(shop, { "src/cart.ts": CART, "README.md": "# Web shop\n" });
@@ -65,8 +65,6 @@ try {
   await tab.go(`#/projects/${shop.id}`);
   await tab.page.getByRole("heading", { name: "Connected machines" }).waitFor();
   await picture(tab, "project");
-  await tab.go(`#/projects/${shop.id}/decisions`);
-  await picture(tab, "decisions");
   await tab.go("#/activity");
   await picture(tab, "activity");
   await tab.close();
@@ -82,7 +80,25 @@ try {
   await chat.page.getByRole("button", { name: "Approve" }).click();
   await chat.page.getByRole("article", { name: "Project" }).waitFor();
   await picture(chat, "chat");
+  await chat.go(`#/projects/${shop.id}/decisions`);
+  await chat.page.getByRole("cell", { name: "you" }).first().waitFor();
+  await picture(chat, "decisions");
+  await chat.go(`#/projects/${shop.id}/files`);
+  const bring = (name, text) => chat.page.locator("input[type=file]").setInputFiles({ name, mimeType: "text/csv", buffer: Buffer.from(text) });
+  await bring("sales.csv", "month,region,sold\nMay,north,120\nMay,south,98\nJune,north,134\nJune,south,101\n");
+  await chat.page.getByText("1 file").waitFor();
+  await bring("sales.csv", "month,region,sold\nMay,north,120\nMay,south,98\nJune,north,143\nJune,south,101\n");
+  await chat.page.getByText("v2").first().waitFor();
+  await chat.page.getByRole("button", { name: /sales/ }).click();
+  await chat.page.getByRole("button", { name: "Compare" }).click();
+  await chat.page.locator(".diff").waitFor();
+  await picture(chat, "files");
   await chat.close();
+
+  const admin = await browser.open(owner, "#/overview");
+  await admin.page.waitForTimeout(13_000);
+  await picture(admin, "server");
+  await admin.close();
 
   const phone = await browser.open(owner, "#/approvals", { size: PHONE });
   await picture(phone, "phone-list");

@@ -3,41 +3,13 @@
 import { session } from "../session/session.svelte";
 import { authority, authorization, request } from "./client";
 import { Problem, Unreachable } from "./problem";
+import type { components } from "./schema";
 
-export type FileSource = "user_upload" | "ai_created" | "ai_modified";
+type Schemas = components["schemas"];
 
-export interface WorkFile {
-  file_id: string;
-  conversation_id: string;
-  file_path: string;
-  original_name: string;
-  description: string | null;
-  file_size: number;
-  mime_type: string;
-  version: number;
-  source: FileSource;
-  is_presented: boolean;
-  checksum: string;
-  created_at: string;
-  updated_at: string;
-}
-
-export interface FileVersion {
-  version: number;
-  file_size: number;
-  mime_type: string;
-  source: FileSource;
-  checksum: string;
-  created_at: string;
-}
-
-export interface Workspace {
-  workspace_enabled: boolean;
-  workspace_path: string | null;
-  file_count: number;
-  total_size: number;
-  files: WorkFile[];
-}
+export type WorkFile = Schemas["ConversationFile"];
+export type FileVersion = Schemas["FileVersion"];
+export type Workspace = Schemas["WorkspaceInfo"];
 
 const place = (conversation: string) =>
   `/api/tenants/${encodeURIComponent(session.me?.tenant ?? "")}/workspace/${encodeURIComponent(conversation)}`;
@@ -48,7 +20,7 @@ export const renameFile = (conversation: string, id: string, file_path: string) 
   request<WorkFile>("PATCH", file(conversation, id), { file_path });
 export const deleteFile = (conversation: string, id: string) => request<void>("DELETE", file(conversation, id));
 export const versions = (conversation: string, id: string) =>
-  request<{ versions: FileVersion[] }>("GET", `${file(conversation, id)}/versions`).then((list) => list.versions);
+  request<Schemas["VersionList"]>("GET", `${file(conversation, id)}/versions`).then((list) => list.versions);
 export const restore = (conversation: string, id: string, version: number) =>
   request<WorkFile>("POST", `${file(conversation, id)}/restore`, { version });
 export const diff = (conversation: string, id: string, from: number, to: number) =>
@@ -77,7 +49,7 @@ export function upload(conversation: string, path: string, content: File, progre
     sending.upload.onprogress = ({ loaded, total }) => progress(total > 0 ? loaded / total : 0);
     sending.onerror = () => reject(new Unreachable(sending.statusText));
     sending.onload = () => {
-      if (sending.status === 201) resolve((JSON.parse(sending.responseText) as { files: WorkFile[] }).files);
+      if (sending.status === 201) resolve((JSON.parse(sending.responseText) as Schemas["Uploaded"]).files);
       else void Problem.from(new Response(sending.responseText, { status: sending.status })).then(reject);
     };
     sending.send(form);

@@ -30,6 +30,7 @@ export function parseTable(text: string): { rows: string[][]; cut: boolean } {
   return { rows: rows.filter((row) => row.length > 0), cut: false };
 }
 
+/** How often it stands in the first line, quoted parts left out. */
 function count(text: string, one: string): number {
-  return (text.split("\n", 1)[0] ?? "").split(one).length;
+  return (text.split("\n", 1)[0] ?? "").replace(/"[^"]*"/g, "").split(one).length;
 }

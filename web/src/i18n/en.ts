@@ -555,6 +555,8 @@ export const en = {
 
   "sign_in.provider": "Sign in with your organisation",
 
+  "chat.presented": "Presented files",
+
   "not_found.title": "There is no such page",
   "not_found.next": "The address may be mistyped or out of date.",
 } as const;

@@ -556,6 +556,8 @@ export const ja: Messages = {
 
   "sign_in.provider": "組織のアカウントでサインイン",
 
+  "chat.presented": "提示されたファイル",
+
   "not_found.title": "ページが見つかりません",
   "not_found.next": "アドレスが間違っているか、古くなっている可能性があります。",
 };

@@ -556,6 +556,8 @@ export const ru: Messages = {
 
   "sign_in.provider": "Войти через свою организацию",
 
+  "chat.presented": "Представленные файлы",
+
   "not_found.title": "Такой страницы нет",
   "not_found.next": "Возможно, адрес набран с ошибкой или устарел.",
 };

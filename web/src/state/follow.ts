@@ -1,4 +1,5 @@
 import { shownTalk } from "../chat/talk.svelte";
+import { shownShelf } from "../files/shelf.svelte";
 import type { LiveEvent } from "../live/event";
 import { log } from "../live/log.svelte";
 import { stream } from "../live/stream.svelte";
@@ -97,6 +98,10 @@ function apply(event: LiveEvent): void {
       break;
     case "PLAN_UPDATED":
       planMoved(data.plan);
+      break;
+    case "FILES_CHANGED":
+    case "FILES_PRESENTED":
+      void shownShelf(data.conversation_id)?.load();
       break;
     case "WORKER_SPACE_READY":
       shownSpace(project_id)?.ready(created_at);
