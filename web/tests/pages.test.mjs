@@ -26,6 +26,7 @@ const pages = () => [
   `#/projects/${shop.id}/agents/new`,
   `#/projects/${shop.id}/chat`,
   `#/projects/${shop.id}/files`,
+  `#/projects/${shop.id}/memory`,
   `#/projects/${shop.id}/decisions`,
   "#/activity",
   "#/overview",
