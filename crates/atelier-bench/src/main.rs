@@ -144,10 +144,11 @@ fn main() -> Result<()> {
             rounds: 1,
             window: Duration::from_secs(1),
             clients: 0,
+            calls: Vec::new(),
         };
         return tokio::runtime::Runtime::new()?.block_on(async {
             match role {
-                Role::BareServer(_) => unreachable!("it was run above"),
+                Role::BareServer(_) | Role::DurableServer(_) => unreachable!("it was run above"),
                 Role::Memory(args) => memory::run(args).await,
                 Role::Locomo(args) => locomo::run(args, &plan).await,
                 Role::Crowd(args) => crowd::run(args, &plan).await,
