@@ -1,15 +1,7 @@
 //! What the client asks of the server, one method a question.
 
-use crate::{
-    error::{Error, Result},
-    previews::Shown,
-    sse::Stream,
-};
-use atelier_core::{
-    AgentId, ApprovalId, CallId, ClientId, Project, Role,
-    gate::{CallFailure, CallStatus, GatedCall, GrantScope},
-    policy::Extension,
-};
+use crate::error::{Error, Result};
+use atelier_core::{Project, Role, policy::Extension};
 use chrono::{DateTime, Utc};
 use reqwest::{Method, RequestBuilder};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -19,9 +11,8 @@ use std::{
     time::Duration,
 };
 
-/// For anything but results, which may hold a file.
-const PATIENCE: Duration = Duration::from_secs(30);
-const PATIENCE_WITH_FILES: Duration = Duration::from_secs(300);
+/// For anything but results, which may hold a file, and streams, which have no end.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Api {
     http: reqwest::Client,
@@ -53,22 +44,6 @@ struct Projects {
 }
 
 #[derive(Deserialize)]
-struct Clients {
-    clients: Vec<Connected>,
-}
-
-#[derive(Deserialize)]
-struct Connected {
-    client_id: ClientId,
-    root: String,
-}
-
-#[derive(Deserialize)]
-struct Calls {
-    tools: Vec<GatedCall>,
-}
-
-#[derive(Deserialize)]
 struct Problem {
     code: String,
     detail: String,
@@ -94,12 +69,12 @@ impl Api {
         *self.token.write().unwrap_or_else(PoisonError::into_inner) = token;
     }
 
-    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let token = self.token.read().unwrap_or_else(PoisonError::into_inner).clone();
         self.http.request(method, format!("{}{path}", self.server)).bearer_auth(token)
     }
 
-    async fn send(&self, request: RequestBuilder) -> Result<reqwest::Response> {
+    pub(crate) async fn send(&self, request: RequestBuilder) -> Result<reqwest::Response> {
         let unreachable = |source| Error::Unreachable { server: self.server.clone(), source };
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
@@ -116,7 +91,7 @@ impl Api {
         }
     }
 
-    async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T> {
+    pub(crate) async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T> {
         let response = self.send(request).await?;
         let bytes = response.bytes().await;
         let bytes = bytes.map_err(|source| Error::Unreachable { server: self.server.clone(), source })?;
@@ -126,11 +101,11 @@ impl Api {
         })
     }
 
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         self.json(self.request(Method::GET, path).timeout(PATIENCE)).await
     }
 
-    async fn post<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<T> {
+    pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<T> {
         self.json(self.request(Method::POST, path).timeout(PATIENCE).json(body)).await
     }
 
@@ -167,103 +142,5 @@ impl Api {
             }
         }
         Err(Error::NoProject(wanted.to_owned()))
-    }
-}
-
-/// The same for one project and one client of it.
-pub(crate) struct Desk {
-    pub(crate) api: Api,
-    pub(crate) project: Project,
-    pub(crate) client: ClientId,
-}
-
-impl Desk {
-    fn path(&self, rest: &str) -> String {
-        format!("/my/projects/{}/{rest}", self.project.id)
-    }
-
-    pub(crate) async fn register(&self, root: &str, isolation: &Value) -> Result<()> {
-        let body = json!({
-            "client_id": self.client, "root": root, "os": std::env::consts::OS, "isolation": isolation,
-        });
-        self.api.post::<Value>(&self.path("clients"), &body).await.map(drop)
-    }
-
-    pub(crate) async fn renew(&self) -> Result<()> {
-        let path = self.path(&format!("clients/{}/renew", self.client));
-        self.api.post::<Value>(&path, &json!({})).await.map(drop)
-    }
-
-    pub(crate) async fn leave(&self) -> Result<()> {
-        let path = self.path(&format!("clients/{}", self.client));
-        let request = self.api.request(Method::DELETE, &path).timeout(Duration::from_secs(5));
-        self.api.send(request).await.map(drop)
-    }
-
-    /// The client that runs the project's calls, and its folder.
-    pub(crate) async fn holder(&self) -> Result<Option<(ClientId, String)>> {
-        let list: Clients = self.api.get(&self.path("clients")).await?;
-        Ok(list.clients.into_iter().next().map(|first| (first.client_id, first.root)))
-    }
-
-    /// What happens from `after` on, or from now on.
-    pub(crate) async fn events(&self, after: Option<&str>) -> Result<Stream> {
-        let request = self.api.request(Method::GET, &self.path("events"));
-        let request = after.into_iter().fold(request, |request, id| request.header("last-event-id", id));
-        // The request has no timeout, for it has no end; its beginning has one.
-        let opening = tokio::time::timeout(PATIENCE, self.api.send(request)).await;
-        let late = || Error::Refused { status: 408, code: String::new(), detail: "no answer in time".into() };
-        Ok(Stream::new(opening.map_err(|_| late())??))
-    }
-
-    pub(crate) async fn call(&self, id: CallId) -> Result<GatedCall> {
-        self.api.get(&self.path(&format!("tools/{id}"))).await
-    }
-
-    /// Calls in one state, oldest first.
-    pub(crate) async fn calls(&self, status: CallStatus) -> Result<Vec<GatedCall>> {
-        let path = self.path(&format!("tools?status={}&limit=1000", status.as_str()));
-        let mut calls = self.api.get::<Calls>(&path).await?.tools;
-        calls.reverse();
-        Ok(calls)
-    }
-
-    pub(crate) async fn previewed(&self, id: CallId, preview: &Result<Shown, CallFailure>) -> Result<()> {
-        let body = match preview {
-            Ok(shown) => {
-                let mut body = json!(shown);
-                body["client_id"] = json!(self.client);
-                body
-            }
-            Err(failure) => json!({"client_id": self.client, "error": failure}),
-        };
-        self.api.post::<Value>(&self.path(&format!("tools/{id}/preview")), &body).await.map(drop)
-    }
-
-    pub(crate) async fn claim(&self, id: CallId, attempt: u32) -> Result<()> {
-        let body = json!({"client_id": self.client, "attempt": attempt});
-        self.api.post::<Value>(&self.path(&format!("tools/{id}/claim")), &body).await.map(drop)
-    }
-
-    pub(crate) async fn result(&self, id: CallId, attempt: u32, result: &Value) -> Result<CallStatus> {
-        let body = json!({"client_id": self.client, "attempt": attempt, "result": result});
-        let request = self.api.request(Method::POST, &self.path(&format!("tools/{id}/result")));
-        let call: GatedCall = self.api.json(request.timeout(PATIENCE_WITH_FILES).json(&body)).await?;
-        Ok(call.status)
-    }
-
-    pub(crate) async fn approve(&self, id: ApprovalId, scope: GrantScope) -> Result<()> {
-        let path = self.path(&format!("approvals/{id}/approve"));
-        self.api.post::<Value>(&path, &json!({"scope": scope})).await.map(drop)
-    }
-
-    pub(crate) async fn reject(&self, id: ApprovalId, reason: Option<&str>) -> Result<()> {
-        let path = self.path(&format!("approvals/{id}/reject"));
-        self.api.post::<Value>(&path, &json!({"reason": reason})).await.map(drop)
-    }
-
-    pub(crate) async fn agent_name(&self, id: AgentId) -> Result<String> {
-        let agent: Value = self.api.get(&self.path(&format!("agents/{id}"))).await?;
-        Ok(agent["name"].as_str().unwrap_or_default().to_owned())
     }
 }

@@ -2,8 +2,8 @@
 //! until the server has it.
 
 use crate::{
-    api::Desk,
     backoff::Backoff,
+    desk::Desk,
     error::{Error, Result},
     journal::{Journal, Key, Open, Step},
     local::{Local, failed},
@@ -205,7 +205,7 @@ impl Client {
                 Ok(()) => return Ok(Claim::Ours),
                 Err(error) if error.passes() => asked_before = true,
                 Err(Error::Refused { status: 409, .. }) if asked_before => {
-                    match self.desk.call(key.0).await {
+                    match self.desk.project.call(key.0).await {
                         Ok(call) => {
                             let ours = call.client_id == Some(self.desk.client) && call.attempt == key.1;
                             let ours = ours && call.claimed && call.status == CallStatus::Dispatched;

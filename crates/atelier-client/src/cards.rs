@@ -1,9 +1,9 @@
 //! Approvals in the terminal: one card at a time, decided with one key.
 
 use crate::{
-    calls::Client,
     error::Error,
-    screen::{argv, visible},
+    project::ProjectApi,
+    screen::{Screen, argv, visible},
 };
 use atelier_core::{
     CallId,
@@ -11,6 +11,7 @@ use atelier_core::{
 };
 use std::{collections::VecDeque, sync::Arc};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 /// What the event stream tells the person at the terminal.
 pub(crate) enum News {
@@ -36,29 +37,42 @@ struct Card {
 }
 
 pub(crate) struct Cards {
-    client: Arc<Client>,
+    project: Arc<ProjectApi>,
+    screen: Arc<Screen>,
+    /// What `q` ends.
+    stop: CancellationToken,
+    /// What holds commands in, where they run on this machine.
+    held_in: Option<String>,
     queue: VecDeque<CallId>,
     card: Option<Card>,
 }
 
 impl Cards {
+    pub(crate) fn new(
+        project: Arc<ProjectApi>,
+        screen: Arc<Screen>,
+        stop: CancellationToken,
+        held_in: Option<String>,
+    ) -> Self {
+        Self { project, screen, stop, held_in, queue: VecDeque::new(), card: None }
+    }
+
     /// Until the keyboard is gone.
     pub(crate) async fn serve(
-        client: Arc<Client>,
+        mut self,
         mut news: mpsc::UnboundedReceiver<News>,
         mut keys: mpsc::UnboundedReceiver<char>,
     ) {
-        let mut cards = Self { client, queue: VecDeque::new(), card: None };
         loop {
-            cards.show_next().await;
+            self.show_next().await;
             tokio::select! {
                 told = news.recv() => match told {
-                    Some(News::Asked(id)) => cards.asked(id),
-                    Some(News::Settled(id, status)) => cards.settled(id, status),
+                    Some(News::Asked(id)) => self.asked(id),
+                    Some(News::Settled(id, status)) => self.settled(id, status),
                     None => return,
                 },
                 key = keys.recv() => match key {
-                    Some(key) => cards.press(key).await,
+                    Some(key) => self.press(key).await,
                     None => return,
                 },
             }
@@ -82,8 +96,8 @@ impl Cards {
 
     fn close(&mut self, outcome: &str) {
         self.card = None;
-        self.client.screen.raw(&format!("\n→ {}\n\n", visible(outcome)));
-        self.client.screen.release();
+        self.screen.raw(&format!("\n→ {}\n\n", visible(outcome)));
+        self.screen.release();
     }
 
     /// As the server has it now: what was decided meanwhile is not asked about.
@@ -91,29 +105,29 @@ impl Cards {
         while self.card.is_none()
             && let Some(id) = self.queue.pop_front()
         {
-            match self.client.desk.call(id).await {
+            match self.project.call(id).await {
                 Ok(call) if call.status == CallStatus::PendingApproval => {
                     let who = match call.agent_id {
                         Some(agent) => {
-                            self.client.desk.agent_name(agent).await.unwrap_or_else(|_| agent.to_string())
+                            self.project.agent_name(agent).await.unwrap_or_else(|_| agent.to_string())
                         }
                         None => "you, by the API".to_owned(),
                     };
-                    self.client.screen.hold();
-                    self.client.screen.raw(&self.draw(&call, &who));
+                    self.screen.hold();
+                    self.screen.raw(&self.draw(&call, &who));
                     self.card = Some(Card { call, mode: Mode::Choosing });
                 }
                 Ok(_) => {}
                 // The next connection brings it back.
                 Err(error) => {
-                    self.client.screen.line(&format!("an approval could not be shown: {}", error.told()));
+                    self.screen.line(&format!("an approval could not be shown: {}", error.told()));
                 }
             }
         }
     }
 
     fn draw(&self, call: &GatedCall, who: &str) -> String {
-        let screen = &self.client.screen;
+        let screen = &self.screen;
         let mut card = String::new();
         let title = format!("── {} · {} wants {}", call.risk_level, visible(who), call.tool_name);
         let more = match self.queue.len() {
@@ -131,7 +145,9 @@ impl Cards {
                 row("command", &argv(params));
                 row("in", text("cwd").unwrap_or("."));
                 row("network", if call.network { "yes, it gets the network" } else { "none" });
-                row("held in", &self.client.local.runner().isolation().to_string());
+                if let Some(walls) = &self.held_in {
+                    row("held in", walls);
+                }
             }
             "move_file" => {
                 row("from", text("source").unwrap_or_default());
@@ -174,7 +190,7 @@ impl Cards {
         }
         let Some(card) = &mut self.card else {
             if key == 'q' {
-                self.client.stop.cancel();
+                self.stop.cancel();
             }
             return;
         };
@@ -186,18 +202,18 @@ impl Cards {
             }
             (Mode::Reason(reason), '\u{8}' | '\u{7f}') => {
                 if reason.pop().is_some() {
-                    self.client.screen.raw("\u{8} \u{8}");
+                    self.screen.raw("\u{8} \u{8}");
                 }
             }
             (Mode::Reason(reason), key) if !key.is_control() && reason.chars().count() < 1000 => {
                 reason.push(key);
-                self.client.screen.raw(&visible(&key.to_string()));
+                self.screen.raw(&visible(&key.to_string()));
             }
             (Mode::Reason(_), _) => {}
             (Mode::Confirming, 'a') => self.decide(Some(GrantScope::Agent), None).await,
             (Mode::Confirming, _) => {
                 card.mode = Mode::Choosing;
-                self.client.screen.raw(&format!("\nnot done. {KEYS}"));
+                self.screen.raw(&format!("\nnot done. {KEYS}"));
             }
             (Mode::Choosing, 'y') => self.decide(Some(GrantScope::Once), None).await,
             (Mode::Choosing, 's') => self.decide(Some(GrantScope::Class), None).await,
@@ -205,16 +221,16 @@ impl Cards {
                 card.mode = Mode::Confirming;
                 let warning =
                     "everything up to MEDIUM that this agent asks for in this session will run unasked.";
-                self.client.screen.raw(&format!("\nCareful: {warning} Press a again if you mean it. "));
+                self.screen.raw(&format!("\nCareful: {warning} Press a again if you mean it. "));
             }
-            (Mode::Choosing, 'a') => self.client.screen.raw(&format!("\nNo agent asks for this. {KEYS}")),
+            (Mode::Choosing, 'a') => self.screen.raw(&format!("\nNo agent asks for this. {KEYS}")),
             (Mode::Choosing, 'n') => {
                 card.mode = Mode::Reason(String::new());
-                self.client.screen.raw("\nWhy not (the agent is told; may be empty): ");
+                self.screen.raw("\nWhy not (the agent is told; may be empty): ");
             }
             (Mode::Choosing, 'q') => {
                 self.close("not decided");
-                self.client.stop.cancel();
+                self.stop.cancel();
             }
             (Mode::Choosing, _) => {}
         }
@@ -222,10 +238,10 @@ impl Cards {
 
     async fn decide(&mut self, approve: Option<GrantScope>, reason: Option<&str>) {
         let Some(id) = self.card.as_ref().and_then(|card| card.call.approval_id) else { return };
-        let desk = &self.client.desk;
+        let project = &self.project;
         let answer = match approve {
-            Some(scope) => desk.approve(id, scope).await,
-            None => desk.reject(id, reason).await,
+            Some(scope) => project.approve(id, scope).await,
+            None => project.reject(id, reason).await,
         };
         let done = match approve {
             Some(GrantScope::Once) => "approved once",
@@ -242,9 +258,7 @@ impl Cards {
                 if let Some(card) = &mut self.card {
                     card.mode = Mode::Choosing;
                 }
-                self.client
-                    .screen
-                    .raw(&format!("\nnot sent ({}); try again. {KEYS}", visible(&error.told())));
+                self.screen.raw(&format!("\nnot sent ({}); try again. {KEYS}", visible(&error.told())));
             }
             Err(error) => self.close(&error.told()),
         }

@@ -1,17 +1,19 @@
 //! `atelier connect`: one folder, one project, for as long as it is wanted.
 
 use crate::{
-    api::{Api, Desk},
+    api::Api,
     backoff::Backoff,
     calls::{Client, UNDER_WAY},
     cards::{Cards, News},
+    desk::Desk,
     error::{Error, Result},
     greeting,
     journal::Journal,
     keyboard::{self, Keyboard},
     local::Local,
+    project::ProjectApi,
     rules::ClientRules,
-    screen::Screen,
+    screen::{Output, Screen},
     signal::Signal,
     sse::{Message, Stream},
     state::State,
@@ -63,9 +65,16 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
     let project = api.project(&options.project).await?;
     let state = State::open(local.root(), &server, &project.id.to_string())?;
     let (journal, open) = Journal::open(state.journal())?;
-    let desk = Desk { api, project, client: state.client };
-    let asks = keyboard::attended() && me.role.is_person() && !options.no_approve && !options.low_only;
-    let screen = Arc::new(Screen::new(keyboard::attended() && std::env::var_os("NO_COLOR").is_none()));
+    let project = Arc::new(ProjectApi { api, project });
+    let desk = Desk { project: project.clone(), client: state.client };
+    let asks = keyboard::attended(&std::io::stdout())
+        && me.role.is_person()
+        && !options.no_approve
+        && !options.low_only;
+    let screen = Arc::new(Screen::on(
+        Output::Standard,
+        keyboard::attended(&std::io::stdout()) && std::env::var_os("NO_COLOR").is_none(),
+    ));
     let approvals = approvals_in_words(asks, options.low_only);
     screen.raw(&greeting::greeting(&local, &desk, approvals, &greeting::added(&policy, &rules, &local)));
     let client = Arc::new(Client {
@@ -96,7 +105,9 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
         true => {
             let (keyboard, keys) = Keyboard::open().map_err(Error::io("read", "the terminal".as_ref()))?;
             connection.news = Some(news);
-            Some((keyboard, tokio::spawn(Cards::serve(client.clone(), told, keys))))
+            let held_in = Some(client.local.runner().isolation().to_string());
+            let cards = Cards::new(project, client.screen.clone(), client.stop.clone(), held_in);
+            Some((keyboard, tokio::spawn(cards.serve(told, keys))))
         }
         false => None,
     };
@@ -104,7 +115,7 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
         outcome = connection.follow() => outcome,
         () = connection.keep_lease() => Ok(()),
         () = async {
-            token::keep_fresh(&client.desk.api, me.expires_at, stored, &client.screen).await;
+            token::keep_fresh(&client.desk.project.api, me.expires_at, stored, &client.screen).await;
             std::future::pending::<()>().await;
         } => Ok(()),
     };
@@ -163,7 +174,7 @@ impl Connection {
     async fn listen(&self, backoff: &mut Backoff, lost: &mut bool) -> Result<()> {
         let client = &self.client;
         // The stream first: what happens while we ask how things stand is in it.
-        let mut stream: Stream = client.desk.events(self.state.cursor().as_deref()).await?;
+        let mut stream: Stream = client.desk.project.events("events", self.state.cursor().as_deref()).await?;
         client.desk.register(client.local.shown(), &self.isolation).await?;
         self.catch_up().await?;
         backoff.reset();
@@ -182,20 +193,20 @@ impl Connection {
     /// Asks for everything that is meant for us, whatever we have heard of it.
     async fn catch_up(&self) -> Result<()> {
         let client = &self.client;
-        let dispatched = client.desk.calls(CallStatus::Dispatched).await?;
+        let dispatched = client.desk.project.calls(CallStatus::Dispatched).await?;
         client.forget_settled(&dispatched)?;
         for call in dispatched {
             if call.client_id == Some(client.desk.client) && (!call.claimed || client.never_began(&call)) {
                 client.take(Signal::from(call));
             }
         }
-        for call in client.desk.calls(CallStatus::Previewing).await? {
+        for call in client.desk.project.calls(CallStatus::Previewing).await? {
             if call.client_id == Some(client.desk.client) {
                 client.preview(call.tool_id, call.tool_name, call.tool_params);
             }
         }
         if self.news.is_some() {
-            for call in client.desk.calls(CallStatus::PendingApproval).await? {
+            for call in client.desk.project.calls(CallStatus::PendingApproval).await? {
                 self.tell(News::Asked(call.tool_id));
             }
         }
@@ -205,7 +216,7 @@ impl Connection {
     /// Several machines may be connected; the first runs the calls.
     async fn tell_holder(&self) -> Result<()> {
         let client = &self.client;
-        let words = match client.desk.holder().await? {
+        let words = match client.desk.project.holder().await? {
             Some((holder, _)) if holder == client.desk.client => "this machine runs the calls".to_owned(),
             Some((_, root)) => format!("another machine runs the calls ({root}); this one stands by"),
             None => return Ok(()),
@@ -270,7 +281,7 @@ impl Connection {
                 let at = expires_at.with_timezone(&chrono::Local).format("%H:%M:%S");
                 client.screen.line(&format!("a call is rejected if nobody decides by {at}"));
             }
-            Ok(Event::ToolCallUpdated { tool_id, status, error }) => {
+            Ok(Event::ToolCallUpdated { tool_id, status, error, .. }) => {
                 self.updated(tool_id, status, error.is_some_and(|error| error.code == "cancelled"));
             }
             Ok(_) => {}
@@ -286,7 +297,7 @@ impl Connection {
     /// The parameters of a call, also where the event only links to them.
     async fn whole(&self, id: CallId, told: Value) -> Result<Value> {
         match told.get(LINK) {
-            Some(_) => Ok(self.client.desk.call(id).await?.tool_params),
+            Some(_) => Ok(self.client.desk.project.call(id).await?.tool_params),
             None => Ok(told),
         }
     }

@@ -1,11 +1,6 @@
 //! What is said at the start: which folder, whose project, and what holds commands in on this machine.
 
-use crate::{
-    api::{Desk, ServerPolicy},
-    local::Local,
-    rules::ClientRules,
-    screen::visible,
-};
+use crate::{api::ServerPolicy, desk::Desk, local::Local, rules::ClientRules, screen::visible};
 use atelier_executor::{Isolation, NetworkWall, ProcessWall};
 use serde_json::{Value, json};
 
@@ -14,8 +9,8 @@ pub(crate) fn greeting(local: &Local, desk: &Desk, approvals: &str, added: &[Str
     let mut text = String::new();
     let mut row = |name: &str, value: &str| text.push_str(&format!("{name:<11}{}\n", visible(value)));
     row("Folder", local.shown());
-    row("Project", &format!("{} ({})", desk.project.name.as_str(), desk.project.id));
-    row("Server", desk.api.server());
+    row("Project", &format!("{} ({})", desk.project.project.name.as_str(), desk.project.project.id));
+    row("Server", desk.project.api.server());
     row("Isolation", &isolation.to_string());
     for missing in missing(&isolation) {
         row("  missing", missing);

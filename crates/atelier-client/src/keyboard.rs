@@ -4,9 +4,9 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 use std::io::{IsTerminal, Read};
 use tokio::sync::mpsc;
 
-/// Whether somebody sits there who can be asked.
-pub(crate) fn attended() -> bool {
-    std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
+/// Whether somebody sits there who can be asked, and sees it.
+pub(crate) fn attended(output: &impl IsTerminal) -> bool {
+    std::io::stdin().is_terminal() && output.is_terminal()
 }
 
 /// The terminal gives keys one by one until this is dropped. Ctrl-C stays a signal.

@@ -4,46 +4,104 @@ use chrono::Local;
 use serde_json::Value;
 use std::{
     io::Write,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
+
+/// Where lines and cards go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Output {
+    Standard,
+    /// Standard output is for what somebody asked for.
+    Error,
+}
 
 pub(crate) struct Screen {
     pub(crate) colours: bool,
-    held: Mutex<Option<Vec<String>>>,
+    output: Output,
+    state: Mutex<State>,
 }
 
-/// Lines kept back behind a card; with more than this something else is wrong.
+#[derive(Default)]
+struct State {
+    /// What waits behind a card.
+    held: Option<Vec<Piece>>,
+    /// Words were said, and their line has not ended.
+    open: bool,
+}
+
+enum Piece {
+    Line(String),
+    Words(String),
+}
+
+/// Pieces kept back behind a card; with more than this something else is wrong.
 const HELD: usize = 500;
 
 impl Screen {
-    pub(crate) fn new(colours: bool) -> Self {
-        Self { colours, held: Mutex::new(None) }
+    pub(crate) fn on(output: Output, colours: bool) -> Self {
+        Self { colours, output, state: Mutex::default() }
     }
 
     /// Something that happened. Comes after the card, when there is one.
     pub(crate) fn line(&self, text: &str) {
-        let line = format!("{}  {}\n", Local::now().format("%H:%M:%S"), visible(text));
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *held {
-            Some(lines) if lines.len() < HELD => lines.push(line),
+        self.show(Piece::Line(format!("{}  {}\n", Local::now().format("%H:%M:%S"), visible(text))));
+    }
+
+    /// A part of an answer, for standard output: the caller has made it safe to show.
+    pub(crate) fn words(&self, text: &str) {
+        self.show(Piece::Words(text.to_owned()));
+    }
+
+    /// Ends the line of an answer, if words are on it.
+    pub(crate) fn end_words(&self) {
+        if self.state().open {
+            self.words("\n");
+        }
+    }
+
+    fn show(&self, piece: Piece) {
+        let mut state = self.state();
+        match &mut state.held {
+            // What is asked for is not dropped, however much it is.
+            Some(held) if held.len() < HELD || matches!(piece, Piece::Words(_)) => held.push(piece),
             Some(_) => {}
-            None => print(&line),
+            None => self.put(&mut state, &piece),
+        }
+    }
+
+    fn put(&self, state: &mut State, piece: &Piece) {
+        match piece {
+            Piece::Line(text) => {
+                if std::mem::take(&mut state.open) {
+                    print(Output::Standard, "\n");
+                }
+                print(self.output, text);
+            }
+            Piece::Words(text) => {
+                print(Output::Standard, text);
+                state.open = !text.ends_with('\n');
+            }
         }
     }
 
     /// As it is, at once: the caller has made it safe to show.
     pub(crate) fn raw(&self, text: &str) {
-        print(text);
+        print(self.output, text);
     }
 
     /// From here on lines wait, so that the card stays together.
     pub(crate) fn hold(&self) {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default();
+        self.state().held.get_or_insert_default();
     }
 
     pub(crate) fn release(&self) {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
-        held.into_iter().flatten().for_each(|line| print(&line));
+        let mut state = self.state();
+        let held = state.held.take();
+        held.into_iter().flatten().for_each(|piece| self.put(&mut state, &piece));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn paint(&self, code: &str, text: &str) -> String {
@@ -51,10 +109,14 @@ impl Screen {
     }
 }
 
-/// A closed standard output is no reason to stop serving calls.
-fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
-    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+/// A closed output is no reason to stop serving calls.
+fn print(output: Output, text: &str) {
+    let write = |mut out: Box<dyn Write>| out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let written = match output {
+        Output::Standard => write(Box::new(std::io::stdout().lock())),
+        Output::Error => write(Box::new(std::io::stderr().lock())),
+    };
+    if let Err(error) = written {
         tracing::debug!(%error, "nobody reads the output");
     }
 }

@@ -203,6 +203,9 @@ pub enum Event {
     ToolCallUpdated {
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         tool_id: CallId,
+        /// The conversation it belongs to, if it does: those who follow only that hear of it.
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+        session_id: Option<SessionId>,
         status: CallStatus,
         error: Option<CallFailure>,
     },

@@ -371,11 +371,16 @@ impl GatedCall {
         self.error = failure;
         self.completed_at = Some(now);
         self.deadline = None;
-        Event::ToolCallUpdated { tool_id: self.tool_id, status, error: self.error.clone() }
+        self.updated_with(self.error.clone())
     }
 
     fn updated(&self) -> Event {
-        Event::ToolCallUpdated { tool_id: self.tool_id, status: self.status, error: None }
+        self.updated_with(None)
+    }
+
+    fn updated_with(&self, error: Option<CallFailure>) -> Event {
+        let (tool_id, session_id) = (self.tool_id, self.session_id);
+        Event::ToolCallUpdated { tool_id, session_id, status: self.status, error }
     }
 
     /// The policy refuses: nobody is asked, nothing is sent.

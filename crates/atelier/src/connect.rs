@@ -57,7 +57,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 }
 
 /// The first signal ends in good order, the second at once.
-async fn end_on_signal(stop: CancellationToken) -> Result<()> {
+pub(crate) async fn end_on_signal(stop: CancellationToken) -> Result<()> {
     let mut signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
         .into_iter()
         .map(signal)

@@ -1,5 +1,6 @@
 //! `atelier`: one binary for the server and for those who use it.
 
+mod chat;
 mod check;
 mod config;
 mod connect;
@@ -37,6 +38,8 @@ enum Command {
     Login(login::Args),
     /// Connect a folder to a project, so that agents can work in it with your consent
     Connect(connect::Args),
+    /// Say something to agents, and follow what comes of it
+    Chat(chat::Args),
     /// Ask what the gate would say to a command, a path or tool calls, and why
     Check(check::Args),
     /// Run one tool call in a workspace, through policy and sandbox, and print its result
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Token(args) => token::run(&args),
         Command::Login(args) => login::run(&args),
         Command::Connect(args) => connect::run(args),
+        Command::Chat(args) => chat::run(args),
         Command::Check(args) => check::run(&args),
         Command::Tool(args) => tool::run(&args),
         Command::Files(args) => files::run(args),

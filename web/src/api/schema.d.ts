@@ -1743,6 +1743,11 @@ export interface components {
             type: "TOOL_RESULT_ACK";
         } | {
             error?: components["schemas"]["CallFailure"] | null;
+            /**
+             * Format: uuid
+             * @description The conversation it belongs to, if it does: those who follow only that hear of it.
+             */
+            session_id?: string | null;
             status: components["schemas"]["CallStatus"];
             /** Format: uuid */
             tool_id: string;

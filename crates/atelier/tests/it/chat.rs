@@ -3,8 +3,10 @@
 mod bus;
 mod crash;
 mod demo;
+mod kills;
 mod own_files;
 mod plans;
+mod terminal;
 mod tools;
 
 use crate::connect::client::Desk;

@@ -130,9 +130,14 @@ impl Client {
     }
 
     /// As a person does with Ctrl-C.
-    pub(crate) async fn interrupt(&mut self) {
+    pub(crate) fn signal(&self) {
         let pid = rustix::process::Pid::from_child(&self.process);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    }
+
+    /// The same, to its end in good order.
+    pub(crate) async fn interrupt(&mut self) {
+        self.signal();
         let status = self.ended().await;
         assert!(status.success(), "{status} {}", self.output());
     }

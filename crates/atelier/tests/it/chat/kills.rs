@@ -1,0 +1,182 @@
+//! kill -9 of the server, again and again, while many agents work: what was taken is not lost, and nothing happens
+//! twice.
+
+use super::{Chat, with_model};
+use crate::connect::client::{Desk, Machine, Road};
+use atelier_testkit::{
+    Asked,
+    Backend::{self, Postgres, Sqlite},
+    Reply, ScriptedModel, Server, eventually,
+};
+use futures::future::join_all;
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// How often, and with how many agents: a few in every run, more by `make judge`.
+fn number(name: &str, few: usize) -> usize {
+    std::env::var(name).map_or(few, |number| number.parse().unwrap())
+}
+
+const STEPS: usize = 4;
+
+/// Asked to "work on NAME", it leaves a mark in that file four times, one call after the other.
+fn script(asked: &Asked) -> Reply {
+    let name = asked.last("user").trim_start_matches("work on ");
+    match asked.results().len() {
+        done if done < STEPS => {
+            let params = json!({"command": "python3", "args": ["mark.py", name, done.to_string()]});
+            Reply::call("execute_command", params)
+        }
+        _ => Reply::text(format!("{name} is done")),
+    }
+}
+
+/// A task that the server said it had.
+struct Taken {
+    id: String,
+    name: String,
+    /// It was in flight when a server died.
+    failed: bool,
+}
+
+/// Agents with a conversation each, in which the only command they use is allowed.
+struct Crew {
+    desk: Desk,
+    machine: Machine,
+    sessions: Vec<String>,
+}
+
+impl Crew {
+    async fn hire(server: &Server, agents: usize) -> Self {
+        let machine = Machine::new();
+        let mark = "import sys\nwith open(sys.argv[1], 'a') as f: f.write(sys.argv[2] + '\\n')\n";
+        machine.write("mark.py", mark);
+        let Chat { desk, session } = Chat::new(server, "ann").await;
+        let mut sessions = vec![session];
+        for _ in 1..agents {
+            let session = desk.post("chat/sessions", json!({})).await.expect(201);
+            sessions.push(session["id"].as_str().unwrap().to_owned());
+        }
+        for n in 0..agents {
+            desk.post("agents", json!({"name": format!("a{n}")})).await.expect(201);
+        }
+        Self { desk, machine, sessions }
+    }
+
+    async fn get(&self, rest: &str) -> Value {
+        self.desk.user.get(&format!("{}/{rest}", self.desk.project)).await.expect(200)
+    }
+
+    /// The first command of each conversation is allowed with all like it.
+    async fn allow(&self) {
+        for agent in 0..self.sessions.len() {
+            let name = format!("first-{agent}");
+            let first = self.ask(&name, agent).await.expect("the server is there");
+            let asked = eventually("it is asked for", async || {
+                let list = self.get("approvals?status=pending").await;
+                list["approvals"].as_array().unwrap().first().cloned()
+            })
+            .await;
+            self.desk.decide(&asked, "approve", json!({"scope": "class"})).await;
+            assert_eq!(self.settled(&first).await["status"], "completed");
+        }
+    }
+
+    /// The task, if the server said that it has it.
+    async fn ask(&self, name: &str, agent: usize) -> Option<Taken> {
+        let path = format!("{}/chat/{}/message", self.desk.project, self.sessions[agent]);
+        let body = json!({"content": format!("work on {name}"), "target_agent": format!("a{agent}")});
+        let answer = self.desk.user.request(Method::POST, &path).json(&body).send().await.ok()?;
+        assert_eq!(answer.status(), 202);
+        let accepted: Value = answer.json().await.ok()?;
+        let id = accepted["task_id"].as_str().unwrap().to_owned();
+        Some(Taken { id, name: name.to_owned(), failed: false })
+    }
+
+    async fn settled(&self, taken: &Taken) -> Value {
+        eventually("it is settled", async || {
+            let task = self.get(&format!("tasks/{}", taken.id)).await;
+            task["completed_at"].is_string().then_some(task)
+        })
+        .await
+    }
+
+    /// The marks that a task left, in the order in which it did.
+    fn marks(&self, name: &str) -> Vec<usize> {
+        let text = std::fs::read_to_string(self.machine.root().join(name)).unwrap_or_default();
+        text.lines().map(|line| line.parse().unwrap()).collect()
+    }
+}
+
+/// Tasks of servers that are gone are found by the next within 5 s.
+async fn everything_has_an_owner(server: &Server, since: Instant) {
+    // A server that has just started has the newest lease; where it has none yet, the newest has run out.
+    let orphans = "SELECT COUNT(*) FROM tasks WHERE status = 'running' \
+                   AND node <> (SELECT id FROM nodes ORDER BY lease_until DESC LIMIT 1)";
+    let mut sql = server.sql().await;
+    loop {
+        let count = sql.count(orphans).await;
+        if count == 0 && since.elapsed() > Duration::from_secs(1) {
+            return;
+        }
+        assert!(since.elapsed() < Duration::from_secs(5), "{count} tasks without an owner");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// WS-08.3: every task that was taken ends; one whose step was in flight has failed and can be resumed; no command
+/// runs twice, before or after that.
+#[rstest]
+#[tokio::test]
+async fn nothing_is_lost_and_nothing_happens_twice(#[values(Sqlite, Postgres)] backend: Backend) {
+    let (kills, agents) = (number("ATELIER_TEST_KILLS", 3), number("ATELIER_TEST_AGENTS", 10));
+    let model = ScriptedModel::forgetful(script).await;
+    let mut server = with_model(backend, &model).await;
+    let road = Road::to(&server).await;
+    let mut crew = Crew::hire(&server, agents).await;
+    let _client = crew.machine.connect(&crew.desk, &road.url).await;
+    crew.allow().await;
+
+    let mut taken: Vec<Taken> = Vec::new();
+    for round in 0..kills {
+        let names: Vec<String> = (0..agents).map(|agent| format!("n{round}-{agent}")).collect();
+        let asking = join_all(names.iter().enumerate().map(|(agent, name)| crew.ask(name, agent)));
+        let killing = async {
+            tokio::time::sleep(Duration::from_millis(rand::random_range(0..2000))).await;
+            server.kill();
+        };
+        let (asked, ()) = tokio::join!(asking, killing);
+        taken.extend(asked.into_iter().flatten());
+        server = server.restart_killed().await;
+        let since = Instant::now();
+        road.lead_to(&server);
+        crew.desk.user = crew.desk.user.at(&server);
+        everything_has_an_owner(&server, since).await;
+        // What this round asked for ends before the next begins, so that queues stay within their limit.
+        for task in taken.iter_mut().filter(|task| names.contains(&task.name)) {
+            let ended = crew.settled(task).await;
+            task.failed = ended["status"] == "failed";
+            let end = (&ended["status"], &ended["error"]["code"]);
+            let known = [(&json!("completed"), &json!(null)), (&json!("failed"), &json!("interrupted"))];
+            assert!(known.contains(&end), "{ended}");
+        }
+    }
+    for task in &taken {
+        if task.failed {
+            crew.desk.post(&format!("tasks/{}/resume", task.id), json!(null)).await.expect(200);
+            assert_eq!(crew.settled(task).await["status"], "completed");
+        }
+        let marks = crew.marks(&task.name);
+        match task.failed {
+            false => assert_eq!(marks, [0, 1, 2, 3], "{}", task.name),
+            true => assert!(marks.is_sorted_by(|a, b| a < b), "{}: {marks:?}", task.name),
+        }
+    }
+    // What was asked for and never acknowledged may have been done, but once.
+    for name in (0..kills).flat_map(|round| (0..agents).map(move |agent| format!("n{round}-{agent}"))) {
+        let marks = crew.marks(&name);
+        assert!(marks.is_sorted_by(|a, b| a < b), "{name}: {marks:?}");
+    }
+}

@@ -1,0 +1,108 @@
+//! `atelier chat`: the whole of it from a terminal or a script, with nothing but the demo model.
+
+use super::Chat;
+use crate::connect::client::{Client, Machine, Road};
+use atelier_testkit::{
+    Backend::{self, Postgres, Sqlite},
+    Reply, ScriptedModel, eventually,
+};
+use rstest::rstest;
+use serde_json::{Value, json};
+use std::process::{Command, Output};
+
+/// `atelier chat` on the machine, to be started.
+fn speaking(machine: &Machine, chat: &Chat, url: &str, arguments: &[&str]) -> Command {
+    let mut command = machine.program(&["chat", "--project", &chat.desk.name, "--server", url]);
+    command.args(arguments).env("ATELIER_TOKEN", &chat.desk.user.token);
+    command
+}
+
+/// Runs it to its end, beside what the test does meanwhile.
+async fn speak(machine: &Machine, chat: &Chat, url: &str, arguments: &[&str]) -> Output {
+    let mut command = speaking(machine, chat, url, arguments);
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+/// TL-06.2 TL-06.3: the answer is on standard output, what leads to it on standard error, and where nobody sits at
+/// a terminal it says where to decide.
+#[rstest]
+#[tokio::test]
+async fn a_message_is_followed_to_its_answer(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    machine.write("README.md", "# Shop\n");
+    let server = crate::start(backend).await;
+    let chat = Chat::new(&server, "ann").await;
+    let _client = machine.connect(&chat.desk, &server.url).await;
+
+    let read = speak(&machine, &chat, &server.url, &["--agent", "coder", "read README.md"]).await;
+    let (answer, steps) = (String::from_utf8(read.stdout).unwrap(), String::from_utf8(read.stderr).unwrap());
+    assert!(read.status.success(), "{steps}");
+    assert_eq!(answer.matches("# Shop").count(), 1, "said once: {answer}");
+    assert!(!answer.contains("read_file README.md: completed"), "{answer}");
+    for words in ["agent_coder: works", "read_file README.md: completed", "completed; 2 steps"] {
+        assert!(steps.contains(words), "{words}: {steps}");
+    }
+
+    // The same conversation goes on, and its project plans.
+    let session = ["--session", &chat.session, "write notes.txt: hello"];
+    let (written, ()) = tokio::join!(speak(&machine, &chat, &server.url, &session), async {
+        let asked = &chat.pending(1).await[0];
+        chat.desk.decide(asked, "approve", json!({})).await;
+    });
+    let steps = String::from_utf8(written.stderr).unwrap();
+    assert!(written.status.success(), "{steps}");
+    for words in ["the plan: works", "waits for a decision (MEDIUM); decide in the console", "completed; "] {
+        assert!(steps.contains(words), "{words}: {steps}");
+    }
+    assert_eq!(machine.read("notes.txt").trim_end(), "hello");
+    assert_eq!(chat.messages().await.len(), 2, "in the conversation that was named");
+
+    // For programs: the events as they are, one a line.
+    let arguments = ["--json", "--agent", "coder", "read README.md"];
+    let events = String::from_utf8(speak(&machine, &chat, &server.url, &arguments).await.stdout).unwrap();
+    let events: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    for name in ["TASK_STARTED", "TASK_PROGRESS", "TOOL_CALL_UPDATED", "MESSAGE_DELTA"] {
+        assert!(names.contains(&name), "{name}: {names:?}");
+    }
+    assert_eq!(names.last(), Some(&"TASK_COMPLETED"));
+
+    let nobody = speak(&machine, &chat, &server.url, &["--agent", "nobody", "hi"]).await;
+    assert_eq!(nobody.status.code(), Some(1));
+}
+
+/// Ctrl-C cancels the work, and a failure is in the exit code; a restarted server is found again.
+#[rstest]
+#[tokio::test]
+async fn an_interrupt_cancels_the_work(#[values(Sqlite, Postgres)] backend: Backend) {
+    let model = ScriptedModel::queue([Reply::silence(), Reply::silence()]).await;
+    let server = super::with_model(backend, &model).await;
+    let machine = Machine::new();
+    let mut chat = Chat::new(&server, "ann").await;
+    let road = Road::to(&server).await;
+    let words = ["--session", &chat.session.clone(), "--agent", "coder", "think"];
+
+    let mut thinking = Client::start(speaking(&machine, &chat, &road.url, &words));
+    model.answering(1).await;
+    thinking.signal();
+    assert_eq!(thinking.ended().await.code(), Some(1));
+    thinking.says("agent_coder: cancelled").await;
+    model.left(1).await;
+
+    // The step in flight dies with the server; whoever follows it hears that from the next one.
+    let mut thinking = Client::start(speaking(&machine, &chat, &road.url, &words));
+    model.answering(1).await;
+    let server = server.restart().await;
+    road.lead_to(&server);
+    chat.desk.user = chat.desk.user.at(&server);
+    assert_eq!(thinking.ended().await.code(), Some(1));
+    thinking.says("connecting again").await;
+    thinking.says("not completed").await;
+    let tasks = eventually("both tasks", async || {
+        let list = chat.get("tasks").await;
+        (list["total"] == 2).then_some(list)
+    })
+    .await;
+    let ends: Vec<&Value> = tasks["tasks"].as_array().unwrap().iter().map(|task| &task["status"]).collect();
+    assert_eq!(ends, ["failed", "cancelled"]);
+}
