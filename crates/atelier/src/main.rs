@@ -6,6 +6,8 @@ mod connect;
 mod doctor;
 mod login;
 mod mcp;
+mod mcp_conversations;
+mod mcp_mounts;
 mod mcp_projects;
 mod serve;
 mod telemetry;
