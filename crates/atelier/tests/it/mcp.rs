@@ -2,6 +2,7 @@
 //! plain HTTP, on both databases.
 
 use crate::{
+    build,
     connect::client::{Desk, Machine},
     start,
 };
@@ -116,6 +117,29 @@ async fn hosts_take_turns_in_a_conversation(#[values(Sqlite, Postgres)] backend:
         info["files"].as_array().unwrap().iter().map(|file| file["file_path"].as_str().unwrap()).collect();
     paths.sort_unstable();
     assert_eq!(paths, ["0.txt", "1.txt", "2.txt", "3.txt", "4.txt", "5.txt", "6.txt", "7.txt"]);
+}
+
+/// Where changes of a conversation's files are to be asked about, there is nobody to ask: hosts may only look.
+#[tokio::test]
+async fn hosts_only_look_where_changes_are_asked_about() {
+    let server = build(Sqlite).with("WORK__OWN_FILES", "MEDIUM").start().await;
+    let ann = server.user("ann");
+    let mount = mount_of(&ann.workspace().await);
+    let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
+    let answer: Value =
+        ann.request(Method::POST, &mount).json(&list).send().await.unwrap().json().await.unwrap();
+    let tools: Vec<&str> = answer["result"]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(tools, ["read_file", "list_directory", "get_file_info", "search_files"]);
+    let write = json!({"name": "write_file", "arguments": {"path": "a.txt", "content": "x"}});
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": write});
+    let answer: Value =
+        ann.request(Method::POST, &mount).json(&message).send().await.unwrap().json().await.unwrap();
+    assert_eq!(answer["error"]["message"], "Unknown tool: write_file");
 }
 
 /// FS-15: where the workspace is switched off, a host learns just that, and nothing is written.
