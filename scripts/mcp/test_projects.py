@@ -1,98 +1,35 @@
 """`/mcp/projects/{p}` of `atelier serve`: official clients on one side, `atelier connect` on the other, and a person who
 decides in between.
-
-Expects ATELIER (the program) and MCP_TOOLS (the folder scripts/mcptools prints).
 """
 
 import json
-import os
 import subprocess
-import tempfile
-import threading
-import time
 import unittest
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from served import BOTH, NODE, PYTHON, Served
 from world import INITIALIZE, call, following, request
 
-ATELIER = os.environ["ATELIER"]
-TOOLS = Path(os.environ["MCP_TOOLS"])
-HERE = Path(__file__).parent
-PYTHON = [TOOLS / "bin/python", HERE / "client.py"]
-NODE = [TOOLS / "bin/node", HERE / "client.mjs", TOOLS]
-BOTH = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 
-
-class Served(unittest.TestCase):
-    """A server, a project and a folder that is connected to it."""
+class Connected(Served):
+    """A project and a folder that is connected to it."""
 
     def setUp(self):
+        super().setUp()
         self.aside = ThreadPoolExecutor(1)
-        self.base = tempfile.TemporaryDirectory()
         self.ws = Path(self.base.name) / "ws"
         self.ws.mkdir()
         (self.ws / "notes.txt").write_text("one\ntwo\n")
-        data = Path(self.base.name) / "data"
-        data.mkdir(mode=0o700)
-        home = Path(self.base.name) / "home"
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("ATELIER_")}
-        self.environment |= {"ATELIER_DATA": str(data), "HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
-        self.processes = []
-        server = self.start("serve", "--listen", "127.0.0.1:0", stdout=subprocess.PIPE)
-        for line in server.stdout:
-            if line.startswith("Atelier is listening on "):
-                self.url = line.split(" on ")[1].strip()
-                break
-        self.drain(server.stdout)
-        self.ann = self.token("--user", "ann")
         self.project = self.rest("POST", "/my/projects", {"name": "shop"})["id"]
         self.start("connect", str(self.ws), "--server", self.url, "--project", "shop", "--no-approve", "--token", self.ann)
         self.until(lambda: self.rest("GET", f"/my/projects/{self.project}/clients")["clients"])
 
     def tearDown(self):
         self.aside.shutdown()
-        for process in reversed(self.processes):
-            process.terminate()
-            process.wait(10)
-            for pipe in [process.stdout, process.stderr]:
-                if pipe:
-                    pipe.close()
-        self.base.cleanup()
-
-    def start(self, *arguments, **pipes):
-        process = subprocess.Popen(
-            [ATELIER, *arguments], env=self.environment, text=True, stdin=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, **({"stdout": subprocess.DEVNULL} | pipes),
-        )
-        self.processes.append(process)
-        return process
-
-    @staticmethod
-    def drain(pipe):
-        threading.Thread(target=pipe.read, daemon=True).start()
-
-    def token(self, *arguments):
-        made = subprocess.run([ATELIER, "token", *arguments], env=self.environment, text=True, capture_output=True, check=True)
-        return made.stdout.strip()
-
-    def rest(self, method, path, body=None, token=None):
-        headers = {"Authorization": f"Bearer {token or self.ann}", "Content-Type": "application/json"}
-        data = json.dumps(body).encode() if body is not None else None
-        asked = urllib.request.Request(self.url + path, data, headers, method=method)
-        with urllib.request.urlopen(asked, timeout=10) as response:
-            return json.loads(response.read() or b"null")
-
-    @staticmethod
-    def until(ask):
-        end = time.monotonic() + 20
-        while time.monotonic() < end:
-            if answer := ask():
-                return answer
-            time.sleep(0.02)
-        raise AssertionError("it never came to be")
+        super().tearDown()
 
     def pending(self):
         return self.until(lambda: self.rest("GET", f"/my/projects/{self.project}/approvals")["approvals"])[0]
@@ -105,23 +42,8 @@ class Served(unittest.TestCase):
     def mount(self):
         return f"{self.url}/mcp/projects/{self.project}"
 
-    def post(self, message, headers=None, token=None, url=None):
-        """The open response; `Raw` because a stream is read as it comes."""
-        shown = {"Authorization": f"Bearer {token or self.ann}"} if token != "" else {}
-        asked = urllib.request.Request(url or self.mount, message, {**BOTH, **shown, **(headers or {})})
-        return urllib.request.urlopen(asked, timeout=30)
 
-    def status(self, *arguments, **named):
-        try:
-            with self.post(*arguments, **named) as response:
-                response.read()
-                return response.status
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code
-
-
-class Clients(Served):
+class Clients(Connected):
     CALLS = [
         {"tool": "read_file", "args": {"path": "notes.txt"}},
         {"tool": "write_file", "args": {"path": "new.txt", "content": "written"}, "progress": True},
@@ -174,7 +96,7 @@ class Clients(Served):
         self.play(NODE)
 
 
-class Door(Served):
+class Door(Connected):
     def test_who_may_come_in(self):
         """TL-07.1 WS-09.1: the owner's people and agents; nobody else learns that there is anything."""
         ping = request(1, "ping", {})

@@ -6,6 +6,7 @@ use atelier_executor::Workspace as Folder;
 use atelier_store::Fence;
 use serde::Serialize;
 use std::{
+    fmt::Write,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -59,6 +60,28 @@ pub struct LeftAlone {
 impl SyncReport {
     pub(crate) fn leave(&mut self, path: &Path, why: &'static str) {
         self.left_alone.push(LeftAlone { path: path.to_string_lossy().into_owned(), why });
+    }
+
+    /// What whoever made the changes has to know about how they were taken: lines that each begin a new one.
+    pub fn remarks(&self) -> String {
+        let mut text = String::new();
+        for conflict in &self.conflicts {
+            // Writing into a String does not fail.
+            let _ = match &conflict.kept_as {
+                Some(kept) => write!(
+                    text,
+                    "\nSomebody else changed {} meanwhile: their version stands there, yours is kept as {kept}.",
+                    conflict.path
+                ),
+                None => {
+                    write!(text, "\nSomebody else changed {} meanwhile: it was not deleted.", conflict.path)
+                }
+            };
+        }
+        for left in &self.left_alone {
+            let _ = write!(text, "\n{} is not stored: {}.", left.path, left.why);
+        }
+        text
     }
 
     pub(crate) fn add(&mut self, later: SyncReport) {

@@ -2,7 +2,8 @@
 //!
 //! What touches files is in `atelier-executor`; here are the protocol, the tools' texts and the transports.
 //! A [`Space`] is the directory that is served; [`WorkspaceServer`] answers the protocol for it. A [`Mount`] speaks
-//! the same protocol for tools that somebody else runs.
+//! the same protocol for tools that somebody else runs; [`visit`] runs the workspace's own in a directory that is only
+//! there for the call.
 
 mod args;
 mod catalogue;
@@ -22,9 +23,11 @@ mod space;
 pub mod stdio;
 mod tools;
 mod uri;
+mod visit;
 mod watch;
 mod write;
 
-pub use mount::{Call, Mount, Outcome, Progress, Run};
+pub use mount::{Call, Mount, Offer, Outcome, Progress, Run};
 pub use server::WorkspaceServer;
 pub use space::{Settings, Space};
+pub use visit::visit;

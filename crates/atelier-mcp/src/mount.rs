@@ -1,5 +1,5 @@
 //! Tools that somebody else runs: each call is handed over and its answer waited for, while the host hears how
-//! it stands. `atelier serve` stands such a mount before the gate of a project.
+//! it stands. `atelier serve` stands such a mount before the gate of a project and before a conversation's files.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,12 +17,16 @@ use rmcp::model::{
 };
 use rmcp::service::{Peer, RequestContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::catalogue;
 use crate::follow::told;
-use crate::http::{Front, Settings};
+use crate::http::{self, Front};
 use crate::kept::Kept;
+use crate::reply::Answer;
 use crate::server::{TOOLS_FRESH_MS, VERSION, is_modern};
+use crate::space;
 
 /// A call, and the ways to its host.
 pub struct Call {
@@ -52,26 +56,73 @@ impl Progress {
 /// What came of a call.
 pub struct Outcome {
     pub text: String,
+    /// The same as data, for tools that promise it.
+    pub data: Option<Value>,
+    /// What there is to know beside the result.
+    pub remark: Option<String>,
     pub failed: bool,
+}
+
+impl Outcome {
+    pub fn success(text: String) -> Self {
+        Self { text, data: None, remark: None, failed: false }
+    }
+
+    /// With a text that says so itself.
+    pub fn failure(text: String) -> Self {
+        Self { failed: true, ..Self::success(text) }
+    }
+
+    /// Shown as `Error: …`.
+    pub fn error(why: &str) -> Self {
+        Self::failure(format!("Error: {why}"))
+    }
+
+    pub(crate) fn of(answer: Answer) -> Self {
+        match answer {
+            Ok(reply) => Self { data: reply.data, ..Self::success(reply.text) },
+            Err(failure) => Self::error(&failure.into_text()),
+        }
+    }
+
+    fn into_result(self) -> CallToolResult {
+        let content = [self.text].into_iter().chain(self.remark).map(ContentBlock::text).collect();
+        let mut result =
+            if self.failed { CallToolResult::error(content) } else { CallToolResult::success(content) };
+        result.structured_content = self.data;
+        result
+    }
 }
 
 /// Runs a call, wherever that is.
 pub type Run = Arc<dyn Fn(Call) -> Pin<Box<dyn Future<Output = Outcome> + Send>> + Send + Sync>;
+
+/// What a host is shown of a place.
+#[derive(Clone)]
+pub struct Offer {
+    tools: Arc<[Tool]>,
+    instructions: Arc<str>,
+}
+
+impl Offer {
+    /// The tools that go through the gate.
+    pub fn gated(tools: &[ToolInfo], instructions: &str) -> Self {
+        Self { tools: tools.iter().map(described).collect(), instructions: instructions.into() }
+    }
+
+    /// The workspace's own tools.
+    pub fn workspace(settings: &space::Settings, instructions: &str) -> Self {
+        Self { tools: catalogue::tools(settings).into(), instructions: instructions.into() }
+    }
+}
 
 /// One place with its tools and the sessions of its hosts, to be stood behind an address. Who may come in is
 /// decided before it.
 pub struct Mount(Front<Desk>);
 
 impl Mount {
-    pub fn new(
-        tools: &[ToolInfo],
-        instructions: &str,
-        run: Run,
-        settings: Settings,
-        stop: &CancellationToken,
-    ) -> Self {
-        let desk =
-            Desk { tools: tools.iter().map(described).collect(), instructions: instructions.into(), run };
+    pub fn new(offer: Offer, run: Run, settings: http::Settings, stop: &CancellationToken) -> Self {
+        let desk = Desk { offer, run };
         Self(Front::keeping(move |_| desk.clone(), settings, stop, Some(Arc::new(Kept::default()))))
     }
 
@@ -82,8 +133,7 @@ impl Mount {
 
 #[derive(Clone)]
 struct Desk {
-    tools: Arc<[Tool]>,
-    instructions: Arc<str>,
+    offer: Offer,
     run: Run,
 }
 
@@ -104,7 +154,7 @@ impl ServerHandler for Desk {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(Implementation::new("atelier", VERSION).with_title("Atelier"))
-            .with_instructions(self.instructions.to_string())
+            .with_instructions(self.offer.instructions.to_string())
     }
 
     async fn list_tools(
@@ -112,7 +162,7 @@ impl ServerHandler for Desk {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let list = ListToolsResult::with_all_items(self.tools.to_vec());
+        let list = ListToolsResult::with_all_items(self.offer.tools.to_vec());
         Ok(if is_modern(&context) {
             list.with_ttl_ms(TOOLS_FRESH_MS).with_cache_scope(CacheScope::Public)
         } else {
@@ -121,7 +171,7 @@ impl ServerHandler for Desk {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.tools.iter().find(|tool| tool.name == name).cloned()
+        self.offer.tools.iter().find(|tool| tool.name == name).cloned()
     }
 
     async fn call_tool(
@@ -142,9 +192,7 @@ impl ServerHandler for Desk {
             },
             given_up: context.ct,
         };
-        let Outcome { text, failed } = (self.run)(call).await;
-        let content = vec![ContentBlock::text(text)];
-        Ok(if failed { CallToolResult::error(content) } else { CallToolResult::success(content) }.into())
+        Ok((self.run)(call).await.into_result().into())
     }
 
     // The SDK would answer these with empty lists; but there is nothing of the kind here.

@@ -1,7 +1,7 @@
 //! The directory that is served, and what its owner decided about it.
 
 use std::borrow::Cow;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use atelier_core::path::{Roots, WorkspacePath};
@@ -14,7 +14,6 @@ use crate::watch::Watch;
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    pub directory: PathBuf,
     /// What the root is called in messages, and under which absolute name it is addressed.
     pub root_name: String,
     pub extra_tools: bool,
@@ -39,7 +38,7 @@ struct Inner {
 }
 
 impl Space {
-    pub fn open(mut settings: Settings) -> Result<Self, Error> {
+    pub fn open(directory: &Path, mut settings: Settings) -> Result<Self, Error> {
         while settings.root_name.len() > 1 && settings.root_name.ends_with('/') {
             settings.root_name.pop();
         }
@@ -49,10 +48,10 @@ impl Space {
             durable: settings.durable,
             ..Options::default()
         };
-        let workspace = Workspace::open(&settings.directory, options)?;
+        let workspace = Workspace::open(directory, options)?;
         // The host may know the directory by the name it was started with, by its real name, or by ours.
         let mut roots = Roots::announced(settings.root_name.clone());
-        for known in [Some(workspace.root()), std::path::absolute(&settings.directory).ok().as_deref()] {
+        for known in [Some(workspace.root()), std::path::absolute(directory).ok().as_deref()] {
             if let Some(name) = known.and_then(|path| path.to_str()) {
                 roots = roots.also(name);
             }

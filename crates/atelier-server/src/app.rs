@@ -1,12 +1,12 @@
 //! What every handler works with.
 
-use crate::{Auth, McpDoor, Settings};
+use crate::{Auth, McpDoor, OwnedConversation, Settings};
 use atelier_core::{ProjectName, Role, Tenant, UserId};
 use atelier_files::Files;
 use atelier_memory::Memory;
 use atelier_model::Models;
 use atelier_runtime::{Bus, Gate, ModelKeys, Spaces};
-use atelier_store::{NewAgent, SignIn, Store};
+use atelier_store::{NewAgent, Owned, SignIn, Store};
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::{ops::Deref, sync::Arc};
 use tokio_util::sync::CancellationToken;
@@ -24,8 +24,9 @@ pub struct Parts {
     pub memory: Memory,
     pub models: Models,
     pub model_keys: ModelKeys,
-    /// What speaks MCP for a project's hosts.
-    pub mcp: McpDoor,
+    /// What speaks MCP for the hosts of projects, and of conversations.
+    pub mcp_projects: McpDoor<Owned>,
+    pub mcp_conversations: McpDoor<OwnedConversation>,
     pub auth: Auth,
     pub settings: Settings,
     /// The agents a new project starts with.

@@ -6,7 +6,7 @@ use crate::{
     body::{ConversationInPath, ProjectInPath, TenantInPath},
     error::Error,
 };
-use atelier_core::{Conversation, Role, Tenant, UserId};
+use atelier_core::{Conversation, Role, SessionId, Tenant, UserId};
 use atelier_files::Workspace;
 use atelier_runtime::{Decider, WorkerSpace};
 use atelier_store::{Author, Owned};
@@ -116,13 +116,16 @@ impl FromRequestParts<App> for OwnConversation {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
         let InTenant(caller) = InTenant::from_request_parts(parts, app).await?;
         let ConversationInPath(id) = ConversationInPath::from_request_parts(parts, app).await?;
-        let owned = app.store.conversation_owner(id).await?;
-        if owned.owner != caller.user || owned.tenant != caller.tenant {
-            return Err(Error::NotFound);
-        }
+        let owned = owned_conversation(app, &caller, id).await?;
         let conversation = app.store.conversation(owned.project, id).await?;
         Ok(Self { caller, owned, conversation })
     }
+}
+
+/// The caller's own conversation, for whoever needs no more than whose it is.
+pub(crate) async fn owned_conversation(app: &App, caller: &Caller, id: SessionId) -> Result<Owned, Error> {
+    let owned = app.store.conversation_owner(id).await?;
+    if owned.owner == caller.user && owned.tenant == caller.tenant { Ok(owned) } else { Err(Error::NotFound) }
 }
 
 /// The files of the caller's own conversation, to look at and to delete.

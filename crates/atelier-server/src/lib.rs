@@ -20,5 +20,5 @@ pub use app::{App, OWNER, Parts};
 pub use auth::{Auth, AuthError, AuthSettings, Grant, LocalKey, ProviderSignIn, check_keys, user_id};
 pub use listen::{Listening, serve};
 pub use openapi::document as openapi;
-pub use routes::mcp::McpDoor;
+pub use routes::mcp::{McpDoor, OwnedConversation};
 pub use settings::Settings;

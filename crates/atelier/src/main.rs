@@ -8,6 +8,8 @@ mod doctor;
 mod files;
 mod login;
 mod mcp;
+mod mcp_conversations;
+mod mcp_mounts;
 mod mcp_projects;
 mod memory;
 mod serve;

@@ -49,17 +49,15 @@ const SESSION_IDLE: Duration = Duration::from_secs(5 * 60);
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let _telemetry = telemetry::start(&TelemetrySettings::default())?;
-    let directory = args.directory.clone();
-    let shown = directory.display().to_string();
-    let space = Space::open(Settings {
-        directory,
+    let settings = Settings {
         root_name: args.root_name.clone(),
         extra_tools: args.extra_tools,
         read_only: args.read_only,
         max_file_size: args.max_file_size,
         durable: args.durable,
-    })
-    .with_context(|| format!("cannot serve {shown}"))?;
+    };
+    let space = Space::open(&args.directory, settings)
+        .with_context(|| format!("cannot serve {}", args.directory.display()))?;
     // Escaped as JSON, text grows; twice its size is enough for everything but control characters.
     let max_message =
         usize::try_from(args.max_file_size.saturating_mul(2).saturating_add(ENVELOPE)).unwrap_or(usize::MAX);

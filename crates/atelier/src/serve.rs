@@ -2,7 +2,10 @@
 
 use crate::{
     config::{Config, Flags},
-    mcp_projects, telemetry,
+    mcp_conversations::Conversations,
+    mcp_mounts::Mounts,
+    mcp_projects::Projects,
+    telemetry,
 };
 use anyhow::{Context, Result};
 use atelier_files::Files;
@@ -129,12 +132,20 @@ async fn serve(config: Config) -> Result<()> {
     let spaces = Spaces::new(store.clone(), memory.clone(), runtime.worker_space.clone());
     let url = listening.url()?;
     let public_url = config.server.public_url.clone().unwrap_or_else(|| url.clone());
-    let mcp = mcp_projects::door(mcp_projects::Projects {
-        gate: gate.clone(),
+    let tasks = TaskTracker::new();
+    let mounts = Mounts {
         url: public_url.trim_end_matches('/').to_owned(),
         max_body: config.server.file_body_limit,
         stop: stop.clone(),
-    });
+    };
+    let projects = Projects { gate: gate.clone(), mounts: mounts.clone() };
+    let conversations = Conversations {
+        store: store.clone(),
+        files: files.clone(),
+        changes: config.work.own_files,
+        tasks: tasks.clone(),
+        mounts,
+    };
     let app = App::new(Parts {
         bus: Bus::new(
             store.clone(),
@@ -154,7 +165,8 @@ async fn serve(config: Config) -> Result<()> {
         settings: config.server.clone(),
         models,
         model_keys,
-        mcp,
+        mcp_projects: projects.door(),
+        mcp_conversations: conversations.door(),
         store,
         auth,
         metrics,
@@ -164,7 +176,6 @@ async fn serve(config: Config) -> Result<()> {
     greet(&url, sign_in.as_deref());
     tracing::info!(url, store = app.store.kind(), version = env!("CARGO_PKG_VERSION"), "serving");
 
-    let tasks = TaskTracker::new();
     tasks.spawn(stop_on_signal(stop.clone()));
     tasks.spawn({
         let (bus, stop) = (app.bus.clone(), stop.clone());

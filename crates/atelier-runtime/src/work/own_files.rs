@@ -9,7 +9,7 @@ use atelier_core::{
     task::{Step, StepResult},
 };
 use atelier_executor::{Approval, Cancel, Failure, Options, ToolResult, Tools, Workspace};
-use atelier_files::{Run, SyncReport};
+use atelier_files::Run;
 use atelier_model::ToolSchema;
 use atelier_store::Claim;
 use serde::Deserialize;
@@ -104,7 +104,7 @@ impl Shop {
         let report = run.end().await;
         if let Some(result) = last.and_then(|place| step.calls[place].result.as_mut()) {
             match report {
-                Ok(report) => result.content.push_str(&remarks(&report)),
+                Ok(report) => result.content.push_str(&report.remarks()),
                 Err(error) => {
                     let _ = write!(result.content, "\nThe changes could not be stored yet: {error}");
                     result.is_error = true;
@@ -170,24 +170,4 @@ fn told(result: ToolResult) -> StepResult {
     let content = serde_json::to_string(&result)
         .unwrap_or_else(|error| unreachable!("a result with string keys is JSON: {error}"));
     StepResult { content: super::prompt::shortened(&content), is_error }
-}
-
-/// What the agent has to know about how its changes were taken.
-fn remarks(report: &SyncReport) -> String {
-    let mut text = String::new();
-    for conflict in &report.conflicts {
-        // Writing into a String does not fail.
-        let _ = match &conflict.kept_as {
-            Some(kept) => write!(
-                text,
-                "\nSomebody else changed {} meanwhile: their version stands there, yours is kept as {kept}.",
-                conflict.path
-            ),
-            None => write!(text, "\nSomebody else changed {} meanwhile: it was not deleted.", conflict.path),
-        };
-    }
-    for left in &report.left_alone {
-        let _ = write!(text, "\n{} is not stored: {}.", left.path, left.why);
-    }
-    text
 }

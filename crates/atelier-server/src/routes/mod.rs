@@ -131,8 +131,9 @@ pub(crate) fn all(app: App) -> Router {
     let mut router = Router::from(outside().merge(guarded).layer(hurried).merge(uploads()))
         .merge(console::routes())
         .merge(docs::routes())
-        // Outside of the usual time: a host waits for a person, whose time the gate keeps.
-        .route(MCP, axum::routing::any(mcp::project));
+        // Outside of the usual time: a host waits for a person, whose time the gate keeps, or for another run.
+        .route(MCP_PROJECT, axum::routing::any(mcp::project))
+        .route(MCP_CONVERSATION, axum::routing::any(mcp::conversation));
     if app.settings.metrics_listen.is_none() {
         router = router.merge(metrics());
     }
@@ -149,8 +150,9 @@ pub(crate) fn metrics() -> Router<App> {
     Router::new().route("/metrics", axum::routing::get(operations::metrics))
 }
 
-/// Behind it is another protocol than HTTP's own, so it is not in the document.
-pub(crate) const MCP: &str = "/mcp/projects/{project}";
+/// Behind these is another protocol than HTTP's own, so they are not in the document.
+pub(crate) const MCP_PROJECT: &str = "/mcp/projects/{project}";
+pub(crate) const MCP_CONVERSATION: &str = "/mcp/conversations/{conversation}";
 
 /// For answers without a body.
 const DONE: StatusCode = StatusCode::NO_CONTENT;

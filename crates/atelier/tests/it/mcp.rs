@@ -1,7 +1,8 @@
-//! A project's tools for MCP hosts. `scripts/test-mcp` shows the same with clients nobody here wrote; here it is
+//! A project's tools and a conversation's files for MCP hosts. `scripts/test-mcp` shows the same with clients nobody here wrote; here it is
 //! plain HTTP, on both databases.
 
 use crate::{
+    build,
     connect::client::{Desk, Machine},
     start,
 };
@@ -60,14 +61,123 @@ async fn a_host_asks_and_a_person_decides(#[values(Sqlite, Postgres)] backend: B
     }
 }
 
+fn mount_of(workspace: &str) -> String {
+    format!("/mcp/conversations/{}", workspace.rsplit('/').next().unwrap())
+}
+
+/// FS-03 FS-05 MC-01 MC-02: what a host writes is a version like an agent's, and what a person uploads is there at once.
+#[rstest]
+#[tokio::test]
+async fn a_host_works_on_a_conversations_files(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let workspace = ann.workspace().await;
+    let mount = mount_of(&workspace);
+    let host = server.user_with("ann", &["--role", "agent"]);
+    ann.upload(&workspace, "data.csv", "1,2\n").await.expect(201);
+
+    let read = call(&host, &mount, "read_file", json!({"path": "data.csv"})).await;
+    assert_eq!(read, ("1,2\n".to_owned(), false));
+    for (path, content) in [("data.csv", "3,4\n"), ("out/sum.txt", "7")] {
+        let wrote = call(&host, &mount, "write_file", json!({"path": path, "content": content})).await;
+        assert_eq!(wrote, (format!("Successfully wrote {} bytes to {path}", content.len()), false));
+    }
+    let info = ann.get(&workspace).await.expect(200);
+    let mut files: Vec<Value> = info["files"].as_array().unwrap().clone();
+    files.sort_by_key(|file| file["file_path"].as_str().unwrap().to_owned());
+    let files: Vec<Value> =
+        files.iter().map(|file| json!([file["file_path"], file["source"], file["version"]])).collect();
+    assert_eq!(files, [json!(["data.csv", "ai_modified", 2]), json!(["out/sum.txt", "ai_created", 1])]);
+    let found = call(&host, &mount, "search_files", json!({"path": ".", "pattern": "**/*.txt"})).await;
+    assert!(!found.1 && found.0.contains("out/sum.txt"), "{}", found.0);
+
+    let outside = call(&host, &mount, "read_file", json!({"path": "../../secret"})).await;
+    assert!(outside.1 && outside.0.starts_with("Error: Access denied"), "{}", outside.0);
+    let unknown = call(&host, &mount, "read_file", json!({"path": "none.txt"})).await;
+    assert_eq!(unknown, ("Error: File not found: none.txt".to_owned(), true));
+}
+
+/// FS-03: calls of hosts that come at once take turns; none loses what another wrote.
+#[rstest]
+#[tokio::test]
+async fn hosts_take_turns_in_a_conversation(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let workspace = ann.workspace().await;
+    let mount = mount_of(&workspace);
+    let calls = (0..8).map(|number| {
+        let write = json!({"path": format!("{number}.txt"), "content": "x"});
+        call(&ann, &mount, "write_file", write)
+    });
+    for (said, error) in futures::future::join_all(calls).await {
+        assert!(!error, "{said}");
+    }
+    let info = ann.get(&workspace).await.expect(200);
+    let mut paths: Vec<&str> =
+        info["files"].as_array().unwrap().iter().map(|file| file["file_path"].as_str().unwrap()).collect();
+    paths.sort_unstable();
+    assert_eq!(paths, ["0.txt", "1.txt", "2.txt", "3.txt", "4.txt", "5.txt", "6.txt", "7.txt"]);
+}
+
+/// Where changes of a conversation's files are to be asked about, there is nobody to ask: hosts may only look.
+#[tokio::test]
+async fn hosts_only_look_where_changes_are_asked_about() {
+    let server = build(Sqlite).with("WORK__OWN_FILES", "MEDIUM").start().await;
+    let ann = server.user("ann");
+    let mount = mount_of(&ann.workspace().await);
+    let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
+    let answer: Value =
+        ann.request(Method::POST, &mount).json(&list).send().await.unwrap().json().await.unwrap();
+    let tools: Vec<&str> = answer["result"]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(tools, ["read_file", "list_directory", "get_file_info", "search_files"]);
+    let write = json!({"name": "write_file", "arguments": {"path": "a.txt", "content": "x"}});
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": write});
+    let answer: Value =
+        ann.request(Method::POST, &mount).json(&message).send().await.unwrap().json().await.unwrap();
+    assert_eq!(answer["error"]["message"], "Unknown tool: write_file");
+}
+
+/// FS-15: where the workspace is switched off, a host learns just that, and nothing is written.
+#[rstest]
+#[tokio::test]
+async fn a_workspace_that_is_switched_off_is_closed_to_hosts(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let ann = server.user("ann");
+    let workspace = ann.workspace().await;
+    ann.upload(&workspace, "a.txt", "kept").await.expect(201);
+    let mount = mount_of(&workspace);
+    let conversation = workspace.replace("/workspace/", "/conversations/");
+    ann.patch(&conversation, json!({"workspace_enabled": false})).await.expect(200);
+    let off = ("Error: the workspace of this conversation is switched off".to_owned(), true);
+    assert_eq!(call(&ann, &mount, "read_file", json!({"path": "a.txt"})).await, off);
+    assert_eq!(call(&ann, &mount, "write_file", json!({"path": "a.txt", "content": "x"})).await, off);
+    let info = ann.get(&workspace).await.expect(200);
+    assert_eq!(json!([info["files"][0]["version"], info["files"].as_array().unwrap().len()]), json!([1, 1]));
+
+    ann.patch(&conversation, json!({"workspace_enabled": true})).await.expect(200);
+    let read = call(&ann, &mount, "read_file", json!({"path": "a.txt"})).await;
+    assert_eq!(read, ("kept".to_owned(), false));
+}
+
 /// WS-09.1 TL-07.1
 #[rstest]
 #[tokio::test]
-async fn only_the_owners_hosts_come_in(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn only_the_owners_hosts_come_in(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values("projects", "conversations")] place: &str,
+) {
     let server = start(backend).await;
     let ann = server.user("ann");
-    let mount = ann.project("shop").await.replace("/my/", "/mcp/");
-    let nobodys = format!("/mcp/projects/{}", Uuid::now_v7());
+    let mount = match place {
+        "projects" => ann.project("shop").await.replace("/my/", "/mcp/"),
+        _ => mount_of(&ann.workspace().await),
+    };
+    let nobodys = format!("/mcp/{place}/{}", Uuid::now_v7());
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
     let status = async |user: &User, path: &str| -> StatusCode {
         user.request(Method::POST, path).json(&ping).send().await.unwrap().status()

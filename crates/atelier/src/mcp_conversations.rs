@@ -1,0 +1,118 @@
+//! `/mcp/conversations/{conversation}` of `atelier serve`: a conversation's own files for any MCP host.
+//!
+//! Each call is a run of its own in the conversation's folder: it waits its turn among agents and other hosts, finds the
+//! newest versions, and what it changed is stored before its host hears that it is done.
+
+use crate::mcp_mounts::{Mounts, PROGRESS, door};
+use atelier_core::policy::verdict::Verdict;
+use atelier_files::{Error, Files};
+use atelier_mcp::{Call, Mount, Offer, Outcome, Run, Settings, visit};
+use atelier_server::{McpDoor, OwnedConversation};
+use atelier_store::Store;
+use serde_json::{Map, Value};
+use std::{sync::Arc, time::Duration};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// How long a call waits for another run in the same conversation.
+const WAIT: Duration = Duration::from_secs(30);
+
+const INSTRUCTIONS: &str = "The files of one conversation in Atelier, below /workspace. Paths are relative to it. \
+     Every version of a file is kept; empty directories are not.";
+
+/// What the mounts of all conversations share.
+pub(crate) struct Conversations {
+    pub(crate) store: Store,
+    pub(crate) files: Files,
+    /// How changes of a conversation's own files are rated.
+    pub(crate) changes: Verdict,
+    /// Calls outlive their hosts' connections, but not the server.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) mounts: Mounts,
+}
+
+impl Conversations {
+    pub(crate) fn door(self) -> McpDoor<OwnedConversation> {
+        let conversations = Arc::new(self);
+        door(|place: &OwnedConversation| place.conversation, move |place| conversations.mount(place))
+    }
+
+    fn mount(self: &Arc<Self>, place: OwnedConversation) -> Mount {
+        let offer = Offer::workspace(&self.settings(), INSTRUCTIONS);
+        let (conversations, place) = (self.clone(), Arc::new(place));
+        let run: Run = Arc::new(move |call| Box::pin(conversations.clone().run(place.clone(), call)));
+        self.mounts.mount(offer, run)
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            root_name: "/workspace".to_owned(),
+            extra_tools: false,
+            // There is nobody to ask here, as there is not for an agent.
+            read_only: self.changes > Verdict::Low,
+            max_file_size: self.files.settings().max_upload,
+            durable: false,
+        }
+    }
+
+    /// Says that it goes on, until it is done.
+    async fn run(self: Arc<Self>, place: Arc<OwnedConversation>, call: Call) -> Outcome {
+        let Call { tool, arguments, progress, given_up } = call;
+        let (conversations, id) = (self.clone(), place.conversation);
+        let mut work =
+            self.tasks.spawn(async move { conversations.act(&place, tool, arguments, &given_up).await });
+        let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + PROGRESS, PROGRESS);
+        let done = loop {
+            tokio::select! {
+                done = &mut work => break done,
+                _ = ticks.tick() => progress.tell("Working on the conversation's files".to_owned()).await,
+            }
+        };
+        match done {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(error @ (Error::Disabled | Error::Locked | Error::Stopping))) => {
+                Outcome::error(&error.to_string())
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, conversation = %id, "an MCP host's call failed");
+                Outcome::error("the call could not be made; the server's log says why")
+            }
+            Err(error) => {
+                tracing::error!(%error, conversation = %id, "an MCP host's call broke off");
+                Outcome::error("the call broke off; the server's log says why")
+            }
+        }
+    }
+
+    /// Works in the conversation's folder, and carries over what was changed there.
+    async fn act(
+        &self,
+        place: &OwnedConversation,
+        tool: String,
+        arguments: Map<String, Value>,
+        given_up: &CancellationToken,
+    ) -> Result<Outcome, Error> {
+        let OwnedConversation { owned, conversation: id } = place;
+        let conversation = self.store.conversation(owned.project, *id).await?;
+        if !conversation.workspace_enabled {
+            return Err(Error::Disabled);
+        }
+        let workspace = self.files.workspace(owned, &conversation);
+        let run = tokio::select! {
+            run = workspace.sync_to_local(WAIT) => run?,
+            () = given_up.cancelled() => return Ok(Outcome::error("the call was given up")),
+            () = self.mounts.stop.cancelled() => return Err(Error::Stopping),
+        };
+        let mut outcome = visit(run.folder().to_owned(), self.settings(), tool, arguments, given_up).await;
+        match run.end().await {
+            Ok(report) => {
+                let remarks = report.remarks();
+                outcome.remark = (!remarks.is_empty()).then(|| remarks.trim_start().to_owned());
+            }
+            Err(error) => {
+                tracing::warn!(%error, conversation = %id, "what an MCP host changed is not stored yet");
+                outcome = Outcome::error("the changes could not be stored yet; the server's log says why");
+            }
+        }
+        Ok(outcome)
+    }
+}
