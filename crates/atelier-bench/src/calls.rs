@@ -23,7 +23,7 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     let project = user.project("calls").await;
     let machine = Machine::connect(&plan.binary, &server, &user)?;
     let body = json!({"tool_name": "read_file", "tool_params": {"path": "README.md"}}).to_string();
-    let ask = asking(&project, &user.token, &body);
+    let ask = asking(&format!("{project}/tools/execute"), &user.token, &body);
     // What comes back has to be a call that was run.
     let answer = crate::wire::Connection::open(address).await?.ask(&ask).await?.body.to_vec();
     let call: serde_json::Value = serde_json::from_slice(&answer)?;
@@ -48,11 +48,11 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Asks for a call and for the answer when it is settled.
-fn asking(project: &str, token: &str, body: &str) -> Vec<u8> {
+/// Asks for something and for the answer when it is settled.
+pub(crate) fn asking(path: &str, token: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!(
-        "POST {project}/tools/execute HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {token}\r\nprefer: wait=25\r\n\
+        "POST {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {token}\r\nprefer: wait=25\r\n\
          content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
     )
     .into_bytes()

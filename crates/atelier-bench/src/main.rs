@@ -23,6 +23,7 @@ mod report;
 mod start;
 mod verdicts;
 mod wire;
+mod work;
 mod writes;
 
 use anyhow::{Context, Result, ensure};
@@ -75,6 +76,7 @@ enum Part {
     Fanout,
     Clients,
     Calls,
+    Work,
     Verdicts,
 }
 
@@ -226,6 +228,9 @@ async fn measure(args: &Args, binary: &Path, room: usize) -> Result<Report> {
         }
         if wanted(Part::Calls) {
             calls::measure(&plan, &mut report).await?;
+        }
+        if wanted(Part::Work) {
+            work::measure(&plan, &mut report).await?;
         }
         if wanted(Part::Clients) {
             clients::measure(&plan, &mut report).await?;

@@ -178,7 +178,7 @@ impl Cards {
                 [b'@', ..] => "36",
                 _ => "0",
             };
-            text.push_str(&format!("  {}\n", self.client.screen.paint(colour, &visible(line))));
+            text.push_str(&format!("  {}\n", self.screen.paint(colour, &visible(line))));
         }
         text
     }
@@ -186,7 +186,7 @@ impl Cards {
     async fn press(&mut self, key: char) {
         if let ('v', Some(Card { call, mode: Mode::Choosing })) = (key, &self.card) {
             let whole = self.changes(call, usize::MAX);
-            return self.client.screen.raw(&format!("\n{whole}{KEYS}"));
+            return self.screen.raw(&format!("\n{whole}{KEYS}"));
         }
         let Some(card) = &mut self.card else {
             if key == 'q' {

@@ -3,5 +3,5 @@
 pub(crate) mod client;
 mod crash;
 mod npm;
-mod terminal;
+pub(crate) mod terminal;
 mod walk;

@@ -112,7 +112,7 @@ impl Crew {
 
 /// Tasks of servers that are gone are found by the next within 5 s.
 async fn everything_has_an_owner(server: &Server, since: Instant) {
-    // A server that has just started has the newest lease; where it has none yet, the newest has run out.
+    // The newest lease is the live server's, once it has one: it takes it well within its first second.
     let orphans = "SELECT COUNT(*) FROM tasks WHERE status = 'running' \
                    AND node <> (SELECT id FROM nodes ORDER BY lease_until DESC LIMIT 1)";
     let mut sql = server.sql().await;

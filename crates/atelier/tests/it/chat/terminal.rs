@@ -1,7 +1,10 @@
 //! `atelier chat`: the whole of it from a terminal or a script, with nothing but the demo model.
 
 use super::Chat;
-use crate::connect::client::{Client, Machine, Road};
+use crate::connect::{
+    client::{Client, Machine, Road},
+    terminal::{KEYS, Person},
+};
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
     Reply, ScriptedModel, eventually,
@@ -69,6 +72,26 @@ async fn a_message_is_followed_to_its_answer(#[values(Sqlite, Postgres)] backend
 
     let nobody = speak(&machine, &chat, &server.url, &["--agent", "nobody", "hi"]).await;
     assert_eq!(nobody.status.code(), Some(1));
+}
+
+/// TL-06.3: whoever sits at a terminal is asked right there, with the card of `atelier connect`.
+#[rstest]
+#[tokio::test]
+async fn approvals_are_decided_in_place(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    let server = crate::start(backend).await;
+    let chat = Chat::new(&server, "ann").await;
+    let _client = machine.connect(&chat.desk, &server.url).await;
+    let words = ["--agent", "writer", "write notes.txt: hello"];
+    let mut ann = Person::starts(speaking(&machine, &chat, &server.url, &words));
+    let card = ann.sees(KEYS).await;
+    for words in ["MEDIUM", "writer", "notes.txt", "+hello"] {
+        assert!(card.contains(words), "{words}: {card}");
+    }
+    ann.presses("y");
+    ann.sees("approved once").await;
+    ann.sees("completed; ").await;
+    assert_eq!(machine.read("notes.txt").trim_end(), "hello");
 }
 
 /// Ctrl-C cancels the work, and a failure is in the exit code; a restarted server is found again.

@@ -13,12 +13,12 @@ use std::{
     fs::File,
     io::{Read, Write},
     os::unix::ffi::OsStrExt,
-    process::Child,
+    process::{Child, Command},
     sync::{Arc, Mutex},
 };
 
-/// A person at a terminal in which `atelier connect` runs.
-struct Person {
+/// A person at a terminal in which the program runs.
+pub(crate) struct Person {
     process: Child,
     keyboard: File,
     screen: Arc<Mutex<String>>,
@@ -28,13 +28,18 @@ struct Person {
 
 impl Person {
     async fn sits_down(machine: &Machine, desk: &Desk, url: &str) -> Self {
+        let mut person = Self::starts(machine.command(desk, url, &[]));
+        person.sees("  connected").await;
+        person
+    }
+
+    pub(crate) fn starts(mut command: Command) -> Self {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&terminal).unwrap();
         unlockpt(&terminal).unwrap();
         let name = ptsname(&terminal, Vec::new()).unwrap();
         let path = std::ffi::OsStr::from_bytes(name.to_bytes());
         let side = File::options().read(true).write(true).open(path).unwrap();
-        let mut command = machine.command(desk, url, &[]);
         command.stdin(side.try_clone().unwrap()).stdout(side.try_clone().unwrap()).stderr(side);
         let process = command.spawn().unwrap();
         // The command holds the other end open otherwise.
@@ -48,13 +53,11 @@ impl Person {
                 sink.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
             }
         });
-        let mut person = Self { process, keyboard, screen, seen: 0 };
-        person.sees("  connected").await;
-        person
+        Self { process, keyboard, screen, seen: 0 }
     }
 
     /// Waits for words that were not there before, and gives what led up to them.
-    async fn sees(&mut self, words: &str) -> String {
+    pub(crate) async fn sees(&mut self, words: &str) -> String {
         let (seen, screen) = (self.seen, self.screen.clone());
         let end = eventually(words, async || {
             let screen = screen.lock().unwrap();
@@ -65,7 +68,7 @@ impl Person {
         self.screen.lock().unwrap()[seen..end].to_owned()
     }
 
-    fn presses(&mut self, keys: &str) {
+    pub(crate) fn presses(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 }
@@ -80,7 +83,7 @@ impl Drop for Person {
     }
 }
 
-const KEYS: &str = "[q] quit";
+pub(crate) const KEYS: &str = "[q] quit";
 
 /// TL-06.3 TL-02.3: the card shows what will happen, and one key decides.
 #[rstest]

@@ -1,0 +1,210 @@
+//! Agents at work: a message through the bus to its answer, by a model that takes no time at all.
+
+use crate::{
+    Plan,
+    calls::asking,
+    durable_server::DurableServer,
+    load::{self, Pace, quantile},
+    process, reads,
+    report::{Aim, Report, Unit, milliseconds},
+    wire::{Connection, request},
+};
+use anyhow::{Context, Result, ensure};
+use atelier_testkit::{Asked, Reply, ScriptedModel, Server, User};
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
+use std::{net::SocketAddr, time::Duration};
+use tokio::task::JoinSet;
+
+/// Enough agents that their own limits do not count.
+const AGENTS: usize = 64;
+/// Messages go round them, so that no conversation grows long while it is measured.
+const CONVERSATIONS: usize = 500;
+/// How many steps more the longer of two tasks takes.
+const MORE_STEPS: usize = 10;
+/// How many requests fill the queues at the same time.
+const HANDS: usize = 16;
+
+pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
+    messages(plan, report).await?;
+    queues(plan, report).await
+}
+
+/// Calls a tool that there is not as often as it is told, and answers.
+fn script(asked: &Asked) -> Reply {
+    let steps = asked.last("user").trim_start_matches("steps ").parse().unwrap_or(0);
+    match asked.results().len() < steps {
+        true => Reply::call("no_such_tool", json!({})),
+        false => Reply::text("done"),
+    }
+}
+
+/// A server whose agents ask a scripted model.
+struct Stage {
+    model: ScriptedModel,
+    server: Server,
+    address: SocketAddr,
+    user: User,
+}
+
+impl Stage {
+    async fn set(plan: &Plan, model: ScriptedModel) -> Result<Self> {
+        let server = Server::build(&plan.binary, plan.backend).model(&model).start().await;
+        let (address, user) = (process::address(&server.url)?, server.user("bench"));
+        Ok(Self { model, server, address, user })
+    }
+
+    async fn conversation(&self, project: &str) -> Result<String> {
+        let session = self.user.post(&format!("{project}/chat/sessions"), json!({})).await.expect(201);
+        Ok(session["id"].as_str().context("a conversation has an id")?.to_owned())
+    }
+
+    async fn hire(&self, project: &str, count: usize, concurrency: u32) {
+        for n in 0..count {
+            let body = json!({"name": format!("a{n}"), "config": {"concurrency_limit": concurrency}});
+            self.user.post(&format!("{project}/agents"), body).await.expect(201);
+        }
+    }
+}
+
+async fn messages(plan: &Plan, report: &mut Report) -> Result<()> {
+    let stage = Stage::set(plan, ScriptedModel::forgetful(script).await).await?;
+    let project = stage.user.project("work").await;
+    stage.hire(&project, AGENTS, 10).await;
+    let mut conversations = Vec::new();
+    for _ in 0..CONVERSATIONS {
+        conversations.push(stage.conversation(&project).await?);
+    }
+    let (token, place) = (stage.user.token.clone(), project.clone());
+    let say = move |n: u64, steps: usize| {
+        let conversation = &conversations[n as usize % CONVERSATIONS];
+        let content = format!("steps {steps}");
+        let body = json!({"content": content, "target_agent": format!("a{}", n as usize % AGENTS)});
+        asking(&format!("{place}/chat/{conversation}/message"), &token, &body.to_string())
+    };
+    // What comes back has to be the answer.
+    let answer = Connection::open(stage.address).await?.ask(&say(0, 1)).await?.body.to_vec();
+    let answer: Value = serde_json::from_slice(&answer)?;
+    ensure!(answer["content"] == "done", "it was not answered: {answer}");
+
+    let model = process::address(stage.model.url().trim_end_matches("/v1"))?;
+    let bare =
+        json!({"model": "gpt-4o", "stream": true, "messages": [{"role": "user", "content": "steps 0"}]});
+    let bare = request("POST", "/v1/chat/completions", "", &bare.to_string());
+    let floor = DurableServer::start(plan.backend).await?;
+    let commit = request("POST", "/", "", &answer.to_string());
+    for &under_way in &plan.concurrencies {
+        let (mut paces, mut floors) = (vec![], vec![]);
+        for _ in 0..plan.rounds {
+            let say = say.clone();
+            paces.push(load::run(stage.address, under_way, plan.window, 200, move |n| say(n, 0)).await?);
+            let bare = bare.clone();
+            floors.push(load::run(model, under_way, plan.window, 200, move |_| bare.clone()).await?);
+        }
+        let most = (under_way == 64).then_some(Aim::AtLeast(1000.0));
+        let name = format!("message to its answer, {under_way} under way");
+        reads::add_with(report, &name, &paces, &floors, most, None);
+        if under_way == 1 {
+            step(plan, report, &stage, &say, &paces, &floors).await?;
+        }
+    }
+    let commits = load::run(floor.process.address, 64, plan.window, 200, move |_| commit.clone()).await?;
+    waited(report, &stage, &project, &commits).await
+}
+
+/// What a step costs beyond the call of the model: a task of many steps beside one of one.
+async fn step<S>(
+    plan: &Plan,
+    report: &mut Report,
+    stage: &Stage,
+    say: &S,
+    one: &[Pace],
+    bare: &[Pace],
+) -> Result<()>
+where
+    S: Fn(u64, usize) -> Vec<u8> + Clone + Send + Sync + 'static,
+{
+    let mut costs = Vec::new();
+    for one in one {
+        let say = say.clone();
+        let many = load::run(stage.address, 1, plan.window, 200, move |n| say(n, MORE_STEPS)).await?;
+        costs.push((milliseconds(many.p50) - milliseconds(one.p50)) / MORE_STEPS as f64);
+    }
+    let bare: Vec<f64> = bare.iter().map(|bare| milliseconds(bare.p50)).collect();
+    let beyond = costs.iter().zip(&bare).map(|(cost, bare)| cost - bare).collect();
+    report.add("a model's step, call included, p50", Unit::Milliseconds, costs, bare.clone(), None);
+    report.add("… beyond the call", Unit::Milliseconds, beyond, bare, Some(Aim::AtMost(1.0)));
+    Ok(())
+}
+
+/// How long the newest tasks waited in their queues, beside a commit under the same load.
+async fn waited(report: &mut Report, stage: &Stage, project: &str, commits: &Pace) -> Result<()> {
+    let list = stage.user.get(&format!("{project}/tasks?limit=1000&status=completed")).await.expect(200);
+    let time = |task: &Value, field: &str| -> Result<DateTime<Utc>> {
+        Ok(task[field].as_str().with_context(|| format!("no {field}: {task}"))?.parse()?)
+    };
+    let mut waits = Vec::new();
+    for task in list["tasks"].as_array().context("a list of tasks")? {
+        let wait = time(task, "started_at")? - time(task, "created_at")?;
+        waits.push(wait.to_std().unwrap_or(Duration::ZERO));
+    }
+    ensure!(!waits.is_empty(), "no task was completed");
+    for (name, part, floor) in [("p50", 0.5, commits.p50), ("p99", 0.99, commits.p99)] {
+        let wait = milliseconds(quantile(&mut waits, part));
+        let name = format!("wait in the queue, {name}");
+        report.add(name, Unit::Milliseconds, vec![wait], vec![milliseconds(floor)], None);
+    }
+    Ok(())
+}
+
+/// A thousand agents, each with a task that does not end and nine that wait for it: what waits is in the database
+/// and not in memory.
+async fn queues(plan: &Plan, report: &mut Report) -> Result<()> {
+    let projects = if plan.rounds == 1 { 1 } else { 10 };
+    let stage = Stage::set(plan, ScriptedModel::forgetful(|_| Reply::silence()).await).await?;
+    let mut queues = Vec::new();
+    for n in 0..projects {
+        let project = stage.user.project(&format!("queues {n}")).await;
+        stage.hire(&project, 100, 1).await;
+        let conversation = stage.conversation(&project).await?;
+        queues.extend((0..100).map(|agent| (format!("{project}/chat/{conversation}/message"), agent)));
+    }
+    let fill = |times: usize| -> Vec<Vec<u8>> {
+        let say = |(path, agent): &(String, usize)| {
+            let body = json!({"content": "wait", "target_agent": format!("a{agent}")}).to_string();
+            request("POST", path, &stage.user.token, &body)
+        };
+        queues.iter().cycle().take(queues.len() * times).map(say).collect()
+    };
+    send(stage.address, fill(1)).await?;
+    stage.model.answering(queues.len()).await;
+    let before = process::memory(stage.server.pid())?;
+    send(stage.address, fill(9)).await?;
+    let after = process::memory(stage.server.pid())?;
+    let name = format!("memory, {} agents, {} tasks queued", queues.len(), queues.len() * 10);
+    let megabytes = |bytes: u64| vec![bytes as f64 / 1e6];
+    report.add(name, Unit::Megabytes, megabytes(after), megabytes(before), Some(Aim::TimesFloor(1.25)));
+    Ok(())
+}
+
+/// Sends all of them, some at a time; each has to be taken.
+async fn send(address: SocketAddr, mut requests: Vec<Vec<u8>>) -> Result<()> {
+    let mut hands = JoinSet::new();
+    let share = requests.len().div_ceil(HANDS);
+    while !requests.is_empty() {
+        let mine = requests.split_off(requests.len().saturating_sub(share));
+        hands.spawn(async move {
+            let mut connection = Connection::open(address).await?;
+            for request in mine {
+                let answer = connection.ask(&request).await?;
+                let words = String::from_utf8_lossy(answer.body);
+                ensure!(answer.status == 202, "answered with {}: {words}", answer.status);
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(done) = hands.join_next().await {
+        done??;
+    }
+    Ok(())
+}
