@@ -86,7 +86,7 @@ fn main() {
     );
 
     let roots = Roots::relative_only();
-    let tools = Tools { workspace: &ws, runner: &runner, policy: Policy::builtin(), roots: &roots };
+    let tools = Tools { workspace: &ws, runner: Some(&runner), policy: Policy::builtin(), roots: &roots };
     let pwd = ToolCall::parse(
         "execute_command",
         serde_json::json!({ "command": "pwd" }),

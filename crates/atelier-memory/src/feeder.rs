@@ -18,6 +18,9 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
+/// A fact of a collection with its place in the outbox, and its vector once there is one.
+type Fact = (i64, Interaction, Option<Vec<f32>>);
+
 /// Facts told at a time: a flush costs some ten milliseconds whatever the number.
 const BATCH: i64 = 256;
 /// Collections that are fed at the same time.
@@ -71,7 +74,7 @@ impl Memory {
                     }
                 }
                 // The store is gone, and soon this is, too.
-                std::future::pending().await
+                std::future::pending::<()>().await;
             };
             // Out of time is a reason to look as well.
             drop(tokio::time::timeout(LOOK_AGAIN, rung).await);
@@ -234,8 +237,7 @@ impl Memory {
             let ours = made.embedder.as_deref().is_none_or(|name| name == embedder.name());
             ours && made.vector.len() == embedder.dimension()
         };
-        let (mut removed, mut facts): (Vec<_>, Vec<(i64, Interaction, Option<Vec<f32>>)>) =
-            (Vec::new(), Vec::new());
+        let (mut removed, mut facts): (Vec<_>, Vec<Fact>) = (Vec::new(), Vec::new());
         for change in changes {
             match change {
                 Change::Remove(id) => removed.push(id.0),

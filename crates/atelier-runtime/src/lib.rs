@@ -23,7 +23,7 @@ pub use settings::{Settings, StarterAgent, WorkerSpaceSettings};
 pub use space::{CacheReport, Report, WorkerSpace};
 pub use spaces::Spaces;
 pub use tasks::Task;
-pub use work::{Bus, PlannerSettings, ProjectSettings, QueueReport, WorkSettings};
+pub use work::{Bus, PlannerSettings, ProjectSettings, QueueReport, Shop, WorkSettings};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -124,7 +124,7 @@ impl Spaces {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, project = %owned.project, "memory is not ready"),
             Err(_) => {
-                tracing::warn!(project = %owned.project, "memory is not ready: the index does not answer")
+                tracing::warn!(project = %owned.project, "memory is not ready: the index does not answer");
             }
         }
     }

@@ -16,13 +16,11 @@ pub use settings::{PlannerSettings, ProjectSettings, WorkSettings};
 
 use crate::{Gate, ModelKeys, Result, Spaces};
 use atelier_core::NodeId;
-use atelier_core::policy::Policy;
 use atelier_core::{Task, TaskFailure, TaskKind, task::Step};
 use atelier_files::Files;
 use atelier_memory::Memory;
 use atelier_model::{Answer, Model, ModelError, Models, Request};
 use atelier_store::{Claim, Spoken, Store};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -51,18 +49,16 @@ impl From<TaskFailure> for NoAnswer {
     }
 }
 
-/// What a step works with.
-pub(crate) struct Shop {
-    pub(crate) store: Store,
-    pub(crate) spaces: Spaces,
-    pub(crate) gate: Gate,
-    pub(crate) memory: Memory,
-    pub(crate) models: Models,
-    pub(crate) keys: ModelKeys,
-    pub(crate) files: Files,
-    /// What holds for a conversation's own files.
-    pub(crate) own_files: Arc<Policy>,
-    pub(crate) settings: WorkSettings,
+/// What agents work with.
+pub struct Shop {
+    pub store: Store,
+    pub spaces: Spaces,
+    pub gate: Gate,
+    pub memory: Memory,
+    pub models: Models,
+    pub keys: ModelKeys,
+    pub files: Files,
+    pub settings: WorkSettings,
 }
 
 impl Shop {

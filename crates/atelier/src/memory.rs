@@ -186,7 +186,7 @@ async fn act(args: &Args) -> Result<()> {
             }
         }
         Command::Export { file, include_embeddings } => {
-            export(&agent, file.as_deref(), *include_embeddings).await?
+            export(&agent, file.as_deref(), *include_embeddings).await?;
         }
         Command::Import { file } => import(&agent, file).await?,
         Command::Prune { days, max_vectors, success, types, dry_run } => {

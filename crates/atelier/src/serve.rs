@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use atelier_files::Files;
 use atelier_memory::Memory;
 use atelier_model::Models;
-use atelier_runtime::{Bus, Gate, ModelKeys, Settings as RuntimeSettings, Spaces};
+use atelier_runtime::{Bus, Gate, ModelKeys, Settings as RuntimeSettings, Shop, Spaces};
 use atelier_server::{App, Auth, Listening, LocalKey, Parts};
 use atelier_store::Store;
 use chrono::Utc;
@@ -147,16 +147,16 @@ async fn serve(config: Config) -> Result<()> {
         mounts,
     };
     let app = App::new(Parts {
-        bus: Bus::new(
-            store.clone(),
-            spaces.clone(),
-            gate.clone(),
-            memory.clone(),
-            models.clone(),
-            model_keys.clone(),
-            files.clone(),
-            config.work.clone(),
-        ),
+        bus: Bus::new(Shop {
+            store: store.clone(),
+            spaces: spaces.clone(),
+            gate: gate.clone(),
+            memory: memory.clone(),
+            models: models.clone(),
+            keys: model_keys.clone(),
+            files: files.clone(),
+            settings: config.work.clone(),
+        }),
         memory,
         gate,
         spaces,

@@ -4,16 +4,12 @@
 //! around every second finds what a lost ring would have told, ends what was cancelled elsewhere, and fails what
 //! died with another server.
 
-use super::{Shop, WorkSettings, waiters::Waiters};
-use crate::{Decider, Error, Gate, ModelKeys, Result, Spaces};
-use atelier_core::policy::Policy;
+use super::{Shop, waiters::Waiters};
+use crate::{Decider, Error, Result};
 use atelier_core::{
     AgentId, CallId, Message, NodeId, Plan, PlanId, SessionId, Task, TaskFailure, TaskId, TaskStatus,
     gate::Refusal,
 };
-use atelier_files::Files;
-use atelier_memory::Memory;
-use atelier_model::Models;
 use atelier_store::{Begun, Claim, Error as StoreError, Owned, QueueState, Ring, Said, Store};
 use chrono::{DateTime, Utc};
 use futures::FutureExt;
@@ -67,19 +63,9 @@ pub struct QueueReport {
 }
 
 impl Bus {
-    pub fn new(
-        store: Store,
-        spaces: Spaces,
-        gate: Gate,
-        memory: Memory,
-        models: Models,
-        keys: ModelKeys,
-        files: Files,
-        settings: WorkSettings,
-    ) -> Self {
-        let own_files = Arc::new(Policy::builtin().for_own_files(settings.own_files));
+    pub fn new(shop: Shop) -> Self {
         Self(Arc::new(Inner {
-            shop: Shop { store, spaces, gate, memory, models, keys, files, own_files, settings },
+            shop,
             node: NodeId(Uuid::now_v7()),
             running: Mutex::default(),
             asking: Mutex::default(),

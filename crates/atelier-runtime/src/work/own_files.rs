@@ -115,7 +115,8 @@ impl Shop {
     }
 
     async fn act(&self, run: &Run, name: String, params: Map<String, Value>) -> ToolResult {
-        let (folder, policy) = (run.folder().to_owned(), self.own_files.clone());
+        let folder = run.folder().to_owned();
+        let policy = Policy::builtin().for_own_files(self.settings.own_files);
         let acted = tokio::task::spawn_blocking(move || act(folder, &policy, &name, params));
         acted.await.unwrap_or_else(|_| failed("internal", "the tool broke off".into()))
     }
