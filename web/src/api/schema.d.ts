@@ -575,6 +575,146 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/my/projects/{project}/agents/{agent}/context": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Clear an agent's memory: everything it remembers is deleted */
+        delete: operations["context_clear"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/my/projects/{project}/agents/{agent}/context/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Export an agent's memory as JSON */
+        get: operations["context_export"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/my/projects/{project}/agents/{agent}/context/import": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Import what an export holds; answers when searches find it
+         * @description Entries that are known already, by their id, stay as they are: the same file twice changes nothing.
+         */
+        post: operations["context_import"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/my/projects/{project}/agents/{agent}/context/interactions/{interaction}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show one thing an agent remembers */
+        get: operations["context_interaction"];
+        put?: never;
+        post?: never;
+        /** Have an agent forget one thing */
+        delete: operations["context_forget"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/my/projects/{project}/agents/{agent}/context/prune": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Delete a part of an agent's memory */
+        post: operations["context_prune"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/my/projects/{project}/agents/{agent}/context/reindex": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Make an agent's collection anew from its facts, with the embedder of today */
+        post: operations["context_reindex"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/my/projects/{project}/agents/{agent}/context/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Search an agent's memory: by meaning, by words, or both */
+        post: operations["context_search"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/my/projects/{project}/agents/{agent}/context/stats": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show how large and how successful an agent's memory is */
+        get: operations["context_stats"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/my/projects/{project}/approvals": {
         parameters: {
             query?: never;
@@ -1445,6 +1585,172 @@ export interface components {
             kept_as?: string | null;
             path: string;
         };
+        ContextBucket: {
+            by_type: {
+                [key: string]: number;
+            };
+            /**
+             * Format: date-time
+             * @description The day, or the Monday of the week.
+             */
+            start: string;
+            /** Format: double */
+            success_rate?: number | null;
+            /** Format: int64 */
+            total: number;
+        };
+        /** @description What an export holds, and an import takes. */
+        ContextFile: {
+            /**
+             * Format: uuid
+             * @description Whose memory it was; an import goes to the agent in the path.
+             */
+            agent_id?: string | null;
+            /** Format: date-time */
+            export_date?: string | null;
+            interactions: components["schemas"]["Memo"][];
+            /** Format: int64 */
+            total_interactions?: number | null;
+        };
+        ContextImported: {
+            /** @description Not known before. */
+            imported: number;
+            /**
+             * @description Whether searches find them by now in every way. If not, the index is slow or away, and they are found by
+             *     their words.
+             */
+            indexed: boolean;
+            /** @description Known already, by their ids. */
+            skipped: number;
+        };
+        /**
+         * @description What to delete: what is older than `days` and of the given outcome and types; then the oldest, until only
+         *     `max_vectors` are left.
+         */
+        ContextPrune: {
+            /** Format: int32 */
+            days?: number | null;
+            /** @description Only say how many it would be. */
+            dry_run?: boolean;
+            /** Format: int32 */
+            max_vectors?: number | null;
+            success?: boolean | null;
+            types?: components["schemas"]["InteractionType"][];
+        };
+        ContextRemoved: {
+            /** Format: int64 */
+            deleted: number;
+            /** @description Nothing was deleted: this is what would have been. */
+            dry_run: boolean;
+            /** Format: int64 */
+            remaining: number;
+        };
+        ContextResult: components["schemas"]["Interaction"] & {
+            /**
+             * Format: float
+             * @description More is better. Between 0 and 1 for hybrid searches.
+             */
+            score: number;
+            score_parts: components["schemas"]["ContextScoreParts"];
+        };
+        ContextResults: {
+            /** @description Why the answer may be poorer than usual: the index or the embedder did not answer. */
+            degraded?: string | null;
+            results: components["schemas"]["ContextResult"][];
+        };
+        /** @description What the halves and options said about a hit. */
+        ContextScoreParts: {
+            /**
+             * Format: float
+             * @description Cosine similarity, if the dense half named it.
+             */
+            dense?: number | null;
+            /**
+             * Format: float
+             * @description BM25, if the lexical half named it.
+             */
+            lexical?: number | null;
+            /**
+             * Format: float
+             * @description What age took off, where that was asked for.
+             */
+            recency?: number | null;
+        };
+        ContextSearch: {
+            /** Format: date-time */
+            from?: string | null;
+            /**
+             * Format: int32
+             * @description How many results at most.
+             * @default 10
+             */
+            k: number;
+            /**
+             * Format: float
+             * @description Leave out what scores less.
+             */
+            min_score?: number | null;
+            mode?: components["schemas"]["ContextSearchMode"];
+            /** @description What to look for, in any words. */
+            query: string;
+            /**
+             * Format: float
+             * @description Favour what is new: what is so many days old counts half.
+             */
+            recency_days?: number | null;
+            session_id?: string | null;
+            success?: boolean | null;
+            task_id?: string | null;
+            /** Format: date-time */
+            to?: string | null;
+            types?: components["schemas"]["InteractionType"][];
+            /** @description Show texts that differ in case and punctuation only once. */
+            unique?: boolean;
+        };
+        /**
+         * @description What to look with.
+         * @enum {string}
+         */
+        ContextSearchMode: "hybrid" | "dense" | "lexical";
+        ContextStats: {
+            /** Format: uuid */
+            agent_id: string;
+            by_type: {
+                [key: string]: number;
+            };
+            /** @description What the index calls this memory. */
+            collection: string;
+            /** Format: double */
+            collection_size_mb: number;
+            /** Format: int64 */
+            dimension: number;
+            /** @description How its vectors are made, and how many numbers each has. */
+            embedder: string;
+            /**
+             * Format: int32
+             * @description At so many the oldest part goes.
+             */
+            max_vectors: number;
+            /** Format: date-time */
+            newest_interaction?: string | null;
+            /** Format: date-time */
+            oldest_interaction?: string | null;
+            periods?: components["schemas"]["ContextBucket"][] | null;
+            /** @description Whether the index has it, or has still to make it. */
+            state: string;
+            /**
+             * Format: double
+             * @description In percent; null while there is nothing to count.
+             */
+            success_rate?: number | null;
+            /** Format: int64 */
+            total_vectors: number;
+            /**
+             * Format: int64
+             * @description What has not reached the index yet.
+             */
+            waiting: number;
+        };
         Conversation: {
             /** Format: date-time */
             created_at: string;
@@ -1763,6 +2069,33 @@ export interface components {
             /** @enum {string} */
             type: "GRANT_WITHDRAWN";
         } | {
+            /** Format: uuid */
+            agent_id: string;
+            /** @description Set when the index did not answer and the store's own search did. */
+            degraded: boolean;
+            interactions: string[];
+            /** @description What it asked for, shortened. */
+            query: string;
+            /** @enum {string} */
+            type: "CONTEXT_RETRIEVED";
+        } | {
+            /** Format: uuid */
+            agent_id: string;
+            /** Format: int64 */
+            max_vectors: number;
+            /** Format: int64 */
+            total_vectors: number;
+            /** @enum {string} */
+            type: "CONTEXT_LIMIT_WARNING";
+        } | {
+            /** Format: uuid */
+            agent_id: string;
+            reason: components["schemas"]["PruneReason"];
+            /** Format: int64 */
+            removed: number;
+            /** @enum {string} */
+            type: "CONTEXT_PRUNED";
+        } | {
             changes: components["schemas"]["FileChange"][];
             /** Format: uuid */
             conversation_id: string;
@@ -1860,6 +2193,26 @@ export interface components {
             client_id: string;
             error: components["schemas"]["CallFailure"];
         };
+        /** @description One thing that an agent remembers. */
+        Interaction: {
+            /** @description Why it failed, where it did. */
+            error_details?: string | null;
+            /** Format: uuid */
+            id: string;
+            interaction_type: components["schemas"]["InteractionType"];
+            metadata: Record<string, unknown>;
+            session_id?: string | null;
+            success: boolean;
+            task_id?: string | null;
+            text: string;
+            /** Format: date-time */
+            timestamp: string;
+        };
+        /**
+         * @description What kind of thing happened.
+         * @enum {string}
+         */
+        InteractionType: "task_execution" | "tool_call" | "user_message" | "agent_response";
         Lease: {
             /** Format: date-time */
             lease_until: string;
@@ -1907,6 +2260,25 @@ export interface components {
             tenant: string;
             /** Format: uuid */
             user_id: string;
+        };
+        /**
+         * @description Something to be remembered. What it does not say (id, time) it gets where it is written down; what has
+         *     no embedding is embedded afterwards.
+         */
+        Memo: {
+            /** @description As an export with `include_embeddings` holds it. */
+            embedding?: number[] | null;
+            error_details?: string | null;
+            /** Format: uuid */
+            id?: string | null;
+            interaction_type: components["schemas"]["InteractionType"];
+            metadata?: Record<string, unknown>;
+            session_id?: string | null;
+            success?: boolean;
+            task_id?: string | null;
+            text: string;
+            /** Format: date-time */
+            timestamp?: string | null;
         };
         Message: {
             /**
@@ -2124,6 +2496,8 @@ export interface components {
             /** @description What the `code_challenge` was made of (RFC 7636). */
             verifier: string;
         };
+        /** @enum {string} */
+        PruneReason: "requested" | "cleared" | "limit";
         /** @description An agent's queue, as its owner sees it. */
         QueueReport: {
             /** Format: int64 */
@@ -7202,6 +7576,1011 @@ export interface operations {
             };
             /** @description The worker space was reset meanwhile */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests of this project are waiting */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Our fault; the log says more */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    context_clear: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                /** @description Id or name */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContextRemoved"];
+                };
+            };
+            /** @description The token is missing or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset meanwhile */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests of this project are waiting */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Our fault; the log says more */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    context_export: {
+        parameters: {
+            query?: {
+                include_embeddings?: boolean;
+                /** @description Only these types, separated by commas. */
+                types?: string;
+                success?: boolean;
+                from?: string;
+                to?: string;
+            };
+            header?: never;
+            path: {
+                project: string;
+                /** @description Id or name */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContextFile"];
+                };
+            };
+            /** @description The token is missing or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset meanwhile */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests of this project are waiting */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Our fault; the log says more */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    context_import: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                /** @description Id or name */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ContextFile"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContextImported"];
+                };
+            };
+            /** @description The body is not well-formed JSON */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset meanwhile */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests of this project are waiting */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Our fault; the log says more */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    context_interaction: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                /** @description Id or name */
+                agent: string;
+                interaction: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Interaction"];
+                };
+            };
+            /** @description The token is missing or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset meanwhile */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests of this project are waiting */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Our fault; the log says more */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    context_forget: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                /** @description Id or name */
+                agent: string;
+                interaction: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Forgotten */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The token is missing or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset meanwhile */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests of this project are waiting */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Our fault; the log says more */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    context_prune: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                /** @description Id or name */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ContextPrune"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContextRemoved"];
+                };
+            };
+            /** @description The body is not well-formed JSON */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset meanwhile */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests of this project are waiting */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Our fault; the log says more */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    context_reindex: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                /** @description Id or name */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is being made; `stats` says what is still waiting */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The token is missing or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset meanwhile */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests of this project are waiting */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Our fault; the log says more */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    context_search: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                /** @description Id or name */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ContextSearch"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContextResults"];
+                };
+            };
+            /** @description The body is not well-formed JSON */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset meanwhile */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests of this project are waiting */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Our fault; the log says more */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A backing service does not answer; try again */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    context_stats: {
+        parameters: {
+            query?: {
+                from?: string;
+                to?: string;
+                /** @description Figures for each day or week, too. */
+                bucket?: "day" | "week";
+            };
+            header?: never;
+            path: {
+                project: string;
+                /** @description Id or name */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContextStats"];
+                };
+            };
+            /** @description The token is missing or not valid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token's role may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The worker space was reset meanwhile */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value is missing, unknown or out of range; `detail` names it */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
