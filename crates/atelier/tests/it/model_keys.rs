@@ -125,11 +125,18 @@ async fn a_key_is_in_no_log_no_event_and_no_file(#[values(Sqlite, Postgres)] bac
     assert_eq!(again["last_four"], "cdef");
     let log = log + &server.log();
     assert!(log.contains("put in"), "the log is there");
-    let mut files = 0;
-    for file in std::fs::read_dir(server.data()).unwrap() {
-        let bytes = std::fs::read(file.unwrap().path()).unwrap();
-        assert!(!contains(&bytes, KEY) && !contains(&bytes, SERVERS_OWN));
-        files += 1;
+    let (mut files, mut folders) = (0, vec![server.data().to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let bytes = std::fs::read(path).unwrap();
+            assert!(!contains(&bytes, KEY) && !contains(&bytes, SERVERS_OWN));
+            files += 1;
+        }
     }
     assert!(files >= 2);
     assert!(!log.contains(KEY) && !log.contains(SERVERS_OWN), "{log}");

@@ -61,6 +61,7 @@ async fn an_agent_of_ones_own_joins_the_existing_space(#[values(Sqlite, Postgres
             "tools": [],
             "concurrency_limit": 3,
             "max_vectors": 1_000_000,
+            "limits": {"max_steps": null, "max_tokens": null, "max_cost": null, "max_seconds": null},
             "metadata": {"role": "critic"},
         })
     );
