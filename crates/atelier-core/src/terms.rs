@@ -86,7 +86,7 @@ const ENGLISH: &[&str] = &[
     "that", "thats", "the", "their", "theirs", "them", "then", "there", "these", "they", "theyre", "this",
     "those", "through", "to", "too", "under", "until", "up", "us", "very", "was", "wasnt", "we", "were",
     "weve", "what", "when", "where", "which", "while", "who", "whom", "why", "will", "with", "would", "you",
-    "youre", "your", "yours", "youve",
+    "your", "youre", "yours", "youve",
 ];
 
 const RUSSIAN: &[&str] = &[
