@@ -46,8 +46,8 @@ async fn a_queue_holds_its_limits_and_ends_with_its_agent(#[values(Sqlite, Postg
         .expect(200);
     model.left(1).await;
     chat.task_until(&accepted[2], "running").await;
-    // Its model has been asked: otherwise there is nobody to hang up below.
-    model.answering(2).await;
+    // Its model has been asked, beside the other coder's and the writer's: otherwise nobody hangs up below.
+    model.answering(3).await;
     assert_eq!(chat.task(&accepted[3]).await["status"], "queued");
     let asked: Vec<String> = model.seen().iter().map(|asked| asked.last("user").to_owned()).collect();
     assert!(!asked.contains(&"job 3".to_owned()), "{asked:?}");
