@@ -306,7 +306,12 @@ pub(super) async fn prune(
         let what = "say what to delete: days, max_vectors, success or types";
         return Err(Error::Invalid(what.into()));
     }
-    let before = asked.days.map(|days| Utc::now() - TimeDelta::days(days.into()));
+    // Longer ago than there is time means that nothing is old enough.
+    let ago = |days: u32| {
+        let age = TimeDelta::try_days(days.into())?;
+        Utc::now().checked_sub_signed(age)
+    };
+    let before = asked.days.map(|days| ago(days).unwrap_or(DateTime::UNIX_EPOCH));
     let filter =
         Filter { types: distinct(asked.types), success: asked.success, to: before, ..Filter::default() };
     let total = app.store.totals(agent.id, &Filter::default()).await?.total;
