@@ -126,6 +126,7 @@ test("keys walk the list and decide; a class is allowed for the session and can 
   await page.getByRole("heading", { name: "Trust agent_coder?" }).waitFor();
   await tab.assertAccessible("the warning before an agent is trusted");
   await page.getByRole("button", { name: "Cancel" }).click();
+  await page.getByRole("heading", { name: "Trust agent_coder?" }).waitFor({ state: "hidden" });
   assert.equal((await shop.until(again, "pending_approval")).status, "pending_approval");
   await page.keyboard.press("y");
   await shop.until(again, "completed");

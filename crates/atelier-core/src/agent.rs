@@ -1,8 +1,8 @@
 //! An agent: a name and the settings its runs go by.
 
-use crate::{AgentId, AgentName, Invalid, ProjectId, task::Limits};
+use crate::{AgentId, AgentName, Invalid, ProjectId, json, task::Limits};
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,20 +41,21 @@ pub struct AgentConfig {
     #[cfg_attr(feature = "openapi", schema(minimum = 0.0, maximum = 2.0))]
     pub temperature: f64,
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 128_000))]
-    #[serde(deserialize_with = "whole")]
+    #[serde(deserialize_with = "json::whole")]
     pub max_tokens: u32,
     /// Names of the tools this agent may call. Empty means all that its workspace offers.
     #[cfg_attr(feature = "openapi", schema(schema_with = tools_schema))]
     pub tools: Vec<String>,
     /// How many tasks of this agent may run at the same time.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 10))]
-    #[serde(deserialize_with = "whole")]
+    #[serde(deserialize_with = "json::whole")]
     pub concurrency_limit: u32,
     /// How many interactions its memory keeps before the oldest go.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100_000_000))]
-    #[serde(deserialize_with = "whole")]
+    #[serde(deserialize_with = "json::whole")]
     pub max_vectors: u32,
     /// What a task of this agent may use up; the project and the server may allow less.
+    #[serde(deserialize_with = "json::object")]
     pub limits: Limits,
     /// Free-form; `role` and `capabilities` are read by the planner.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
@@ -123,16 +124,6 @@ impl AgentConfig {
             .map_err(|error| Invalid::new("config", error.to_string()))?;
         changed.validate()?;
         Ok(changed)
-    }
-}
-
-/// JSON has one kind of number: `2048.0` is as whole as `2048`.
-pub fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    let number = f64::deserialize(deserializer)?;
-    if number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number) {
-        Ok(number as u32)
-    } else {
-        Err(D::Error::custom("expected a whole number that is not negative"))
     }
 }
 

@@ -48,19 +48,33 @@ impl Message {
     }
 }
 
-/// How long a message may be, in bytes.
-pub const MAX_CONTENT: usize = 256 * 1024;
+/// How long a message may be, in characters.
+const MAX_CONTENT: usize = 65_536;
 const MAX_ATTACHMENTS: usize = 32;
 const MAX_ATTACHMENT: usize = 1024;
 
+#[cfg(feature = "openapi")]
+pub fn attachments_schema() -> utoipa::openapi::schema::Array {
+    use utoipa::openapi::{ArrayBuilder, ObjectBuilder, schema::Type};
+    let path = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .min_length(Some(1))
+        .max_length(Some(MAX_ATTACHMENT))
+        .pattern(Some(r"^[^\x00]*$"));
+    ArrayBuilder::new().items(path).max_items(Some(MAX_ATTACHMENTS)).build()
+}
+
 /// Checks what somebody wants to say.
 pub fn check_message(content: &str, attachments: &[String]) -> Result<(), Invalid> {
-    if content.trim().is_empty() || content.len() > MAX_CONTENT || content.contains('\0') {
-        return Err(Invalid::new("content", "must have 1 to 262144 bytes, not only spaces, and no NUL"));
+    if content.trim().is_empty() || content.chars().count() > MAX_CONTENT || content.contains('\0') {
+        return Err(Invalid::new("content", "must have 1 to 65536 characters, not only spaces, and no NUL"));
     }
-    let short = |path: &String| (1..=MAX_ATTACHMENT).contains(&path.len()) && !path.contains('\0');
+    let short = |path: &String| (1..=MAX_ATTACHMENT).contains(&path.chars().count()) && !path.contains('\0');
     if attachments.len() > MAX_ATTACHMENTS || !attachments.iter().all(short) {
-        return Err(Invalid::new("attachments", "must be at most 32 paths or file ids of 1 to 1024 bytes"));
+        return Err(Invalid::new(
+            "attachments",
+            "must be at most 32 paths or file ids of 1 to 1024 characters",
+        ));
     }
     Ok(())
 }

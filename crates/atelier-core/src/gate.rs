@@ -133,7 +133,7 @@ pub struct CallPreview {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CallRating {
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, pattern = "^(LOW|MEDIUM|HIGH|DENY)$"))]
     pub verdict: Verdict,
     pub rule: String,
     pub reason: String,

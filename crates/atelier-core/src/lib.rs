@@ -11,6 +11,7 @@ pub mod file;
 pub mod gate;
 pub mod identity;
 pub mod ids;
+pub mod json;
 pub mod memory;
 pub mod name;
 pub mod path;

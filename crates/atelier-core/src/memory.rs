@@ -74,6 +74,7 @@ pub struct Memo {
     #[serde(default)]
     pub error_details: Option<String>,
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime, pattern = "^(19[7-9][0-9]|[2-9][0-9]{3})-"))]
     pub timestamp: Option<DateTime<Utc>>,
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(max_length = 200))]
@@ -86,7 +87,20 @@ pub struct Memo {
     pub metadata: Map<String, Value>,
     /// As an export with `include_embeddings` holds it.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(schema_with = embedding_schema))]
     pub embedding: Option<Vec<f32>>,
+}
+
+/// Numbers that a vector can hold.
+#[cfg(feature = "openapi")]
+fn embedding_schema() -> utoipa::openapi::schema::Array {
+    use utoipa::openapi::{
+        ArrayBuilder, ObjectBuilder,
+        schema::{SchemaType, Type},
+    };
+    let number = ObjectBuilder::new().schema_type(Type::Number).minimum(Some(-1e30)).maximum(Some(1e30));
+    let or_null = SchemaType::from_iter([Type::Array, Type::Null]);
+    ArrayBuilder::new().schema_type(or_null).items(number).min_items(Some(1)).build()
 }
 
 fn yes() -> bool {
@@ -150,9 +164,9 @@ impl Memo {
         if self.timestamp.is_some_and(|time| !(0..=253_402_300_799).contains(&time.timestamp())) {
             return Err(Invalid::new("timestamp", "must be between 1970 and 9999"));
         }
-        let broken = |vector: &[f32]| vector.is_empty() || vector.iter().any(|value| !value.is_finite());
+        let broken = |vector: &[f32]| vector.is_empty() || !vector.iter().all(|value| value.abs() <= 1e30);
         if self.embedding.as_deref().is_some_and(broken) {
-            return Err(Invalid::new("embedding", "must be finite numbers"));
+            return Err(Invalid::new("embedding", "must be numbers between -1e30 and 1e30"));
         }
         Ok(())
     }

@@ -64,6 +64,7 @@ pub struct ProposedTask {
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 10_000))]
     pub description: String,
     /// Its name or its id.
+    #[cfg_attr(feature = "openapi", schema(min_length = 1))]
     pub agent: String,
     #[serde(default)]
     pub depends_on: Vec<String>,

@@ -1,6 +1,6 @@
 //! A piece of work for one agent, from the queue to its end.
 
-use crate::{AgentId, AgentName, CallId, Invalid, MessageId, PlanId, ProjectId, SessionId, TaskId};
+use crate::{AgentId, AgentName, CallId, Invalid, MessageId, PlanId, ProjectId, SessionId, TaskId, json};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -185,28 +185,34 @@ impl Usage {
 pub struct Limits {
     /// How many times the model is asked.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1000))]
+    #[serde(deserialize_with = "json::whole_or_null")]
     pub max_steps: Option<u32>,
     /// Tokens in and out, over all steps.
-    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000_000_000_i64))]
+    #[serde(deserialize_with = "json::whole_or_null")]
     pub max_tokens: Option<u64>,
     /// US dollars, where prices are known.
     #[cfg_attr(feature = "openapi", schema(minimum = 0.0))]
     pub max_cost: Option<f64>,
     /// Time at work: waiting for a person or a machine does not count.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86400))]
+    #[serde(deserialize_with = "json::whole_or_null")]
     pub max_seconds: Option<u64>,
 }
 
 impl Limits {
     pub fn validate(&self) -> Result<(), Invalid> {
         let good = self.max_steps.is_none_or(|steps| (1..=1000).contains(&steps))
-            && self.max_tokens.is_none_or(|tokens| tokens >= 1)
+            && self.max_tokens.is_none_or(|tokens| (1..=1_000_000_000_000).contains(&tokens))
             && self.max_cost.is_none_or(|cost| cost >= 0.0 && cost.is_finite())
             && self.max_seconds.is_none_or(|seconds| (1..=86_400).contains(&seconds));
         if good {
             Ok(())
         } else {
-            Err(Invalid::new("limits", "must be positive; at most 1000 steps and 86400 seconds"))
+            Err(Invalid::new(
+                "limits",
+                "must be positive; at most 1000 steps, 10^12 tokens and 86400 seconds",
+            ))
         }
     }
 

@@ -150,7 +150,7 @@ impl Gate {
     async fn begin(&self, owned: &Owned, id: CallId, ask: Ask) -> Result<GatedCall> {
         let (gate, project) = (self.clone(), owned.project);
         let begun = self.store.add_call(owned, move |situation| {
-            let policy = gate.policy_of(situation)?;
+            let policy = gate.policy_of(situation.settings.get("policy"))?;
             Ok(decide::begin(&gate.rules(&policy), project, id, ask, situation))
         });
         let call = begun.await?.map_err(|invalid: Invalid| invalid)?;
@@ -163,7 +163,7 @@ impl Gate {
         let new = |ask: Ask| {
             let (gate, project, id) = (self.clone(), owned.project, CallId(Uuid::now_v7()));
             let begin = move |situation: &Situation| {
-                let policy = gate.policy_of(situation)?;
+                let policy = gate.policy_of(situation.settings.get("policy"))?;
                 let (call, decided) = decide::begin(&gate.rules(&policy), project, id, ask, situation);
                 counter!("atelier_tool_calls_total", "risk" => call.risk_level.as_str()).increment(1);
                 Ok((call, decided))
@@ -174,8 +174,8 @@ impl Gate {
     }
 
     /// The server's rules, and where the project has its own, narrowed by those.
-    fn policy_of(&self, situation: &Situation) -> Result<Cow<'_, Policy>, Invalid> {
-        match situation.settings.get("policy") {
+    pub(crate) fn policy_of(&self, wishes: Option<&Value>) -> Result<Cow<'_, Policy>, Invalid> {
+        match wishes {
             None => Ok(Cow::Borrowed(&*self.policy)),
             Some(wishes) => {
                 let narrowing = Narrowing::deserialize(wishes)

@@ -1,19 +1,18 @@
 //! What comes in with a request, taken strictly: bodies, queries, paths.
 
 use crate::{App, error::Error};
-use axum::body::HttpBody;
+use atelier_core::json;
 use axum::{
+    body::{Bytes, HttpBody},
     extract::{FromRequest, FromRequestParts, Path, Query, Request},
     http::{HeaderMap, header, request::Parts},
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::{
     Deserialize, Deserializer,
-    de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+    de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor},
 };
-use std::{
-    collections::HashSet, convert::Infallible, fmt, marker::PhantomData, str::FromStr, time::Duration,
-};
+use std::{collections::HashSet, convert::Infallible, fmt, str::FromStr, time::Duration};
 use utoipa::IntoParams;
 
 /// A JSON body: small enough, well formed, of the right shape. `FILES` says that it may hold a file.
@@ -23,27 +22,31 @@ impl<T: DeserializeOwned, const FILES: bool> FromRequest<App> for Json<T, FILES>
     type Rejection = Error;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Error> {
-        if !is_json(request.headers()) {
-            return Err(Error::NotJson);
-        }
         let limit = if FILES { app.settings.file_body_limit } else { app.settings.body_limit };
-        let announced = request.headers().get(header::CONTENT_LENGTH);
-        let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        if announced.is_some_and(|length| length > limit as u64) {
-            return Err(Error::TooLarge(limit));
-        }
-        let body = Limited::new(request.into_body(), limit).collect();
-        let body = tokio::time::timeout(app.settings.request_timeout, body).await;
-        let body = body.map_err(|_| Error::Timeout)?;
-        let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
-            Some(_) => Error::TooLarge(limit),
-            None => Error::MalformedJson(format!("the body broke off: {error}")),
-        })?;
-        parse(&body.to_bytes()).map(Json)
+        parse(&read(request, app, limit).await?).map(Json)
     }
 }
 
-/// A JSON body that may be left out.
+async fn read(request: Request, app: &App, limit: usize) -> Result<Bytes, Error> {
+    if !is_json(request.headers()) {
+        return Err(Error::NotJson);
+    }
+    let announced = request.headers().get(header::CONTENT_LENGTH);
+    let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|length| length > limit as u64) {
+        return Err(Error::TooLarge(limit));
+    }
+    let body = Limited::new(request.into_body(), limit).collect();
+    let body = tokio::time::timeout(app.settings.request_timeout, body).await;
+    let body = body.map_err(|_| Error::Timeout)?;
+    let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
+        Some(_) => Error::TooLarge(limit),
+        None => Error::MalformedJson(format!("the body broke off: {error}")),
+    })?;
+    Ok(body.to_bytes())
+}
+
+/// A JSON body that may be left out, or null.
 pub(crate) struct OptionalJson<T>(pub(crate) T);
 
 impl<T: DeserializeOwned + Default> FromRequest<App> for OptionalJson<T> {
@@ -53,7 +56,8 @@ impl<T: DeserializeOwned + Default> FromRequest<App> for OptionalJson<T> {
         if request.body().is_end_stream() {
             return Ok(Self(T::default()));
         }
-        Json::<T>::from_request(request, app).await.map(|Json(body)| Self(body))
+        let body = read(request, app, app.settings.body_limit).await?;
+        if body.trim_ascii() == b"null" { Ok(Self(T::default())) } else { parse(&body).map(Self) }
     }
 }
 
@@ -67,31 +71,12 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
         }
     })?;
     // It is JSON; what is wrong from here on is what it says.
-    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let mut text = serde_json::Deserializer::from_slice(bytes);
     let mut track = serde_path_to_error::Track::new();
-    object(serde_path_to_error::Deserializer::new(&mut json, &mut track)).map_err(|error| {
+    json::object(serde_path_to_error::Deserializer::new(&mut text, &mut track)).map_err(|error| {
         let (path, error) = (track.path().to_string(), error.to_string());
         Error::Invalid(if path == "." { error } else { format!("{path}: {error}") })
     })
-}
-
-/// A struct from an object only; serde would take an array of its fields, too. For `deserialize_with`.
-pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
-    struct Object<T>(PhantomData<T>);
-
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
-        type Value = T;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an object")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<T, A::Error> {
-            T::deserialize(MapAccessDeserializer::new(entries))
-        }
-    }
-
-    deserializer.deserialize_map(Object(PhantomData))
 }
 
 /// Any JSON in which no object has a key twice. Which of the two counts, readers do not agree on: what

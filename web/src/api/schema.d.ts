@@ -1625,7 +1625,7 @@ export interface components {
         };
         /**
          * @description What to delete: what is older than `days` and of the given outcome and types; then the oldest, until only
-         *     `max_vectors` are left.
+         *     `max_vectors` are left. Nothing, where neither is said.
          */
         ContextPrune: {
             /** Format: int32 */
@@ -2266,7 +2266,6 @@ export interface components {
          *     no embedding is embedded afterwards.
          */
         Memo: {
-            /** @description As an export with `include_embeddings` holds it. */
             embedding?: number[] | null;
             error_details?: string | null;
             /** Format: uuid */
@@ -2363,7 +2362,6 @@ export interface components {
             key: string;
         };
         NewMessage: {
-            /** @description Paths or file ids that the message is about. */
             attachments?: string[];
             content: string;
             /** @description The agent it is for, by id or name. Without one, the project plans who does what. */
@@ -3028,9 +3026,9 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
-                "application/json": components["schemas"]["NewConversation"];
+                "application/json": components["schemas"]["NewConversation"] | null;
             };
         };
         responses: {
@@ -5110,9 +5108,9 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
-                "application/json": components["schemas"]["SyncRequest"];
+                "application/json": components["schemas"]["SyncRequest"] | null;
             };
         };
         responses: {
@@ -8867,9 +8865,9 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
-                "application/json": components["schemas"]["Approval"];
+                "application/json": components["schemas"]["Approval"] | null;
             };
         };
         responses: {
@@ -9001,9 +8999,9 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
-                "application/json": components["schemas"]["Rejection"];
+                "application/json": components["schemas"]["Rejection"] | null;
             };
         };
         responses: {

@@ -70,7 +70,8 @@ export class Talk {
       this.#timer = undefined;
       const tasks = [...this.#stale];
       this.#stale.clear();
-      for (const id of tasks) void this.#fetch(id);
+      // Of a plan that was changed meanwhile, some are no more.
+      for (const id of tasks) if (this.tasks.has(id)) void this.#fetch(id);
     }, GATHER);
   }
 
@@ -117,8 +118,7 @@ export class Talk {
       case "PLAN_CREATED":
       case "PLAN_APPROVAL_REQUEST":
         if (data.plan.session_id !== this.session) return;
-        this.#putPlan(data.plan, created_at);
-        for (const task of data.tasks) if (!this.tasks.has(task.id)) this.tasks.set(task.id, task);
+        if (this.#putPlan(data.plan, created_at)) this.#putTasksOf(data.plan, data.tasks);
         break;
       case "PLAN_UPDATED":
         if (data.plan.session_id === this.session) this.#putPlan(data.plan, created_at);
@@ -151,9 +151,24 @@ export class Talk {
     if (!isActive(task)) this.spoken.delete(task.id);
   }
 
-  #putPlan(plan: api.Plan, at: string): void {
+  /** Whether it was news: a replay tells of the question when it is answered already. */
+  #putPlan(plan: api.Plan, at: string): boolean {
     const known = this.plans.get(plan.id);
-    if (!known?.completed_at || isNewer(at, known.completed_at)) this.plans.set(plan.id, plan);
+    const answered = plan.status === "pending_approval" && known !== undefined && !["planning", "pending_approval"].includes(known.status);
+    if (answered || (known?.completed_at && !isNewer(at, known.completed_at))) return false;
+    this.plans.set(plan.id, plan);
+    return true;
+  }
+
+  /** A plan that was changed before it ran has other tasks than it had. */
+  #putTasksOf(plan: api.Plan, tasks: readonly api.Task[]): void {
+    const now = new Set(tasks.map(({ id }) => id));
+    for (const { id, plan_id, kind } of this.tasks.values()) {
+      if (plan_id !== plan.id || kind !== "work" || now.has(id)) continue;
+      this.tasks.delete(id);
+      this.details.delete(id);
+    }
+    for (const task of tasks) if (!this.tasks.has(task.id)) this.tasks.set(task.id, task);
   }
 
   /** One look at a time: of two answers under way, the older might come last. */

@@ -60,7 +60,7 @@ class Tab {
     this.page = page;
     page.on("pageerror", (error) => this.#wrong.push(`error: ${error.stack ?? error}`));
     page.on("console", (message) => {
-      if (message.type() === "error" || message.type() === "warning") this.#wrong.push(`${message.type()}: ${message.text()}`);
+      if (message.type() === "error" || message.type() === "warning") this.#wrong.push(`${message.type()}: ${message.text()} (${message.location().url})`);
     });
     page.on("dialog", (dialog) => {
       this.#wrong.push(`dialog: ${dialog.message()}`);

@@ -77,7 +77,7 @@ impl Shop {
             if let (Some(conversation), false) = (&bench.files, here.is_empty()) {
                 // Before anything of it is done.
                 self.store.keep_step(claim, task.clone(), step.clone()).await?;
-                self.run_on_own_files(claim, conversation, &mut step, here).await?;
+                self.run_on_own_files(claim, &bench.project, conversation, &mut step, here).await;
             }
             if !asked.is_empty() {
                 return match self.store.park(claim, task.clone(), step, asked, job.next).await? {

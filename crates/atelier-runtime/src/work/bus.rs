@@ -159,11 +159,11 @@ impl Bus {
         let assigned = match tasks {
             None => None,
             Some(tasks) => {
+                // Whoever names a plan that is not theirs learns that first.
+                self.store().plan(owned.project, id).await?;
                 let (agents, _) = self.store().agents(owned.project, 1000, 0).await?;
-                Some(
-                    super::planner::assign(tasks, &agents)
-                        .map_err(|why| atelier_core::Invalid::new("tasks", why))?,
-                )
+                let assigned = super::planner::assign(tasks, &agents);
+                Some(assigned.map_err(|why| atelier_core::Invalid::new("tasks", why))?)
             }
         };
         Ok(self.store().approve_plan(owned, id, assigned).await?)

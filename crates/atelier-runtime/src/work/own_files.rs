@@ -1,9 +1,8 @@
 //! An agent's calls on its conversation's own files: they run here, in the local copy of the object store.
 
 use super::Shop;
-use crate::Result;
 use atelier_core::{
-    Conversation, FilePath,
+    Conversation, FilePath, Project,
     path::Roots,
     policy::{Policy, call::ToolCall},
     task::{Step, StepResult},
@@ -14,7 +13,7 @@ use atelier_model::ToolSchema;
 use atelier_store::Claim;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::{fmt::Write, path::PathBuf, time::Duration};
+use std::{fmt::Write, path::PathBuf, sync::Arc, time::Duration};
 
 /// How long a call waits for another run in the same conversation.
 const WAIT: Duration = Duration::from_secs(30);
@@ -77,18 +76,18 @@ impl Shop {
     pub(super) async fn run_on_own_files(
         &self,
         claim: &Claim,
+        project: &Project,
         conversation: &Conversation,
         step: &mut Step,
         calls: Vec<(usize, Map<String, Value>)>,
-    ) -> Result<()> {
-        let workspace = self.files.workspace(&claim.owned, conversation);
-        let run = match workspace.sync_to_local(WAIT).await {
-            Ok(run) => run,
-            Err(error) => {
+    ) {
+        let (run, policy) = match self.begin_run(claim, project, conversation).await {
+            Ok(begun) => begun,
+            Err(why) => {
                 for (place, _) in calls {
-                    step.calls[place].result = Some(told(failed(error.code(), error.to_string())));
+                    step.calls[place].result = Some(told(why.clone()));
                 }
-                return Ok(());
+                return;
             }
         };
         let mut last = None;
@@ -96,7 +95,7 @@ impl Shop {
             let name = step.calls[place].name.clone();
             let result = match name.as_str() {
                 PRESENT => present(&run, params).await,
-                _ => self.act(&run, name, params).await,
+                _ => act(&run, policy.clone(), name, params).await,
             };
             step.calls[place].result = Some(told(result));
             last = Some(place);
@@ -111,18 +110,32 @@ impl Shop {
                 }
             }
         }
-        Ok(())
     }
 
-    async fn act(&self, run: &Run, name: String, params: Map<String, Value>) -> ToolResult {
-        let folder = run.folder().to_owned();
-        let policy = Policy::builtin().for_own_files(self.settings.own_files);
-        let acted = tokio::task::spawn_blocking(move || act(folder, &policy, &name, params));
-        acted.await.unwrap_or_else(|_| failed("internal", "the tool broke off".into()))
+    /// The folder, and the rules that hold in it: the server's and the project's narrower ones, as on the person's
+    /// machine.
+    async fn begin_run(
+        &self,
+        claim: &Claim,
+        project: &Project,
+        conversation: &Conversation,
+    ) -> Result<(Run, Arc<Policy>), ToolResult> {
+        let policy = self.gate.policy_of(project.settings.get("policy"));
+        let policy = policy.map_err(|invalid| failed("invalid_settings", invalid.to_string()))?;
+        let policy = Arc::new(policy.for_own_files(self.settings.own_files));
+        let run = self.files.workspace(&claim.owned, conversation).sync_to_local(WAIT).await;
+        let run = run.map_err(|error| failed(error.code(), error.to_string()))?;
+        Ok((run, policy))
     }
 }
 
-fn act(folder: PathBuf, policy: &Policy, name: &str, params: Map<String, Value>) -> ToolResult {
+async fn act(run: &Run, policy: Arc<Policy>, name: String, params: Map<String, Value>) -> ToolResult {
+    let folder = run.folder().to_owned();
+    let acted = tokio::task::spawn_blocking(move || act_in(folder, &policy, &name, params));
+    acted.await.unwrap_or_else(|_| failed("internal", "the tool broke off".into()))
+}
+
+fn act_in(folder: PathBuf, policy: &Policy, name: &str, params: Map<String, Value>) -> ToolResult {
     let workspace = match Workspace::open(&folder, Options::default()) {
         Ok(workspace) => workspace,
         Err(error) => return ToolResult::failed(&error),

@@ -4,7 +4,7 @@ use super::DONE;
 use crate::{
     App,
     auth::Person,
-    body::{AgentInPath, Json, Paging, object},
+    body::{AgentInPath, Json, Paging},
     error::Result,
     guard::Space,
 };
@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 pub(super) struct AgentToMake {
     name: AgentName,
-    #[serde(default, deserialize_with = "object")]
+    #[serde(default, deserialize_with = "atelier_core::json::object")]
     config: AgentConfig,
 }
 

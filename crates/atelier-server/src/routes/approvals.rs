@@ -144,7 +144,7 @@ pub(super) async fn mine(State(app): State<App>, caller: Caller) -> Result<Reply
 
 /// Approve a call, and perhaps others like it
 #[utoipa::path(post, path = "/my/projects/{project}/approvals/{approval}/approve", tag = "approvals",
-    params(("project" = Uuid, Path), ("approval" = Uuid, Path)), request_body = Approval, responses(
+    params(("project" = Uuid, Path), ("approval" = Uuid, Path)), request_body = Option<Approval>, responses(
     (status = 200, body = GatedCall),
     (status = 409, description = "It was decided already; `detail` says how"),
 ))]
@@ -162,7 +162,7 @@ pub(super) async fn approve(
 
 /// Reject a call; the reason goes to the agent
 #[utoipa::path(post, path = "/my/projects/{project}/approvals/{approval}/reject", tag = "approvals",
-    params(("project" = Uuid, Path), ("approval" = Uuid, Path)), request_body = Rejection, responses(
+    params(("project" = Uuid, Path), ("approval" = Uuid, Path)), request_body = Option<Rejection>, responses(
     (status = 200, body = GatedCall),
     (status = 409, description = "It was decided already; `detail` says how"),
 ))]

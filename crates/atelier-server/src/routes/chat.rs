@@ -48,13 +48,13 @@ pub(super) struct MessageList {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewMessage {
-    #[schema(min_length = 1, max_length = 262_144)]
+    #[schema(min_length = 1, max_length = 65_536, pattern = r"^[^\x00]*$")]
     content: String,
     /// The agent it is for, by id or name. Without one, the project plans who does what.
     target_agent: Option<String>,
     /// Paths or file ids that the message is about.
     #[serde(default)]
-    #[schema(max_items = 32)]
+    #[schema(schema_with = atelier_core::chat::attachments_schema)]
     attachments: Vec<String>,
 }
 

@@ -8,7 +8,7 @@ use crate::{
     error::{Error, Result},
     guard::Space,
 };
-use atelier_core::{Agent, AgentId, Filter, Interaction, InteractionType, agent::whole, event::PruneReason};
+use atelier_core::{Agent, AgentId, Filter, Interaction, InteractionType, event::PruneReason, json};
 use atelier_memory::{Hit, Mode, Parts, Query};
 use atelier_store::{Bucket, Forgetting, Totals};
 use axum::{
@@ -45,7 +45,7 @@ pub(super) struct ContextSearch {
     #[schema(min_length = 1, max_length = 10_000)]
     query: String,
     /// How many results at most.
-    #[serde(default = "ten", deserialize_with = "whole")]
+    #[serde(default = "ten", deserialize_with = "json::whole")]
     #[schema(minimum = 1, maximum = 100, default = 10)]
     k: u32,
     #[serde(default)]
@@ -60,7 +60,7 @@ pub(super) struct ContextSearch {
     /// Leave out what scores less.
     min_score: Option<f32>,
     /// Favour what is new: what is so many days old counts half.
-    #[schema(exclusive_minimum = 0.0)]
+    #[schema(minimum = 0.01, maximum = 36_500.0)]
     recency_days: Option<f32>,
     /// Show texts that differ in case and punctuation only once.
     #[serde(default)]
@@ -104,8 +104,8 @@ pub(super) async fn search(
     if !(1..=100).contains(&asked.k) {
         return Err(Error::Invalid("k: must be between 1 and 100".into()));
     }
-    if asked.recency_days.is_some_and(|days| !days.is_finite() || days <= 0.0) {
-        return Err(Error::Invalid("recency_days: must be more than 0".into()));
+    if asked.recency_days.is_some_and(|days| !(0.01..=36_500.0).contains(&days)) {
+        return Err(Error::Invalid("recency_days: must be between 0.01 and 36500".into()));
     }
     let filter = Filter {
         types: distinct(asked.types),
@@ -276,12 +276,15 @@ pub(super) async fn clear(
 }
 
 /// What to delete: what is older than `days` and of the given outcome and types; then the oldest, until only
-/// `max_vectors` are left.
+/// `max_vectors` are left. Nothing, where neither is said.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ContextPrune {
-    #[schema(minimum = 0)]
+    #[serde(default, deserialize_with = "json::whole_or_null")]
+    #[schema(minimum = 0, maximum = 36_500)]
     days: Option<u32>,
+    #[serde(default, deserialize_with = "json::whole_or_null")]
+    #[schema(minimum = 0, maximum = 100_000_000)]
     max_vectors: Option<u32>,
     success: Option<bool>,
     #[serde(default)]
@@ -302,16 +305,13 @@ pub(super) async fn prune(
     Json(asked): Json<ContextPrune>,
 ) -> Result<Reply<ContextRemoved>> {
     let filtered = asked.days.is_some() || asked.success.is_some() || !asked.types.is_empty();
-    if !filtered && asked.max_vectors.is_none() {
-        let what = "say what to delete: days, max_vectors, success or types";
-        return Err(Error::Invalid(what.into()));
+    if asked.days.is_some_and(|days| days > 36_500) {
+        return Err(Error::Invalid("days: must be at most 36500".into()));
     }
-    // Longer ago than there is time means that nothing is old enough.
-    let ago = |days: u32| {
-        let age = TimeDelta::try_days(days.into())?;
-        Utc::now().checked_sub_signed(age)
-    };
-    let before = asked.days.map(|days| ago(days).unwrap_or(DateTime::UNIX_EPOCH));
+    if asked.max_vectors.is_some_and(|most| most > 100_000_000) {
+        return Err(Error::Invalid("max_vectors: must be at most 100000000".into()));
+    }
+    let before = asked.days.map(|days| Utc::now() - TimeDelta::days(days.into()));
     let filter =
         Filter { types: distinct(asked.types), success: asked.success, to: before, ..Filter::default() };
     let total = app.store.totals(agent.id, &Filter::default()).await?.total;

@@ -32,6 +32,9 @@ pub(super) struct ExportQuery {
     #[serde(default)]
     include_embeddings: bool,
     /// Only these types, separated by commas.
+    #[param(
+        pattern = "^(task_execution|tool_call|user_message|agent_response)(,(task_execution|tool_call|user_message|agent_response))*$"
+    )]
     types: Option<String>,
     success: Option<bool>,
     from: Option<DateTime<Utc>>,
@@ -62,9 +65,8 @@ pub(super) async fn export(
     Remembering { agent, .. }: Remembering,
     Params(asked): Params<ExportQuery>,
 ) -> Result<([(HeaderName, String); 2], Body)> {
-    let types = asked.types.as_deref().unwrap_or_default();
-    let types =
-        types.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::parse::<InteractionType>);
+    let types = asked.types.as_deref().into_iter().flat_map(|types| types.split(','));
+    let types = types.map(str::parse::<InteractionType>);
     let filter = Filter {
         types: distinct(types.collect::<Result<_, _>>()?),
         success: asked.success,

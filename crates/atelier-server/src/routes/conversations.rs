@@ -54,7 +54,7 @@ pub(super) struct ConversationList {
 
 /// Start a conversation
 #[utoipa::path(post, path = "/api/tenants/{tenant}/conversations", tag = "conversations",
-    params(("tenant" = String, Path)), request_body = NewConversation, responses((status = 201, body = Conversation)))]
+    params(("tenant" = String, Path)), request_body = Option<NewConversation>, responses((status = 201, body = Conversation)))]
 pub(super) async fn create(
     State(app): State<App>,
     _: Person,

@@ -144,7 +144,7 @@ pub(super) async fn delete(
 /// What is missing or damaged there is fetched; what a run that did not end has left there is kept. Agents' runs do
 /// this by themselves.
 #[utoipa::path(post, path = "/api/tenants/{tenant}/workspace/{conversation}/sync", tag = "files",
-    params(("tenant" = String, Path), ("conversation" = Uuid, Path)), request_body = SyncRequest, responses(
+    params(("tenant" = String, Path), ("conversation" = Uuid, Path)), request_body = Option<SyncRequest>, responses(
     (status = 200, body = SyncReport),
     (status = 409, description = "conversation_locked: a run works in the folder"),
 ))]

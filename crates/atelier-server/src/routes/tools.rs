@@ -97,7 +97,7 @@ pub(super) struct Impossible {
 #[serde(deny_unknown_fields)]
 pub(super) struct Claim {
     client_id: Uuid,
-    #[serde(deserialize_with = "atelier_core::agent::whole")]
+    #[serde(deserialize_with = "atelier_core::json::whole")]
     attempt: u32,
 }
 
@@ -105,7 +105,7 @@ pub(super) struct Claim {
 #[serde(deny_unknown_fields)]
 pub(super) struct Outcome {
     client_id: Uuid,
-    #[serde(deserialize_with = "atelier_core::agent::whole")]
+    #[serde(deserialize_with = "atelier_core::json::whole")]
     attempt: u32,
     /// What the tool answered: `success`, its own fields, `error` and `code` on failure.
     #[schema(value_type = Object)]

@@ -96,7 +96,9 @@ pub(crate) async fn operations(server: &Server) -> Vec<Operation> {
 async fn the_committed_document_is_what_the_server_says() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../openapi.json");
     let server = start(Sqlite).await;
-    let now = document(&server).await;
+    let mut now = document(&server).await;
+    // Whether maps keep their order depends on what else is built in.
+    now.sort_all_objects();
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
         std::fs::write(&file, serde_json::to_string_pretty(&now).unwrap() + "\n").unwrap();
     }

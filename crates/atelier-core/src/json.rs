@@ -1,0 +1,46 @@
+//! JSON taken as its schema says, where serde by itself would take more or less. For `deserialize_with`.
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor, value::MapAccessDeserializer},
+};
+use std::{fmt, marker::PhantomData};
+
+/// A struct from an object only; serde would take an array of its fields, too.
+pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    struct Object<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(entries))
+        }
+    }
+
+    deserializer.deserialize_map(Object(PhantomData))
+}
+
+/// JSON has one kind of number: `2048.0` is as whole as `2048`.
+pub fn whole<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result<T, D::Error> {
+    as_whole(f64::deserialize(deserializer)?)
+}
+
+/// As [`whole`], or null.
+pub fn whole_or_null<'de, D: Deserializer<'de>, T: TryFrom<u64>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    Option::<f64>::deserialize(deserializer)?.map(as_whole).transpose()
+}
+
+fn as_whole<T: TryFrom<u64>, E: serde::de::Error>(number: f64) -> Result<T, E> {
+    /// Above this, neighbours are the same `f64`.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let whole = number.fract() == 0.0 && (0.0..=EXACT).contains(&number);
+    let fitting = if whole { T::try_from(number as u64).ok() } else { None };
+    fitting.ok_or_else(|| E::custom("expected a whole number that is not negative"))
+}
