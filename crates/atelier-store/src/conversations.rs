@@ -7,7 +7,7 @@ use crate::{
     new_id, now,
     projects::{corrupt, lock_project},
 };
-use atelier_core::{Conversation, ConversationStatus, Event, ProjectId, SessionId, Tenant, UserId};
+use atelier_core::{Conversation, ConversationStatus, Event, ProjectId, SessionId, UserId};
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use uuid::Uuid;
@@ -122,9 +122,7 @@ impl Store {
         .bind(id.0)
         .fetch_optional(c)
         .await)?;
-        let (project, owner, tenant) = row.ok_or(Error::NotFound)?;
-        let tenant = corrupt(Tenant::try_from(tenant))?;
-        Ok(Owned { project: ProjectId(project), owner: UserId(owner), tenant })
+        Owned::from_row(row.ok_or(Error::NotFound)?)
     }
 
     /// The user's conversations, in one project or in all, newest first.

@@ -290,6 +290,25 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
+    /// The calls a task has made at the gate.
+    pub async fn calls_by_id(&self, project: ProjectId, ids: &[CallId]) -> Result<Vec<GatedCall>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<(String,)> = on!(&mut conn, |c| {
+            let mut query = sqlx::QueryBuilder::new("SELECT record FROM tool_calls WHERE project_id = ");
+            query.push_bind(project.0).push(" AND id IN (");
+            let mut list = query.separated(", ");
+            for id in ids {
+                list.push_bind(id.0);
+            }
+            query.push(")");
+            query.build_query_as().fetch_all(c).await
+        })?;
+        rows.into_iter().map(|(record,)| corrupt(serde_json::from_str(&record))).collect()
+    }
+
     /// Calls for which time has something to decide, with their project's owner.
     pub async fn due_calls(&self, limit: i64) -> Result<Vec<(Owned, CallId)>> {
         let mut conn = self.db.connect().await?;
@@ -305,8 +324,7 @@ impl Store {
         .await
         })?;
         let due = |(call, project, owner, tenant): (Uuid, Uuid, Uuid, String)| {
-            let tenant = corrupt(tenant.parse())?;
-            Ok((Owned { project: ProjectId(project), owner: UserId(owner), tenant }, CallId(call)))
+            Ok((Owned::from_row((project, owner, tenant))?, CallId(call)))
         };
         rows.into_iter().map(due).collect()
     }

@@ -3,11 +3,10 @@
 use crate::{
     Owned, Result, Store,
     db::{Conn, on},
-    projects::corrupt,
     situation::database_time,
     tasks::{interrupted, lock_task, stop},
 };
-use atelier_core::{NodeId, ProjectId, TaskId, TaskStatus, Tenant, UserId};
+use atelier_core::{NodeId, TaskId, TaskStatus};
 use chrono::TimeDelta;
 use uuid::Uuid;
 
@@ -71,8 +70,7 @@ impl Store {
         drop(conn);
         let found = rows.len();
         for (task, fence, project, owner, tenant) in rows {
-            let tenant = corrupt(Tenant::try_from(tenant))?;
-            let owned = Owned { project: ProjectId(project), owner: UserId(owner), tenant };
+            let owned = Owned::from_row((project, owner, tenant))?;
             self.write(owned.owner, move |tx| {
                 Box::pin(async move {
                     let mut lost = lock_task(tx, owned.project, TaskId(task)).await?;

@@ -20,6 +20,14 @@ pub struct Owned {
     pub tenant: Tenant,
 }
 
+impl Owned {
+    /// From `projects.id, user_id, tenant_id`.
+    pub(crate) fn from_row((project, owner, tenant): (Uuid, Uuid, String)) -> Result<Self> {
+        let tenant = corrupt(Tenant::try_from(tenant))?;
+        Ok(Self { project: ProjectId(project), owner: UserId(owner), tenant })
+    }
+}
+
 /// An agent to be made together with its project.
 #[derive(Debug, Clone)]
 pub struct NewAgent {
@@ -150,7 +158,7 @@ impl Store {
         .fetch_optional(c)
         .await)?;
         let (owner, tenant) = row.ok_or(Error::NotFound)?;
-        Ok(Owned { project, owner: UserId(owner), tenant: corrupt(Tenant::try_from(tenant))? })
+        Owned::from_row((project.0, owner, tenant))
     }
 
     pub async fn update_project(

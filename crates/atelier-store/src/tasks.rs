@@ -18,7 +18,7 @@ use crate::{
 };
 use atelier_core::{
     AgentConfig, AgentId, CallId, Event, Invalid, Message, MessageId, MessageRole, NodeId, ProjectId, Task,
-    TaskFailure, TaskId, TaskKind, TaskStatus, Tenant, UserId, event::TaskCall, task::Step,
+    TaskFailure, TaskId, TaskKind, TaskStatus, UserId, event::TaskCall, task::Step,
 };
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -389,12 +389,8 @@ impl Store {
         .fetch_optional(c)
         .await)?;
         drop(conn);
-        let Some((project, owner, tenant)) = row else { return Ok(()) };
-        let owned = Owned {
-            project: ProjectId(project),
-            owner: UserId(owner),
-            tenant: corrupt(Tenant::try_from(tenant))?,
-        };
+        let Some(row) = row else { return Ok(()) };
+        let owned = Owned::from_row(row)?;
         let why = TaskFailure::new("interrupted", "something went wrong on the server; its log says what");
         match self.stop_task(&owned, id, TaskStatus::Failed, why).await {
             Ok(_) | Err(Error::TaskSettled(_) | Error::NotFound) => Ok(()),

@@ -2,9 +2,7 @@
 
 use super::{TaskRow, read_task};
 use crate::{Error, Owned, Result, Store, db::on, projects::corrupt};
-use atelier_core::{
-    CallId, NodeId, ProjectId, SessionId, Task, TaskId, Tenant, UserId, gate::GatedCall, task::Step,
-};
+use atelier_core::{NodeId, ProjectId, SessionId, Task, TaskId, task::Step};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use uuid::Uuid;
@@ -40,25 +38,6 @@ impl Store {
         .bind(id.0)
         .fetch_all(c)
         .await)?;
-        rows.into_iter().map(|(record,)| corrupt(serde_json::from_str(&record))).collect()
-    }
-
-    /// The calls a task has made at the gate.
-    pub async fn calls_by_id(&self, project: ProjectId, ids: &[CallId]) -> Result<Vec<GatedCall>> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut conn = self.db.connect().await?;
-        let rows: Vec<(String,)> = on!(&mut conn, |c| {
-            let mut query = sqlx::QueryBuilder::new("SELECT record FROM tool_calls WHERE project_id = ");
-            query.push_bind(project.0).push(" AND id IN (");
-            let mut list = query.separated(", ");
-            for id in ids {
-                list.push_bind(id.0);
-            }
-            query.push(")");
-            query.build_query_as().fetch_all(c).await
-        })?;
         rows.into_iter().map(|(record,)| corrupt(serde_json::from_str(&record))).collect()
     }
 
@@ -168,9 +147,7 @@ impl Store {
         .bind(queue)
         .fetch_optional(c)
         .await)?;
-        let Some((project, owner, tenant)) = row else { return Ok(None) };
-        let tenant = corrupt(Tenant::try_from(tenant))?;
-        Ok(Some(Owned { project: ProjectId(project), owner: UserId(owner), tenant }))
+        row.map(Owned::from_row).transpose()
     }
 
     /// Which of the tasks a node believes to run are still its own.

@@ -20,13 +20,13 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 /// A desk with a conversation.
-struct Chat {
-    desk: Desk,
+pub(crate) struct Chat {
+    pub(crate) desk: Desk,
     session: String,
 }
 
 impl Chat {
-    async fn new(server: &Server, name: &str) -> Self {
+    pub(crate) async fn new(server: &Server, name: &str) -> Self {
         Self::at(Desk::new(server.user(name)).await).await
     }
 
@@ -40,7 +40,7 @@ impl Chat {
         self.desk.post(&format!("chat/{}/message/", self.session), body).await
     }
 
-    async fn said(&self, content: &str, agent: Option<&str>) -> Value {
+    pub(crate) async fn said(&self, content: &str, agent: Option<&str>) -> Value {
         self.say(content, agent).await.expect(202)
     }
 
@@ -66,7 +66,7 @@ impl Chat {
         self.get(&format!("tasks/{}", accepted["task_id"].as_str().unwrap())).await
     }
 
-    async fn task_until(&self, accepted: &Value, status: &str) -> Value {
+    pub(crate) async fn task_until(&self, accepted: &Value, status: &str) -> Value {
         eventually(&format!("the task is {status}"), async || {
             let task = self.task(accepted).await;
             let ended = ["completed", "failed", "cancelled"].iter().any(|end| task["status"] == *end);
@@ -77,7 +77,7 @@ impl Chat {
     }
 
     /// The calls that wait for a decision, once there are so many.
-    async fn pending(&self, count: usize) -> Vec<Value> {
+    pub(crate) async fn pending(&self, count: usize) -> Vec<Value> {
         eventually(&format!("{count} calls are pending"), async || {
             let list = self.get("approvals?status=pending").await;
             let calls = list["approvals"].as_array().unwrap().clone();

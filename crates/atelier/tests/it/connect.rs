@@ -2,6 +2,7 @@
 
 pub(crate) mod client;
 mod crash;
+mod git;
 mod npm;
 pub(crate) mod terminal;
 mod walk;

@@ -503,6 +503,30 @@ async fn past_approvals_are_listed(#[values(Sqlite, Postgres)] backend: Backend)
     assert_eq!(other.status, 422, "{}", other.body);
 }
 
+/// What is settled goes after its time; what waits stays, and so does the record of who decided what.
+#[rstest]
+#[tokio::test]
+async fn settled_calls_are_kept_for_a_while(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = build(backend).start().await;
+    let desk = Desk::new(server.user("ann")).await;
+    let settled = desk.execute("create_directory", json!({"path": "d"})).await;
+    let waiting = desk.execute("create_directory", json!({"path": "e"})).await;
+    desk.decide(&settled, "reject", json!({})).await.expect(200);
+    let path = |call: &Value| desk.path(&format!("tools/{}", id(call)));
+    // Every start looks for what is too old.
+    let server = server.restart_with("ATELIER_GATE__KEEP_DAYS", Some("0")).await;
+    let ann = server.bearer(desk.user.token.clone());
+    eventually("the settled call is gone", async || {
+        (ann.get(&path(&settled)).await.status == 404).then_some(())
+    })
+    .await;
+    assert_eq!(ann.get(&path(&waiting)).await.expect(200)["status"], "pending_approval");
+    let audit = ann.get(&desk.path("audit")).await.expect(200);
+    let rejected =
+        audit["audit"].as_array().unwrap().iter().filter(|entry| entry["tool_id"] == settled["tool_id"]);
+    assert!(rejected.count() >= 1, "{audit}");
+}
+
 /// Rules of a project that cannot be read allow nothing.
 #[rstest]
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Packages, from a registry of our own.
 
 use super::client::{Desk, Machine};
-use crate::start;
+use crate::{chat::Chat, start};
 use atelier_testkit::Backend::{self, Postgres, Sqlite};
 use rstest::rstest;
 use serde_json::json;
@@ -54,13 +54,19 @@ async fn registry() -> String {
     url
 }
 
+/// A machine with a package of its own, which knows the registry.
+async fn shop() -> Machine {
+    let machine = Machine::new();
+    machine.write("package.json", "{\"name\": \"shop\", \"version\": \"1.0.0\"}\n");
+    machine.rules(&format!("[environment]\nnpm_config_registry = \"{}\"\n", registry().await));
+    machine
+}
+
 /// TL-06.4: MEDIUM, approved with the network shown, and what it printed comes back.
 #[rstest]
 #[tokio::test]
 async fn an_agent_installs_a_package(#[values(Sqlite, Postgres)] backend: Backend) {
-    let machine = Machine::new();
-    machine.write("package.json", "{\"name\": \"shop\", \"version\": \"1.0.0\"}\n");
-    machine.rules(&format!("[environment]\nnpm_config_registry = \"{}\"\n", registry().await));
+    let machine = shop().await;
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let _client = machine.connect(&desk, &server.url).await;
@@ -73,4 +79,23 @@ async fn an_agent_installs_a_package(#[values(Sqlite, Postgres)] backend: Backen
     assert_eq!((&result["exit_code"], result["stderr"].is_string()), (&json!(0), true), "{result}");
     assert!(machine.read("node_modules/express/package.json").contains("5.1.0"));
     assert!(machine.read("package.json").contains("express"));
+}
+
+/// TL-06.4: the whole way, from what a person says to what npm has printed.
+#[rstest]
+#[tokio::test]
+async fn a_message_installs_a_package(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = shop().await;
+    let server = start(backend).await;
+    let chat = Chat::new(&server, "ann").await;
+    let _client = machine.connect(&chat.desk, &server.url).await;
+    let accepted = chat.said("run npm install express", Some("coder")).await;
+    let asked = &chat.pending(1).await[0];
+    let shown = json!([asked["tool_params"]["command"], asked["tool_params"]["args"], asked["network"]]);
+    assert_eq!(shown, json!(["npm", ["install", "express"], true]));
+    assert!(!machine.root().join("node_modules").exists(), "not before it is approved");
+    chat.desk.decide(asked, "approve", json!({})).await;
+    let task = chat.task_until(&accepted, "completed").await;
+    assert!(task["result"].as_str().unwrap().contains("added 1 package"), "{task}");
+    assert!(machine.read("node_modules/express/package.json").contains("5.1.0"));
 }

@@ -1,0 +1,68 @@
+//! git on the person's machine, with what they lend it.
+
+use super::client::{Desk, Machine};
+use crate::start;
+use atelier_testkit::Backend::{self, Postgres, Sqlite};
+use rstest::rstest;
+use serde_json::json;
+use std::sync::{Arc, Mutex};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+/// A server that lets nobody in. Says where it is, and which authorisations it was shown.
+async fn guarded() -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let shown = Arc::new(Mutex::new(Vec::new()));
+    let seen = shown.clone();
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let mut request = Vec::new();
+            while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+                if connection.read_buf(&mut request).await.unwrap_or(0) == 0 {
+                    break;
+                }
+            }
+            let request = String::from_utf8_lossy(&request);
+            let authorised = request.lines().filter_map(|line| line.strip_prefix("Authorization: "));
+            seen.lock().unwrap().extend(authorised.map(str::to_owned));
+            let refused = "HTTP/1.1 401 Unauthorized\r\nwww-authenticate: Basic realm=\"shop\"\r\n\
+                           content-length: 0\r\nconnection: close\r\n\r\n";
+            drop(connection.write_all(refused.as_bytes()).await);
+        }
+    });
+    (address, shown)
+}
+
+/// TL-04.1: git shows a remote the owner's credentials only where they lent them, and only that host's.
+#[rstest]
+#[tokio::test]
+async fn credentials_are_lent_and_not_taken(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(true, false)] lent: bool,
+) {
+    let (address, shown) = guarded().await;
+    let machine = Machine::new();
+    let kept = format!("http://ann:secret@{address}\nhttp://ann:other@elsewhere.example\n");
+    std::fs::write(machine.home().join(".git-credentials"), kept).unwrap();
+    std::fs::write(machine.home().join(".gitconfig"), "[credential]\n\thelper = store\n").unwrap();
+    if lent {
+        machine.rules("[git]\ncredentials = \"~/.git-credentials\"\n");
+    }
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let client = machine.connect(&desk, &server.url).await;
+    assert_eq!(client.output().contains("are lent"), lent, "the person is told: {}", client.output());
+
+    let look = json!({"command": "git", "args": ["ls-remote", format!("http://{address}/shop.git")]});
+    let call = desk.approved("execute_command", look).await;
+    assert_eq!(call["network"], true);
+    let done = desk.until(&call, "completed").await;
+    assert_ne!(done["result"]["exit_code"], 0, "nobody is let in: {done}");
+    // ann:secret
+    let expected: &[&str] = if lent { &["Basic YW5uOnNlY3JldA=="] } else { &[] };
+    assert_eq!(*shown.lock().unwrap(), expected);
+    assert!(!done.to_string().contains("secret"), "{done}");
+}
