@@ -34,3 +34,4 @@ pub use credentials::Credentials;
 pub use error::{Error, Result};
 pub use local::Local;
 pub use rules::ClientRules;
+pub use screen::visible;

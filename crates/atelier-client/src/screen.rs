@@ -122,7 +122,7 @@ fn print(output: Output, text: &str) {
 }
 
 /// What agents write must not move the cursor, colour a card or turn text around: such characters are shown.
-pub(crate) fn visible(text: &str) -> String {
+pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -72,15 +72,16 @@ pub struct Memo {
     #[serde(default = "yes")]
     pub success: bool,
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(max_length = 16_384))]
     pub error_details: Option<String>,
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime, pattern = "^(19[7-9][0-9]|[2-9][0-9]{3})-"))]
     pub timestamp: Option<DateTime<Utc>>,
     #[serde(default)]
-    #[cfg_attr(feature = "openapi", schema(max_length = 200))]
+    #[cfg_attr(feature = "openapi", schema(max_length = 200, pattern = r"^[^\x00]*$"))]
     pub task_id: Option<String>,
     #[serde(default)]
-    #[cfg_attr(feature = "openapi", schema(max_length = 200))]
+    #[cfg_attr(feature = "openapi", schema(max_length = 200, pattern = r"^[^\x00]*$"))]
     pub session_id: Option<String>,
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
@@ -89,6 +90,11 @@ pub struct Memo {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(schema_with = embedding_schema))]
     pub embedding: Option<Vec<f32>>,
+    /// Who made the embedding. One of another embedder than the server's, or of nobody in particular, does not compare
+    /// with the others: then it is made anew.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(max_length = 200, pattern = r"^[^\x00]*$"))]
+    pub embedder: Option<String>,
 }
 
 /// Numbers that a vector can hold.
@@ -110,6 +116,8 @@ fn yes() -> bool {
 impl Memo {
     /// Longer texts are refused; what the server itself remembers is [`shortened`] before.
     pub const MAX_TEXT: usize = 256 * 1024;
+    /// The same for why something failed.
+    pub const MAX_ERROR: usize = 16 * 1024;
 
     pub fn new(interaction_type: InteractionType, text: impl Into<String>) -> Self {
         Self {
@@ -123,12 +131,14 @@ impl Memo {
             session_id: None,
             metadata: Map::new(),
             embedding: None,
+            embedder: None,
         }
     }
 
-    pub fn failed(mut self, details: impl Into<String>) -> Self {
+    pub fn failed(mut self, details: &str) -> Self {
         self.success = false;
-        self.error_details = Some(details.into());
+        // Whatever the script, this is within MAX_ERROR.
+        self.error_details = Some(shortened(details, Self::MAX_ERROR / 5));
         self
     }
 
@@ -151,10 +161,18 @@ impl Memo {
         if self.text.trim().is_empty() || self.text.len() > Self::MAX_TEXT {
             return Err(Invalid::new("text", format!("must have 1 to {} bytes", Self::MAX_TEXT)));
         }
-        let long = |id: &Option<String>| id.as_ref().is_some_and(|id| id.chars().count() > 200);
-        for (field, bad) in [("task_id", long(&self.task_id)), ("session_id", long(&self.session_id))] {
-            if bad {
-                return Err(Invalid::new(field, "must have at most 200 characters"));
+        if self.error_details.as_ref().is_some_and(|details| details.len() > Self::MAX_ERROR) {
+            return Err(Invalid::new(
+                "error_details",
+                format!("must have at most {} bytes", Self::MAX_ERROR),
+            ));
+        }
+        let names =
+            [("task_id", &self.task_id), ("session_id", &self.session_id), ("embedder", &self.embedder)];
+        for (field, name) in names {
+            // PostgreSQL keeps no NUL, and what one store takes the other does.
+            if name.as_ref().is_some_and(|name| name.chars().count() > 200 || name.contains('\0')) {
+                return Err(Invalid::new(field, "must have at most 200 characters, none of them NUL"));
             }
         }
         if !fits(&self.metadata) {
@@ -197,6 +215,18 @@ pub struct Filter {
     pub to: Option<DateTime<Utc>>,
     pub task_id: Option<String>,
     pub session_id: Option<String>,
+}
+
+impl Filter {
+    pub fn admits(&self, fact: &Interaction) -> bool {
+        let is = |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
+        (self.types.is_empty() || self.types.contains(&fact.interaction_type))
+            && self.success.is_none_or(|success| success == fact.success)
+            && self.from.is_none_or(|from| fact.timestamp >= from)
+            && self.to.is_none_or(|to| fact.timestamp <= to)
+            && is(&self.task_id, &fact.task_id)
+            && is(&self.session_id, &fact.session_id)
+    }
 }
 
 /// What a collection is called: `user{user_id}_{project_id}_{agent_name}_context`.
@@ -257,6 +287,21 @@ mod tests {
     #[test]
     fn a_name_that_looks_like_a_shortened_one_is_told_apart_too() {
         assert_ne!(name("a b", 0xabc), name("a_b_00000abc", 0xdef));
+    }
+
+    #[test]
+    fn what_a_memo_holds_is_bounded() {
+        let memo = Memo::new(InteractionType::ToolCall, "text");
+        assert_eq!(memo.validate(), Ok(()));
+        // The longest characters there are, many of them: what the server writes itself is always valid.
+        assert_eq!(memo.clone().failed(&"\u{10ffff}".repeat(100_000)).validate(), Ok(()));
+        let refused = |memo: Memo| memo.validate().expect_err("refused").to_string();
+        let details = Some("x".repeat(Memo::MAX_ERROR + 1));
+        assert!(refused(Memo { error_details: details, ..memo.clone() }).contains("error_details"));
+        let nul = || Some("a\0b".to_owned());
+        assert!(refused(Memo { task_id: nul(), ..memo.clone() }).contains("task_id"));
+        assert!(refused(Memo { session_id: nul(), ..memo.clone() }).contains("session_id"));
+        assert!(refused(Memo { embedder: nul(), ..memo }).contains("embedder"));
     }
 
     #[test]

@@ -4,7 +4,11 @@
 //! moment, the facts involved are looked at once more.
 
 use crate::{
-    Error, IndexError, Memory, Result, embed::builtin, frequencies::Frequencies, index::Point, key, lexical,
+    Embedder, Error, IndexError, Memory, Result,
+    embed::{blocking, builtin},
+    frequencies::Frequencies,
+    index::Point,
+    key, lexical,
 };
 use atelier_core::{AgentId, Filter, Interaction, event::PruneReason};
 use atelier_store::{
@@ -84,6 +88,10 @@ impl Memory {
     /// Feeds every collection there is something to do about. The first trouble is told; the others were tried.
     async fn feed_all(&self) -> Result<()> {
         let Some(index) = self.inner.index.id() else { return Ok(()) };
+        // Whatever index has their collections, and whether it answers or not: what agents that are gone remembered goes.
+        for collection in self.inner.store.abandoned_collections(index).await? {
+            while self.inner.store.purge(&collection).await? {}
+        }
         let restless = self.inner.store.restless_collections(index).await?;
         gauge!("atelier_memory_waiting_collections").set(restless.len() as f64);
         let outcomes =
@@ -93,6 +101,10 @@ impl Memory {
 
     async fn feed_one(&self, collection: Collection) -> Result<()> {
         let Some(collection) = self.claim(&collection).await? else { return Ok(()) };
+        if collection.state != CollectionState::Gone {
+            // Also while the index is away: then it is the database that would grow.
+            self.bound(&collection).await?;
+        }
         let outcome = match collection.state {
             CollectionState::Gone => self.end(&collection).await,
             CollectionState::Wanted => self.make(&collection).await,
@@ -157,8 +169,8 @@ impl Memory {
 
     /// Its agent is gone: so is everything it remembered.
     async fn end(&self, collection: &Collection) -> Result<()> {
-        self.inner.index.drop(&key(collection)).await?;
         while self.inner.store.purge(collection).await? {}
+        self.inner.index.drop(&key(collection)).await?;
         self.inner.store.collection_dropped(collection).await?;
         self.held().remove(&collection.agent);
         Ok(())
@@ -194,7 +206,6 @@ impl Memory {
                 break;
             }
         }
-        self.bound(collection).await?;
         inner.index.tidy(&key(collection)).await?;
         if inner.index.is_worn(&key(collection)).await? {
             self.renew(collection).await?;
@@ -207,16 +218,16 @@ impl Memory {
     async fn renew(&self, collection: &Collection) -> Result<()> {
         let Self { inner } = self;
         tracing::info!(collection = collection.name, "the log of a collection has grown; it is made anew");
-        let (key, dimension) = (key(collection), inner.embedder.dimension());
-        inner.index.begin_next(&key, dimension).await?;
+        let (key, embedder) = (key(collection), inner.embedder.clone());
+        inner.index.begin_next(&key, embedder.dimension()).await?;
         let (mut after, everything) = (None, Filter::default());
         loop {
             let page = inner.store.page(collection.agent, &everything, after, BATCH, true).await?;
             let points = page.facts.into_iter().map(|(fact, vector)| {
-                let words = lexical::stored(&fact.text);
-                Point { vector: vector.filter(|vector| vector.len() == dimension), words, fact }
+                let vector = vector.filter(|made| fits(made, &embedder)).map(|made| made.vector);
+                (fact, vector)
             });
-            inner.index.fill_next(&key, points.collect()).await?;
+            inner.index.fill_next(&key, points_of(points.collect()).await).await?;
             after = page.next;
             if after.is_none() {
                 break;
@@ -233,16 +244,13 @@ impl Memory {
         frequencies: Option<&mut Frequencies>,
     ) -> Result<(Vec<Point>, Vec<uuid::Uuid>)> {
         let embedder = &self.inner.embedder;
-        let fits = |made: &Embedded| {
-            let ours = made.embedder.as_deref().is_none_or(|name| name == embedder.name());
-            ours && made.vector.len() == embedder.dimension()
-        };
         let (mut removed, mut facts): (Vec<_>, Vec<Fact>) = (Vec::new(), Vec::new());
         for change in changes {
             match change {
                 Change::Remove(id) => removed.push(id.0),
                 Change::Add { seq, fact, vector } => {
-                    facts.push((seq, fact, vector.filter(fits).map(|made| made.vector)));
+                    let vector = vector.filter(|made| fits(made, embedder));
+                    facts.push((seq, fact, vector.map(|made| made.vector)));
                 }
             }
         }
@@ -260,14 +268,12 @@ impl Memory {
             }
             self.inner.store.keep_vectors(collection, embedder.name(), fresh).await?;
         }
+        let facts: Vec<_> = facts.into_iter().map(|(_, fact, vector)| (fact, vector)).collect();
+        let points = points_of(facts).await;
         if let Some(frequencies) = frequencies {
-            facts.iter().for_each(|(_, fact, _)| frequencies.count(&builtin::distinct(&fact.text)));
+            points.iter().for_each(|point| frequencies.count(&builtin::distinct(&point.fact.text)));
         }
-        let point = |(_, fact, vector): (i64, Interaction, Option<Vec<f32>>)| {
-            let words = lexical::stored(&fact.text);
-            Point { fact, vector, words }
-        };
-        Ok((facts.into_iter().map(point).collect(), removed))
+        Ok((points, removed))
     }
 
     /// Warns at 80 % of what an agent may remember; at 100 % the oldest go.
@@ -279,7 +285,9 @@ impl Memory {
                 let removed = self
                     .forget(&owned, collection.agent, &Forgetting::Beyond(keep), PruneReason::Limit)
                     .await?;
-                tracing::info!(agent = %collection.agent, removed, "a memory was full; its oldest part is gone");
+                if removed > 0 {
+                    tracing::info!(agent = %collection.agent, removed, "a memory was full; its oldest part is gone");
+                }
                 Ok(())
             }
             // Its agent was deleted meanwhile.
@@ -305,6 +313,20 @@ impl Memory {
             }
         }
     }
+}
+
+/// Whether a vector can stand beside this embedder's own. Many have the same number of numbers: the name decides.
+fn fits(made: &Embedded, embedder: &Embedder) -> bool {
+    made.embedder == embedder.name() && made.vector.len() == embedder.dimension()
+}
+
+/// Facts as the index holds them. Long texts have many words: off the threads that answer requests.
+async fn points_of(facts: Vec<(Interaction, Option<Vec<f32>>)>) -> Vec<Point> {
+    let point = |(fact, vector): (Interaction, Option<Vec<f32>>)| {
+        let words = lexical::stored(&fact.text);
+        Point { fact, vector, words }
+    };
+    blocking(move || facts.into_iter().map(point).collect()).await
 }
 
 fn id_of(change: &Change) -> atelier_core::InteractionId {

@@ -65,6 +65,14 @@ pub struct Answer {
 pub enum IndexError {
     #[error("the index has no such collection")]
     Missing,
+    #[error("the collection is being made")]
+    Unmade,
+    #[error("the collection is in another index ({0}): reindex it")]
+    Elsewhere(String),
+    #[error("the collection's vectors were made by {0}: reindex it")]
+    OtherVectors(String),
+    #[error("the index has still to hear of {0} facts")]
+    Behind(u64),
     #[error("the index does not answer: {0}")]
     Away(String),
     #[error("the index failed: {0}")]

@@ -24,6 +24,15 @@ impl Sparse {
         Self { indices, values }
     }
 
+    /// How much of a query a stored text has, not looking at how rare the terms are.
+    pub(crate) fn common(&self, asked: &Self) -> f32 {
+        let weight = |(index, value): (&u32, &f32)| match self.indices.binary_search(index) {
+            Ok(place) => self.values[place] * value,
+            Err(_) => 0.0,
+        };
+        asked.indices.iter().zip(&asked.values).map(weight).sum()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.indices.is_empty()
     }

@@ -1,7 +1,7 @@
 //! What agents remember: an index over the facts in the store.
 //!
-//! The store has every fact (`atelier_store::Store::remember`, or `Tx::remember` together with whatever a fact tells
-//! about) and an outbox for the index. [`Memory::tend`] works the outbox off: it embeds what has no vector yet, tells the
+//! The store has every fact (`atelier_store::Store::remember`; what agents remember by themselves it writes down
+//! together with what that tells about) and an outbox for the index. [`Memory::tend`] works the outbox off: it embeds what has no vector yet, tells the
 //! index, and crosses it out. So the index may be down, slow or empty, and nothing is lost; it can be told everything
 //! again, and changes nothing by it.
 //!
@@ -57,6 +57,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Facts that go in one transaction when many are forgotten: others want to write, too.
 const FORGET_AT_ONCE: i64 = 1000;
+/// How long to wait for an index or an embedder that is known not to do its part: it may be back just now.
+const IN_TROUBLE: Duration = Duration::from_secs(1);
 
 /// A cheap handle on the memory of all agents.
 #[derive(Clone)]
@@ -116,7 +118,12 @@ impl Memory {
     /// gets its first fact; on a server it is made here. What fails now is made when there is a fact to tell.
     pub async fn ensure(&self, owned: &Owned) -> Result<()> {
         let Inner { store, index, .. } = &*self.inner;
-        for collection in store.ensure_collections(owned).await? {
+        let collections = store.ensure_collections(owned).await?;
+        if self.makes_at_once() {
+            // One that hangs is found out about once, not with every collection.
+            index.ping(Duration::from_secs(1)).await?;
+        }
+        for collection in collections {
             match collection.state {
                 CollectionState::Wanted if self.makes_at_once() => {
                     if let Some(collection) = self.claim(&collection).await? {
@@ -149,12 +156,14 @@ impl Memory {
         collection.index.is_some() && collection.index.as_deref() == self.inner.index.id()
     }
 
-    /// Waits until searches find the given facts, or find them gone; `false` if they do not in time.
+    /// Waits until searches find the given facts in every way, or find them gone; `false` if they do not in time, or
+    /// if it is known that this will take longer: they are found by their words meanwhile.
     pub async fn settled(&self, agent: AgentId, ids: &[InteractionId], patience: Duration) -> Result<bool> {
         let mut fed = self.inner.fed.subscribe();
-        let deadline = Instant::now() + patience;
+        let began = Instant::now();
         while self.inner.store.is_waiting(agent, ids).await? {
-            if Instant::now() > deadline {
+            let patience = if self.trouble().is_some() { patience.min(IN_TROUBLE) } else { patience };
+            if began.elapsed() > patience {
                 return Ok(false);
             }
             // Another node may be feeding: look again even when nothing moves here. Either way is fine.
@@ -191,14 +200,14 @@ impl Memory {
         Ok(self.inner.store.rebuild_collection(&collection).await?)
     }
 
-    /// What an agent's collection takes, in bytes, about.
+    /// What an agent's collection takes, in bytes, about. Nothing where it is not made yet, or is in another index.
     pub async fn size(&self, collection: &Collection) -> Result<u64> {
         let Inner { index, settings, .. } = &*self.inner;
         let dimension = usize::try_from(collection.dimension.unwrap_or(0)).unwrap_or(0);
         if collection.state != CollectionState::Live || !self.is_ours(collection) {
             return Ok(0);
         }
-        let size = tokio::time::timeout(settings.patience * 8, index.size(&key(collection), dimension)).await;
+        let size = tokio::time::timeout(settings.patience * 4, index.size(&key(collection), dimension)).await;
         Ok(size.map_err(|_| IndexError::Away("it does not say how large a collection is".into()))??)
     }
 

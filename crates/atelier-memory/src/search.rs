@@ -40,7 +40,7 @@ pub struct Query {
     pub min_score: Option<f32>,
     /// Favour what is new: what is so many days old counts half.
     pub recency_days: Option<f32>,
-    /// Show texts that are the same but for case and punctuation once.
+    /// Show texts that are the same but for case, white space and how their sentence ends once.
     pub unique: bool,
 }
 
@@ -149,18 +149,33 @@ pub(crate) fn finish(mut hits: Vec<Hit>, query: &Query, now: DateTime<Utc>) -> V
     }
     if query.unique {
         let mut seen = HashSet::new();
-        hits.retain(|hit| {
-            let words = hit.fact.text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-            seen.insert(words.map(str::to_lowercase).collect::<Vec<_>>().join(" "))
-        });
+        hits.retain(|hit| seen.insert(plain(&hit.fact.text)));
     }
     hits.truncate(query.k);
     hits
 }
 
+/// A text without what people do not mean by it. Other signs are meant: C++ is not C#, and -1 is not 1.
+pub(crate) fn plain(text: &str) -> String {
+    let text = text.split_whitespace().map(str::to_lowercase).collect::<Vec<_>>().join(" ");
+    match text.trim_end_matches(['.', '!', '?']) {
+        "" => text,
+        bare => bare.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_are_the_same_but_for_case_space_and_end() {
+        assert_eq!(plain("Rotated  the\nkeys!"), plain("rotated the keys"));
+        let different =
+            ["C++ is preferred", "C# is preferred", "x == y", "x != y", "1", "-1", "🎉", "!!!", "???"];
+        let kept: HashSet<String> = different.iter().map(|text| plain(text)).collect();
+        assert_eq!(kept.len(), different.len());
+    }
 
     fn id(number: u128) -> Uuid {
         Uuid::from_u128(number)

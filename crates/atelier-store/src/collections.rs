@@ -253,6 +253,20 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
+    /// Collections of other indexes whose agents are gone, and that still have facts.
+    pub async fn abandoned_collections(&self, index: &str) -> Result<Vec<Collection>> {
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
+            "SELECT ",
+            columns!(),
+            " FROM memory_collections WHERE restless AND state = 'gone' AND total > 0 AND index_id <> $1"
+        ))
+        .bind(index)
+        .fetch_all(c)
+        .await)?;
+        rows.into_iter().map(read).collect()
+    }
+
     /// Takes a collection for a while, unless another feeder has it. Returns it as it is now. Whoever is `alone` with
     /// the index need not wait for a feeder that died.
     pub async fn claim_collection(
@@ -346,16 +360,18 @@ impl Store {
         .await
     }
 
-    /// Has a collection made anew, in whichever index gets hold of it first.
+    /// Has a collection made anew, in whichever index gets hold of it first; unless it is no more in the state that it
+    /// was seen in, for then somebody else has done so.
     pub async fn rebuild_collection(&self, collection: &Collection) -> Result<()> {
-        let agent = collection.agent;
+        let (agent, seen) = (collection.agent, collection.state);
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
                 on!(&mut tx.conn, |c| sqlx::query(
                     "UPDATE memory_collections SET state = 'wanted', restless = TRUE, index_id = NULL, embedder = NULL,
-                     dimension = NULL, frequencies = NULL WHERE agent_id = $1 AND state <> 'gone'"
+                     dimension = NULL, frequencies = NULL WHERE agent_id = $1 AND state = $2 AND state <> 'gone'"
                 )
                 .bind(agent.0)
+                .bind(seen.as_str())
                 .execute(c)
                 .await
                 .map(drop))?;
@@ -366,7 +382,8 @@ impl Store {
         .await
     }
 
-    /// Removes the facts of a collection that is gone, a part at a time; `false` when none are left.
+    /// Removes the facts of a collection that is gone, a part at a time; `false` when none are left. Its row stays for
+    /// whoever can drop it from the index.
     pub async fn purge(&self, collection: &Collection) -> Result<bool> {
         let agent = collection.agent;
         self.write(collection.owner, move |tx| {
@@ -380,6 +397,18 @@ impl Store {
                 .await)?;
                 let seqs: Vec<i64> = seqs.into_iter().map(|(seq,)| seq).collect();
                 interactions::remove(&mut tx.conn, &seqs).await?;
+                if seqs.is_empty() {
+                    on!(&mut tx.conn, |c| {
+                        sqlx::query("DELETE FROM memory_outbox WHERE agent_id = $1")
+                            .bind(agent.0)
+                            .execute(&mut *c)
+                            .await?;
+                        sqlx::query("UPDATE memory_collections SET total = 0 WHERE agent_id = $1")
+                            .bind(agent.0)
+                            .execute(&mut *c)
+                            .await?;
+                    });
+                }
                 Ok(!seqs.is_empty())
             })
         })
@@ -391,16 +420,13 @@ impl Store {
         let agent = collection.agent;
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
-                on!(&mut tx.conn, |c| {
-                    sqlx::query("DELETE FROM memory_outbox WHERE agent_id = $1")
-                        .bind(agent.0)
-                        .execute(&mut *c)
-                        .await?;
-                    sqlx::query("DELETE FROM memory_collections WHERE agent_id = $1 AND state = 'gone'")
-                        .bind(agent.0)
-                        .execute(&mut *c)
-                        .await?;
-                });
+                on!(&mut tx.conn, |c| sqlx::query(
+                    "DELETE FROM memory_collections WHERE agent_id = $1 AND state = 'gone'"
+                )
+                .bind(agent.0)
+                .execute(c)
+                .await
+                .map(drop))?;
                 Ok(())
             })
         })
@@ -442,7 +468,7 @@ impl Store {
                     tx.emit(ProjectId(project), owner, &event);
                 }
                 Ok(match () {
-                    () if total >= max => Fullness::Full { keep: max * 8 / 10 },
+                    () if total >= max => Fullness::Full { keep: (max * 8 / 10).max(1) },
                     () if near && !warned => Fullness::Warned,
                     () => Fullness::Fits,
                 })

@@ -5,11 +5,12 @@ use crate::{
     collections::open_collection,
     db::{Conn, on},
     feed::Ring,
-    new_id, now, outbox,
+    new_id, now,
+    outbox::{self, Embedded},
     projects::{corrupt, json},
     words,
 };
-use atelier_core::{AgentId, Filter, Interaction, InteractionId, InteractionType, Memo, ProjectId, UserId};
+use atelier_core::{AgentId, Filter, Interaction, InteractionId, InteractionType, Memo, UserId};
 use chrono::{DateTime, Utc};
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -56,7 +57,7 @@ pub struct Bucket {
 /// A part of all facts in order of time, and where the next begins.
 #[derive(Debug, Default)]
 pub struct Page {
-    pub facts: Vec<(Interaction, Option<Vec<f32>>)>,
+    pub facts: Vec<(Interaction, Option<Embedded>)>,
     pub next: Option<(i64, InteractionId)>,
 }
 
@@ -126,31 +127,29 @@ macro_rules! bind_filter {
 }
 pub(crate) use bind_filter;
 
-impl Tx {
-    /// Writes down what an agent is to remember, together with whatever else this transaction does. The index
-    /// hears of it afterwards.
-    pub async fn remember(
-        &mut self,
-        project: ProjectId,
-        owner: UserId,
-        agent: AgentId,
-        memos: Vec<Memo>,
-    ) -> Result<Remembered> {
-        if !open_collection(self, project, owner, agent).await? {
-            return Err(Error::NotFound);
-        }
-        self.put_memos(agent, memos).await
-    }
+/// A memo that is ready to be written down.
+pub(crate) struct Prepared {
+    id: InteractionId,
+    memo: Memo,
+    words: Vec<String>,
+}
 
-    /// For an agent that has a collection.
-    pub(crate) async fn put_memos(&mut self, agent: AgentId, memos: Vec<Memo>) -> Result<Remembered> {
+impl Prepared {
+    pub(crate) fn new(mut memo: Memo) -> Self {
+        // PostgreSQL keeps no NUL in a text.
+        for text in [Some(&mut memo.text), memo.error_details.as_mut()].into_iter().flatten() {
+            *text = text.replace('\0', "\u{fffd}");
+        }
+        let words = words::of_text(&memo.text);
+        Self { id: memo.id.unwrap_or_else(|| InteractionId(new_id())), memo, words }
+    }
+}
+
+impl Tx {
+    /// For an agent that has a collection. The index hears of it afterwards.
+    pub(crate) async fn put_memos(&mut self, agent: AgentId, memos: &[Prepared]) -> Result<Remembered> {
         let mut remembered = Remembered::default();
-        let mut memos = memos.into_iter();
-        loop {
-            let batch: Vec<Memo> = memos.by_ref().take(BATCH).collect();
-            if batch.is_empty() {
-                break;
-            }
+        for batch in memos.chunks(BATCH) {
             self.remember_batch(agent, batch, &mut remembered).await?;
         }
         let new = i64::try_from(remembered.new).unwrap_or(i64::MAX);
@@ -169,26 +168,16 @@ impl Tx {
     async fn remember_batch(
         &mut self,
         agent: AgentId,
-        batch: Vec<Memo>,
+        batch: &[Prepared],
         remembered: &mut Remembered,
     ) -> Result<()> {
-        let rows: Vec<(InteractionId, Memo)> = batch
-            .into_iter()
-            .map(|mut memo| {
-                // PostgreSQL keeps no NUL in a text.
-                for text in [Some(&mut memo.text), memo.error_details.as_mut()].into_iter().flatten() {
-                    *text = text.replace('\0', "\u{fffd}");
-                }
-                (memo.id.unwrap_or_else(|| InteractionId(new_id())), memo)
-            })
-            .collect();
         let time = now();
         let inserted: Vec<(i64, Uuid)> = on!(&mut self.conn, |c| {
             let mut insert = sqlx::QueryBuilder::new(
                 "INSERT INTO interactions
                  (agent_id, id, type, text, success, error_details, at, task_id, session_id, metadata) ",
             );
-            insert.push_values(&rows, |mut row, (id, memo)| {
+            insert.push_values(batch, |mut row, Prepared { id, memo, .. }| {
                 row.push_bind(agent.0)
                     .push_bind(id.0)
                     .push_bind(memo.interaction_type.as_str())
@@ -204,19 +193,21 @@ impl Tx {
             insert.build_query_as().fetch_all(c).await
         })?;
         let new: BTreeMap<Uuid, i64> = inserted.into_iter().map(|(seq, id)| (id, seq)).collect();
-        let texts: Vec<(i64, &str)> =
-            rows.iter().filter_map(|(id, memo)| Some((*new.get(&id.0)?, memo.text.as_str()))).collect();
+        let texts: Vec<(i64, &[String])> =
+            batch.iter().filter_map(|one| Some((*new.get(&one.id.0)?, one.words.as_slice()))).collect();
         words::add(&mut self.conn, agent, &texts).await?;
-        // Whose these are shows when they are fed: what does not fit is made anew.
-        let vectors: Vec<(i64, &[f32])> = rows
+        // Of nobody in particular is as good as none. Whether it is the right one's shows when it is fed.
+        let vectors: Vec<(i64, &str, &[f32])> = batch
             .iter()
-            .filter_map(|(id, memo)| Some((*new.get(&id.0)?, memo.embedding.as_deref()?)))
+            .filter_map(|Prepared { id, memo, .. }| {
+                Some((*new.get(&id.0)?, memo.embedder.as_deref()?, memo.embedding.as_deref()?))
+            })
             .collect();
-        outbox::put_vectors(&mut self.conn, outbox::IMPORTED, &vectors).await?;
+        outbox::put_vectors(&mut self.conn, &vectors).await?;
         let ids: Vec<Uuid> = new.keys().copied().collect();
         outbox::tell(&mut self.conn, agent, &ids).await?;
         remembered.new += new.len();
-        remembered.ids.extend(rows.iter().map(|(id, _)| *id));
+        remembered.ids.extend(batch.iter().map(|one| one.id));
         Ok(())
     }
 }
@@ -225,8 +216,18 @@ impl Store {
     /// Writes down what an agent is to remember, by itself.
     pub async fn remember(&self, owned: &Owned, agent: AgentId, memos: Vec<Memo>) -> Result<Remembered> {
         let (project, owner) = (owned.project, owned.owner);
-        self.write(owner, move |tx| Box::pin(async move { tx.remember(project, owner, agent, memos).await }))
-            .await
+        // Long texts have many words: they are looked for before others have to wait, and off the threads that answer.
+        let prepare = move || memos.into_iter().map(Prepared::new).collect::<Vec<_>>();
+        let memos = tokio::task::spawn_blocking(prepare).await.map_err(|_| Error::Closed)?;
+        self.write(owner, move |tx| {
+            Box::pin(async move {
+                if !open_collection(tx, project, owner, agent).await? {
+                    return Err(Error::NotFound);
+                }
+                tx.put_memos(agent, &memos).await
+            })
+        })
+        .await
     }
 
     pub async fn interaction(&self, agent: AgentId, id: InteractionId) -> Result<Interaction> {
@@ -275,6 +276,7 @@ impl Store {
             Option<String>,
             Option<String>,
             String,
+            Option<String>,
             Option<Vec<u8>>,
         );
         let mut conn = self.db.connect().await?;
@@ -282,7 +284,7 @@ impl Store {
         let with = concat!(
             "SELECT ",
             fact!(),
-            ", v.vector FROM interactions i
+            ", v.embedder, v.vector FROM interactions i
              LEFT JOIN interaction_vectors v ON v.seq = i.seq WHERE ",
             matching!(),
             " AND (i.at > $14 OR (i.at = $14 AND i.id > $15)) ORDER BY i.at, i.id LIMIT $16"
@@ -290,7 +292,7 @@ impl Store {
         let without = concat!(
             "SELECT ",
             fact!(),
-            ", NULL FROM interactions i WHERE ",
+            ", NULL, NULL FROM interactions i WHERE ",
             matching!(),
             " AND (i.at > $14 OR (i.at = $14 AND i.id > $15)) ORDER BY i.at, i.id LIMIT $16"
         );
@@ -305,9 +307,9 @@ impl Store {
         if rows.len() as i64 == limit {
             page.next = rows.last().map(|last| (last.5, InteractionId(last.0)));
         }
-        for (id, kind, text, success, error, at, task, session, metadata, vector) in rows {
+        for (id, kind, text, success, error, at, task, session, metadata, embedder, vector) in rows {
             let fact = read_fact((id, kind, text, success, error, at, task, session, metadata))?;
-            page.facts.push((fact, vector.map(|bytes| outbox::read_vector(&bytes)).transpose()?));
+            page.facts.push((fact, outbox::read_vector(embedder, vector)?));
         }
         Ok(page)
     }

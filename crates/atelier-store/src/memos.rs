@@ -1,7 +1,7 @@
 //! What agents remember by themselves: what was said to them and by them, the tasks they worked on, the tools they
 //! called. Each is written down together with what it tells about.
 
-use crate::{Owned, Result, Tx, collections::open_collection};
+use crate::{Owned, Result, Tx, collections::open_collection, interactions::Prepared};
 use atelier_core::{
     AgentId, InteractionType, Memo, Message, MessageRole, Task, TaskKind, TaskStatus,
     gate::{CallStatus, GatedCall},
@@ -73,6 +73,6 @@ async fn remember(tx: &mut Tx, owned: &Owned, agent: AgentId, memo: Memo) -> Res
     if memo.text.trim().is_empty() || !open_collection(tx, owned.project, owned.owner, agent).await? {
         return Ok(());
     }
-    tx.put_memos(agent, vec![memo]).await?;
+    tx.put_memos(agent, &[Prepared::new(memo)]).await?;
     Ok(())
 }

@@ -14,9 +14,6 @@ use atelier_core::{AgentId, Interaction, InteractionId};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// Stands for the embedder of vectors that came in with an import.
-pub(crate) const IMPORTED: &str = "imported";
-
 /// A fact that came, or went.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "a few hundred at a time, nearly all of them the large one")]
@@ -30,10 +27,10 @@ pub enum Change {
     Remove(InteractionId),
 }
 
-/// A vector and the embedder it is of; `None` for one that was imported.
+/// A vector, and who made it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Embedded {
-    pub embedder: Option<String>,
+    pub embedder: String,
     pub vector: Vec<f32>,
 }
 
@@ -51,14 +48,15 @@ pub(crate) async fn tell(conn: &mut Conn, agent: AgentId, ids: &[Uuid]) -> Resul
     Ok(())
 }
 
-pub(crate) async fn put_vectors(conn: &mut Conn, embedder: &str, vectors: &[(i64, &[f32])]) -> Result<()> {
+/// Keeps vectors, each with its fact's number and its embedder.
+pub(crate) async fn put_vectors(conn: &mut Conn, vectors: &[(i64, &str, &[f32])]) -> Result<()> {
     for vectors in vectors.chunks(100) {
         let bytes = |vector: &[f32]| vector.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
         on!(&mut *conn, |c| {
             let mut insert =
                 sqlx::QueryBuilder::new("INSERT INTO interaction_vectors (seq, embedder, vector) ");
-            insert.push_values(vectors, |mut row, (seq, vector)| {
-                row.push_bind(*seq).push_bind(embedder.to_owned()).push_bind(bytes(vector));
+            insert.push_values(vectors, |mut row, (seq, embedder, vector)| {
+                row.push_bind(*seq).push_bind((*embedder).to_owned()).push_bind(bytes(vector));
             });
             insert.push(
                 " ON CONFLICT (seq) DO UPDATE SET embedder = excluded.embedder, vector = excluded.vector",
@@ -69,12 +67,15 @@ pub(crate) async fn put_vectors(conn: &mut Conn, embedder: &str, vectors: &[(i64
     Ok(())
 }
 
-pub(crate) fn read_vector(bytes: &[u8]) -> Result<Vec<f32>> {
+/// A vector and its embedder as they are in the database, where there is one.
+pub(crate) fn read_vector(embedder: Option<String>, bytes: Option<Vec<u8>>) -> Result<Option<Embedded>> {
+    let Some((embedder, bytes)) = embedder.zip(bytes) else { return Ok(None) };
     let (values, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {
         return Err(Error::Corrupt("half a number in a vector".into()));
     }
-    Ok(values.iter().map(|value| f32::from_le_bytes(*value)).collect())
+    let vector = values.iter().map(|value| f32::from_le_bytes(*value)).collect();
+    Ok(Some(Embedded { embedder, vector }))
 }
 
 impl Store {
@@ -116,12 +117,7 @@ impl Store {
             let fact = match (seq, kind, text, success, at, metadata) {
                 (Some(seq), Some(kind), Some(text), Some(success), Some(at), Some(metadata)) => {
                     let fact = read_fact((id, kind, text, success, error, at, task, session, metadata))?;
-                    let vector = vector.map(|bytes| read_vector(&bytes)).transpose()?;
-                    let vector = vector.zip(embedder).map(|(vector, embedder)| Embedded {
-                        embedder: Some(embedder).filter(|name| name != IMPORTED),
-                        vector,
-                    });
-                    Change::Add { seq, fact, vector }
+                    Change::Add { seq, fact, vector: read_vector(embedder, vector)? }
                 }
                 _ => Change::Remove(InteractionId(id)),
             };
@@ -140,9 +136,9 @@ impl Store {
         let embedder = embedder.to_owned();
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
-                let rows: Vec<(i64, &[f32])> =
-                    vectors.iter().map(|(seq, vector)| (*seq, vector.as_slice())).collect();
-                put_vectors(&mut tx.conn, &embedder, &rows).await?;
+                let rows: Vec<(i64, &str, &[f32])> =
+                    vectors.iter().map(|(seq, vector)| (*seq, embedder.as_str(), vector.as_slice())).collect();
+                put_vectors(&mut tx.conn, &rows).await?;
                 for rows in rows.chunks(500) {
                     on!(&mut tx.conn, |c| {
                         let mut delete = sqlx::QueryBuilder::new(
@@ -150,7 +146,7 @@ impl Store {
                              (SELECT 1 FROM interactions i WHERE i.seq = interaction_vectors.seq) AND seq IN (",
                         );
                         let mut list = delete.separated(", ");
-                        for (seq, _) in rows {
+                        for (seq, ..) in rows {
                             list.push_bind(*seq);
                         }
                         delete.push(")");
@@ -231,6 +227,19 @@ impl Store {
             }
         }
         Ok(false)
+    }
+
+    /// The first facts, at most `limit`, that the index has still to hear of, or has to hear that they are gone.
+    pub async fn first_waiting(&self, agent: AgentId, limit: i64) -> Result<Vec<InteractionId>> {
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT id FROM memory_outbox WHERE agent_id = $1 ORDER BY seq LIMIT $2"
+        )
+        .bind(agent.0)
+        .bind(limit)
+        .fetch_all(c)
+        .await)?;
+        Ok(rows.into_iter().map(|(id,)| InteractionId(id)).collect())
     }
 
     /// How many facts the index has still to hear of.

@@ -6,36 +6,52 @@ use crate::{
     interactions::{bind_filter, matching},
 };
 use atelier_core::{AgentId, Filter, InteractionId, terms::terms};
+use std::collections::HashSet;
 use uuid::Uuid;
 
 /// Of one text; nothing is found by its five thousandth word that is not found by another.
 const MAX_TERMS: usize = 5000;
+/// Of a query: so many from its beginning and so many from its end, where people say what they want.
+const ASKED_FIRST: usize = 192;
+const ASKED_LAST: usize = 64;
 
-/// Makes texts findable by their words.
-pub(crate) async fn add(conn: &mut Conn, agent: AgentId, texts: &[(i64, &str)]) -> Result<()> {
-    if texts.is_empty() {
+/// The words that a text is found by. Takes its time for a long one: nobody's transaction should wait for it.
+pub(crate) fn of_text(text: &str) -> Vec<String> {
+    let mut terms = terms(text);
+    terms.truncate(MAX_TERMS);
+    terms
+}
+
+/// The words of a query, each once.
+fn of_query(text: &str) -> Vec<String> {
+    let mut seen = HashSet::new();
+    let mut words: Vec<String> = terms(text).into_iter().filter(|word| seen.insert(word.clone())).collect();
+    if words.len() > ASKED_FIRST + ASKED_LAST {
+        words.drain(ASKED_FIRST..words.len() - ASKED_LAST);
+    }
+    words
+}
+
+/// Makes facts findable by their words.
+pub(crate) async fn add(conn: &mut Conn, agent: AgentId, rows: &[(i64, &[String])]) -> Result<()> {
+    if rows.is_empty() {
         return Ok(());
     }
-    let rows = texts.iter().map(|(seq, text)| {
-        let mut terms = terms(text);
-        terms.truncate(MAX_TERMS);
-        (*seq, terms)
-    });
     match conn {
         Conn::Lite(conn) => {
             let agent = agent.0.simple().to_string();
             let mut insert = sqlx::QueryBuilder::new("INSERT INTO interaction_terms (rowid, agent, terms) ");
             insert.push_values(rows, |mut row, (seq, terms)| {
-                row.push_bind(seq).push_bind(agent.clone()).push_bind(terms.join(" "));
+                row.push_bind(*seq).push_bind(agent.clone()).push_bind(terms.join(" "));
             });
             insert.build().execute(&mut **conn).await?;
         }
         Conn::Pg(conn) => {
             let mut insert = sqlx::QueryBuilder::new("INSERT INTO interaction_terms (seq, terms) ");
             insert.push_values(rows, |mut row, (seq, terms)| {
-                row.push_bind(seq)
+                row.push_bind(*seq)
                     .push("array_to_tsvector(")
-                    .push_bind_unseparated(terms)
+                    .push_bind_unseparated(terms.to_vec())
                     .push_unseparated(")");
             });
             insert.build().execute(&mut **conn).await?;
@@ -54,10 +70,7 @@ impl Store {
         filter: &Filter,
         limit: i64,
     ) -> Result<Vec<(InteractionId, f32)>> {
-        let mut words = terms(text);
-        words.sort_unstable();
-        words.dedup();
-        words.truncate(64);
+        let words = of_query(text);
         if words.is_empty() {
             return Ok(Vec::new());
         }
@@ -98,5 +111,19 @@ impl Store {
             .fetch_all(c)
             .await)?;
         Ok(rows.into_iter().map(|(id, score)| (InteractionId(id), score as f32)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_query_keeps_what_it_begins_and_ends_with() {
+        let words: Vec<String> = (0..400).map(|n| format!("word_{n}")).collect();
+        let kept = of_query(&format!("парсер {} парсер сервер", words.join(" ")));
+        assert_eq!(kept.len(), ASKED_FIRST + ASKED_LAST);
+        assert_eq!((kept[0].as_str(), kept[1].as_str()), ("парсер", "word_0"));
+        assert_eq!(kept.last().map(String::as_str), Some("сервер"));
     }
 }

@@ -1,20 +1,23 @@
 //! `atelier memory`: what an agent remembers, from a terminal.
 
 use anyhow::{Context, Result, bail};
-use atelier_client::Credentials;
+use atelier_client::{Credentials, visible};
+use chrono::{DateTime, Utc};
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use reqwest::{Client, RequestBuilder, Response};
 use serde_json::{Map, Value, json};
 use std::{
+    fs::File,
     io::{IsTerminal, Read, Write},
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
 
-/// Interactions in one request of an import: the bar moves, and none takes too long.
+/// Interactions in one request of an import, and about how many bytes: the bar moves, and none takes too long.
 const BATCH: usize = 200;
+const BATCH_BYTES: usize = 8 << 20;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -41,6 +44,8 @@ enum Command {
         /// Figures for each day or week, too
         #[arg(long, value_parser = ["day", "week"])]
         bucket: Option<String>,
+        #[command(flatten)]
+        time: Time,
     },
     /// Look for something
     Search {
@@ -57,13 +62,24 @@ enum Command {
         /// hybrid, dense or lexical
         #[arg(long, default_value = "hybrid")]
         mode: String,
+        #[command(flatten)]
+        time: Time,
     },
-    /// Write everything to a file, or to standard output
+    /// Write everything, or a part, to a file or to standard output
     Export {
+        /// The file; `-`, or none, for standard output
         file: Option<PathBuf>,
         /// With the vectors
         #[arg(long)]
         include_embeddings: bool,
+        /// Only these types
+        #[arg(long = "type", value_name = "TYPE")]
+        types: Vec<String>,
+        /// Only what succeeded (true) or failed (false)
+        #[arg(long)]
+        success: Option<bool>,
+        #[command(flatten)]
+        time: Time,
     },
     /// Read an export back, into the same agent or another; what is known already is left alone
     Import {
@@ -88,8 +104,32 @@ enum Command {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Delete everything
+    Clear {
+        /// Without this, nothing is deleted
+        #[arg(long)]
+        yes: bool,
+    },
     /// Make the index anew from the facts: after another embedder was configured, or when in doubt
     Reindex,
+}
+
+/// A part of all time.
+#[derive(clap::Args)]
+struct Time {
+    /// From this moment on, such as 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME")]
+    from: Option<DateTime<Utc>>,
+    /// Up to and with this moment
+    #[arg(long, value_name = "TIME")]
+    to: Option<DateTime<Utc>>,
+}
+
+impl Time {
+    fn query(&self) -> Vec<(&'static str, String)> {
+        let parts = [("from", self.from), ("to", self.to)];
+        parts.into_iter().filter_map(|(name, time)| Some((name, time?.to_rfc3339()))).collect()
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -150,7 +190,7 @@ impl Agent {
         }
         let status = response.status();
         let problem: Value = response.json().await.unwrap_or(Value::Null);
-        bail!("{}", problem["detail"].as_str().map_or_else(|| status.to_string(), ToOwned::to_owned))
+        bail!("{}", problem["detail"].as_str().map_or_else(|| status.to_string(), visible))
     }
 
     async fn json(&self, request: RequestBuilder) -> Result<Value> {
@@ -162,31 +202,43 @@ impl Agent {
 async fn act(args: &Args) -> Result<()> {
     let agent = Agent::find(args).await?;
     match &args.command {
-        Command::Stats { bucket } => {
-            let query = bucket.as_ref().map_or_else(String::new, |bucket| format!("?bucket={bucket}"));
-            let stats = agent.json(agent.get(&format!("/stats{query}"))).await?;
+        Command::Stats { bucket, time } => {
+            let bucket = bucket.iter().map(|bucket| ("bucket", bucket.clone()));
+            let query: Vec<_> = bucket.chain(time.query()).collect();
+            let stats = agent.json(agent.get("/stats").query(&query)).await?;
             println!("{}", serde_json::to_string_pretty(&stats)?);
         }
-        Command::Search { query, k, types, success, mode } => {
-            let body = json!({"query": query, "k": k, "types": types, "success": success, "mode": mode});
+        Command::Search { query, k, types, success, mode, time } => {
+            let body = json!({"query": query, "k": k, "types": types, "success": success, "mode": mode,
+                "from": time.from, "to": time.to});
             let found = agent.json(agent.post("/search", &body)).await?;
             if let Some(why) = found["degraded"].as_str() {
-                eprintln!("searched by words only: {why}");
+                eprintln!("searched by words only: {}", visible(why));
             }
-            for hit in found["results"].as_array().into_iter().flatten() {
+            let hits = found["results"].as_array().map_or(&[][..], Vec::as_slice);
+            if hits.is_empty() {
+                eprintln!("nothing found");
+            }
+            for hit in hits {
                 let (score, text) =
                     (hit["score"].as_f64().unwrap_or(0.0), hit["text"].as_str().unwrap_or(""));
                 let (kind, time) = (hit["interaction_type"].as_str(), hit["timestamp"].as_str());
                 println!(
                     "{score:.3}  {}  {}\n       {}",
-                    kind.unwrap_or(""),
-                    time.unwrap_or(""),
+                    visible(kind.unwrap_or("")),
+                    visible(time.unwrap_or("")),
                     one_line(text)
                 );
             }
         }
-        Command::Export { file, include_embeddings } => {
-            export(&agent, file.as_deref(), *include_embeddings).await?;
+        Command::Export { file, include_embeddings, types, success, time } => {
+            let mut query = time.query();
+            query.push(("include_embeddings", include_embeddings.to_string()));
+            query.extend(success.map(|success| ("success", success.to_string())));
+            if !types.is_empty() {
+                query.push(("types", types.join(",")));
+            }
+            export(&agent, file.as_deref(), &query).await?;
         }
         Command::Import { file } => import(&agent, file).await?,
         Command::Prune { days, max_vectors, success, types, dry_run } => {
@@ -196,6 +248,14 @@ async fn act(args: &Args) -> Result<()> {
             let verb = if *dry_run { "would go" } else { "deleted" };
             println!("{} {verb}, {} left", pruned["deleted"], pruned["remaining"]);
         }
+        Command::Clear { yes: false } => {
+            let total = &agent.json(agent.get("/stats")).await?["total_vectors"];
+            bail!("this deletes all {total} interactions for good: say --yes");
+        }
+        Command::Clear { yes: true } => {
+            let cleared = agent.json(agent.http.delete(&agent.url)).await?;
+            println!("{} deleted, {} left", cleared["deleted"], cleared["remaining"]);
+        }
         Command::Reindex => reindex(&agent).await?,
     }
     Ok(())
@@ -204,8 +264,8 @@ async fn act(args: &Args) -> Result<()> {
 fn one_line(text: &str) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(160) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
+        Some((end, _)) => format!("{}…", visible(&line[..end])),
+        None => visible(&line),
     }
 }
 
@@ -222,28 +282,61 @@ fn bar(total: u64, what: &'static str) -> ProgressBar {
     bar
 }
 
-async fn export(agent: &Agent, file: Option<&Path>, embeddings: bool) -> Result<()> {
+/// Where an export goes.
+enum Out {
+    Standard(std::io::Stdout),
+    /// A device, a pipe or a link: it stays what it is.
+    Into(File),
+    /// Nobody else's to read, and beside the file it will be until it is whole; gone if it never is.
+    Draft(tempfile::NamedTempFile, PathBuf),
+}
+
+impl Out {
+    fn open(file: Option<&Path>) -> Result<Self> {
+        let Some(file) = file.filter(|file| *file != Path::new("-")) else {
+            return Ok(Self::Standard(std::io::stdout()));
+        };
+        let failed = || format!("cannot write {}", file.display());
+        if file.symlink_metadata().is_ok_and(|there| !there.is_file()) {
+            return Ok(Self::Into(File::create(file).with_context(failed)?));
+        }
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Ok(Self::Draft(tempfile::NamedTempFile::new_in(folder).with_context(failed)?, file.to_owned()))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        match self {
+            Self::Standard(out) => out.write_all(bytes),
+            Self::Into(file) => file.write_all(bytes),
+            Self::Draft(draft, _) => draft.write_all(bytes),
+        }
+    }
+
+    fn finish(self) -> Result<()> {
+        match self {
+            Self::Standard(mut out) => out.flush()?,
+            Self::Into(mut file) => file.flush()?,
+            Self::Draft(draft, file) => {
+                let failed = || format!("cannot write {}", file.display());
+                drop(draft.persist(&file).with_context(failed)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn export(agent: &Agent, file: Option<&Path>, query: &[(&str, String)]) -> Result<()> {
     let stats = agent.json(agent.get("/stats")).await?;
-    let response = agent.send(agent.get(&format!("/export?include_embeddings={embeddings}"))).await?;
-    // Beside the file until it is whole.
-    let draft = file.map(|file| file.with_extension("part"));
-    let mut out: Box<dyn Write> = match &draft {
-        Some(draft) => Box::new(
-            std::fs::File::create(draft).with_context(|| format!("cannot write {}", draft.display()))?,
-        ),
-        None => Box::new(std::io::stdout()),
-    };
+    let response = agent.send(agent.get("/export").query(query)).await?;
+    let mut out = Out::open(file)?;
     let progress = bar(stats["total_vectors"].as_u64().unwrap_or(0), "export");
     let mut chunks = response.bytes_stream();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.context("the export broke off")?;
         progress.inc(chunk.windows(19).filter(|window| *window == b"\"interaction_type\":").count() as u64);
-        out.write_all(&chunk)?;
+        out.write(&chunk)?;
     }
-    out.flush()?;
-    if let (Some(draft), Some(file)) = (draft, file) {
-        std::fs::rename(&draft, file).with_context(|| format!("cannot write {}", file.display()))?;
-    }
+    out.finish()?;
     progress.finish_and_clear();
     Ok(())
 }
@@ -262,8 +355,15 @@ async fn import(agent: &Agent, file: &Path) -> Result<()> {
     };
     let progress = bar(entries.len() as u64, "import");
     let (mut imported, mut skipped, mut indexed) = (0, 0, true);
-    for batch in entries.chunks(BATCH) {
-        let answer = agent.json(agent.post("/import", &json!({"interactions": batch}))).await?;
+    let mut place = 0;
+    while place < entries.len() {
+        let batch = &entries[place..place + fitting(&entries[place..])];
+        let answer = agent.json(agent.post("/import", &json!({"interactions": batch}))).await;
+        let answer = answer.map_err(|error| {
+            let named = renumbered(&error.to_string(), place);
+            anyhow::anyhow!("{named} ({imported} were imported before, {skipped} known already)")
+        })?;
+        place += batch.len();
         imported += answer["imported"].as_u64().unwrap_or(0);
         skipped += answer["skipped"].as_u64().unwrap_or(0);
         indexed &= answer["indexed"] == true;
@@ -272,9 +372,31 @@ async fn import(agent: &Agent, file: &Path) -> Result<()> {
     progress.finish_and_clear();
     println!("{imported} imported, {skipped} known already");
     if !indexed {
-        eprintln!("the index is slow or away: until it has caught up, they are found by their words");
+        eprintln!(
+            "the index or the embedder is slow or away: until it has caught up, they are found by their words"
+        );
     }
     Ok(())
+}
+
+/// How many of the entries go in one request.
+fn fitting(entries: &[Value]) -> usize {
+    let mut bytes = 0;
+    let fits = |entry: &&Value| {
+        bytes += entry.to_string().len();
+        bytes <= BATCH_BYTES
+    };
+    // One that is too large by itself is the server's to refuse.
+    entries.iter().take(BATCH).take_while(fits).count().max(1)
+}
+
+/// What the server says about an entry of a request, with the entry's place in the whole file.
+fn renumbered(problem: &str, first: usize) -> String {
+    let place = problem.strip_prefix("interactions[").and_then(|rest| rest.split_once(']'));
+    match place.and_then(|(place, rest)| Some((place.parse::<usize>().ok()?, rest))) {
+        Some((place, rest)) => format!("interactions[{}]{rest}", first + place),
+        None => problem.to_owned(),
+    }
 }
 
 #[expect(clippy::print_stdout, reason = "answers are the point")]

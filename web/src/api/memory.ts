@@ -46,7 +46,7 @@ export interface Stats {
   collection: string;
   total_vectors: number;
   max_vectors: number;
-  collection_size_mb: number;
+  collection_size_mb: number | null;
   oldest_interaction: string | null;
   newest_interaction: string | null;
   by_type: Record<InteractionType, number>;

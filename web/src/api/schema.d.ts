@@ -1616,8 +1616,8 @@ export interface components {
             /** @description Not known before. */
             imported: number;
             /**
-             * @description Whether searches find them by now in every way. If not, the index is slow or away, and they are found by
-             *     their words.
+             * @description Whether searches find them by now in every way. If not, the index or the embedder is slow or away, and they are
+             *     found by their words.
              */
             indexed: boolean;
             /** @description Known already, by their ids. */
@@ -1704,7 +1704,7 @@ export interface components {
             /** Format: date-time */
             to?: string | null;
             types?: components["schemas"]["InteractionType"][];
-            /** @description Show texts that differ in case and punctuation only once. */
+            /** @description Show texts that differ only in case, white space and how their sentence ends once. */
             unique?: boolean;
         };
         /**
@@ -1720,8 +1720,11 @@ export interface components {
             };
             /** @description What the index calls this memory. */
             collection: string;
-            /** Format: double */
-            collection_size_mb: number;
+            /**
+             * Format: double
+             * @description About; null while the index does not say.
+             */
+            collection_size_mb?: number | null;
             /** Format: int64 */
             dimension: number;
             /** @description How its vectors are made, and how many numbers each has. */
@@ -2266,6 +2269,11 @@ export interface components {
          *     no embedding is embedded afterwards.
          */
         Memo: {
+            /**
+             * @description Who made the embedding. One of another embedder than the server's, or of nobody in particular, does not compare
+             *     with the others: then it is made anew.
+             */
+            embedder?: string | null;
             embedding?: number[] | null;
             error_details?: string | null;
             /** Format: uuid */

@@ -53,7 +53,9 @@ pub(super) struct ContextSearch {
     success: Option<bool>,
     from: Option<DateTime<Utc>>,
     to: Option<DateTime<Utc>>,
+    #[schema(pattern = r"^[^\x00]*$")]
     task_id: Option<String>,
+    #[schema(pattern = r"^[^\x00]*$")]
     session_id: Option<String>,
     #[serde(default)]
     mode: Mode,
@@ -62,7 +64,7 @@ pub(super) struct ContextSearch {
     /// Favour what is new: what is so many days old counts half.
     #[schema(minimum = 0.01, maximum = 36_500.0)]
     recency_days: Option<f32>,
-    /// Show texts that differ in case and punctuation only once.
+    /// Show texts that differ only in case, white space and how their sentence ends once.
     #[serde(default)]
     unique: bool,
 }
@@ -106,6 +108,12 @@ pub(super) async fn search(
     }
     if asked.recency_days.is_some_and(|days| !(0.01..=36_500.0).contains(&days)) {
         return Err(Error::Invalid("recency_days: must be between 0.01 and 36500".into()));
+    }
+    for (field, id) in [("task_id", &asked.task_id), ("session_id", &asked.session_id)] {
+        // PostgreSQL keeps no NUL: there is no such thing.
+        if id.as_ref().is_some_and(|id| id.contains('\0')) {
+            return Err(Error::Invalid(format!("{field}: must not contain NUL")));
+        }
     }
     let filter = Filter {
         types: distinct(asked.types),
@@ -166,7 +174,8 @@ pub(super) struct ContextStats {
     total_vectors: u64,
     /// At so many the oldest part goes.
     max_vectors: u32,
-    collection_size_mb: f64,
+    /// About; null while the index does not say.
+    collection_size_mb: Option<f64>,
     oldest_interaction: Option<DateTime<Utc>>,
     newest_interaction: Option<DateTime<Utc>>,
     by_type: BTreeMap<&'static str, u64>,
@@ -207,6 +216,7 @@ fn success_rate(totals: &Totals) -> Option<f64> {
     responses((status = 200, body = ContextStats)))]
 pub(super) async fn stats(
     State(app): State<App>,
+    _: Asker,
     Remembering { agent, space }: Remembering,
     Params(asked): Params<StatsQuery>,
 ) -> Result<Reply<ContextStats>> {
@@ -230,15 +240,13 @@ pub(super) async fn stats(
         }
     };
     // Statistics are about facts: an index that does not answer takes nothing from them.
-    let size = app.memory.size(&collection).await.unwrap_or_else(|error| {
-        tracing::debug!(%error, "the index does not say how large a collection is");
-        0
-    });
+    let size = app.memory.size(&collection).await;
+    let size = size.inspect_err(|error| tracing::debug!(%error, "a collection's size is unknown")).ok();
     Ok(Reply(ContextStats {
         agent_id: agent.id,
         total_vectors: totals.total,
         max_vectors: agent.config.max_vectors,
-        collection_size_mb: (size as f64 / (1024.0 * 1024.0) * 1000.0).round() / 1000.0,
+        collection_size_mb: size.map(|size| (size as f64 / (1024.0 * 1024.0) * 1000.0).round() / 1000.0),
         oldest_interaction: totals.oldest,
         newest_interaction: totals.newest,
         by_type: by_type(&totals),
@@ -316,7 +324,8 @@ pub(super) async fn prune(
         Filter { types: distinct(asked.types), success: asked.success, to: before, ..Filter::default() };
     let total = app.store.totals(agent.id, &Filter::default()).await?.total;
     if asked.dry_run {
-        let matching = if filtered { app.store.totals(agent.id, &filter).await?.total } else { 0 };
+        // What came between the two counts is in the second only.
+        let matching = if filtered { app.store.totals(agent.id, &filter).await?.total.min(total) } else { 0 };
         let beyond = asked.max_vectors.map_or(0, |most| (total - matching).saturating_sub(most.into()));
         let deleted = matching + beyond;
         return Ok(Reply(ContextRemoved { deleted, remaining: total - deleted, dry_run: true }));
@@ -354,6 +363,7 @@ pub(super) async fn reindex(
     responses((status = 200, body = Interaction)))]
 pub(super) async fn interaction(
     State(app): State<App>,
+    _: Asker,
     Remembering { agent, .. }: Remembering,
     InteractionInPath(id): InteractionInPath,
 ) -> Result<Reply<Interaction>> {

@@ -22,8 +22,9 @@ use utoipa::{IntoParams, ToSchema};
 
 /// Facts read at a time.
 const PAGE: i64 = 500;
-/// Facts written in one transaction.
+/// Facts written in one transaction, and about how many bytes: others want to write, too.
 const BATCH: usize = 500;
+const BATCH_BYTES: usize = 1 << 20;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -62,6 +63,7 @@ pub(super) struct ContextFile {
     responses((status = 200, body = ContextFile)))]
 pub(super) async fn export(
     State(app): State<App>,
+    _: Person,
     Remembering { agent, .. }: Remembering,
     Params(asked): Params<ExportQuery>,
 ) -> Result<([(HeaderName, String); 2], Body)> {
@@ -99,8 +101,14 @@ enum Position {
 struct Entry {
     #[serde(flatten)]
     interaction: Interaction,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    embedding: Option<Vec<f32>>,
+    #[serde(flatten)]
+    vector: Option<Vector>,
+}
+
+#[derive(Serialize)]
+struct Vector {
+    embedding: Vec<f32>,
+    embedder: String,
 }
 
 impl Export {
@@ -120,7 +128,9 @@ impl Export {
                         .await?;
                     let (next, mut written, mut text) = (page.next, count, String::new());
                     for (interaction, vector) in page.facts {
-                        let entry = Entry { interaction, embedding: vector.filter(|_| export.embeddings) };
+                        let vector =
+                            vector.map(|made| Vector { embedding: made.vector, embedder: made.embedder });
+                        let entry = Entry { interaction, vector };
                         let entry = serde_json::to_string(&entry)
                             .unwrap_or_else(|error| unreachable!("plain values are JSON: {error}"));
                         text.push_str(if written > 0 { "," } else { "" });
@@ -148,8 +158,8 @@ pub(super) struct ContextImported {
     imported: usize,
     /// Known already, by their ids.
     skipped: usize,
-    /// Whether searches find them by now in every way. If not, the index is slow or away, and they are found by
-    /// their words.
+    /// Whether searches find them by now in every way. If not, the index or the embedder is slow or away, and they are
+    /// found by their words.
     indexed: bool,
 }
 
@@ -170,11 +180,12 @@ pub(super) async fn import(
     }
     let count = file.interactions.len();
     let (mut ids, mut imported) = (Vec::with_capacity(count), 0);
-    let mut memos = file.interactions.into_iter();
-    loop {
-        let batch: Vec<Memo> = memos.by_ref().take(BATCH).collect();
-        if batch.is_empty() {
-            break;
+    let mut memos = file.interactions.into_iter().peekable();
+    while memos.peek().is_some() {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while let Some(memo) = memos.next_if(|_| batch.len() < BATCH && bytes < BATCH_BYTES) {
+            bytes += memo.text.len() + memo.embedding.as_ref().map_or(0, |vector| 4 * vector.len());
+            batch.push(memo);
         }
         let remembered = app.store.remember(space.owned(), agent.id, batch).await?;
         imported += remembered.new;

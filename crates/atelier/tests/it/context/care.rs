@@ -1,6 +1,7 @@
 //! Clearing, pruning, counting, bounding.
 
 use super::{Engine, Engine::*, entry, import, open, texts, week, with_engine};
+use crate::build;
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
     eventually,
@@ -184,6 +185,33 @@ async fn a_memory_that_fills_up_warns_once_and_sheds_its_oldest(
         (&stats["total_vectors"], &stats["oldest_interaction"]),
         (&json!(8), &json!("2026-01-03T00:00:00Z"))
     );
+}
+
+/// CX-07.3: the least there can be, and an index that is away.
+#[rstest]
+#[tokio::test]
+async fn a_small_memory_keeps_the_newest_whatever_the_index_does(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
+    let mut qdrant = atelier_testkit::Qdrant::start().await;
+    let server = build(backend).with("QDRANT_URL", qdrant.url()).start().await;
+    let memory = super::Fixture::over(server).await;
+    let agents = format!("{}/agents", memory.project);
+    for (name, most) in [("one", 1), ("five", 5)] {
+        let agent = json!({"name": name, "config": {"max_vectors": most}});
+        memory.ann.post(&agents, agent).await.expect(201);
+    }
+    qdrant.kill();
+    for (name, left, oldest) in [("one", 1, "2026-01-08T10:00:00Z"), ("five", 4, "2026-01-05T10:00:00Z")] {
+        let context = format!("{agents}/{name}/context");
+        import(&memory.ann, &context, week()).await;
+        let stats = eventually("the oldest go", async || {
+            let stats = memory.ann.get(&format!("{context}/stats")).await.expect(200);
+            (stats["total_vectors"] != 8).then_some(stats)
+        })
+        .await;
+        assert_eq!((&stats["total_vectors"], &stats["oldest_interaction"]), (&json!(left), &json!(oldest)));
+    }
 }
 
 /// CX-07.1: what fills up while nobody writes (the limit was lowered) is found by the sweep.

@@ -84,6 +84,9 @@ async fn a_bad_entry_is_named_and_nothing_of_its_file_is_taken(#[values(Sqlite, 
         ("id", json!("no-id")),
         ("embedding", json!([])),
         ("surprise", json!(1)),
+        ("task_id", json!("a\u{0}b")),
+        ("session_id", json!("a\u{0}b")),
+        ("error_details", json!("x".repeat(20_000))),
     ] {
         let mut bad = good.clone();
         bad[field] = value;
@@ -99,7 +102,7 @@ async fn a_bad_entry_is_named_and_nothing_of_its_file_is_taken(#[values(Sqlite, 
     // Less is enough: the rest has its defaults, and a NUL in a text harms nobody.
     let little = json!([{"text": "a\u{0}b", "interaction_type": "tool_call"}]);
     assert_eq!(memory.import(little).await["imported"], 1);
-    assert_eq!(memory.search(json!({"query": "a", "mode": "dense"})).await[0]["success"], true);
+    assert_eq!(memory.search(json!({"query": "b", "mode": "dense"})).await[0]["success"], true);
 }
 
 /// The command line goes the same ways.
@@ -136,4 +139,70 @@ async fn the_command_line_does_the_same(#[values(Sqlite, Postgres)] backend: Bac
     .await;
     assert_eq!(texts(&found), ["The user prefers tabs over spaces"]);
     assert_eq!(run("writer", &["prune", "--success", "false", "--dry-run"]), "2 would go, 5 left\n");
+
+    // A part of all, by time, type and outcome.
+    let late = ["--from", "2026-01-05T00:00:00Z", "--to", "2026-01-07T23:00:00Z"];
+    let stats: Value = serde_json::from_str(&run("writer", &[&["stats"], &late[..]].concat())).unwrap();
+    assert_eq!(stats["total_vectors"], 3);
+    let part = [&["export", "-", "--type", "task_execution", "--success", "true"], &late[..]].concat();
+    let part: Value = serde_json::from_str(&run("writer", &part)).unwrap();
+    assert_eq!(part["total_interactions"], 2);
+    assert_eq!(run("writer", &[&["search", "tabs", "--mode", "lexical"], &late[..]].concat()), "");
+    assert_eq!(run("writer", &["clear", "--yes"]), "7 deleted, 0 left\n");
+}
+
+/// An export harms nothing that is there, and what is remembered does nothing to a terminal.
+#[tokio::test]
+async fn the_command_line_is_careful() {
+    let memory = open(Sqlite, Edge).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let run = |arguments: &[&str]| {
+        let place = ["--server", &memory.server.url, "--project", "shop", "--agent", "coder"];
+        let token = ["--token", &memory.ann.token];
+        let output = memory.server.command(&[&["memory"], arguments, &place, &token].concat());
+        (
+            output.status.success(),
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    memory.import(week()).await;
+    // A neighbour stays, nobody else may read the file, and what is no file stays what it is.
+    std::fs::write(path("out.part"), "mine").unwrap();
+    assert!(run(&["export", &path("out.json")]).0);
+    assert_eq!(std::fs::read_to_string(path("out.part")).unwrap(), "mine");
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path("out.json")).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    std::os::unix::fs::symlink("target.json", path("link.json")).unwrap();
+    assert!(run(&["export", &path("link.json")]).0);
+    assert!(std::fs::symlink_metadata(path("link.json")).unwrap().is_symlink());
+    let whole: Value = serde_json::from_slice(&std::fs::read(path("target.json")).unwrap()).unwrap();
+    assert_eq!(whole["total_interactions"], 8);
+    let mut names: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["link.json", "out.json", "out.part", "target.json"]);
+
+    // An entry that is refused is named by its place in the file, and what went before is told.
+    let mut entries: Vec<Value> =
+        (0..300).map(|n| json!({"text": format!("number {n}"), "interaction_type": "tool_call"})).collect();
+    entries[250]["text"] = json!(" ");
+    std::fs::write(path("bad.json"), json!({"interactions": entries}).to_string()).unwrap();
+    let (done, _, problem) = run(&["import", &path("bad.json")]);
+    assert!(
+        !done && problem.contains("interactions[250].text") && problem.contains("200 were imported"),
+        "{problem}"
+    );
+
+    let evil = json!([{"text": "quokka \u{1b}]0;owned\u{7} \u{9b}31m", "interaction_type": "tool_call"}]);
+    memory.import(evil).await;
+    let (_, shown, _) = run(&["search", "quokka", "-k", "1"]);
+    assert!(shown.contains("quokka") && !shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
+    let (done, shown, note) = run(&["search", "wallaby", "--mode", "lexical"]);
+    assert_eq!((done, shown.as_str(), note.trim()), (true, "", "nothing found"));
+    let (done, _, note) = run(&["clear"]);
+    assert!(!done && note.contains("--yes"), "{note}");
+    assert_ne!(memory.stats().await["total_vectors"], 0);
 }

@@ -142,6 +142,32 @@ async fn options_do_what_they_say(#[values(Sqlite, Postgres)] backend: Backend) 
     assert_eq!(find(json!({"unique": true})).await.len(), 2);
     let least = find(json!({})).await[1]["score"].as_f64().unwrap();
     assert_eq!(find(json!({"min_score": least})).await.len(), 2);
+    // Signs are meant where they are not the end of a sentence, and nothing is near to signs alone.
+    let languages = ["C++ is preferred", "C# is preferred", "c# is preferred!"];
+    let entries = languages.map(|text| entry(text, "user_message", true, "2026-01-01T00:00:00Z"));
+    memory.import(json!(entries)).await;
+    let preferred = memory.search(json!({"query": "preferred", "unique": true, "mode": "lexical"})).await;
+    assert_eq!(preferred.len(), 2, "{:?}", texts(&preferred));
+    assert_eq!(memory.search(json!({"query": "🎉 !!!"})).await, Vec::<Value>::new());
+}
+
+/// What an agent remembers is for people; an agent's token searches it, and a client's is for running calls only.
+#[rstest]
+#[tokio::test]
+async fn machines_do_not_read_whole_memories(#[values(Sqlite, Postgres)] backend: Backend) {
+    let memory = open(backend, Edge).await;
+    memory.import(week()).await;
+    let id = memory.search(json!({"query": "tabs", "k": 1})).await[0]["id"].as_str().unwrap().to_owned();
+    for (role, may_look) in [("client", false), ("agent", true), ("user", true)] {
+        let machine = memory.server.user_with("ann", &["--role", role]);
+        let get = async |path: &str| machine.get(&format!("{}{path}", memory.context)).await.status.as_u16();
+        let look = if may_look { 200 } else { 403 };
+        let found = machine.post(&format!("{}/search", memory.context), json!({"query": "tabs"})).await;
+        assert_eq!(found.status, look, "{role} searches");
+        assert_eq!(get("/stats").await, look, "{role} sees figures");
+        assert_eq!(get(&format!("/interactions/{id}")).await, look, "{role} sees one");
+        assert_eq!(get("/export").await, if role == "user" { 200 } else { 403 }, "{role} exports");
+    }
 }
 
 #[rstest]
@@ -158,6 +184,7 @@ async fn nonsense_is_refused_by_name(#[values(Sqlite, Postgres)] backend: Backen
         (json!({"query": "x", "types": ["dream"]}), "types"),
         (json!({"query": "x", "from": "yesterday"}), "from"),
         (json!({"query": "x", "recency_days": 0}), "recency_days"),
+        (json!({"query": "x", "task_id": "a\u{0}b"}), "task_id"),
         (json!({"query": "x", "agent": "other"}), "agent"),
     ] {
         let answer = memory.ann.post(&search, body.clone()).await;

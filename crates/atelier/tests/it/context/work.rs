@@ -1,6 +1,6 @@
 //! What agents remember of their own work, and what they make of it.
 
-use super::{Engine, Engine::*, import, open, shared_index, week, with_engine};
+use super::{Engine, Engine::*, entry, import, open, shared_index, week, with_engine};
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
     eventually,
@@ -130,6 +130,13 @@ async fn an_agent_recalls_what_it_did(#[values(Sqlite, Postgres)] backend: Backe
     let ids = recalled["interactions"].as_array().unwrap();
     assert!(ids.contains(&best), "{ids:?}");
     assert_eq!(recalled["degraded"], false);
+    // What has nothing to do with it is left out, and so is the question itself.
+    for id in ids {
+        let one = format!("{}/interactions/{}", memory.context, id.as_str().unwrap());
+        let text = ann.get(&one).await.expect(200)["text"].as_str().unwrap().to_lowercase();
+        assert!(text.contains("parser") || text.contains("deploy"), "{text}");
+        assert!(!text.contains("what became"), "{text}");
+    }
 }
 
 /// CX-02.4: embeddings by an OpenAI-compatible service, in batches; while it is away, facts wait and words are found.
@@ -161,6 +168,92 @@ async fn embeddings_come_from_a_compatible_service(#[values(Edge, Qdrant)] engin
     let found = memory.ann.post(&format!("{}/search", memory.context), body).await.expect(200);
     assert_eq!(found["results"][0]["text"], "The user prefers tabs over spaces");
     assert!(found["degraded"].as_str().unwrap().contains("embedding"), "{found}");
+
+    // What comes now has no vector yet, and is found by its words in every mode.
+    let zebra = entry("A zebra crossing in Paris", "user_message", true, "2026-02-01T00:00:00Z");
+    assert_eq!(memory.import(json!([zebra])).await, json!({"imported": 1, "skipped": 0, "indexed": false}));
+    let find = async |query: &str, mode: &str| {
+        let body = json!({"query": query, "mode": mode, "k": 1, "types": ["user_message", "tool_call"]});
+        memory.ann.post(&format!("{}/search", memory.context), body).await.expect(200)
+    };
+    for mode in ["hybrid", "lexical", "dense"] {
+        let found = find("zebra crossings", mode).await;
+        assert_eq!(found["results"][0]["text"], "A zebra crossing in Paris", "{mode} {found}");
+        assert_eq!(found["degraded"].is_null(), mode == "lexical", "{mode} {found}");
+    }
+    // So it is with many, and searches say how many.
+    let many: Vec<Value> = (0..150)
+        .map(|n| entry(&format!("walrus number {n}"), "tool_call", true, "2026-02-02T00:00:00Z"))
+        .collect();
+    assert_eq!(memory.import(json!(many)).await["indexed"], false);
+    for mode in ["hybrid", "lexical", "dense"] {
+        let found = find("walrus number 77", mode).await;
+        assert_eq!(found["results"][0]["text"], "walrus number 77", "{mode} {found}");
+        assert!(found["degraded"].as_str().unwrap().contains("151 facts"), "{mode} {found}");
+    }
+    service.fail(false);
+    let found = eventually("the index has caught up", async || {
+        let found = find("walrus number 77", "dense").await;
+        found["degraded"].is_null().then_some(found)
+    })
+    .await;
+    assert_eq!(found["results"][0]["text"], "walrus number 77");
+    assert!(found["results"][0]["score"].as_f64().unwrap() > 0.99);
+
+    // While it is made anew, nothing is missing, and searches say what is going on.
+    service.fail(true);
+    memory.ann.post(&format!("{}/reindex", memory.context), json!(null)).await.expect(202);
+    let found = find("walrus number 5", "hybrid").await;
+    assert_eq!(found["results"][0]["text"], "walrus number 5");
+    assert!(found["degraded"].is_string(), "{found}");
+}
+
+/// Two embedders may make vectors of the same length: an import takes those of the server's own, and makes the others
+/// anew.
+#[rstest]
+#[tokio::test]
+async fn vectors_of_two_embedders_never_meet(#[values(Sqlite, Postgres)] backend: Backend) {
+    let memory = open(backend, Edge).await;
+    memory.import(week()).await;
+    let file =
+        memory.ann.get(&format!("{}/export?include_embeddings=true", memory.context)).await.expect(200);
+    assert_eq!(file["interactions"][0]["embedder"], "builtin-1");
+    let heirs = |name: &str| format!("{}/agents/{name}/context", memory.project);
+    memory.ann.post(&format!("{}/import", heirs("writer")), file.clone()).await.expect(200);
+
+    let service = crate::embeddings::Service::start(1536).await;
+    let mut server = memory.server;
+    server.terminate().await;
+    server.set("ATELIER_MEMORY__EMBEDDER__KIND", "openai");
+    server.set("ATELIER_MEMORY__EMBEDDER__BASE_URL", &service.url());
+    let server = server.restart_killed().await;
+    let ann = memory.ann.at(&server);
+    let is_found = async |context: &str| {
+        let body = json!({"query": "The user prefers tabs over spaces", "mode": "dense", "k": 1});
+        let found = super::search(&ann, context, body).await;
+        assert_eq!(found[0]["text"], "The user prefers tabs over spaces", "{context}");
+        assert!(found[0]["score"].as_f64().unwrap() > 0.99, "{context}: {}", found[0]);
+    };
+    // Imported then, and made anew now.
+    ann.post(&format!("{}/reindex", heirs("writer")), json!(null)).await.expect(202);
+    is_found(&heirs("writer")).await;
+    // Imported now: of the other embedder, and of nobody in particular.
+    let mut nameless = file.clone();
+    for entry in nameless["interactions"].as_array_mut().unwrap() {
+        entry.as_object_mut().unwrap().remove("embedder");
+    }
+    for (heir, file) in [("analyzer", file), ("researcher", nameless)] {
+        let taken = ann.post(&format!("{}/import", heirs(heir)), file).await.expect(200);
+        assert_eq!(taken["indexed"], true);
+        is_found(&heirs(heir)).await;
+    }
+    // Those of its own it takes as they are: nothing is embedded but the queries.
+    let file = ann.get(&format!("{}/export?include_embeddings=true", heirs("analyzer"))).await.expect(200);
+    ann.post(&format!("{}/agents", memory.project), json!({"name": "late"})).await.expect(201);
+    let before = service.asked().len();
+    ann.post(&format!("{}/import", heirs("late")), file).await.expect(200);
+    assert_eq!(service.asked().len(), before);
+    is_found(&heirs("late")).await;
 }
 
 /// Another embedder's vectors are not mixed in: searches go by words and say what to do, and reindexing does it.
