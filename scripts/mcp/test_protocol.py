@@ -161,6 +161,90 @@ class Revisions(Served):
         self.assertEqual(self.server.process.wait(5), 0)
 
 
+class Answered(unittest.TestCase):
+    """Whoever sends a request hears of it, however it was spelled."""
+
+    def setUp(self):
+        self.base = tempfile.TemporaryDirectory()
+        self.command = [ATELIER, "mcp", self.base.name, "--max-file-size", "1KB"]
+
+    def tearDown(self):
+        self.base.cleanup()
+
+    def test_ids_that_no_request_may_have(self):
+        for start in [Stdio, Http]:
+            server = start(self.command)
+            for number in ["1.5", "99999999999999999999999", "null", "true", "{}", "[1]"]:
+                message = '{"jsonrpc":"2.0","id":%s,"method":"tools/list","params":{}}' % number
+                answer = server.ask(message.encode(), None, 5)
+                self.assertEqual((answer["error"]["code"], answer.get("id")), (-32600, None), number)
+            batch = server.ask(b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', None, 5)
+            self.assertEqual((batch["error"]["code"], "batches" in batch["error"]["message"]), (-32600, True))
+            self.close(server)
+
+    def test_parameters_that_are_wrong(self):
+        for start in [Stdio, Http]:
+            server = start(self.command)
+            for number, params in enumerate([{"name": "read_file", "arguments": [1]}, {"arguments": {}}, {}, [], "x"], 10):
+                answer = server.ask(request(number, "tools/call", params), number, 5)
+                self.assertEqual(answer["error"]["code"], -32602, params)
+                self.assertIn("tools/call", answer["error"]["message"])
+            self.assertEqual(server.ask(request(20, "no/such", {}), 20, 5)["error"]["code"], -32601)
+            self.close(server)
+
+    def test_a_message_that_is_too_long(self):
+        server = Stdio(self.command)
+        answer = server.ask(call(7, "write_file", {"path": "a", "content": "x" * (2 << 20)}), 7, 5)
+        self.assertEqual((answer["error"]["code"], "longer than" in answer["error"]["message"]), (-32600, True))
+        self.assertEqual(server.ask(request(8, "ping", {}), 8, 5)["result"], {})
+        self.close(server)
+
+    def test_a_last_line_without_its_end(self):
+        done = subprocess.run(self.command, input=request(5, "ping", {}), capture_output=True, timeout=10, check=True)
+        self.assertEqual(json.loads(done.stdout), {"jsonrpc": "2.0", "id": 5, "result": {}})
+
+    def test_an_id_that_is_used_twice(self):
+        told = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode()
+        listing = call(5, "list_directory", {"path": "."})
+        lines = b"\n".join([request(1, "initialize", INITIALIZE), told, listing, listing, b""])
+        done = subprocess.run(self.command, input=lines, capture_output=True, timeout=10, check=True)
+        answers = [json.loads(line)["id"] for line in done.stdout.splitlines()]
+        self.assertEqual(answers.count(5), 2, done.stdout)
+
+    @staticmethod
+    def close(server):
+        server.close()
+        for pipe in [server.process.stdout, server.process.stderr]:
+            if pipe:
+                pipe.close()
+
+
+class Hidden(unittest.TestCase):
+    def test_hosts_do_not_change_what_is_hidden_from_them(self):
+        with tempfile.TemporaryDirectory() as base:
+            ws = Path(base)
+            (ws / ".atelierignore").write_text("secret*\n")
+            (ws / "secret.txt").write_text("s")
+            (ws / "plain.txt").write_text("p")
+            (ws / "link").symlink_to(".atelierignore")
+            server = Http([ATELIER, "mcp", base, "--extra-tools"])
+            for tool, args in [
+                ("write_file", {"path": ".atelierignore", "content": ""}),
+                ("write_file", {"path": "link", "content": ""}),
+                ("append_file", {"path": ".AtelierIgnore", "content": "!secret*\n"}),
+                ("edit_file", {"path": "link", "edits": [{"old_text": "secret", "new_text": "x"}]}),
+                ("move_file", {"source": ".atelierignore", "destination": "x"}),
+                ("move_file", {"source": "plain.txt", "destination": ".atelierignore"}),
+                ("delete_file", {"path": ".atelierignore"}),
+                ("read_file", {"path": "secret.txt"}),
+            ]:
+                answer = server.ask(call(3, tool, args), 3, 5)
+                self.assertTrue(answer["result"]["isError"], f"{tool} {args}: {answer}")
+            self.assertEqual((ws / ".atelierignore").read_text(), "secret*\n")
+            server.close()
+            server.process.stderr.close()
+
+
 class Guarded(Served):
     flags = ["--token", "s3cret", "--allowed-host", "workspace.default.svc.cluster.local", "--read-only",
              "--max-file-size", "1KB", "--root-name", "/data"]

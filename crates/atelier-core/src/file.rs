@@ -105,7 +105,7 @@ pub struct FileChange {
 pub enum ChangeKind {
     Created,
     Updated,
-    /// Another path, or another description; the content stays.
+    /// Another path, description or mark; the content stays.
     Renamed,
     Deleted,
 }
@@ -127,6 +127,8 @@ pub enum FilePathError {
     /// Some systems and some object stores take it for a slash.
     #[error("The path {0:?} holds a backslash; folders are separated by a slash")]
     Backslash(String),
+    #[error("The path is too long: the object store takes at most {most} bytes here")]
+    TooLong { most: usize },
 }
 
 impl FilePath {

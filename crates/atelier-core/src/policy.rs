@@ -288,6 +288,11 @@ impl Policy {
         self.files.guarded_globs()
     }
 
+    /// One path that a tool of another catalogue is about to use, with what server and project wish of that tool.
+    pub fn judge_path(&self, tool: &str, path: &WorkspacePath, access: Access) -> Judgement {
+        self.narrow(self.judge_resolved(path, access, false), &[tool])
+    }
+
     /// The second judgement of one path, now that its links are resolved and it is known what lies there.
     pub fn judge_resolved(&self, resolved: &WorkspacePath, access: Access, is_directory: bool) -> Judgement {
         let judgement = self.files.judge(resolved, access, self.changes);

@@ -4,7 +4,10 @@ use crate::{Error, Files, Result, crash, place::Place};
 use atelier_core::SessionId;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, TryStreamExt, stream::BoxStream};
-use object_store::{GetOptions, GetRange, ObjectStoreExt, PutPayload, WriteMultipart, path::Path as Key};
+use object_store::{
+    GetOptions, GetRange, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, WriteMultipart,
+    path::Path as Key,
+};
 use sha2::{Digest, Sha256};
 use std::{fs::File, io::Write, ops::Range};
 use tokio_util::task::TaskTracker;
@@ -113,13 +116,15 @@ pub(crate) async fn put_bytes(
     content: Bytes,
 ) -> Result<Key> {
     let key = place.new_content(conversation, Some(checksum));
-    place.within(place.objects.put(&key, PutPayload::from_bytes(content))).await?;
+    let options = PutOptions { attributes: place.attributes(), ..Default::default() };
+    place.within(place.objects.put_opts(&key, PutPayload::from_bytes(content), options)).await?;
     Ok(key)
 }
 
 async fn begin(place: &Place, tasks: &TaskTracker, conversation: SessionId) -> Result<(Key, Multipart)> {
     let key = place.new_content(conversation, None);
-    let upload = place.within(place.objects.put_multipart(&key)).await?;
+    let options = PutMultipartOptions { attributes: place.attributes(), ..Default::default() };
+    let upload = place.within(place.objects.put_multipart_opts(&key, options)).await?;
     let upload = WriteMultipart::new_with_chunk_size(upload, PART);
     Ok((key, Multipart { upload: Some(upload), tasks: tasks.clone() }))
 }

@@ -121,7 +121,7 @@ impl Cache {
             }
             // In use, or with work in it that is not in the object store yet.
             let Some(_desk) = self.desks.try_enter(conversation) else { continue };
-            if Manifest::load(&self.manifest_path(conversation))?.is_some_and(|manifest| manifest.open) {
+            if Manifest::is_open(&self.manifest_path(conversation))? {
                 continue;
             }
             self.remove(conversation)?;

@@ -119,7 +119,10 @@ fn copy_on_disk(from: &Path, to: &Path, stage: &Path) -> io::Result<()> {
     if let Some(folder) = to.parent() {
         make_folder(folder)?;
     }
-    let done = fs::copy(from, &staged).and_then(|_| match fs::rename(&staged, to) {
+    // With the time of the content: a copy that somebody wrote to has another.
+    let timed =
+        |_| fs::File::options().write(true).open(&staged)?.set_modified(fs::metadata(from)?.modified()?);
+    let done = fs::copy(from, &staged).and_then(timed).and_then(|()| match fs::rename(&staged, to) {
         // A folder of a file that was deleted since.
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
             fs::remove_dir(to).and_then(|()| fs::rename(&staged, to))
@@ -130,6 +133,16 @@ fn copy_on_disk(from: &Path, to: &Path, stage: &Path) -> io::Result<()> {
         drop(fs::remove_file(&staged));
     }
     done
+}
+
+/// Whether a copy is as it was made: of its content's size, and not written to since. Blocks.
+pub(crate) fn is_true_copy(content: &Path, copy: &Path) -> bool {
+    let seen = |path: &Path| {
+        let found = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
+        Some((found.len(), found.modified().ok()?))
+    };
+    // A content that is lost is nothing to copy from.
+    seen(content).is_none_or(|content| seen(copy) == Some(content))
 }
 
 /// Copies are made in no order: where a file was a moment ago a folder may have to be now.

@@ -13,7 +13,7 @@ impl Workspace {
     pub async fn diff(&self, id: FileId, from: Option<i64>, to: Option<i64>) -> Result<String> {
         let file = self.file(id).await?;
         let to = to.unwrap_or(file.version);
-        let from = from.unwrap_or((to - 1).max(1));
+        let from = from.unwrap_or(to.saturating_sub(1).max(1));
         let (old, new) = (self.read(id, Some(from)).await?, self.read(id, Some(to)).await?);
         let (old, new) = (old.bytes(MAX).await?, new.bytes(MAX).await?);
         let path = file.file_path;

@@ -41,6 +41,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether it is about one content, which is gone or not what it was, and not about the store as a whole.
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(self, Error::Damaged { .. } | Error::Objects(object_store::Error::NotFound { .. }))
+    }
+
     /// The stable code, for tools' results.
     pub fn code(&self) -> &'static str {
         match self {

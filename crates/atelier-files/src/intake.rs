@@ -59,6 +59,16 @@ impl Workspace {
 
     /// Makes files of it: all of them, or none.
     pub async fn save(&self, author: Author, files: Vec<NewFile>) -> Result<Vec<ConversationFile>> {
+        self.save_and(author, files, None).await
+    }
+
+    /// The same, and what is to be done in the same transaction.
+    pub(crate) async fn save_and(
+        &self,
+        author: Author,
+        files: Vec<NewFile>,
+        last: Option<Edit>,
+    ) -> Result<Vec<ConversationFile>> {
         let mut locals = Vec::with_capacity(files.len());
         let mut keys = Vec::with_capacity(files.len());
         let mut edits = Vec::with_capacity(files.len());
@@ -67,8 +77,17 @@ impl Workspace {
             locals.push((path.clone(), intake.local));
             keys.extend(intake.blob.key.clone());
             let blob = intake.blob;
-            edits.push(Edit::Write { path, original_name, description, mime_type, blob, expect });
+            edits.push(Edit::Write {
+                path,
+                original_name,
+                description,
+                mime_type,
+                blob,
+                source: None,
+                expect,
+            });
         }
+        edits.extend(last);
         crash::point("mime");
         let edited = match self.edit(author, edits, None).await {
             Ok(edited) => edited,
@@ -76,11 +95,12 @@ impl Workspace {
                 // Only where nothing can have come of it: a commit that failed may have happened.
                 if matches!(
                     error,
-                    crate::Error::Store(
-                        atelier_store::Error::Precondition
-                            | atelier_store::Error::PathTaken(_)
-                            | atelier_store::Error::NotFound
-                    )
+                    crate::Error::Path(_)
+                        | crate::Error::Store(
+                            atelier_store::Error::Precondition
+                                | atelier_store::Error::PathTaken(_)
+                                | atelier_store::Error::NotFound
+                        )
                 ) {
                     let blob = |key| Blob { checksum: String::new(), size: 0, key: Some(key) };
                     let intake = |key| Intake { blob: blob(key), head: Bytes::new(), local: None };

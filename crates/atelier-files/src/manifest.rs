@@ -7,7 +7,8 @@ use atelier_executor::Stamp;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashMap,
-    fs, io,
+    fs,
+    io::{self, Read},
     path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -19,6 +20,9 @@ pub(crate) struct Manifest {
     /// When the stamps were taken, in nanoseconds.
     pub(crate) taken: i64,
     pub(crate) files: HashMap<FilePath, Entry>,
+    /// Versions that the object store could not give: they are not in the folder, and nobody deleted them there.
+    #[serde(default)]
+    pub(crate) damaged: HashMap<FilePath, i64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,6 +32,8 @@ pub(crate) struct Entry {
     pub(crate) checksum: String,
     pub(crate) stamp: Stamp,
 }
+
+const CLOSED: &[u8] = br#"{"open":false,"#;
 
 /// File systems keep time in ticks: a change this soon after the stamp may have the same one.
 const TICK: i64 = 20_000_000;
@@ -40,6 +46,20 @@ impl Manifest {
         };
         // A manifest is as disposable as the rest of the cache: without one everything is looked at.
         Ok(serde_json::from_slice(&text).ok())
+    }
+
+    /// Whether work may lie in the folder that is stored nowhere else. Asked with every upload, so a look at the
+    /// beginning has to do: `open` is written first.
+    pub(crate) fn is_open(path: &Path) -> Result<bool> {
+        let mut start = Vec::new();
+        match fs::File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            file => file?.take(CLOSED.len() as u64).read_to_end(&mut start)?,
+        };
+        if start == CLOSED {
+            return Ok(false);
+        }
+        Ok(Self::load(path)?.is_some_and(|manifest| manifest.open))
     }
 
     pub(crate) fn save(&self, path: &Path) -> Result<()> {

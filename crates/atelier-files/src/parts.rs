@@ -6,7 +6,7 @@ use crate::{
     blobs::{self, Bodies},
 };
 use atelier_core::{ConversationFile, FilePath, UploadId};
-use atelier_store::{Author, Expect, Part, Upload};
+use atelier_store::{Author, Edit, Expect, Part, Upload};
 use chrono::{TimeDelta, Utc};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
@@ -39,6 +39,7 @@ impl Workspace {
         if new.size > limit {
             return Err(Error::TooLarge { limit });
         }
+        self.check_room(&new.path)?;
         let time = TimeDelta::from_std(self.files.settings.upload_ttl).unwrap_or(TimeDelta::MAX);
         let upload = Upload {
             id: UploadId(Uuid::now_v7()),
@@ -48,6 +49,7 @@ impl Workspace {
             description: new.description,
             size: new.size as i64,
             expires_at: Utc::now() + time,
+            done: None,
         };
         let upload = self.files.store.begin_upload(&self.owned, upload).await?;
         Ok(UploadState { upload, parts: Vec::new() })
@@ -64,28 +66,33 @@ impl Workspace {
             return Err(Error::Parts(format!("parts have numbers from 1 to {MAX_PARTS}")));
         }
         let UploadState { upload, parts } = self.upload(id).await?;
+        if upload.done.is_some() {
+            return Err(Error::Parts("the upload is complete".into()));
+        }
         let others: i64 = parts.iter().filter(|part| part.number != number).map(|part| part.size).sum();
         let limit = ((upload.size - others).max(0) as u64).min(MAX_PART);
         let files = &self.files;
         let put = blobs::put(&files.place, &files.tasks, self.conversation, body, limit, None).await;
+        let too_much =
+            |limit| Error::Parts(format!("the part has more than the {limit} bytes that were announced"));
         let put = put.map_err(|error| match error {
-            Error::TooLarge { limit } => {
-                Error::Parts(format!("the part has more than the {limit} bytes that were announced"))
-            }
+            Error::TooLarge { limit } => too_much(limit),
             other => other,
         })?;
         let part = Part { number, key: put.key.to_string(), size: put.size as i64, checksum: put.checksum };
         match files.store.add_part(&self.owned, &upload, part.clone()).await {
-            Ok(()) => Ok(part),
-            Err(error) => {
-                // The upload ended meanwhile.
+            Ok(true) => Ok(part),
+            // Others came in meanwhile, or the upload ended.
+            refused => {
                 files.store.discard_objects(&self.owned, vec![part.key]).await?;
-                Err(error.into())
+                files.upkeep.notify_one();
+                Err(refused.map_or_else(Into::into, |_| too_much(limit)))
             }
         }
     }
 
-    /// Puts the parts together. They are numbered without a gap and make up what was announced.
+    /// Puts the parts together. They are numbered without a gap and make up what was announced. Asked again, it
+    /// answers again: the first answer may have been lost on its way.
     pub async fn complete_upload(
         &self,
         author: Author,
@@ -93,6 +100,9 @@ impl Workspace {
         expect: Expect,
     ) -> Result<ConversationFile> {
         let UploadState { upload, parts } = self.upload(id).await?;
+        if let Some(file) = upload.done {
+            return self.file(file).await;
+        }
         let gap = parts.iter().zip(1..).find(|(part, number)| part.number != *number);
         if let Some((_, number)) = gap {
             return Err(Error::Parts(format!("part {number} is missing")));
@@ -120,9 +130,17 @@ impl Workspace {
             description: upload.description,
             expect,
         };
-        let mut saved = self.save(author, vec![file]).await?;
-        self.end_upload(id).await?;
-        saved.pop().ok_or(Error::Stopping)
+        match self.save_and(author, vec![file], Some(Edit::Complete { upload: id })).await {
+            Ok(mut saved) => {
+                self.files.upkeep.notify_one();
+                saved.pop().ok_or(Error::Stopping)
+            }
+            Err(error) => match self.upload(id).await {
+                // Somebody else who completed it was faster.
+                Ok(UploadState { upload: Upload { done: Some(file), .. }, .. }) => self.file(file).await,
+                _ => Err(error),
+            },
+        }
     }
 
     /// Gives an upload up, or tidies up after one that is complete.

@@ -4,7 +4,7 @@ use crate::{Error, Result, Settings};
 use atelier_core::{FilePath, SessionId};
 use futures::StreamExt;
 use object_store::{
-    BackoffConfig, ClientOptions, ObjectStore, RetryConfig,
+    Attribute, Attributes, BackoffConfig, ClientOptions, ObjectStore, ObjectStoreExt, RetryConfig,
     aws::{AmazonS3Builder, AmazonS3ConfigKey},
     azure::MicrosoftAzureBuilder,
     gcp::GoogleCloudStorageBuilder,
@@ -16,7 +16,7 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use url::Url;
 use uuid::Uuid;
@@ -41,6 +41,7 @@ impl fmt::Display for Place {
 impl Place {
     pub(crate) fn open(url: Option<&str>, data: &Path, settings: &Settings) -> Result<Self> {
         let wrong = |error: &dyn fmt::Display| Error::Configuration(error.to_string());
+        check_prefix(&settings.prefix)?;
         let url = match url {
             Some(url) => Url::parse(url).map_err(|error| wrong(&error))?,
             None => Url::from_directory_path(std::path::absolute(data.join("objects"))?)
@@ -128,6 +129,40 @@ impl Place {
         format!("{}{path}", self.workspace(conversation))
     }
 
+    /// How long the path of a file of this conversation may be, so that its copy has a key that the store takes.
+    pub(crate) fn longest_path(&self, conversation: SessionId) -> usize {
+        let (most, above) = match &self.disk {
+            Some(disk) => (4095, disk.as_os_str().len() + 1),
+            None => (1024, 0),
+        };
+        most - (above + self.workspace(conversation).len() + MARKS).min(most)
+    }
+
+    /// Content moves to another key, as if it had just been put there.
+    pub(crate) async fn move_content(&self, from: &Key, to: &Key) -> Result<()> {
+        if let Some(disk) = &self.disk {
+            let path = disk.join(from.as_ref());
+            let touch = move || std::fs::File::open(path)?.set_modified(SystemTime::now());
+            match tokio::task::spawn_blocking(touch).await? {
+                // The rename says so.
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
+        }
+        self.within(self.objects.rename(from, to)).await
+    }
+
+    /// What a store that hands content out itself says of it: no browser is to render it, whatever it holds.
+    pub(crate) fn attributes(&self) -> Attributes {
+        match self.disk {
+            Some(_) => Attributes::new(),
+            None => Attributes::from_iter([
+                (Attribute::ContentType, "application/octet-stream"),
+                (Attribute::ContentDisposition, "attachment"),
+            ]),
+        }
+    }
+
     /// The prefix that all keys share, up to its last folder.
     pub(crate) fn top(&self) -> Option<Key> {
         let (folder, _) = self.prefix.rsplit_once('/')?;
@@ -150,4 +185,26 @@ impl Place {
         self.within(async { some.next().await.transpose() }).await?;
         Ok(())
     }
+}
+
+/// Room for the mark of an agent's copy beside a file.
+const MARKS: usize = 16;
+
+/// A prefix is part of every key as it stands: what a store would write in another way, or what a disk would take for
+/// another folder, is none.
+fn check_prefix(prefix: &str) -> Result<()> {
+    let plain = prefix.strip_suffix('/').unwrap_or(prefix);
+    if Key::from(plain).as_ref() == plain {
+        return Ok(());
+    }
+    Err(Error::Configuration(format!(
+        "files.prefix {prefix:?}: folders of plain names, separated and ended by one slash, such as team/files/"
+    )))
+}
+
+/// How long ago content was begun to be put under this key, which ends with the time.
+pub(crate) fn age(key: &Key) -> Option<Duration> {
+    let unique = key.as_ref().rsplit(['/', '.']).next()?;
+    let (seconds, nanos) = Uuid::try_parse(unique).ok()?.get_timestamp()?.to_unix();
+    SystemTime::now().duration_since(UNIX_EPOCH + Duration::new(seconds, nanos)).ok()
 }

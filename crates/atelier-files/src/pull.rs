@@ -1,7 +1,7 @@
 //! From the object store into the folder: only what differs, checked before it is in its place.
 
 use crate::{
-    Error, Result,
+    Error, Result, Workspace,
     blobs::{self, PART},
     crash,
     manifest::{Entry, Manifest, clock},
@@ -42,13 +42,30 @@ impl Run {
         report.fetched = missing.len();
         let keys = &keys;
         let fetches = missing.into_iter().map(|file| async move {
-            let key = keys.get(&file.checksum).ok_or(StoreError::BlobGone)?;
-            let stamp = self.fetch(&file, Key::from(key.as_str())).await?;
-            Ok::<_, Error>((file.file_path, stamp))
+            let stamp = match keys.get(&file.checksum) {
+                Some(key) => self.fetch(&file, Key::from(key.as_str())).await,
+                None => Err(StoreError::BlobGone.into()),
+            };
+            (file, stamp)
         });
-        let fetched: Vec<(FilePath, Stamp)> =
-            futures::stream::iter(fetches).buffer_unordered(AT_ONCE).try_collect().await?;
-        stamps.extend(fetched);
+        let mut fetches = futures::stream::iter(fetches).buffer_unordered(AT_ONCE);
+        let mut lost = Vec::new();
+        while let Some((file, stamp)) = fetches.next().await {
+            match stamp {
+                Ok(stamp) => drop(stamps.insert(file.file_path, stamp)),
+                // One lost content must not keep the agent from all the others.
+                Err(error) if error.is_damage() => {
+                    let conversation = self.workspace.conversation;
+                    tracing::error!(%error, %conversation, path = %file.file_path, "a file cannot be fetched");
+                    lost.push(file);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        drop(fetches);
+        report.fetched -= lost.len();
+        let damaged = self.lose(lost).await?;
+        report.damaged = damaged.keys().map(ToString::to_string).collect();
         let entry = |file: &ConversationFile| {
             let stamp = *stamps.get(&file.file_path)?;
             let checksum = file.checksum.clone();
@@ -56,8 +73,25 @@ impl Run {
             Some((file.file_path.clone(), entry))
         };
         let files = wanted.values().filter_map(entry).collect();
-        self.save_manifest(Manifest { open, taken, files }).await?;
+        self.save_manifest(Manifest { open, taken, files, damaged }).await?;
         Ok(report)
+    }
+
+    /// Takes what cannot be fetched out of the folder. Says which of it is damaged, and not only gone since.
+    async fn lose(&self, lost: Vec<ConversationFile>) -> Result<HashMap<FilePath, i64>> {
+        if lost.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let rows = self.workspace.list().await?;
+        let now: HashMap<_, _> = rows.iter().map(|file| (file.file_id, &file.checksum)).collect();
+        let still = lost.iter().filter(|file| now.get(&file.file_id) == Some(&&file.checksum));
+        let damaged = still.map(|file| (file.file_path.clone(), file.version)).collect();
+        let folder = self.folder.clone();
+        let remove = move || {
+            lost.iter().try_for_each(|file| folder.take_away(file.file_path.as_workspace()).map(drop))
+        };
+        tokio::task::spawn_blocking(remove).await??;
+        Ok(damaged)
     }
 
     /// Hashes what is in the folder and removes what should not be. Says which files are right.
@@ -70,7 +104,8 @@ impl Run {
         let share = leaves.len().div_ceil(threads()).max(1);
         let work = leaves.chunks(share).map(|leaves| {
             let (folder, wanted, leaves) = (self.folder.clone(), wanted.clone(), leaves.to_vec());
-            tokio::task::spawn_blocking(move || check(&folder, &wanted, &leaves))
+            let workspace = self.workspace.clone();
+            tokio::task::spawn_blocking(move || check(&workspace, &folder, &wanted, &leaves))
         });
         let (mut right, mut report) = (HashMap::with_capacity(leaves.len()), SyncReport::default());
         for done in futures::future::join_all(work).await {
@@ -126,6 +161,7 @@ pub(crate) fn threads() -> usize {
 }
 
 fn check(
+    workspace: &Workspace,
     folder: &Folder,
     wanted: &HashMap<FilePath, ConversationFile>,
     leaves: &[Leaf],
@@ -133,7 +169,7 @@ fn check(
     let (mut right, mut report) = (HashMap::with_capacity(leaves.len()), SyncReport::default());
     for leaf in leaves {
         let Some(path) = leaf.path.to_str().and_then(|path| FilePath::parse(path).ok()) else {
-            report.leave(&leaf.path, "its name cannot be kept");
+            report.leave(&leaf.path, UNNAMEABLE);
             continue;
         };
         match (leaf.kind, wanted.get(&path)) {
@@ -145,6 +181,11 @@ fn check(
             }
             // Fetched over it.
             (_, Some(_)) => {}
+            // An agent's work that cannot be stored: it has been told so, and that it stays here.
+            (Kind::File, None) if leaf.stamp.size > workspace.limit() => report.leave(&leaf.path, TOO_LARGE),
+            (Kind::File, None) if workspace.check_room(&path).is_err() => {
+                report.leave(&leaf.path, UNNAMEABLE)
+            }
             (Kind::File, None) => {
                 folder.take_away(path.as_workspace())?;
                 report.removed += 1;
@@ -154,6 +195,9 @@ fn check(
     }
     Ok((right, report))
 }
+
+pub(crate) const TOO_LARGE: &str = "it is too large";
+pub(crate) const UNNAMEABLE: &str = "its name cannot be kept";
 
 pub(crate) fn not_a_file(kind: Kind) -> &'static str {
     if kind == Kind::Symlink { "it is a link" } else { "it is no regular file" }

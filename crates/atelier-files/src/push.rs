@@ -6,7 +6,7 @@ use crate::{
     crash,
     manifest::{Entry, Manifest, clock},
     mime,
-    pull::{AT_ONCE, file_path, hash, not_a_file, threads},
+    pull::{AT_ONCE, TOO_LARGE, UNNAMEABLE, file_path, hash, not_a_file, threads},
     run::{Conflict, Renamed, Run, SyncReport, Trust},
 };
 use atelier_core::{ConversationFile, FilePath};
@@ -78,8 +78,9 @@ impl Run {
         let mut report = SyncReport::default();
         let (mut suspects, mut plan, mut there) = (Vec::new(), Plan::default(), HashSet::new());
         for leaf in leaves {
-            let Some(path) = file_path(&leaf.path) else {
-                report.leave(&leaf.path, "its name cannot be kept");
+            let Some(path) = file_path(&leaf.path).filter(|path| self.workspace.check_room(path).is_ok())
+            else {
+                report.leave(&leaf.path, UNNAMEABLE);
                 continue;
             };
             if leaf.kind != Kind::File {
@@ -89,7 +90,7 @@ impl Run {
             there.insert(path.clone());
             match manifest.files.get(&path) {
                 Some(entry) if manifest.is_unchanged(entry, leaf.stamp) => plan.same.push((path, leaf.stamp)),
-                _ if leaf.stamp.size > limit => report.leave(&leaf.path, "it is too large"),
+                _ if leaf.stamp.size > limit => report.leave(&leaf.path, TOO_LARGE),
                 _ => suspects.push((path, leaf)),
             }
         }
@@ -177,10 +178,11 @@ impl Run {
                 report.renamed.push(Renamed { from: from.to_string(), to: found.path.to_string() });
                 manifest.files.insert(found.path, entry_of(file, found.stamp));
             } else {
-                // Somebody changed it under its old name: both stay.
-                report
-                    .conflicts
-                    .push(Conflict { path: from.to_string(), kept_as: Some(found.path.to_string()) });
+                if let [Edited::Conflict(_)] = edited[..] {
+                    // Somebody changed it under its old name: both stay.
+                    let kept_as = Some(found.path.to_string());
+                    report.conflicts.push(Conflict { path: from.to_string(), kept_as });
+                }
                 self.push_contents(&[found], manifest, report).await?;
             }
         }
@@ -201,7 +203,8 @@ impl Run {
         crash::point("pushed");
         let expected = |path: &FilePath| match manifest.files.get(path) {
             Some(entry) => Expect::Version(entry.version),
-            None => Expect::Absent,
+            // Where a content is lost, what the agent wrote mends it.
+            None => manifest.damaged.get(path).map_or(Expect::Absent, |version| Expect::Version(*version)),
         };
         let write = |path: FilePath, original_name: String, blob: &(Blob, String), expect| Edit::Write {
             path,
@@ -209,6 +212,7 @@ impl Run {
             description: None,
             mime_type: blob.1.clone(),
             blob: blob.0.clone(),
+            source: None,
             expect,
         };
         let edits = batch.iter().zip(&blobs).map(|(changed, blob)| {
@@ -222,6 +226,7 @@ impl Run {
                 Edited::Done(file) => {
                     let list = if file.version == 1 { &mut report.created } else { &mut report.modified };
                     list.push(path);
+                    manifest.damaged.remove(&changed.path);
                     manifest.files.insert(changed.path.clone(), entry_of(&file, changed.stamp));
                 }
                 // Both came to the same.
@@ -230,28 +235,32 @@ impl Run {
                     manifest.files.insert(changed.path.clone(), entry_of(&file, changed.stamp));
                 }
                 Edited::Conflict(_) => {
-                    let kept_as = self.keep_beside(changed, blob, write).await?;
+                    let kept_as = self.keep_beside(changed, &changed.path, blob, write).await?;
                     report.conflicts.push(Conflict { path, kept_as: Some(kept_as) });
                 }
-                Edited::Blocked(_) => {
-                    self.drop_content(&blob.0).await?;
-                    report.leave(path.as_ref(), "a file and a folder cannot have the same path");
+                // A folder came to be where the agent has a file, or the other way round.
+                Edited::Blocked(by) => {
+                    let kept_as = self.keep_beside(changed, &FilePath::parse(&by)?, blob, write).await?;
+                    report.conflicts.push(Conflict { path, kept_as: Some(kept_as) });
                 }
             }
         }
         Ok(())
     }
 
-    /// Keeps the agent's version under another name. The first that is free is taken.
+    /// Keeps the agent's version where what is in its way, the file itself or a folder above it, has another name. The
+    /// first that is free is taken.
     async fn keep_beside(
         &self,
         changed: &Changed,
+        in_the_way: &FilePath,
         blob: &(Blob, String),
         write: impl Fn(FilePath, String, &(Blob, String), Expect) -> Edit,
     ) -> Result<String> {
         for number in 1..1000 {
             let mark = if number == 1 { MARK.to_owned() } else { format!("{MARK}-{number}") };
-            let path = changed.path.marked(&mark)?;
+            let rest = &changed.path.as_str()[in_the_way.as_str().len()..];
+            let path = FilePath::parse(&format!("{}{rest}", in_the_way.marked(&mark)?))?;
             let edit = write(path.clone(), changed.path.file_name().to_owned(), blob, Expect::Absent);
             let edited = self.workspace.edit(Author::Agent, vec![edit], Some(self.fence)).await?;
             if matches!(edited[..], [Edited::Done(_)]) {

@@ -33,6 +33,8 @@ pub struct SyncReport {
     pub conflicts: Vec<Conflict>,
     /// What is in the folder and stays there only.
     pub left_alone: Vec<LeftAlone>,
+    /// Files that the object store has lost: they are not in the folder. A new version mends them.
+    pub damaged: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -81,6 +83,9 @@ impl SyncReport {
         for left in &self.left_alone {
             let _ = write!(text, "\n{} is not stored: {}.", left.path, left.why);
         }
+        for path in &self.damaged {
+            let _ = write!(text, "\n{path} is damaged in the object store and cannot be read.");
+        }
         text
     }
 
@@ -92,8 +97,18 @@ impl SyncReport {
         self.modified.extend(later.modified);
         self.deleted.extend(later.deleted);
         self.renamed.extend(later.renamed);
-        self.conflicts.extend(later.conflicts);
-        self.left_alone = later.left_alone;
+        self.damaged.extend(later.damaged);
+        self.tell(later.conflicts, later.left_alone);
+    }
+
+    /// What another sync found that whoever made the changes has to know.
+    fn tell(&mut self, conflicts: Vec<Conflict>, left_alone: Vec<LeftAlone>) {
+        self.conflicts.extend(conflicts);
+        for left in left_alone {
+            if !self.left_alone.contains(&left) {
+                self.left_alone.push(left);
+            }
+        }
     }
 }
 
@@ -189,9 +204,14 @@ impl Run {
         Ok(store.present_files(&workspace.owned, workspace.conversation, ids, description).await?)
     }
 
-    /// The last sync; then the next run may begin.
+    /// The last sync; then the next run may begin. What the first one found that somebody has to know is told too.
     pub async fn end(self) -> Result<SyncReport> {
-        let report = self.sync_back().await?;
+        let mut report = self.sync_back().await?;
+        let SyncReport { conflicts, left_alone, mut damaged, .. } = self.first.clone();
+        // What was written anew is whole again.
+        damaged.retain(|path| !report.modified.contains(path));
+        report.damaged = damaged;
+        report.tell(conflicts, left_alone);
         let mut manifest = self.manifest().await?.unwrap_or_default();
         manifest.open = false;
         self.save_manifest(manifest).await?;

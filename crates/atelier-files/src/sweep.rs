@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Files, Result,
-    copies::{AT_ONCE, remove_object},
+    copies::{AT_ONCE, is_true_copy, remove_object},
 };
 use atelier_core::{ConversationFile, SessionId};
 use chrono::{TimeDelta, Utc};
@@ -99,8 +99,8 @@ impl Files {
         }
     }
 
-    /// Looks through the object store: contents without a row go once they are old enough, copies that are missing
-    /// or of another size are made anew. Objects of conversations that this database does not know are left alone:
+    /// Looks through the object store: contents without a row go once they are old enough, copies that are missing,
+    /// of another size or (on a disk) written to are made anew. Objects of conversations that this database does not know are left alone:
     /// they may be another server's.
     pub async fn sweep(&self) -> Result<Swept> {
         let mut swept = Swept::default();
@@ -164,10 +164,13 @@ impl Files {
         let files = self.store.files(conversation).await?;
         let wrong: Vec<ConversationFile> = match &self.place.disk {
             Some(disk) => {
-                let disk = disk.join(self.place.workspace(conversation));
+                let keys: HashMap<String, String> =
+                    self.store.blob_keys(conversation).await?.into_iter().collect();
+                let (disk, folder) = (disk.clone(), disk.join(self.place.workspace(conversation)));
                 let is_right = move |file: &ConversationFile| {
-                    fs::metadata(disk.join(file.file_path.as_str()))
-                        .is_ok_and(|found| found.is_file() && found.len() == file.file_size as u64)
+                    keys.get(&file.checksum).is_none_or(|key| {
+                        is_true_copy(&disk.join(key), &folder.join(file.file_path.as_str()))
+                    })
                 };
                 let check = move || files.into_iter().filter(|file| !is_right(file)).collect();
                 tokio::task::spawn_blocking(check).await?

@@ -1,7 +1,7 @@
 //! The files of one conversation, for its owner.
 
-use crate::{Error, Files, Result, blobs, crash};
-use atelier_core::{ConversationFile, FileId, FilePath, FileVersion, SessionId};
+use crate::{Error, Files, Result, blobs, crash, manifest::Manifest, place};
+use atelier_core::{ConversationFile, FileId, FilePath, FileVersion, SessionId, file::FilePathError};
 use atelier_store::{Author, Blob, Edit, Edited, Expect, Fence, FilesPlace, Owned};
 use object_store::path::Path as Key;
 use std::time::Duration;
@@ -91,12 +91,17 @@ impl Workspace {
     ) -> Result<ConversationFile> {
         let file = self.file(id).await?;
         let old = self.files.store.file_version(&file, version).await?;
+        if version == file.version && expect == Expect::Anything {
+            return Ok(file);
+        }
         let edit = Edit::Write {
             path: file.file_path.clone(),
             original_name: old.original_name,
             description: None,
             mime_type: old.mime_type,
             blob: Blob { checksum: old.checksum, size: old.file_size, key: None },
+            // Whoever brings it back, it is what it was.
+            source: Some(old.source),
             // Between the look and the edit somebody may have put another file there.
             expect: if expect == Expect::Anything { Expect::Checksum(vec![file.checksum]) } else { expect },
         };
@@ -118,14 +123,52 @@ impl Workspace {
     pub(crate) async fn edit(
         &self,
         author: Author,
-        edits: Vec<Edit>,
+        mut edits: Vec<Edit>,
         fence: Option<Fence>,
     ) -> Result<Vec<Edited>> {
+        for edit in &mut edits {
+            match edit {
+                Edit::Write { path, blob, .. } => {
+                    self.check_room(path)?;
+                    self.keep_young(blob).await?;
+                }
+                Edit::Change { path: Some(path), .. } => self.check_room(path)?,
+                Edit::Change { .. } | Edit::Delete { .. } | Edit::Complete { .. } => {}
+            }
+        }
         let (path, copies) = (self.files.place.workspace(self.conversation), self.files.settings.copies);
         let place = FilesPlace { path, copies };
         let store = &self.files.store;
         let edited = store.edit_files(&self.owned, self.conversation, author, edits, fence, place);
         Ok(edited.await?)
+    }
+
+    /// Whether a path is short enough to have a copy in the object store.
+    pub(crate) fn check_room(&self, path: &FilePath) -> Result<()> {
+        let most = self.files.place.longest_path(self.conversation);
+        if path.as_str().len() > most {
+            return Err(FilePathError::TooLong { most }.into());
+        }
+        Ok(())
+    }
+
+    /// A sweep takes objects without a row once they are old, and the last file of a form may come long after the
+    /// first. So what has waited for long goes to a new key, where its time begins anew.
+    async fn keep_young(&self, blob: &mut Blob) -> Result<()> {
+        let files = &self.files;
+        let Some(old) = blob.key.as_deref().map(Key::from) else { return Ok(()) };
+        if place::age(&old).is_none_or(|age| age <= files.settings.grace / 2) {
+            return Ok(());
+        }
+        let new = files.place.new_content(self.conversation, Some(&blob.checksum));
+        match files.place.move_content(&old, &new).await {
+            Err(Error::Objects(object_store::Error::NotFound { .. })) => {
+                return Err(Error::Broken("it took longer than unfinished uploads are kept".into()));
+            }
+            moved => moved?,
+        }
+        blob.key = Some(new.to_string());
+        Ok(())
     }
 
     /// A link to a file's content in the object store, good for a while.
@@ -169,8 +212,8 @@ impl Workspace {
         .await;
     }
 
-    /// Does something in the local folder unless a run is at work there. The cache owes nobody anything, so what
-    /// fails is only told to the log.
+    /// Does something in the local folder unless a run is at work there, or has left work there that is stored nowhere
+    /// else. The cache owes nobody anything, so what fails is only told to the log.
     pub(crate) async fn in_cache(
         &self,
         what: &'static str,
@@ -180,6 +223,9 @@ impl Workspace {
         let (files, conversation) = (self.files.clone(), self.conversation);
         let done = tokio::task::spawn_blocking(move || {
             let _desk = desk;
+            if Manifest::is_open(&files.cache.manifest_path(conversation))? {
+                return Ok(());
+            }
             work(&files.cache, conversation)
         });
         if let Err(error) = done.await.map_err(Error::from).and_then(|done| done) {

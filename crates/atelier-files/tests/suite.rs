@@ -408,6 +408,10 @@ async fn a_sweep_removes_what_has_no_row_and_mends_copies(backend: Backend, obje
         fs::write(copy.join("a.txt"), "somebody wrote over the copy").unwrap();
         assert_eq!(world.files.sweep().await.unwrap(), Swept { orphans: 0, copies: 1 });
         assert_eq!(fs::read_to_string(copy.join("a.txt")).unwrap(), "kept");
+        fs::write(copy.join("a.txt"), "EVIL").unwrap();
+        assert_eq!(world.files.sweep().await.unwrap(), Swept { orphans: 0, copies: 1 });
+        assert_eq!(fs::read_to_string(copy.join("a.txt")).unwrap(), "kept");
+        assert_eq!(world.files.sweep().await.unwrap(), Swept::default());
     }
     assert_eq!(world.get(&file, None).await.unwrap(), b"kept");
     // A conversation that is deleted takes everything with it.
@@ -505,4 +509,195 @@ async fn the_cache_stays_within_its_bound() {
     }
     let there: Vec<bool> = folders.iter().map(|folder| folder.exists()).collect();
     assert_eq!(there, [false, true, false, true]);
+}
+
+/// What a run that died has left is not written over by what a person does next: both stay.
+#[apply(everywhere)]
+async fn a_person_does_not_write_over_what_a_run_left(backend: Backend, objects: Objects) {
+    let settings = Settings { lease: Duration::from_millis(300), ..Settings::default() };
+    let world = World::with(backend, objects, settings).await;
+    let base = world.put("plan.txt", "base").await;
+    let moved = world.put("moved.txt", "base").await;
+    let gone = world.put("gone.txt", "base").await;
+    let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+    for name in ["plan.txt", "moved.txt", "gone.txt", "notes"] {
+        fs::write(run.folder().join(name), format!("the agent's {name}")).unwrap();
+    }
+    drop(run);
+    world.put("plan.txt", "the person's").await;
+    world.put("notes/a.txt", "the person's").await;
+    let (workspace, path) = (world.workspace(), FilePath::parse("elsewhere.txt").unwrap());
+    workspace.restore(world.author(), base.file_id, 1, Expect::Anything).await.unwrap();
+    let change = workspace.change(world.author(), moved.file_id, Some(path), None, None, Expect::Anything);
+    change.await.unwrap();
+    workspace.delete(world.author(), gone.file_id, Expect::Anything).await.unwrap();
+
+    let run = world.workspace().sync_to_local(Duration::from_secs(5)).await.unwrap();
+    let mut told: Vec<_> =
+        run.report().conflicts.iter().map(|it| (it.path.as_str(), it.kept_as.as_deref().unwrap())).collect();
+    told.sort_unstable();
+    let expected = [
+        ("gone.txt", "gone.agent-copy.txt"),
+        ("moved.txt", "moved.agent-copy.txt"),
+        ("notes", "notes.agent-copy"),
+        ("plan.txt", "plan.agent-copy.txt"),
+    ];
+    assert_eq!(told, expected);
+    for (name, kept) in expected {
+        assert_eq!(fs::read_to_string(run.folder().join(kept)).unwrap(), format!("the agent's {name}"));
+    }
+    assert_eq!(fs::read_to_string(run.folder().join("plan.txt")).unwrap(), "base");
+    assert_eq!(fs::read_to_string(run.folder().join("notes/a.txt")).unwrap(), "the person's");
+    let report = run.end().await.unwrap();
+    assert_eq!(report.conflicts.len(), 4, "whoever comes next is told");
+}
+
+/// A folder where an agent has a file, and the other way round: both stay.
+#[apply(everywhere)]
+async fn files_and_folders_of_one_name_both_stay(backend: Backend, objects: Objects) {
+    let world = World::new(backend, objects).await;
+    let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+    fs::write(run.folder().join("a"), "the agent's a").unwrap();
+    fs::create_dir_all(run.folder().join("b/c")).unwrap();
+    fs::write(run.folder().join("b/1.txt"), "the agent's 1").unwrap();
+    fs::write(run.folder().join("b/c/2.txt"), "the agent's 2").unwrap();
+    world.put("a/x.txt", "the person's").await;
+    world.put("b", "the person's").await;
+    let report = run.end().await.unwrap();
+    assert_eq!((report.conflicts.len(), report.left_alone.len()), (3, 0));
+    for (path, content) in [
+        ("a/x.txt", "the person's"),
+        ("b", "the person's"),
+        ("a.agent-copy", "the agent's a"),
+        ("b.agent-copy/1.txt", "the agent's 1"),
+        ("b.agent-copy/c/2.txt", "the agent's 2"),
+    ] {
+        assert_eq!(fs::read_to_string(world.folder().join(path)).unwrap(), content, "{path}");
+    }
+}
+
+/// What is too large to be stored stays where it is, and is told of by every sync.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_large_is_left_where_it_is() {
+    let settings = Settings { max_upload: 10, lease: Duration::from_millis(300), ..Settings::default() };
+    let world = World::with(Sqlite, Disk, settings).await;
+    let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+    fs::write(run.folder().join("big.txt"), "more than ten bytes").unwrap();
+    drop(run);
+    for _ in 0..2 {
+        let report = world.workspace().sync(Duration::from_secs(5)).await.unwrap();
+        let left: Vec<_> = report.left_alone.iter().map(|it| (it.path.as_str(), it.why)).collect();
+        assert_eq!((left, report.removed), (vec![("big.txt", "it is too large")], 0));
+        assert_eq!(fs::read_to_string(world.folder().join("big.txt")).unwrap(), "more than ten bytes");
+    }
+}
+
+/// One content that the store has lost keeps nobody from the others; writing the file anew mends it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_content_does_not_close_the_workspace() {
+    let world = World::new(Sqlite, Disk).await;
+    let whole = world.put("whole.txt", "whole").await;
+    let lost = world.put("lost.txt", "lost").await;
+    let contents =
+        world.data.path().join("objects/workspaces").join(format!("{}.blobs", world.conversation.id));
+    let object = fs::read_dir(contents).unwrap().map(|entry| entry.unwrap().path());
+    let object = object.filter(|path| path.to_string_lossy().contains(&lost.checksum)).next().unwrap();
+    fs::remove_file(object).unwrap();
+    fs::write(world.folder().join("lost.txt"), "LOST").unwrap();
+
+    let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+    assert_eq!(run.report().damaged, ["lost.txt"]);
+    assert!(run.report().remarks().contains("lost.txt is damaged"), "{}", run.report().remarks());
+    assert!(!run.folder().join("lost.txt").exists(), "wrong content is worse than none");
+    assert_eq!(fs::read_to_string(run.folder().join("whole.txt")).unwrap(), "whole");
+    let report = run.sync_back().await.unwrap();
+    assert_eq!((report.deleted.len(), report.modified.len()), (0, 0), "it was not the agent who removed it");
+    fs::write(run.folder().join("lost.txt"), "found").unwrap();
+    let report = run.end().await.unwrap();
+    assert_eq!((report.modified, report.damaged), (vec!["lost.txt".to_owned()], vec![]));
+    assert_eq!(world.get(&lost, None).await.unwrap(), b"found");
+    assert_eq!(world.get(&whole, None).await.unwrap(), b"whole");
+}
+
+/// A sweep does not take the first file of a form while the last is still on its way.
+#[apply(everywhere)]
+async fn a_sweep_spares_what_is_saved_meanwhile(backend: Backend, objects: Objects) {
+    let settings = Settings { grace: Duration::ZERO, ..Settings::default() };
+    let world = World::with(backend, objects, settings).await;
+    let body = futures::stream::iter([Ok(Bytes::from_static(b"slow"))]).boxed();
+    let intake = world.workspace().store(body, 100).await.unwrap();
+    let before = world.keys().await;
+    let path = FilePath::parse("slow.txt").unwrap();
+    let new = NewFile {
+        intake,
+        path,
+        original_name: "slow.txt".into(),
+        description: None,
+        expect: Expect::Anything,
+    };
+    let saved = world.workspace().save(world.author(), vec![new]).await.unwrap().remove(0);
+    assert!(!world.keys().await.contains(&before[0]), "it went to a key that no sweep has listed");
+    world.files.sweep().await.unwrap();
+    assert_eq!(world.get(&saved, None).await.unwrap(), b"slow");
+
+    let body = futures::stream::iter([Ok(Bytes::from_static(b"late"))]).boxed();
+    let intake = world.workspace().store(body, 100).await.unwrap();
+    world.files.sweep().await.unwrap();
+    let path = FilePath::parse("late.txt").unwrap();
+    let new = NewFile {
+        intake,
+        path,
+        original_name: "late.txt".into(),
+        description: None,
+        expect: Expect::Anything,
+    };
+    let late = world.workspace().save(world.author(), vec![new]).await;
+    assert!(matches!(late, Err(Error::Broken(_))), "no row without its object: {late:?}");
+}
+
+/// A prefix that a store would write in another way, or that leads out of it, is refused at the start.
+#[tokio::test]
+async fn a_prefix_is_taken_as_it_stands_or_not_at_all() {
+    let data = tempfile::tempdir().unwrap();
+    let opened = atelier_store::Settings { data: data.path().to_owned(), database_url: None };
+    let store = Store::open(&opened).await.unwrap();
+    for (prefix, good) in [
+        ("", true),
+        ("workspaces/", true),
+        ("team/a-b_1/", true),
+        ("team-", true),
+        ("team~a/", false),
+        ("/tmp/out/", false),
+        ("../up/", false),
+        ("a/../b/", false),
+        ("a//b/", false),
+        ("per%cent/", false),
+    ] {
+        let settings = Settings { prefix: prefix.into(), ..Settings::default() };
+        let opened = Files::open(settings, None, data.path(), store.clone()).await;
+        assert_eq!(opened.is_ok(), good, "{prefix:?}");
+        assert!(good || matches!(opened, Err(Error::Configuration(_))), "{prefix:?}");
+    }
+}
+
+/// No path is taken whose copy the store could never hold.
+#[apply(everywhere)]
+async fn paths_are_no_longer_than_the_store_takes(backend: Backend, objects: Objects) {
+    let world = World::new(backend, objects).await;
+    let path = |length: usize| {
+        let folder = format!("{}/", "d".repeat(199));
+        let mut path = folder.repeat(length / 200 - 1);
+        path.push_str(&"f".repeat((length - path.len()).min(250)));
+        path
+    };
+    let long = match objects {
+        Disk => path(4090),
+        S3 => path(1000),
+    };
+    let refused = world.try_put(&long, "x", Expect::Anything).await;
+    assert!(matches!(refused, Err(Error::Path(_))), "{refused:?}");
+    world.put(&path(700), "x").await;
+    let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+    assert_eq!(run.end().await.unwrap().left_alone, vec![]);
+    assert_eq!(world.files.sweep().await.unwrap(), Swept::default());
 }

@@ -21,9 +21,9 @@ pub(crate) fn edit_file(space: &Space, mut args: Args) -> Answer {
     args.done()?;
     let edits = list.into_iter().map(edit).collect::<Result<Vec<_>, _>>()?;
     let path = space.path(&raw)?;
-    allowed(space, &path)?;
+    allowed(space, "edit_file", &path)?;
     let path = space.behind_links(&path).map_err(|error| read_failure(space, &raw, &error))?;
-    allowed(space, &path)?;
+    allowed(space, "edit_file", &path)?;
     space.workspace().edit(&path, &edits, &Expect::Anything).map_err(|error| match error {
         Error::EditMismatch { found, .. } => Failure::new(format!(
             "Failed to edit file - Text to replace was found {found} times, it must be there exactly once"
@@ -46,8 +46,8 @@ pub(crate) fn append_file(space: &Space, mut args: Args) -> Answer {
     let (raw, content) = (args.text("path"), args.text("content"));
     args.done()?;
     let path = space.path(&raw)?;
-    allowed(space, &path)?;
-    replace(space, &path, |path| {
+    allowed(space, "append_file", &path)?;
+    replace(space, "append_file", &path, |path| {
         space.workspace().append(path, content.as_bytes(), &Expect::Anything, Mending::Never)
     })?;
     Ok(Reply::text(format!("Successfully appended {} bytes to {raw}", content.len())))
@@ -57,8 +57,9 @@ pub(crate) fn move_file(space: &Space, mut args: Args) -> Answer {
     let (from, to) = (args.text("source"), args.text("destination"));
     args.done()?;
     let (source, destination) = (space.path(&from)?, space.path(&to)?);
-    let refused =
-        space.refused(&source, Access::Remove).or_else(|| space.refused(&destination, Access::Write));
+    let refused = space
+        .refused("move_file", &source, Access::Remove)
+        .or_else(|| space.refused("move_file", &destination, Access::Write));
     if let Some(why) = refused {
         return Err(Failure::new(format!("Failed to move file - {why}")));
     }
@@ -75,7 +76,7 @@ pub(crate) fn delete_file(space: &Space, mut args: Args) -> Answer {
     let (raw, recursive) = (args.text("path"), args.flag("recursive"));
     args.done()?;
     let path = space.path(&raw)?;
-    if let Some(why) = space.refused(&path, Access::Remove) {
+    if let Some(why) = space.refused("delete_file", &path, Access::Remove) {
         return Err(Failure::new(format!("Failed to delete - {why}")));
     }
     let gone = space.workspace().delete(&path, recursive).map_err(|error| match error {
@@ -113,7 +114,7 @@ pub(crate) fn grep(space: &Space, mut args: Args, cancel: &Cancel) -> Answer {
     let (literal, ignore_case) = (args.flag("literal"), args.flag("ignore_case"));
     let (context, limit) = (args.count("context"), args.count("max_results"));
     args.done()?;
-    let path = space.path(&raw)?;
+    let path = space.seen("grep", &raw)?;
     let failed = |error: &Error| Failure::new(format!("Search failed - {}", reason(error)));
     let glob = glob.map(|glob| Glob::parse_for_names(&glob, true)).transpose().map_err(|e| failed(&e))?;
     let spec = GrepSpec {
@@ -145,7 +146,7 @@ pub(crate) fn directory_tree(space: &Space, mut args: Args, cancel: &Cancel) -> 
     let raw = args.text("path");
     let (depth, limit) = (args.count("max_depth"), args.count("max_results").unwrap_or(DEFAULT_TREE));
     args.done()?;
-    let path = space.path(&raw)?;
+    let path = space.seen("directory_tree", &raw)?;
     // A glob with that many levels walks no deeper. Beyond the deepest path there is, all levels are meant.
     let pattern = match depth {
         Some(levels @ 1..=64) => {

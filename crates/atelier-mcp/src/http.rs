@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::serve::ListenerExt;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full, Limited};
 use rmcp::ServerHandler;
 use rmcp::model::ClientJsonRpcMessage;
 use rmcp::transport::streamable_http_server::session::EventStore;
@@ -154,7 +154,10 @@ impl<H: ServerHandler> Front<H> {
         if announced.is_some_and(|length: usize| length > self.max_body) {
             return too_large();
         }
-        let Ok(body) = axum::body::to_bytes(body, self.max_body).await else { return too_large() };
+        let body = match received(body, self.max_body).await {
+            Ok(body) => body,
+            Err(response) => return response,
+        };
         let streams = accepts(&parts.headers, "text/event-stream");
         if !streams && (accepts(&parts.headers, "application/json") || accepts(&parts.headers, "*/*")) {
             // The SDK wants both named; who names one, none or all gets plain JSON.
@@ -166,6 +169,12 @@ impl<H: ServerHandler> Front<H> {
         let request = Request::from_parts(parts, Full::new(body.clone()));
         let service = if in_session { &self.sessions } else { &self.requests };
         let response = service.handle(request).await.map(Body::new);
+        if is_json
+            && matches!(response.status(), StatusCode::ACCEPTED | StatusCode::UNSUPPORTED_MEDIA_TYPE)
+            && let Some(answer) = jsonrpc::answer_to_misread(&body)
+        {
+            return (StatusCode::BAD_REQUEST, axum::Json(answer)).into_response();
+        }
         if is_json && response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
             return unreadable(&body);
         }
@@ -179,6 +188,28 @@ impl<H: ServerHandler> Front<H> {
         shown.is_some_and(|(scheme, shown)| {
             scheme.eq_ignore_ascii_case("bearer") && same(shown.trim().as_bytes(), token.as_bytes())
         })
+    }
+}
+
+/// How long a request may pause on its way.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn received(body: Body, limit: usize) -> Result<Bytes, Response> {
+    let mut body = Limited::new(body, limit);
+    let mut bytes = Vec::new();
+    loop {
+        match tokio::time::timeout(PATIENCE, body.frame()).await {
+            Err(_) => {
+                return Err((StatusCode::REQUEST_TIMEOUT, "The request came too slowly").into_response());
+            }
+            Ok(None) => return Ok(bytes.into()),
+            Ok(Some(Err(_))) => return Err(too_large()),
+            Ok(Some(Ok(frame))) => {
+                if let Ok(data) = frame.into_data() {
+                    bytes.extend_from_slice(&data);
+                }
+            }
+        }
     }
 }
 

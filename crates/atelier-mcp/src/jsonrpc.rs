@@ -1,15 +1,24 @@
 //! Answers to what the SDK cannot read. Whoever sent a request waits for an answer, however it was spelled.
 
-use rmcp::model::{ErrorCode, ErrorData, NumberOrString, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{
+    CallToolRequestParams, CustomRequest, ErrorCode, ErrorData, NumberOrString, RequestId,
+    ServerJsonRpcMessage,
+};
+use serde::Deserialize;
 
 /// The error that answers a message which is no JSON-RPC request; nothing when nobody waits for one.
 pub(crate) fn answer(message: &[u8], problem: &serde_json::Error) -> Option<ServerJsonRpcMessage> {
     let envelope = Envelope::read(message);
     // A notification has a method and no id: it gets no answer, however bad it is.
-    if envelope.id.is_none() && envelope.has_method && problem.is_data() {
+    if !envelope.has_id && envelope.has_method && problem.is_data() {
         return None;
     }
-    let (code, text) = if problem.is_data() {
+    let (code, text) = if message.trim_ascii_start().starts_with(b"[") {
+        (
+            ErrorCode::INVALID_REQUEST,
+            "Invalid request: batches are not taken, send messages one by one".into(),
+        )
+    } else if problem.is_data() {
         (ErrorCode::INVALID_REQUEST, format!("Invalid request: {problem}"))
     } else {
         (ErrorCode::PARSE_ERROR, format!("Parse error: {problem}"))
@@ -17,11 +26,45 @@ pub(crate) fn answer(message: &[u8], problem: &serde_json::Error) -> Option<Serv
     Some(ServerJsonRpcMessage::error(ErrorData::new(code, text, None), envelope.id))
 }
 
+/// The error that answers a request which the SDK takes for a notification, because it cannot hold its id.
+pub(crate) fn answer_to_misread(message: &[u8]) -> Option<ServerJsonRpcMessage> {
+    let envelope = Envelope::read(message);
+    (envelope.has_method && envelope.has_id && envelope.id.is_none()).then(|| {
+        let text = "Invalid request: the id must be a string or a whole number of 64 bits";
+        ServerJsonRpcMessage::error(ErrorData::new(ErrorCode::INVALID_REQUEST, text, None), None)
+    })
+}
+
+/// Refuses a message for this reason, with its id where that is in what there is of it.
+pub(crate) fn refusal(start: &[u8], why: String) -> ServerJsonRpcMessage {
+    let error = ErrorData::new(ErrorCode::INVALID_REQUEST, format!("Invalid request: {why}"), None);
+    ServerJsonRpcMessage::error(error, Envelope::read(start).id)
+}
+
+/// The answer to what the SDK takes for a method it does not know. One that is offered came with the wrong parameters:
+/// whoever sent it must not conclude that it is not there.
+pub(crate) fn unknown(request: &CustomRequest, offered: &[&str]) -> ErrorData {
+    let method = &request.method;
+    if !offered.contains(&method.as_str()) {
+        return ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.clone(), None);
+    }
+    let why = match (method.as_str(), &request.params) {
+        (_, None) => "they are missing".to_owned(),
+        ("tools/call", Some(params)) => CallToolRequestParams::deserialize(params)
+            .err()
+            .map_or_else(|| "they are not what it takes".to_owned(), |error| error.to_string()),
+        _ => "they are not what it takes".to_owned(),
+    };
+    ErrorData::invalid_params(format!("Invalid parameters of {method}: {why}"), None)
+}
+
 /// What can be told about a message without being able to read it: lone surrogates, bytes that are no UTF-8
 /// and nesting beyond reason do not hide where its id is.
 #[derive(Debug, Default, PartialEq)]
 struct Envelope {
     id: Option<RequestId>,
+    /// There is one, be it one that no request may have.
+    has_id: bool,
     has_method: bool,
 }
 
@@ -38,7 +81,10 @@ impl Envelope {
                     let text = &message[at + 1..end.saturating_sub(1).max(at + 1)];
                     if depth == 1 {
                         match key.take() {
-                            None => key = Some(text),
+                            None => {
+                                found.has_id |= text == b"id";
+                                key = Some(text);
+                            }
                             Some(name) => found.note(name, &message[at..end]),
                         }
                     }
@@ -119,5 +165,15 @@ mod tests {
         let problem = serde_json::from_str::<bool>("1").unwrap_err();
         assert!(answer(br#"{"method":"notifications/x"}"#, &problem).is_none());
         assert!(answer(br#"{"method":"x","id":1}"#, &problem).is_some());
+        for id in ["1.5", "99999999999999999999999", "null", "true", "{}", "[1]"] {
+            let message = format!(r#"{{"method":"x","params":{{"id":1}},"id":{id}}}"#);
+            assert!(answer(message.as_bytes(), &problem).is_some(), "{id}");
+            assert!(answer_to_misread(message.as_bytes()).is_some(), "{id}");
+        }
+        for fine in
+            [r#"{"method":"x","params":{"id":null}}"#, r#"{"method":"id"}"#, r#"{"method":"x","id":"a"}"#]
+        {
+            assert!(answer_to_misread(fine.as_bytes()).is_none(), "{fine}");
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::space::{Space, shown};
 pub(crate) fn list_directory(space: &Space, mut args: Args) -> Answer {
     let raw = args.text("path");
     args.done()?;
-    let path = space.path(&raw)?;
+    let path = space.seen("list_directory", &raw)?;
     let entries = space.workspace().entries(&path).map_err(|error| directory_failure(space, &raw, &error))?;
     let mut rows = Rows::new(entries.len());
     for (name, kind) in &entries {
@@ -103,7 +103,7 @@ fn leads_to_directory(space: &Space, link: Option<WorkspacePath>) -> bool {
 pub(crate) fn get_file_info(space: &Space, mut args: Args) -> Answer {
     let raw = args.text("path");
     args.done()?;
-    let path = space.path(&raw)?;
+    let path = space.seen("get_file_info", &raw)?;
     let info = space.workspace().info(&path).map_err(|error| match error {
         Error::NotFound { .. } | Error::NotADirectory { .. } | Error::NameTooLong { .. } => {
             Failure::new(format!("Path not found: {raw}"))

@@ -10,8 +10,8 @@ use axum::extract::Request;
 use axum::response::Response;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod,
-    CompleteRequestParams, CompleteResult, ContentBlock, Implementation, JsonObject,
-    ListPromptsRequestMethod, ListPromptsResult, ListResourcesRequestMethod, ListResourcesResult,
+    CompleteRequestParams, CompleteResult, ContentBlock, CustomRequest, CustomResult, Implementation,
+    JsonObject, ListPromptsRequestMethod, ListPromptsResult, ListResourcesRequestMethod, ListResourcesResult,
     ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProgressToken, ServerCapabilities,
     ServerConfig, Tool, ToolAnnotations,
 };
@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::catalogue;
 use crate::follow::told;
 use crate::http::{self, Front};
+use crate::jsonrpc;
 use crate::kept::Kept;
 use crate::reply::Answer;
 use crate::server::{TOOLS_FRESH_MS, VERSION, is_modern};
@@ -155,6 +156,14 @@ impl ServerHandler for Desk {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(Implementation::new("atelier", VERSION).with_title("Atelier"))
             .with_instructions(self.offer.instructions.to_string())
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        Err(jsonrpc::unknown(&request, &["initialize", "tools/list", "tools/call"]))
     }
 
     async fn list_tools(

@@ -24,7 +24,7 @@ pub(crate) fn read_file(space: &Space, mut args: Args) -> Answer {
 
 /// The text of a file that the caller calls `raw`.
 pub(crate) fn read(space: &Space, raw: &str, part: Part) -> Result<String, Failure> {
-    let path = space.path(raw)?;
+    let path = space.seen("read_file", raw)?;
     let bytes = bytes(space, &path, part).map_err(|error| failure(space, raw, &error))?;
     String::from_utf8(bytes).map_err(|_| Failure::new("File contains invalid UTF-8 encoding"))
 }

@@ -63,7 +63,7 @@ pub(crate) fn read(space: &Space, asked: &str) -> Result<ReadResourceResult, Err
     };
     let raw = uri::path(&space.settings().root_name, asked).ok_or_else(not_found)?;
     // What is outside, hidden or absent is all the same to who asks.
-    let path = space.path(&raw).map_err(|_| not_found())?;
+    let path = space.seen("read_file", &raw).map_err(|_| not_found())?;
     let bytes = read::bytes(space, &path, Part::Whole).map_err(|error| match error {
         Error::Io { .. } | Error::TooLarge { .. } => internal(crate::reply::reason(&error)),
         _ => not_found(),

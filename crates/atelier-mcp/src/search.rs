@@ -14,7 +14,7 @@ pub(crate) fn search_files(space: &Space, mut args: Args, cancel: &Cancel) -> An
     let (raw, pattern) = (args.text("path"), args.text("pattern"));
     let limit = args.count("max_results").unwrap_or(DEFAULT_RESULTS);
     args.done()?;
-    let path = space.path(&raw)?;
+    let path = space.seen("search_files", &raw)?;
     let glob =
         Glob::parse(&pattern).map_err(|error| Failure::new(format!("Search failed - {}", reason(&error))))?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use atelier_executor::Cancel;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams,
-    CompleteResult, Implementation, ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProgressToken,
-    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
-    SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
+    CompleteResult, CustomRequest, CustomResult, Implementation, ListPromptsRequestMethod, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ProgressNotificationParam, ProgressToken, ProtocolVersion, ReadResourceRequestParams,
+    ReadResourceResponse, ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool,
+    UnsubscribeRequestParams,
 };
 use rmcp::service::{Peer, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -17,7 +18,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use crate::args::Args;
 use crate::follow::{Changes, Session, tell_subscriber, told};
 use crate::space::Space;
-use crate::{catalogue, reply, resources, tools, uri};
+use crate::{catalogue, jsonrpc, reply, resources, tools, uri};
 
 /// What hosts and health checks know this server as.
 pub(crate) const NAME: &str = "workspace-tool";
@@ -27,6 +28,18 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 const PROGRESS: Duration = Duration::from_millis(500);
 /// The list of tools never changes while the server runs.
 pub(crate) const TOOLS_FRESH_MS: u64 = 3_600_000;
+
+/// The methods that take parameters.
+const OFFERED: [&str; 8] = [
+    "initialize",
+    "tools/list",
+    "tools/call",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/unsubscribe",
+];
 
 /// Answers one host: clones share its subscriptions.
 #[derive(Debug, Clone)]
@@ -122,6 +135,14 @@ impl ServerHandler for WorkspaceServer {
             .with_instructions(format!(
                 "Persistent files shared by agents, below {root}. Paths are relative to it."
             ))
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        Err(jsonrpc::unknown(&request, &OFFERED))
     }
 
     async fn list_tools(

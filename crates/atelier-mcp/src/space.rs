@@ -22,6 +22,11 @@ pub struct Settings {
     pub max_file_size: u64,
     /// Sync every write to disk before answering.
     pub durable: bool,
+    /// The rules that hold here.
+    pub policy: Cow<'static, Policy>,
+    /// Whether a person is asked before calls come here, as hosts ask about the tools of a program they started.
+    /// Where nobody is, what the rules would ask about is refused.
+    pub asked: bool,
 }
 
 /// Clones are handles to the same workspace.
@@ -91,11 +96,30 @@ impl Space {
         Failure::new(format!("Access denied. Path must be within {}", self.0.settings.root_name))
     }
 
-    /// What the policy refuses to everybody (executables, repositories) is refused here too. What it would
-    /// ask a person about is left to the host, which asks for every call.
-    pub(crate) fn refused(&self, path: &WorkspacePath, access: Access) -> Option<String> {
-        let judgement = Policy::builtin().judge_resolved(path, access, false);
-        (judgement.verdict == Verdict::Deny).then_some(judgement.reason)
+    /// Why the rules refuse this to the tool, if they do.
+    pub(crate) fn refused(&self, tool: &str, path: &WorkspacePath, access: Access) -> Option<String> {
+        let judgement = self.0.settings.policy.judge_path(tool, path, access);
+        match judgement.verdict {
+            Verdict::Deny => Some(judgement.reason),
+            verdict if verdict > Verdict::Low && !self.0.settings.asked => {
+                Some(format!("{} Nobody can be asked about it here.", judgement.reason))
+            }
+            _ => None,
+        }
+    }
+
+    /// The checked form of a path that a tool is to look at, as written and behind its links.
+    pub(crate) fn seen(&self, tool: &str, raw: &str) -> Result<WorkspacePath, Failure> {
+        let path = self.path(raw)?;
+        let denied = |why| Failure::new(format!("Access denied - {why}"));
+        self.refused(tool, &path, Access::Read).map_or(Ok(()), |why| Err(denied(why)))?;
+        // What is not there, or leads outside, is the tool's to tell.
+        if !self.0.settings.asked
+            && let Ok(real) = self.behind_links(&path)
+        {
+            self.refused(tool, &real, Access::Read).map_or(Ok(()), |why| Err(denied(why)))?;
+        }
+        Ok(path)
     }
 
     /// The path to write to. Writing goes through no link, so a link that stays inside is followed by name first.

@@ -46,6 +46,8 @@ struct Lines {
     max_line: usize,
     /// The rest of a line that was too long is being skipped.
     skipping: bool,
+    /// Only the beginning of the line was kept.
+    too_long: bool,
     ended: bool,
     opened: bool,
     output: Arc<AsyncMutex<StdioWriter>>,
@@ -62,6 +64,10 @@ struct Waiting {
 impl Waiting {
     fn add(&self, id: RequestId) {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+    }
+
+    fn has(&self, id: &RequestId) -> bool {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
     }
 
     fn remove(&self, id: &RequestId) {
@@ -88,6 +94,7 @@ impl Lines {
             line: Vec::new(),
             max_line,
             skipping: false,
+            too_long: false,
             ended: false,
             opened: false,
             output: Arc::new(AsyncMutex::new(output)),
@@ -101,7 +108,8 @@ impl Lines {
         loop {
             let available = self.input.fill_buf().await?;
             if available.is_empty() {
-                return Ok(false);
+                // The last line may come without its end.
+                return Ok(!self.line.is_empty());
             }
             let newline = available.iter().position(|byte| *byte == b'\n');
             let taken = newline.unwrap_or(available.len());
@@ -114,6 +122,7 @@ impl Lines {
                 // Its beginning is enough to answer it.
                 self.line.truncate(4096);
                 self.skipping = newline.is_none();
+                self.too_long = true;
                 return Ok(true);
             }
             if newline.is_some() && !std::mem::take(&mut self.skipping) {
@@ -124,6 +133,29 @@ impl Lines {
 
     async fn answer(&self, message: &ServerJsonRpcMessage) -> io::Result<()> {
         write(&self.output, message).await
+    }
+
+    /// What the message is, or why it is refused; neither for what needs no answer.
+    fn read(&mut self, line: &[u8]) -> Result<Option<ClientJsonRpcMessage>, ServerJsonRpcMessage> {
+        if std::mem::take(&mut self.too_long) {
+            let limit = self.max_line;
+            return Err(jsonrpc::refusal(line, format!("it is longer than {limit} bytes")));
+        }
+        match serde_json::from_slice::<ClientJsonRpcMessage>(line) {
+            Ok(ClientJsonRpcMessage::Request(request)) if self.waiting.has(&request.id) => Err(
+                jsonrpc::refusal(line, "its id is that of a request which is not answered yet".to_owned()),
+            ),
+            Ok(message) => {
+                let misread = matches!(message, ClientJsonRpcMessage::Notification(_))
+                    .then(|| jsonrpc::answer_to_misread(line))
+                    .flatten();
+                misread.map_or(Ok(Some(message)), Err)
+            }
+            Err(problem) => {
+                tracing::debug!(%problem, "a message cannot be read");
+                jsonrpc::answer(line, &problem).map_or(Ok(None), Err)
+            }
+        }
     }
 
     /// Whether the message is for the SDK. It gives up when anything but a request comes first.
@@ -196,14 +228,11 @@ impl Transport<RoleServer> for Lines {
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            match serde_json::from_slice::<ClientJsonRpcMessage>(&line) {
-                Ok(message) if self.admit(&message) => return Some(message),
-                Ok(_) => tracing::debug!("ignored what came before the first request"),
-                Err(problem) => {
-                    tracing::debug!(%problem, "a message cannot be read");
-                    if let Some(answer) = jsonrpc::answer(&line, &problem)
-                        && let Err(error) = self.answer(&answer).await
-                    {
+            match self.read(&line) {
+                Ok(Some(message)) if self.admit(&message) => return Some(message),
+                Ok(_) => tracing::debug!("ignored a message that nobody waits for an answer to"),
+                Err(answer) => {
+                    if let Err(error) = self.answer(&answer).await {
                         tracing::error!(%error, "standard output cannot be written");
                         return None;
                     }

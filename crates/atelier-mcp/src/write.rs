@@ -12,16 +12,16 @@ pub(crate) fn write_file(space: &Space, mut args: Args) -> Answer {
     let (raw, content) = (args.text("path"), args.text("content"));
     args.done()?;
     let path = space.path(&raw)?;
-    allowed(space, &path)?;
-    let written = replace(space, &path, |path| {
+    allowed(space, "write_file", &path)?;
+    let written = replace(space, "write_file", &path, |path| {
         space.workspace().write(path, content.as_bytes(), &Expect::Anything, Mending::Never)
     })?;
     Ok(Reply::text(format!("Successfully wrote {} bytes to {raw}", written.size)))
 }
 
-/// Refuses what the policy denies to everybody.
-pub(crate) fn allowed(space: &Space, path: &WorkspacePath) -> Result<(), Failure> {
-    match space.refused(path, Access::Write) {
+/// Refuses what the rules do not let the tool write.
+pub(crate) fn allowed(space: &Space, tool: &str, path: &WorkspacePath) -> Result<(), Failure> {
+    match space.refused(tool, path, Access::Write) {
         Some(why) => Err(Failure::new(format!("Failed to write file - {why}"))),
         None => Ok(()),
     }
@@ -31,6 +31,7 @@ pub(crate) fn allowed(space: &Space, path: &WorkspacePath) -> Result<(), Failure
 /// neither, so both are tried only after the plain way failed.
 pub(crate) fn replace(
     space: &Space,
+    tool: &str,
     path: &WorkspacePath,
     write: impl Fn(&WorkspacePath) -> Result<Written, Error>,
 ) -> Result<Written, Failure> {
@@ -38,7 +39,7 @@ pub(crate) fn replace(
     let (path, first) = match write(path) {
         Err(Error::Link { .. }) => {
             followed = space.behind_links(path).map_err(|error| failure(space, &error))?;
-            allowed(space, &followed)?;
+            allowed(space, tool, &followed)?;
             (&followed, write(&followed))
         }
         other => (path, other),
@@ -69,7 +70,7 @@ pub(crate) fn create_directory(space: &Space, mut args: Args) -> Answer {
     let raw = args.text("path");
     args.done()?;
     let path = space.path(&raw)?;
-    if let Some(why) = space.refused(&path, Access::Output) {
+    if let Some(why) = space.refused("create_directory", &path, Access::Output) {
         return Err(Failure::new(format!("Failed to create directory - {why}")));
     }
     match make(space, &path) {
@@ -88,6 +89,10 @@ fn make(space: &Space, path: &WorkspacePath) -> Result<bool, Error> {
     match space.workspace().create_directory(path) {
         Err(Error::Link { .. }) => {
             let real = space.behind_links(path)?;
+            if space.refused("create_directory", &real, Access::Output).is_some() {
+                let why = "The link leads to where nothing may be made";
+                return Err(Error::Protected { path: path.as_str().to_owned(), why });
+            }
             space.workspace().create_directory(&real)
         }
         other => other,

@@ -174,7 +174,7 @@ impl Gate {
     }
 
     /// The server's rules, and where the project has its own, narrowed by those.
-    pub(crate) fn policy_of(&self, wishes: Option<&Value>) -> Result<Cow<'_, Policy>, Invalid> {
+    pub fn policy_of(&self, wishes: Option<&Value>) -> Result<Cow<'_, Policy>, Invalid> {
         match wishes {
             None => Ok(Cow::Borrowed(&*self.policy)),
             Some(wishes) => {

@@ -7,11 +7,12 @@ use crate::{
     db::on,
     file_leases::check_fence,
     file_upkeep::{forget_blob, mark_stale, remove_later},
+    file_uploads::{Upload, complete, open_upload},
     files::{COLUMNS, read_file},
     new_id, now,
 };
 use atelier_core::{
-    ConversationFile, Event, FileChange, FileId, FilePath, FileSource, SessionId, UserId,
+    ConversationFile, Event, FileChange, FileId, FilePath, FileSource, SessionId, UploadId, UserId,
     file::{ChangeKind, FileStatus},
 };
 use std::collections::HashMap;
@@ -40,6 +41,8 @@ pub enum Expect {
     /// Its newest content is one of these (`If-Match`).
     Checksum(Vec<String>),
     Version(i64),
+    /// Anything, as long as it is there (`If-Match: *`).
+    Present,
 }
 
 #[derive(Debug, Clone)]
@@ -52,6 +55,8 @@ pub enum Edit {
         description: Option<String>,
         mime_type: String,
         blob: Blob,
+        /// Where the content came from; `None`: from whoever writes it.
+        source: Option<FileSource>,
         expect: Expect,
     },
     /// Another path, description or mark; the content stays.
@@ -65,6 +70,10 @@ pub enum Edit {
     Delete {
         file: FileId,
         expect: Expect,
+    },
+    /// The upload in parts that became the file at its path. Only one of those who complete it does.
+    Complete {
+        upload: UploadId,
     },
 }
 
@@ -264,7 +273,7 @@ struct Work<'t> {
 impl Work<'_> {
     async fn edit(&mut self, tree: &mut Tree, edit: Edit) -> Result<Edited> {
         match edit {
-            Edit::Write { path, original_name, description, mime_type, blob, expect } => {
+            Edit::Write { path, original_name, description, mime_type, blob, source, expect } => {
                 let old = tree.files.get(&path).cloned();
                 if !holds(&expect, old.as_ref()) {
                     return Ok(Edited::Conflict(old));
@@ -277,6 +286,7 @@ impl Work<'_> {
                     mime_type,
                     checksum: blob.checksum,
                     size: blob.size,
+                    source,
                 };
                 let file = self.write(old, path, content).await?;
                 tree.put(file.clone());
@@ -298,9 +308,12 @@ impl Work<'_> {
                     file_path: new,
                     description: description.or(old.description.clone()),
                     is_presented: presented.unwrap_or(old.is_presented),
-                    updated_at: now(),
                     ..old.clone()
                 };
+                if file == old {
+                    return Ok(Edited::Done(file));
+                }
+                let file = ConversationFile { updated_at: now(), ..file };
                 self.save(&file).await?;
                 if file.file_path != old.file_path {
                     self.stale(&old.file_path).await?;
@@ -308,6 +321,15 @@ impl Work<'_> {
                 }
                 self.tell(ChangeKind::Renamed, &file);
                 tree.put(file.clone());
+                Ok(Edited::Done(file))
+            }
+            Edit::Complete { upload } => {
+                let upload = open_upload(self.tx, self.conversation, upload).await?;
+                let Some(upload) = upload else { return Ok(Edited::Conflict(None)) };
+                let Some(file) = tree.files.get(&upload.path).cloned() else {
+                    return Ok(Edited::Conflict(None));
+                };
+                complete(self.tx, &Upload { done: Some(file.file_id), ..upload }).await?;
                 Ok(Edited::Done(file))
             }
             Edit::Delete { file, expect } => {
@@ -363,11 +385,12 @@ impl Work<'_> {
         content: Content,
     ) -> Result<ConversationFile> {
         let time = now();
-        let (source, created_by) = match (self.author, &old) {
+        let (author, created_by) = match (self.author, &old) {
             (Author::Person(user), _) => (FileSource::UserUpload, Some(user)),
             (Author::Agent, None) => (FileSource::AiCreated, None),
             (Author::Agent, Some(_)) => (FileSource::AiModified, None),
         };
+        let source = content.source.unwrap_or(author);
         let file = ConversationFile {
             file_id: old.as_ref().map_or_else(|| FileId(new_id()), |old| old.file_id),
             conversation_id: self.conversation,
@@ -497,13 +520,16 @@ struct Content {
     mime_type: String,
     checksum: String,
     size: i64,
+    source: Option<FileSource>,
 }
 
 fn holds(expect: &Expect, found: Option<&ConversationFile>) -> bool {
     match (expect, found) {
-        (Expect::Anything, _) | (Expect::Absent, None) => true,
+        (Expect::Anything, _) | (Expect::Absent, None) | (Expect::Present, Some(_)) => true,
         (Expect::Checksum(good), Some(file)) => good.contains(&file.checksum),
         (Expect::Version(version), Some(file)) => file.version == *version,
-        (Expect::Absent, Some(_)) | (Expect::Checksum(_) | Expect::Version(_), None) => false,
+        (Expect::Absent, Some(_)) | (Expect::Checksum(_) | Expect::Version(_) | Expect::Present, None) => {
+            false
+        }
     }
 }

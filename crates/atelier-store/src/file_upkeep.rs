@@ -158,13 +158,13 @@ impl Store {
         .await
     }
 
-    /// Copies to renew, of one conversation or of all.
+    /// Copies to renew, of one conversation or of all; in no order, so that those that fail do not hold up the rest.
     pub async fn stale_copies(&self, conversation: Option<SessionId>, limit: i64) -> Result<Vec<StaleCopy>> {
         let mut conn = self.db.connect().await?;
         let (any, one) = (conversation.is_none(), conversation.map_or(Uuid::nil(), |it| it.0));
         let rows: Vec<(Uuid, String, Uuid)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT conversation_id, file_path, mark FROM stale_copies
-             WHERE $1 OR conversation_id = $2 LIMIT $3"
+             WHERE $1 OR conversation_id = $2 ORDER BY random() LIMIT $3"
         )
         .bind(any)
         .bind(one)

@@ -1,13 +1,13 @@
 //! Uploads that come in parts: each part is an object of its own until the whole is put together.
 
 use crate::{
-    Error, Owned, Result, Store,
+    Error, Owned, Result, Store, Tx,
     conversations::lock_conversation,
     db::on,
     file_upkeep::remove_later,
     projects::{corrupt, json},
 };
-use atelier_core::{FilePath, SessionId, UploadId};
+use atelier_core::{FileId, FilePath, SessionId, UploadId};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -23,6 +23,9 @@ pub struct Upload {
     /// In bytes, as announced.
     pub size: i64,
     pub expires_at: DateTime<Utc>,
+    /// The file that it became. It is remembered until it expires, for those who ask again.
+    #[serde(default)]
+    pub done: Option<FileId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +34,48 @@ pub struct Part {
     pub key: String,
     pub size: i64,
     pub checksum: String,
+}
+
+/// The upload if it is still to be completed, its row locked.
+pub(crate) async fn open_upload(
+    tx: &mut Tx,
+    conversation: SessionId,
+    id: UploadId,
+) -> Result<Option<Upload>> {
+    let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+        "UPDATE file_uploads SET expires_at = expires_at WHERE id = $1 AND conversation_id = $2
+         RETURNING record"
+    )
+    .bind(id.0)
+    .bind(conversation.0)
+    .fetch_optional(c)
+    .await)?;
+    let upload: Option<Upload> = row.map(|(record,)| corrupt(serde_json::from_str(&record))).transpose()?;
+    Ok(upload.filter(|upload| upload.done.is_none()))
+}
+
+/// Notes which file an upload became; its parts go.
+pub(crate) async fn complete(tx: &mut Tx, upload: &Upload) -> Result<()> {
+    on!(&mut tx.conn, |c| sqlx::query("UPDATE file_uploads SET record = $1 WHERE id = $2")
+        .bind(json(upload))
+        .bind(upload.id.0)
+        .execute(c)
+        .await
+        .map(drop))?;
+    drop_parts(tx, upload.id).await
+}
+
+async fn drop_parts(tx: &mut Tx, id: UploadId) -> Result<()> {
+    let keys: Vec<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+        "DELETE FROM upload_parts WHERE upload_id = $1 RETURNING object_key"
+    )
+    .bind(id.0)
+    .fetch_all(c)
+    .await)?;
+    for (key,) in keys {
+        remove_later(tx, &key).await?;
+    }
+    Ok(())
 }
 
 impl Store {
@@ -77,20 +122,31 @@ impl Store {
         Ok((corrupt(serde_json::from_str(&record))?, rows.into_iter().map(part).collect()))
     }
 
-    /// Notes a part; one of the same number is replaced.
-    pub async fn add_part(&self, owned: &Owned, upload: &Upload, part: Part) -> Result<()> {
+    /// Notes a part; one of the same number is replaced. Not if there would be more than was announced, or there is
+    /// no need for parts any more.
+    pub async fn add_part(&self, owned: &Owned, upload: &Upload, part: Part) -> Result<bool> {
         let id = upload.id;
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
-                let there: u64 = on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE file_uploads SET expires_at = expires_at WHERE id = $1"
+                // Parts of one upload take turns, so that each sees the others.
+                let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+                    "UPDATE file_uploads SET expires_at = expires_at WHERE id = $1 RETURNING record"
                 )
                 .bind(id.0)
-                .execute(c)
-                .await
-                .map(|done| done.rows_affected()))?;
-                if there == 0 {
-                    return Err(Error::NotFound);
+                .fetch_optional(c)
+                .await)?;
+                let (record,) = row.ok_or(Error::NotFound)?;
+                let upload: Upload = corrupt(serde_json::from_str(&record))?;
+                let sizes: Vec<(i64,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+                    "SELECT part_size FROM upload_parts WHERE upload_id = $1 AND number <> $2"
+                )
+                .bind(id.0)
+                .bind(part.number)
+                .fetch_all(c)
+                .await)?;
+                let others: i64 = sizes.into_iter().map(|(size,)| size).sum();
+                if upload.done.is_some() || others + part.size > upload.size {
+                    return Ok(false);
                 }
                 let old: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
                     "SELECT object_key FROM upload_parts WHERE upload_id = $1 AND number = $2"
@@ -112,28 +168,20 @@ impl Store {
                 .execute(c)
                 .await
                 .map(drop))?;
-                match old {
-                    Some((key,)) => remove_later(tx, &key).await,
-                    None => Ok(()),
+                if let Some((key,)) = old {
+                    remove_later(tx, &key).await?;
                 }
+                Ok(true)
             })
         })
         .await
     }
 
-    /// Ends an upload, put together or given up; its parts go.
+    /// Forgets an upload, put together or given up; its parts go.
     pub async fn end_upload(&self, owned: &Owned, id: UploadId) -> Result<()> {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
-                let keys: Vec<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-                    "DELETE FROM upload_parts WHERE upload_id = $1 RETURNING object_key"
-                )
-                .bind(id.0)
-                .fetch_all(c)
-                .await)?;
-                for (key,) in keys {
-                    remove_later(tx, &key).await?;
-                }
+                drop_parts(tx, id).await?;
                 on!(&mut tx.conn, |c| sqlx::query("DELETE FROM file_uploads WHERE id = $1")
                     .bind(id.0)
                     .execute(c)

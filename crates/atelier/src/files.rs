@@ -123,18 +123,20 @@ async fn act(args: Args) -> Result<()> {
         Action::Put { conversation, files, to } => {
             let remote = connect(&conversation).await?;
             let folder = files.len() > 1 || to.as_deref().is_some_and(|to| to.ends_with('/'));
+            let mut failed = 0;
             for file in &files {
-                let name = file_name(file)?;
-                let path = match &to {
-                    None => name.to_owned(),
-                    Some(to) if folder => format!("{}/{name}", to.trim_end_matches('/')),
-                    Some(to) => to.clone(),
-                };
-                let size = std::fs::metadata(file).with_context(|| file.display().to_string())?.len();
-                let bar = bar(size, name);
-                let saved = remote.put(file, size, &path, &bar).await?;
-                bar.finish_and_clear();
-                say(&format!("{} is version {}", saved.file_path, saved.version))?;
+                match put(&remote, file, to.as_deref(), folder).await {
+                    Ok(saved) => say(&format!("{} is version {}", saved.file_path, saved.version))?,
+                    Err(error) if files.len() == 1 => return Err(error),
+                    // The others are as good as they were.
+                    Err(error) => {
+                        failed += 1;
+                        writeln!(std::io::stderr(), "{} was not sent: {error:#}", file.display())?;
+                    }
+                }
+            }
+            if failed > 0 {
+                bail!("{failed} of {} files were not sent", files.len());
             }
             Ok(())
         }
@@ -183,6 +185,24 @@ async fn act(args: Args) -> Result<()> {
             say(&serde_json::to_string_pretty(&report)?)
         }
     }
+}
+
+async fn put(remote: &Remote, file: &Path, to: Option<&str>, folder: bool) -> Result<RemoteFile> {
+    let name = file_name(file)?;
+    let path = match to {
+        None => name.to_owned(),
+        Some(to) if folder => format!("{}/{name}", to.trim_end_matches('/')),
+        Some(to) => to.to_owned(),
+    };
+    let found = std::fs::metadata(file).with_context(|| file.display().to_string())?;
+    // Opening a pipe would wait for somebody at its other end.
+    if !found.is_file() {
+        bail!("{} is no regular file", file.display());
+    }
+    let bar = bar(found.len(), name);
+    let saved = remote.put(file, found.len(), &path, &bar).await;
+    bar.finish_and_clear();
+    saved
 }
 
 fn file_name(path: &Path) -> Result<&str> {

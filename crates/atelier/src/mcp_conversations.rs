@@ -4,13 +4,14 @@
 //! newest versions, and what it changed is stored before its host hears that it is done.
 
 use crate::mcp_mounts::{Mounts, PROGRESS, door};
-use atelier_core::policy::verdict::Verdict;
+use atelier_core::policy::{Policy, verdict::Verdict};
 use atelier_files::{Error, Files};
 use atelier_mcp::{Call, Mount, Offer, Outcome, Run, Settings, visit};
+use atelier_runtime::Gate;
 use atelier_server::{McpDoor, OwnedConversation};
 use atelier_store::Store;
 use serde_json::{Map, Value};
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// How long a call waits for another run in the same conversation.
@@ -23,6 +24,8 @@ const INSTRUCTIONS: &str = "The files of one conversation in Atelier, below /wor
 pub(crate) struct Conversations {
     pub(crate) store: Store,
     pub(crate) files: Files,
+    /// Knows the rules of the server and of its projects.
+    pub(crate) gate: Gate,
     /// How changes of a conversation's own files are rated.
     pub(crate) changes: Verdict,
     /// Calls outlive their hosts' connections, but not the server.
@@ -37,13 +40,13 @@ impl Conversations {
     }
 
     fn mount(self: &Arc<Self>, place: OwnedConversation) -> Mount {
-        let offer = Offer::workspace(&self.settings(), INSTRUCTIONS);
+        let offer = Offer::workspace(&self.settings(Cow::Borrowed(Policy::builtin())), INSTRUCTIONS);
         let (conversations, place) = (self.clone(), Arc::new(place));
         let run: Run = Arc::new(move |call| Box::pin(conversations.clone().run(place.clone(), call)));
         self.mounts.mount(offer, run)
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self, policy: Cow<'static, Policy>) -> Settings {
         Settings {
             root_name: "/workspace".to_owned(),
             extra_tools: false,
@@ -51,6 +54,8 @@ impl Conversations {
             read_only: self.changes > Verdict::Low,
             max_file_size: self.files.settings().max_upload,
             durable: false,
+            policy,
+            asked: false,
         }
     }
 
@@ -96,13 +101,20 @@ impl Conversations {
         if !conversation.workspace_enabled {
             return Err(Error::Disabled);
         }
+        // The rules that hold for an agent of the same conversation.
+        let project = self.store.project(owned).await?;
+        let policy = match self.gate.policy_of(project.settings.get("policy")) {
+            Ok(policy) => policy.for_own_files(self.changes),
+            Err(invalid) => return Ok(Outcome::error(&invalid.to_string())),
+        };
+        let settings = self.settings(Cow::Owned(policy));
         let workspace = self.files.workspace(owned, &conversation);
         let run = tokio::select! {
             run = workspace.sync_to_local(WAIT) => run?,
             () = given_up.cancelled() => return Ok(Outcome::error("the call was given up")),
             () = self.mounts.stop.cancelled() => return Err(Error::Stopping),
         };
-        let mut outcome = visit(run.folder().to_owned(), self.settings(), tool, arguments, given_up).await;
+        let mut outcome = visit(run.folder().to_owned(), settings, tool, arguments, given_up).await;
         match run.end().await {
             Ok(report) => {
                 let remarks = report.remarks();

@@ -142,6 +142,7 @@ async fn serve(config: Config) -> Result<()> {
     let conversations = Conversations {
         store: store.clone(),
         files: files.clone(),
+        gate: gate.clone(),
         changes: config.work.own_files,
         tasks: tasks.clone(),
         mounts,

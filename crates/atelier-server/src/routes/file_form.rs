@@ -61,8 +61,8 @@ pub(super) async fn receive(
     }
     let new = |(file, (path, description)): (Received, (FilePath, Option<String>))| NewFile {
         intake: file.intake,
+        original_name: original_name(&file.name, &path),
         path,
-        original_name: file.name,
         description,
         expect: expect.clone(),
     };
@@ -169,9 +169,16 @@ fn assign(
     }
 }
 
-/// Some senders give the whole path of where a file was.
-pub(super) fn last_name(name: &str) -> &str {
-    name.rsplit('/').next().unwrap_or(name)
+/// Some senders give the whole path of where a file was, in the manner of their system.
+fn last_name(name: &str) -> &str {
+    name.rsplit(['/', '\\']).next().unwrap_or(name)
+}
+
+/// What a file was called where it came from. Agents are told, so it is no longer than names are.
+pub(super) fn original_name(sent: &str, path: &FilePath) -> String {
+    let name = last_name(sent);
+    let name = &name[..name.floor_char_boundary(255)];
+    if name.is_empty() { path.file_name().to_owned() } else { name.to_owned() }
 }
 
 fn broken(error: MultipartError) -> Error {
@@ -187,10 +194,11 @@ pub(super) fn expectation(headers: &HeaderMap) -> Result<Expect> {
     match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
         (None, None) => Ok(Expect::Anything),
         (None, Some(Ok("*"))) => Ok(Expect::Absent),
-        (Some(Ok(tags)), None) if tags.trim() != "*" => {
+        (Some(Ok(tags)), None) if tags.trim() == "*" => Ok(Expect::Present),
+        (Some(Ok(tags)), None) => {
             let tag = |tag: &str| tag.trim().trim_start_matches("W/").trim_matches('"').to_ascii_lowercase();
             Ok(Expect::Checksum(tags.split(',').map(tag).collect()))
         }
-        _ => Err(Error::Invalid("If-Match takes checksums, If-None-Match takes *; not both".into())),
+        _ => Err(Error::Invalid("If-Match takes checksums or *, If-None-Match takes *; not both".into())),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     DONE,
-    file_form::{expectation, last_name},
+    file_form::{expectation, original_name},
 };
 use crate::{
     App,
@@ -49,6 +49,8 @@ pub(super) struct UploadView {
     /// Those that are there; the next upload goes on with what is not.
     parts: Vec<PartView>,
     expires_at: DateTime<Utc>,
+    /// The file that it became, once it is complete.
+    file_id: Option<Uuid>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -67,6 +69,7 @@ impl From<UploadState> for UploadView {
             received: parts.iter().map(|part| part.size).sum(),
             parts: parts.into_iter().map(PartView::from).collect(),
             expires_at: upload.expires_at,
+            file_id: upload.done.map(|file| file.0),
         }
     }
 }
@@ -87,10 +90,10 @@ pub(super) async fn begin(
     OpenFiles(own): OpenFiles,
     Json(request): Json<UploadRequest>,
 ) -> Result<(StatusCode, Reply<UploadView>)> {
-    let UploadRequest { path, original_name, description, size } = request;
+    let UploadRequest { path, original_name: sent, description, size } = request;
     let long =
         |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > 8192 || text.contains('\0'));
-    if long(&description) || long(&original_name) {
+    if long(&description) || long(&sent) {
         return Err(Error::Invalid("description and original_name: at most 8192 bytes, and no NUL".into()));
     }
     // Sizes first, as with any upload.
@@ -99,9 +102,8 @@ pub(super) async fn begin(
         return Err(FilesError::TooLarge { limit }.into());
     }
     let path = FilePath::parse(&path)?;
-    let name = original_name.as_deref().map_or(path.file_name(), last_name).to_owned();
-    let begun =
-        own.workspace.begin_upload(NewUpload { path, original_name: name, description, size }).await?;
+    let original_name = original_name(sent.as_deref().unwrap_or_default(), &path);
+    let begun = own.workspace.begin_upload(NewUpload { path, original_name, description, size }).await?;
     Ok((StatusCode::CREATED, Reply(begun.into())))
 }
 

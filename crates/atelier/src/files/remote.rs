@@ -126,6 +126,21 @@ impl Remote {
         let new = json!({"path": path, "size": size, "original_name": name});
         let upload: Upload = self.ask(self.request(Method::POST, "/uploads").json(&new)).await?;
         let place = format!("/uploads/{}", upload.upload_id);
+        let sent = self.put_all_parts(&mut content, size, &place, bar).await;
+        if sent.is_err() {
+            // Nobody goes on with it: its parts need not wait until they expire.
+            drop(self.request(Method::DELETE, &place).send().await);
+        }
+        sent
+    }
+
+    async fn put_all_parts(
+        &self,
+        content: &mut tokio::fs::File,
+        size: u64,
+        place: &str,
+        bar: &ProgressBar,
+    ) -> Result<RemoteFile> {
         for (number, start) in (1..).zip((0..size).step_by(PART as usize)) {
             let mut part = vec![0; PART.min(size - start) as usize];
             content.seek(std::io::SeekFrom::Start(start)).await?;
@@ -142,7 +157,14 @@ impl Remote {
         let checksum: String = Sha256::digest(&part).iter().map(|byte| format!("{byte:02x}")).collect();
         let mut wait = Duration::from_millis(500);
         for tried in 1.. {
-            let sent = self.ask::<Value>(self.request(Method::PUT, path).body(part.clone())).await;
+            let sent = match self.request(Method::PUT, path).body(part.clone()).send().await {
+                // It would be refused again.
+                Ok(response) if response.status().is_client_error() => {
+                    return checked(response).await.map(drop);
+                }
+                Ok(response) => answer::<Value>(response).await,
+                Err(error) => Err(error.into()),
+            };
             match sent {
                 Ok(taken) if taken["checksum"] == checksum => return Ok(()),
                 Ok(_) if tried == TRIES => bail!("the part arrives damaged"),

@@ -197,3 +197,134 @@ async fn only_the_owners_hosts_come_in(
         assert_eq!(status(user, &nobodys).await, unknown);
     }
 }
+
+/// WS-11.3 WS-11.4: the rules of the server and of the project bind hosts as they bind agents; there is nobody to ask.
+#[rstest]
+#[tokio::test]
+async fn rules_bind_hosts_in_a_conversation(#[values(Sqlite, Postgres)] backend: Backend) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("atelier.toml");
+    let ledger = r#"
+        [[policy.files]]
+        id = "ledger"
+        verdict = "deny"
+        on = ["read", "write"]
+        reason = "The books are closed."
+        names = ["ledger.*"]
+        examples = { match = ["ledger.csv"], other = ["report.csv"] }
+    "#;
+    std::fs::write(&config, ledger).unwrap();
+    let server = build(backend).argument(format!("--config={}", config.display())).start().await;
+    let ann = server.user("ann");
+    let new = json!({"name": "sheets", "workspace": "conversation"});
+    let project = ann.post("/my/projects", new).await.expect(201)["id"].as_str().unwrap().to_owned();
+    let conversations = "/api/tenants/default/conversations";
+    let conversation = ann.post(conversations, json!({"project_id": project})).await.expect(201);
+    let workspace = format!("/api/tenants/default/workspace/{}", conversation["id"].as_str().unwrap());
+    let mount = mount_of(&workspace);
+    let files = ["ledger.csv", ".env", "run.sh", "plain.txt", ".atelierignore"];
+    for name in files {
+        // Hides nothing, and says so.
+        ann.upload(&workspace, name, "# mine").await.expect(201);
+    }
+    let read = async |path: &str| call(&ann, &mount, "read_file", json!({"path": path})).await;
+    let write =
+        async |path: &str| call(&ann, &mount, "write_file", json!({"path": path, "content": "theirs"})).await;
+    for (path, why) in
+        [("ledger.csv", "The books are closed."), (".env", "Nobody can be asked about it here.")]
+    {
+        let (said, error) = read(path).await;
+        assert!(error && said.starts_with("Error: Access denied") && said.ends_with(why), "{said}");
+        let (said, error) = call(&ann, &mount, "get_file_info", json!({"path": path})).await;
+        assert!(error && said.ends_with(why), "{said}");
+    }
+    for path in ["ledger.csv", ".env", "run.sh", ".bashrc", ".atelierignore", "x.exe"] {
+        let (said, error) = write(path).await;
+        assert!(error && said.starts_with("Error: Failed to write file"), "{path}: {said}");
+    }
+    assert_eq!(read("plain.txt").await, ("# mine".to_owned(), false));
+    assert!(!write("plain.txt").await.1);
+
+    let policy =
+        json!({"settings": {"policy": {"deny": ["write_file"], "at_least": {"read_file": "MEDIUM"}}}});
+    ann.put(&format!("/my/projects/{project}"), policy).await.expect(200);
+    for (said, error) in [write("plain.txt").await, read("plain.txt").await] {
+        assert!(error && said.contains("This project"), "{said}");
+    }
+    let info = ann.get(&workspace).await.expect(200);
+    for file in info["files"].as_array().unwrap() {
+        let version = if file["file_path"] == "plain.txt" { 2 } else { 1 };
+        assert_eq!(file["version"], version, "{file}");
+    }
+    assert_eq!(info["files"].as_array().unwrap().len(), files.len());
+}
+
+const ATTACKS: &str = include_str!("../../../atelier-core/tests/data/path_attacks.json");
+
+/// MC-07: every attack of the corpus that is one by its text alone, through the doors of the server.
+#[tokio::test]
+async fn attacks_come_to_nothing_at_the_mounts() {
+    let server = start(Sqlite).await;
+    let ann = server.user("ann");
+    let workspace = ann.workspace().await;
+    let desk = Desk::new(ann.clone()).await;
+    let machine = Machine::new();
+    let _client = machine.connect(&desk, &server.url).await;
+    let mounts = [mount_of(&workspace), desk.project.replace("/my/", "/mcp/")];
+    // A lone surrogate cannot be a Rust string at all.
+    let attacks: Value = serde_json::from_str(&ATTACKS.replace("\\ud800", "\\u202e")).unwrap();
+    let mut tried = 0;
+    for case in attacks.as_array().unwrap() {
+        if case["expect"] != "deny" || case["class"] != "attack" || case["setup"] != json!([]) {
+            continue;
+        }
+        let path = case["path"].as_str().unwrap();
+        let path = path.replace("$OUT", "/somewhere/out").replace("$WS", "/somewhere/ws");
+        let (tool, arguments) = match case["op"].as_str().unwrap() {
+            "read" => ("read_file", json!({"path": path})),
+            "write" => ("write_file", json!({"path": path, "content": "evil"})),
+            "list" => ("list_directory", json!({"path": path})),
+            "create_dir" => ("create_directory", json!({"path": path})),
+            "info" => ("get_file_info", json!({"path": path})),
+            "search" => ("search_files", json!({"path": path, "pattern": case["pattern"]})),
+            _ => continue,
+        };
+        // What would change a person's machine is asked about there, and nobody answers here.
+        let looks = !matches!(tool, "write_file" | "create_directory");
+        for mount in mounts.iter().take(if looks { 2 } else { 1 }) {
+            let (said, error) = call(&ann, mount, tool, arguments.clone()).await;
+            assert!(error, "{}: {tool} {path:?} at {mount}: {said}", case["id"]);
+            assert!(!said.contains("root:"), "{}: {said}", case["id"]);
+        }
+        tried += 1;
+    }
+    assert!(tried > 20, "{tried}");
+    assert_eq!(ann.get(&workspace).await.expect(200)["files"], json!([]));
+}
+
+/// A known method with the wrong parameters is known; what cannot be a request is answered.
+#[tokio::test]
+async fn what_is_asked_wrongly_is_told_so_at_the_mounts() {
+    let server = start(Sqlite).await;
+    let ann = server.user("ann");
+    let mount = mount_of(&ann.workspace().await);
+    let post = async |body: &str| -> Value {
+        let request = ann.request(Method::POST, &mount).header("content-type", "application/json");
+        request.body(body.to_owned()).send().await.unwrap().json().await.unwrap()
+    };
+    for (body, code) in [
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_file","arguments":[1]}}"#,
+            -32602,
+        ),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}"#, -32602),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#, -32602),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#, -32602),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"no/such"}"#, -32601),
+        (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, -32600),
+        (r#"{"jsonrpc":"2.0","id":null,"method":"tools/list"}"#, -32600),
+        (r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, -32600),
+    ] {
+        assert_eq!(post(body).await["error"]["code"], code, "{body}");
+    }
+}

@@ -35,6 +35,13 @@ async fn files_from_the_command_line() {
     std::fs::write(&large, &content).unwrap();
     let (small, large) = (small.to_str().unwrap(), large.to_str().unwrap());
 
+    // What cannot be sent holds up nothing else, and is named.
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+    let complaint = desk.cli(&["put", pipe.to_str().unwrap(), small, "--to", "in/"]).unwrap_err();
+    assert!(complaint.contains("is no regular file") && complaint.contains("1 of 2 files"), "{complaint}");
+    assert_eq!(desk.cli(&["rm", "in/notes.txt"]).unwrap(), "deleted in/notes.txt\n");
+
     let put = desk.cli(&["put", small, large, "--to", "in/"]).unwrap();
     assert_eq!(put, "in/notes.txt is version 1\nin/large.bin is version 1\n");
     std::fs::write(small, "two").unwrap();

@@ -117,10 +117,16 @@ async fn the_archive_holds_every_file(
 #[tokio::test]
 async fn links_lead_to_the_object_store() {
     let desk = Desk::new(Sqlite, S3).await;
-    let file = desk.upload("a.txt", "linked").await;
+    let file = desk.upload("a.html", "<script>linked</script>").await;
     let link = desk.ann.get(&format!("{}/url?seconds=60", desk.file(&file))).await.expect(200);
     let body = desk.server.http.get(link["url"].as_str().unwrap()).send().await.unwrap();
-    assert_eq!((body.status().as_u16(), body.text().await.unwrap().as_str()), (200, "linked"));
+    // Whatever it holds: no browser renders it.
+    assert_eq!(body.headers()["content-type"], "application/octet-stream");
+    assert_eq!(body.headers()["content-disposition"], "attachment");
+    assert_eq!(
+        (body.status().as_u16(), body.text().await.unwrap().as_str()),
+        (200, "<script>linked</script>")
+    );
     let desk = Desk::new(Sqlite, Disk).await;
     let file = desk.upload("a.txt", "linked").await;
     let none = desk.ann.get(&format!("{}/url", desk.file(&file))).await;

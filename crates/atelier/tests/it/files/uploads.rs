@@ -89,6 +89,9 @@ async fn nobody_replaces_what_they_have_not_seen(#[values(Sqlite, Postgres)] bac
     assert_eq!(send("if-none-match", "*", "new").await.problem(), (412, "precondition_failed"));
     assert_eq!(send("if-match", &tag, "two").await.expect(201)["files"][0]["version"], 2);
     assert_eq!(send("if-match", &tag, "three").await.problem(), (412, "precondition_failed"));
+    let form = Form::new().part("file", file("none.txt", "x"));
+    let request = desk.ann.request(Method::POST, &format!("{}/files", desk.path)).multipart(form);
+    assert_eq!(answer(request.header("if-match", "*")).await.problem(), (412, "precondition_failed"));
     assert_eq!(desk.get(&first).await, b"two");
     for (method, path, body) in [
         (Method::DELETE, desk.file(&first), None),
@@ -141,12 +144,71 @@ async fn a_large_upload_goes_on_where_it_was(
     let (_, _, body) =
         ann.download(&format!("{}/files/{}", desk.path, file["file_id"].as_str().unwrap())).await;
     assert!(body.unwrap() == content);
-    assert_eq!(ann.get(&path).await.problem(), (404, "not_found"));
+    assert_eq!(ann.get(&path).await.expect(200)["file_id"], file["file_id"]);
     let mut sql = server.sql().await;
     assert_eq!(sql.count("SELECT COUNT(*) FROM upload_parts").await, 0);
     let too_large = json!({"path": "../x", "size": 200_000_000});
     let refused = ann.post(&format!("{}/uploads", desk.path), too_large).await;
     assert_eq!(refused.problem(), (413, "file_size_exceeded"));
+}
+
+/// Whoever completes an upload, and however often: it becomes one version, and all hear of it.
+#[rstest]
+#[tokio::test]
+async fn an_upload_becomes_one_version(#[values(Sqlite, Postgres)] backend: Backend) {
+    let desk = Desk::new(backend, Disk).await;
+    let new = json!({"path": "a.txt", "size": 6, "original_name": "C:\\x\\mine.txt"});
+    let upload = desk.ann.post(&format!("{}/uploads", desk.path), new).await.expect(201);
+    let path = format!("{}/uploads/{}", desk.path, upload["upload_id"].as_str().unwrap());
+    // More than was announced does not get in by coming all at once.
+    let puts = (1..=4).map(|number| {
+        answer(desk.ann.request(Method::PUT, &format!("{path}/parts/{number}")).body(&b"sixsix"[..]))
+    });
+    let taken = futures::future::join_all(puts).await.into_iter().filter(|put| put.status == 200).count();
+    assert_eq!(taken, 1);
+    let there = desk.ann.get(&path).await.expect(200);
+    assert_eq!(there["received"], 6);
+    let number = there["parts"][0]["number"].as_i64().unwrap();
+    if number != 1 {
+        answer(desk.ann.request(Method::PUT, &format!("{path}/parts/{number}")).body("")).await.expect(200);
+        answer(desk.ann.request(Method::PUT, &format!("{path}/parts/1")).body("sixsix")).await.expect(200);
+        for number in 2..=number {
+            answer(desk.ann.request(Method::PUT, &format!("{path}/parts/{number}")).body(""))
+                .await
+                .expect(200);
+        }
+    }
+    let complete = format!("{path}/complete");
+    let completed = (0..6).map(|_| desk.ann.post(&complete, json!(null)));
+    let mut answers: Vec<Value> =
+        futures::future::join_all(completed).await.into_iter().map(|it| it.expect(201)).collect();
+    answers.push(desk.ann.post(&complete, json!(null)).await.expect(201));
+    for file in &answers {
+        assert_eq!(file, &answers[0]);
+    }
+    assert_eq!((&answers[0]["version"], &answers[0]["original_name"]), (&json!(1), &json!("mine.txt")));
+    let late = answer(desk.ann.request(Method::PUT, &format!("{path}/parts/1")).body("sixsix")).await;
+    assert_eq!(late.problem(), (409, "upload_incomplete"));
+    assert_eq!(desk.ann.delete(&path).await.status, 204);
+    assert_eq!(desk.ann.get(&path).await.problem(), (404, "not_found"));
+    assert_eq!(desk.get(&answers[0]).await, b"sixsix");
+}
+
+/// What a file was called elsewhere is a name, and no longer than names are.
+#[tokio::test]
+async fn original_names_are_names() {
+    let desk = Desk::new(Sqlite, Disk).await;
+    let long = "é".repeat(4000);
+    for (sent, kept) in [
+        ("../../etc/passwd", "passwd"),
+        ("C:\\x\\y.txt", "y.txt"),
+        (long.as_str(), &long[..254]),
+        ("a/", "place.txt"),
+    ] {
+        let form = Form::new().part("file", file(sent, "x")).text("path", "place.txt");
+        let saved = desk.ann.send_form(&desk.path, form).await.expect(201);
+        assert_eq!(saved["files"][0]["original_name"], kept);
+    }
 }
 
 /// Memory stays flat however large the file is.

@@ -85,6 +85,17 @@ async fn a_file_comes_in_changes_and_goes(
     assert_eq!((&restored["version"], &restored["checksum"]), (&json!(3), &file["checksum"]));
     assert_eq!(desk.get(&file).await, b"hello");
 
+    let current =
+        desk.ann.post(&format!("{}/restore", desk.file(&file)), json!({"version": 3})).await.expect(200);
+    assert_eq!(current["version"], 3, "it is that already");
+    let beyond = desk.ann.get(&format!("{}/diff?to=-9223372036854775808", desk.file(&file))).await;
+    assert_eq!(beyond.problem(), (404, "not_found"));
+    assert_eq!(
+        desk.ann.patch(&desk.file(&file), json!({})).await.expect(200),
+        current,
+        "nothing was changed"
+    );
+
     // Another name and a mark.
     let change = json!({"file_path": "final.txt", "is_presented": true, "description": "done"});
     let changed = desk.ann.patch(&desk.file(&file), change).await.expect(200);
