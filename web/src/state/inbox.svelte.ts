@@ -1,4 +1,6 @@
 import * as api from "../api/calls";
+import { agentsOf } from "./agents.svelte";
+import { waitingPlans } from "./plans.svelte";
 import { isNewer } from "./time";
 
 /** Events come in bursts; one look for all of them. */
@@ -31,10 +33,13 @@ class Inbox {
     const person = this.#person;
     this.#loading = true;
     try {
-      const calls = await api.waiting();
+      const { approvals: calls, plans } = await api.waiting();
       if (person !== this.#person) return;
       // What events told meanwhile is looked at afterwards, one by one: the answer may be older.
       this.waiting = new Map(calls.map((call) => [call.tool_id, call]));
+      // Who asks is told by name.
+      for (const project of new Set(calls.map((call) => call.project_id))) agentsOf(project).want();
+      waitingPlans.put(plans);
       this.state = "ready";
       this.error = null;
     } catch (error) {
@@ -112,7 +117,7 @@ class Inbox {
     await Promise.all(
       some.map(async ([tool, project]) => {
         try {
-          const call = await api.toolCall(project, tool);
+          const [call] = await Promise.all([api.toolCall(project, tool), agentsOf(project).wanted()]);
           if (person === this.#person && !this.#changed.has(tool)) this.#show(call);
         } catch {
           // Gone with its project, or the server is away: then the next connection loads everything anew.
