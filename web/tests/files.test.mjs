@@ -167,17 +167,7 @@ test("ten thousand files scroll smoothly", async () => {
   await tab.go(`#/projects/${shop.id}/files/${talk.id}`);
   await page.getByText("10,000 files").waitFor();
   assert.ok((await page.locator(".tree li").count()) < 100);
-  const slow = await page.evaluate(async () => {
-    const box = document.querySelector(".tree .box");
-    const times = [];
-    for (let at = 0, last = performance.now(); at < 100; at++) {
-      box.scrollTop += 3_000;
-      await new Promise(requestAnimationFrame);
-      times.push(performance.now() - last);
-      last = performance.now();
-    }
-    return times.sort((a, b) => a - b)[95];
-  });
+  const slow = await tab.frameTime(".tree .box", 3_000);
   console.log(`scrolling 10,000 files: 95 % of frames within ${slow.toFixed(1)} ms`);
   assert.ok(slow < 250, `${slow} ms a frame`);
   await tab.close();

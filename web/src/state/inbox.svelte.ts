@@ -19,6 +19,8 @@ class Inbox {
   decided = $state.raw<readonly api.ToolCall[]>([]);
   /** Tells of a call that has begun to wait while this page was open. */
   onasked: (call: api.ToolCall) => void = () => {};
+  /** What events told of calls that have left the list: the answer to a decision may come later, and say less. */
+  #told = new Map<string, api.CallStatus>();
   /** Calls to look at again, with their project. */
   #changed = new Map<string, string>();
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -64,7 +66,9 @@ class Inbox {
   /** This person decided, and this is the answer. */
   settled(call: api.ToolCall): void {
     this.#drop(call.tool_id);
-    this.decided = [call, ...this.decided.filter(({ tool_id }) => tool_id !== call.tool_id)].slice(0, DECIDED_SHOWN);
+    const settled = { ...call, status: this.#told.get(call.tool_id) ?? call.status };
+    this.#told.delete(call.tool_id);
+    this.decided = [settled, ...this.decided.filter(({ tool_id }) => tool_id !== call.tool_id)].slice(0, DECIDED_SHOWN);
   }
 
   /** An event told what became of a call. */
@@ -75,6 +79,8 @@ class Inbox {
     if (this.decided.some(({ tool_id }) => tool_id === tool)) {
       this.decided = this.decided.map((call) => (call.tool_id === tool ? { ...call, status } : call));
     }
+    if (status === "pending_approval" || status === "previewing") this.#told.delete(tool);
+    else if (this.waiting.has(tool) || this.#told.has(tool)) this.#told.set(tool, status);
     if (status === "pending_approval") {
       this.#changed.set(tool, project);
     } else if (this.#loading) {
@@ -96,6 +102,7 @@ class Inbox {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     this.#changed.clear();
+    this.#told.clear();
     this.#person += 1;
     this.waiting = new Map();
     this.decided = [];
