@@ -279,3 +279,29 @@ test("a browser that says no to notifications is not shown as saying yes", async
   assert.equal(await box.isChecked(), false);
   await tab.close();
 });
+
+test("every decision is shown, page by page, also on a phone", async () => {
+  const jo = server.person("jo");
+  const shop = await jo.project("shop");
+  const decide = async (n) => {
+    const call = await shop.until(await shop.call("execute_command", { command: "make", args: [`job-${n}`] }), "pending_approval");
+    await jo.ask("POST", `${shop.path}/tools/${call.tool_id}/cancel`);
+  };
+  for (let n = 0; n < 55; n++) await decide(n);
+  const tab = await browser.open(jo, `#/projects/${shop.id}/decisions`);
+  const { page } = tab;
+  const lines = (n) => eventually(`${n} decisions`, async () => (await page.locator("tbody tr").count()) === n);
+  await lines(50);
+  await page.getByRole("button", { name: "Show more" }).click();
+  await lines(55);
+  // What is decided meanwhile joins them, on top.
+  await decide("last");
+  await lines(56);
+  assert.match(await page.locator("tbody tr").first().innerText(), /job-last/);
+  await tab.close();
+
+  const phone = await browser.open(jo, `#/projects/${shop.id}/decisions`, { size: PHONE });
+  await phone.page.getByRole("button", { name: /job-last/ }).waitFor();
+  assert.equal((await phone.hittable(".what button"))[0].hit, true);
+  await phone.close();
+});

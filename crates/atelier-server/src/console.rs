@@ -23,12 +23,10 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       form-action 'none'";
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new()
-        .route("/", get(index))
-        .route(
-            "/assets/{*path}",
-            get(async |Path(path): Path<String>, headers: HeaderMap| file(&format!("assets/{path}"), &headers)),
-        )
+    Router::new().route("/", get(index)).route(
+        "/assets/{*path}",
+        get(async |Path(path): Path<String>, headers: HeaderMap| file(&format!("assets/{path}"), &headers)),
+    )
 }
 
 async fn index(headers: HeaderMap) -> Response {

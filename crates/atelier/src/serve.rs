@@ -306,7 +306,8 @@ fn greet(url: &str, sign_in: Option<&str>, token: Option<&str>) {
              A project and four agents are waiting; the project's page says how to let them at a folder.\n\n"
         )
     });
-    let token = token.map(|command| format!("  A token for the console or for `atelier login`:\n    {command}\n\n"));
+    let token =
+        token.map(|command| format!("  A token for the console or for `atelier login`:\n    {command}\n\n"));
     let [link, token] = [link, token].map(Option::unwrap_or_default);
     print_all(&format!("{link}{token}Atelier is listening on {url}\n"));
 }
@@ -329,8 +330,9 @@ fn token_command(config: &Config, file: Option<&Path>) -> String {
 /// This program by its name where that finds it, and by its path elsewhere: after `make run` no shell knows the name.
 fn program() -> String {
     const NAME: &str = "atelier";
-    let found = std::env::var_os("PATH")
-        .and_then(|path| std::env::split_paths(&path).map(|folder| folder.join(NAME)).find(|file| file.is_file()));
+    let found = std::env::var_os("PATH").and_then(|path| {
+        std::env::split_paths(&path).map(|folder| folder.join(NAME)).find(|file| file.is_file())
+    });
     let same = |exe: &Path| found.and_then(|found| found.canonicalize().ok()) == exe.canonicalize().ok();
     match std::env::current_exe() {
         Ok(exe) if !same(&exe) => quoted(&exe),

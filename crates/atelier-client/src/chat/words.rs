@@ -170,9 +170,8 @@ impl Words {
             Some(id) => self.project.call(id).await.ok(),
             None => None,
         };
-        let what = call
-            .as_ref()
-            .map_or_else(|| name.to_owned(), |call| summary(&call.tool_name, &call.tool_params));
+        let what =
+            call.as_ref().map_or_else(|| name.to_owned(), |call| summary(&call.tool_name, &call.tool_params));
         self.of_task(task, &what);
         // Nobody is asked about it, and yet it does not go on.
         if call.is_some_and(|call| matches!(call.status, CallStatus::Previewing | CallStatus::Approved)) {

@@ -40,7 +40,7 @@ async fn a_chat_without_a_machine_says_so() {
     let mut talking = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(talking.stderr.take().unwrap()).lines().map(Result::unwrap);
     let hint = format!("atelier connect . --server {} --project '{}'", server.url, chat.desk.name);
-    let told = tokio::task::spawn_blocking(move || (lines.any(|line| line.trim() == hint), lines)).await;
+    let told = tokio::task::spawn_blocking(move || (lines.any(|line| line.ends_with(&hint)), lines)).await;
     let (told, rest) = told.unwrap();
     assert!(told);
     let _client = machine.connect(&chat.desk, &server.url).await;
