@@ -1,12 +1,13 @@
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { defineConfig, loadEnv } from "vite";
+import { compress } from "./compress.js";
 
 const API = ["/auth", "/my", "/api", "/health", "/metrics", "/docs", "/openapi.json"];
 
 export default defineConfig(({ mode }) => {
   const { ATELIER_URL = "http://127.0.0.1:7420" } = loadEnv(mode, ".", "ATELIER_");
   return {
-    plugins: [svelte()],
+    plugins: [svelte(), compress()],
     build: {
       target: "es2022",
       // The first with `light-dark()`, which the colours are written in.

@@ -28,6 +28,8 @@ async function desk(t, name) {
   return { ann, shop, folder, asked };
 }
 
+/** A card that has just come up takes no answers by key for a moment; then it says which it takes. */
+const takesKeys = (card) => card.locator("[aria-keyshortcuts=y]").waitFor();
 const waits = (page, n) => page.waitForFunction((n) => document.title.startsWith(n ? `(${n}) ` : "Approvals"), n);
 
 /// TL-06.3
@@ -41,7 +43,7 @@ test("a write shows its difference; reject leaves the disk as it was, approve ch
   const call = await asked("write_file", { path: "src/greet.ts", content: AFTER });
   const card = page.getByRole("region", { name: "The question at hand" });
   await card.getByRole("heading", { name: "Write file" }).waitFor();
-  await card.getByText("agent_coder asks, now").waitFor();
+  await card.getByText("agent_coder asks, ").waitFor();
   await card.getByText("Medium").waitFor();
   assert.equal(await card.locator("tr.old .text").innerText(), '  return "Hello, " + name;');
   assert.equal(await card.locator("tr.new .text").innerText(), "  return `Hello, ${name}!`;");
@@ -57,6 +59,7 @@ test("a write shows its difference; reject leaves the disk as it was, approve ch
   await card.locator("table.split").waitFor();
   await tab.assertAccessible("a diff side by side");
 
+  await takesKeys(card);
   await page.keyboard.press("n");
   await card.getByLabel("Why not?").fill("keep the old greeting");
   await page.keyboard.press("Enter");
@@ -98,8 +101,7 @@ test("keys walk the list and decide; a class is allowed for the session and can 
   await card.getByRole("heading", { name: "Write file" }).waitFor();
   await page.keyboard.press("k");
   await card.getByRole("heading", { name: "Run command" }).waitFor();
-  // A card that has just come up takes no answers for a moment.
-  await page.waitForTimeout(300);
+  await takesKeys(card);
   await page.keyboard.press("y");
   await shop.until(calls[0], "completed");
   await card.getByRole("heading", { name: "Write file" }).waitFor();
@@ -121,7 +123,7 @@ test("keys walk the list and decide; a class is allowed for the session and can 
   // Everything of an agent only after a second thought.
   await tab.go("#/approvals");
   await card.getByRole("heading", { name: "Write file" }).waitFor();
-  await page.waitForTimeout(300);
+  await takesKeys(card);
   await page.keyboard.press("a");
   await page.getByRole("heading", { name: "Trust agent_coder?" }).waitFor();
   await tab.assertAccessible("the warning before an agent is trusted");
@@ -168,30 +170,138 @@ test("on a phone: the list, the question over the whole screen, thumb-sized answ
   assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), PHONE.width);
   await tab.assertAccessible("an approval on a phone");
   await page.getByRole("button", { name: "Reject" }).click();
+  await page.getByLabel("Why not?").waitFor();
   await page.getByRole("button", { name: "Reject" }).click();
   await shop.until(call, "rejected");
   await page.getByText("Nothing waits for you").waitFor();
   await tab.close();
 });
 
-test("somebody who looks elsewhere is notified", async (t) => {
-  const { ann, shop, asked } = await desk(t, "emil");
-  const tab = await browser.open(ann, "#/projects");
+test("after an answer comes the question behind it, not one that was passed over; any keyboard layout does", async (t) => {
+  const { ann, shop, folder, asked } = await desk(t, "finn");
+  for (const name of ["a", "b", "c", "d"]) await asked("write_file", { path: `${name}.txt`, content: `${name}\n` });
+  const tab = await browser.open(ann, "#/approvals");
   const { page } = tab;
-  await page.getByRole("heading", { name: "Projects", exact: true }).waitFor();
-  await page.evaluate(() => {
+  const card = page.getByRole("region", { name: "The question at hand" });
+  const shows = (name) => card.getByRole("article", { name: `Write file ${name}.txt` }).waitFor();
+  await shows("a");
+  // As a Russian layout sends them.
+  const press = (key, code) =>
+    page.evaluate(([key, code]) => void document.body.dispatchEvent(new KeyboardEvent("keydown", { key, code, bubbles: true })), [key, code]);
+  await press("о", "KeyJ");
+  await shows("b");
+  await takesKeys(card);
+  await press("н", "KeyY");
+  await shows("c");
+  await eventually("b is written", () => ["a", "b", "c", "d"].filter((name) => folder.has(`${name}.txt`)).join() === "b");
+  // At the end of the list the nearest one before it is next.
+  await page.keyboard.press("j");
+  await shows("d");
+  await takesKeys(card);
+  await page.keyboard.press("y");
+  await shows("c");
+  await waits(page, 2);
+  for (const call of (await ann.ask("GET", "/my/approvals")).approvals) await ann.ask("POST", `${shop.path}/tools/${call.tool_id}/cancel`);
+  await tab.close();
+});
+
+/** Writes down what would be shown, as if nobody looked at the page. */
+function listen(page, { phone = false } = {}) {
+  return page.evaluate((phone) => {
     globalThis.told = [];
+    const tell = (title, options) => globalThis.told.push(`${title}: ${options.body}`);
     globalThis.Notification = class extends Notification {
       constructor(title, options) {
+        // What Chrome on Android does.
+        if (phone) throw new TypeError("Illegal constructor");
         super(title, options);
-        globalThis.told.push(`${title}: ${options.body}`);
+        tell(title, options);
       }
     };
+    ServiceWorkerRegistration.prototype.showNotification = async function (title, options) {
+      tell(title, options);
+    };
     Object.defineProperty(document, "hasFocus", { value: () => false });
+  }, phone);
+}
+
+for (const phone of [false, true]) {
+  test(`somebody who looks elsewhere is notified, by name${phone ? ", on a phone by its worker" : ""}`, async (t) => {
+    const { ann, shop, asked } = await desk(t, phone ? "gina" : "emil");
+    const tab = await browser.open(ann, "#/projects");
+    const { page } = tab;
+    await page.getByRole("heading", { name: "Projects", exact: true }).waitFor();
+    await page.getByText("Live", { exact: true }).waitFor();
+    await listen(page, { phone });
+    const call = await asked("write_file", { path: "later.txt", content: "x\n" });
+    const told = await eventually("a notification", () => page.evaluate(() => globalThis.told[0]));
+    assert.equal(told, "agent_coder asks (Medium): Write file later.txt");
+    // Where they go then, the list names who asks as well.
+    await tab.go("#/approvals");
+    await page.getByRole("link", { name: /agent_coder · shop/ }).waitFor();
+    await ann.ask("POST", `${shop.path}/tools/${call.tool_id}/cancel`);
+    await tab.close();
   });
-  const call = await asked("write_file", { path: "later.txt", content: "x\n" });
-  const told = await eventually("a notification", () => page.evaluate(() => globalThis.told[0]));
-  assert.match(told, /asks \(MEDIUM\): Write file later\.txt/);
-  await ann.ask("POST", `${shop.path}/tools/${call.tool_id}/cancel`);
+}
+
+test("a plan that waits notifies too, and is all that waits", async (t) => {
+  const ann = server.person("hans");
+  const shop = await ann.project("shop", { settings: { planner: { approve_above: 1 } } });
+  const tab = await browser.open(ann, "#/projects");
+  const { page } = tab;
+  await page.getByText("Live", { exact: true }).waitFor();
+  await listen(page);
+  const talk = await ann.ask("POST", `${shop.path}/chat/sessions`, { title: "plans" });
+  const { plan_id } = await ann.ask("POST", `${shop.path}/chat/${talk.id}/message`, { content: "read a.txt and then read b.txt" });
+  assert.equal(await eventually("a notification", () => page.evaluate(() => globalThis.told[0])), "This plan waits for you: shop");
+  await tab.go("#/approvals");
+  await page.getByText("1 waits for you").waitFor();
+  assert.equal(await page.getByText("Nothing waits for you").count(), 0);
+
+  // Whoever comes later is told as well, and whoever refuses it hears of it once.
+  await page.reload();
+  await page.getByRole("link", { name: /This plan waits for you/ }).click();
+  await page.getByRole("button", { name: "Refuse" }).click();
+  await page.getByText("The plan was refused.").waitFor();
+  assert.equal(await page.getByRole("button", { name: "Resume" }).count(), 0);
+  assert.equal((await ann.ask("GET", `${shop.path}/plans/${plan_id}`)).status, "cancelled");
   await tab.close();
+});
+
+test("a browser that says no to notifications is not shown as saying yes", async () => {
+  const tab = await browser.open(server.person("ida"), "#/approvals", { permissions: [] });
+  const { page } = tab;
+  const box = page.getByRole("checkbox", { name: "Notify me" });
+  await box.waitFor();
+  await page.evaluate(() => (Notification.requestPermission = async () => "denied"));
+  await box.click();
+  await page.getByText("The browser does not allow notifications").waitFor();
+  assert.equal(await box.isChecked(), false);
+  await tab.close();
+});
+
+test("every decision is shown, page by page, also on a phone", async () => {
+  const jo = server.person("jo");
+  const shop = await jo.project("shop");
+  const decide = async (n) => {
+    const call = await shop.until(await shop.call("execute_command", { command: "make", args: [`job-${n}`] }), "pending_approval");
+    await jo.ask("POST", `${shop.path}/tools/${call.tool_id}/cancel`);
+  };
+  for (let n = 0; n < 55; n++) await decide(n);
+  const tab = await browser.open(jo, `#/projects/${shop.id}/decisions`);
+  const { page } = tab;
+  const lines = (n) => eventually(`${n} decisions`, async () => (await page.locator("tbody tr").count()) === n);
+  await lines(50);
+  await page.getByRole("button", { name: "Show more" }).click();
+  await lines(55);
+  // What is decided meanwhile joins them, on top.
+  await decide("last");
+  await lines(56);
+  assert.match(await page.locator("tbody tr").first().innerText(), /job-last/);
+  await tab.close();
+
+  const phone = await browser.open(jo, `#/projects/${shop.id}/decisions`, { size: PHONE });
+  await phone.page.getByRole("button", { name: /job-last/ }).waitFor();
+  assert.equal((await phone.hittable(".what button"))[0].hit, true);
+  await phone.close();
 });

@@ -25,8 +25,10 @@ async function desk(t, name, files) {
 
 async function say(page, text, agent = "") {
   if (agent) await page.getByRole("combobox", { name: "To" }).selectOption({ label: agent });
-  await page.getByRole("textbox", { name: "Message" }).fill(text);
-  await page.keyboard.press("Enter");
+  const field = page.getByRole("textbox", { name: "Message" });
+  await field.fill(text);
+  await field.press("Enter");
+  await eventually("the message is sent", async () => (await field.inputValue()) === "");
 }
 
 /// TL-06.3, WS-07.1
@@ -119,6 +121,64 @@ test("stop ends what is going on", async (t) => {
   await eventually("nothing waits for a decision", async () => (await ann.ask("GET", "/my/approvals")).total === 0);
   await page.locator(".call").getByText("Cancelled").waitFor();
   await tab.close();
+});
+
+test("without a machine the chat says so, with the commands to run, and goes on when one is there", async (t) => {
+  const ann = server.person("finn");
+  const shop = await ann.project("it's a shop");
+  const tab = await browser.open(ann, `#/projects/${shop.id}/chat/new`);
+  const { page } = tab;
+  await page.getByText("No machine is connected yet").waitFor();
+  await say(page, "read a.txt", "agent_coder");
+  const hint = page.getByRole("status").filter({ hasText: "No machine is connected" });
+  await hint.waitFor();
+  await page.locator(".call").getByText("Waits for a machine").waitFor();
+  const commands = await page.getByLabel("The commands that connect a folder").innerText();
+  assert.equal(commands, `atelier login --server ${server.url}\natelier connect . --server ${server.url} --project 'it'\\''s a shop'`);
+  await tab.assertAccessible("a chat without a machine");
+  // To the letter, as somebody would paste it.
+  const folder = await Folder.follow(ann, commands, { "a.txt": "found\n" });
+  t.after(() => folder.disconnect());
+  await page.getByRole("article", { name: "agent_coder" }).waitFor();
+  await hint.waitFor({ state: "hidden" });
+  await tab.close();
+});
+
+test("a chat follows what is said, leaves those alone who read further up, and keeps what was begun", async (t) => {
+  const { ann, shop } = await desk(t, "gina", { "long.txt": "line\n".repeat(40) });
+  const tab = await browser.open(ann, `#/projects/${shop.id}/chat/new`);
+  const { page } = tab;
+  const log = page.getByRole("log");
+  const below = () => log.evaluate((box) => box.scrollHeight - box.scrollTop - box.clientHeight);
+  const answers = page.getByRole("article", { name: "agent_coder" });
+  for (let n = 0; n < 4; n++) {
+    await say(page, "read long.txt", "agent_coder");
+    await answers.nth(n).waitFor();
+    await eventually("the end is in sight", async () => (await below()) < 2);
+  }
+  await log.hover();
+  await page.mouse.wheel(0, -600);
+  await eventually("it is further up", async () => (await below()) > 300);
+  const { id } = (await ann.ask("GET", `${shop.path}/chat/sessions`)).sessions[0];
+  await ann.ask("POST", `${shop.path}/chat/${id}/message`, { content: "read long.txt", target_agent: "agent_coder" });
+  await answers.nth(4).waitFor({ state: "attached" });
+  assert.ok((await below()) > 300);
+
+  await page.getByRole("textbox", { name: "Message" }).fill("half a thought");
+  await tab.go(`#/projects/${shop.id}/files`);
+  await tab.go(`#/projects/${shop.id}/chat`);
+  await page.getByRole("log").waitFor();
+  assert.equal(await page.getByRole("textbox", { name: "Message" }).inputValue(), "half a thought");
+  await tab.close();
+
+  const phone = await browser.open(ann, `#/projects/${shop.id}/chat`, { size: PHONE });
+  const send = phone.page.getByRole("button", { name: "Send" });
+  await send.waitFor();
+  await phone.page.getByRole("article").first().waitFor({ state: "attached" });
+  const { y, height } = await send.boundingBox();
+  assert.ok(y + height <= PHONE.height, `${y} + ${height}`);
+  assert.equal(await phone.page.evaluate(() => document.documentElement.scrollHeight), PHONE.height);
+  await phone.close();
 });
 
 const EVIL = `<img src=x onerror="document.title='owned'"><script>document.title='owned'</script>`;

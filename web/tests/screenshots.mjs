@@ -35,6 +35,21 @@ const shop = await owner.project("web shop");
 await owner.project("quarterly report", { workspace: "conversation" });
 const folder = await Folder.connect(shop, { "src/cart.ts": CART, "README.md": "# Web shop\n" });
 
+/** A month of work, to be remembered. */
+function memories() {
+  const kinds = [
+    ["task_execution", "Added a discount to the total of a basket, with tests for vouchers"],
+    ["tool_call", "write_file src/cart.ts: the total takes a discount"],
+    ["user_message", "Please round the total after the voucher, not before"],
+    ["task_execution", "The checkout test failed: the voucher was applied twice"],
+  ];
+  return Array.from({ length: 60 }, (_, n) => {
+    const [interaction_type, text] = kinds[(n * 7) % 4];
+    const timestamp = new Date(Date.now() - ((n * n) % 31) * 86_400_000).toISOString();
+    return { text: n < 4 ? text : `${text} (${n})`, interaction_type, success: n % 5 !== 3, timestamp, metadata: {} };
+  });
+}
+
 async function ask(tool, params, agent) {
   await shop.until(await shop.call(tool, params, { agent_id: agent }), "pending_approval");
 }
@@ -94,6 +109,20 @@ try {
   await chat.page.locator(".diff").waitFor();
   await picture(chat, "files");
   await chat.close();
+
+  const [coder] = await shop.agents();
+  await owner.ask("POST", `${shop.path}/agents/${coder.id}/context/import`, { interactions: memories() });
+  const memory = await browser.open(owner, `#/projects/${shop.id}/memory/${coder.id}`);
+  await memory.page.getByRole("searchbox").fill("voucher discount");
+  await memory.page.getByRole("button", { name: "Find" }).click();
+  await memory.page.getByRole("list", { name: "Results, best first" }).waitFor();
+  await picture(memory, "memory");
+  await memory.close();
+
+  const door = await browser.open(owner, "", { signedIn: false });
+  await door.page.getByRole("heading", { name: "Sign in to Atelier" }).waitFor();
+  await picture(door, "sign-in");
+  await door.close();
 
   const admin = await browser.open(owner, "#/overview");
   await admin.page.waitForTimeout(13_000);

@@ -57,6 +57,21 @@ test("a pasted token signs in, lasts over a reload, and is gone after signing ou
   await tab.close();
 });
 
+test("a proxy without a server behind it signs nobody out", async () => {
+  const person = server.person("bob");
+  const tab = await browser.open(person);
+  tab.allowed.push(/502/);
+  const { page } = tab;
+  await page.getByRole("heading", { name: "Projects", exact: true }).waitFor();
+  await page.route("**/auth/me", (route) => route.fulfill({ status: 502, body: "Bad Gateway" }));
+  await page.reload();
+  await page.getByText("The server does not answer.").waitFor();
+  await page.unroute("**/auth/me");
+  await page.getByRole("button", { name: "Try again" }).click();
+  await page.getByRole("heading", { name: "Projects", exact: true }).waitFor();
+  await tab.close();
+});
+
 /** An identity provider that signs everybody in as one person, and insists on PKCE. */
 async function startProvider(user) {
   const { publicKey, privateKey } = generateKeyPairSync("ed25519");

@@ -50,9 +50,10 @@ struct Problem {
 }
 
 impl Api {
-    pub(crate) fn new(server: &str, token: String) -> Result<Self> {
+    /// `command` is what the record of decisions names: `connect` or `chat`.
+    pub(crate) fn new(command: &str, server: &str, token: String) -> Result<Self> {
         let http = reqwest::Client::builder()
-            .user_agent(concat!("atelier-connect/", env!("CARGO_PKG_VERSION")))
+            .user_agent(format!("atelier-{command}/{}", env!("CARGO_PKG_VERSION")))
             .connect_timeout(Duration::from_secs(10))
             .tcp_nodelay(true)
             .redirect(reqwest::redirect::Policy::none())

@@ -42,7 +42,7 @@ pub struct ChatOptions {
 pub async fn chat(options: ChatOptions, stop: CancellationToken) -> Result<bool> {
     let server = options.server.trim_end_matches('/').to_owned();
     let (token, stored) = token::find(options.token, &server)?;
-    let api = Api::new(&server, token)?;
+    let api = Api::new("chat", &server, token)?;
     let me = api.me().await?;
     let project = api.project(&options.project).await?;
     let project = Arc::new(ProjectApi { api, project });

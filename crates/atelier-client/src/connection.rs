@@ -55,7 +55,7 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
     let rules = ClientRules::load()?;
     // A folder that cannot be used is said before anybody is asked for anything.
     Local::guarded(&options.dir, &rules, &Extension::default())?;
-    let api = Api::new(&server, token)?;
+    let api = Api::new("connect", &server, token)?;
     let me = api.me().await?;
     if me.role == Role::Agent {
         return Err(Error::AgentToken);

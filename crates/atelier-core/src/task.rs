@@ -99,6 +99,9 @@ pub struct TaskFailure {
 }
 
 impl TaskFailure {
+    /// A person refused the plan that it belongs to.
+    pub const PLAN_REJECTED: &str = "plan_rejected";
+
     pub fn new(code: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { code: code.into(), detail: detail.into() }
     }

@@ -4,7 +4,7 @@ use crate::{App, error::Error};
 use axum::{
     Router,
     extract::Path,
-    http::{HeaderValue, header},
+    http::{HeaderMap, HeaderValue, header},
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -23,30 +23,45 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       form-action 'none'";
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new()
-        .route("/", get(index))
-        .route("/assets/{*path}", get(async |Path(path): Path<String>| file(&format!("assets/{path}"))))
+    Router::new().route("/", get(index)).route(
+        "/assets/{*path}",
+        get(async |Path(path): Path<String>, headers: HeaderMap| file(&format!("assets/{path}"), &headers)),
+    )
 }
 
-async fn index() -> Response {
+async fn index(headers: HeaderMap) -> Response {
     match Files::get("index.html") {
-        Some(_) => file("index.html"),
+        Some(_) => file("index.html", &headers),
         None => {
             with_policy(([(header::CONTENT_TYPE, "text/html; charset=utf-8")], NOT_BUILT).into_response())
         }
     }
 }
 
-fn file(path: &str) -> Response {
-    let Some(file) = Files::get(path) else {
+fn file(path: &str, asked: &HeaderMap) -> Response {
+    let packed = takes_gzip(asked).then(|| Files::get(&format!("{path}.gz"))).flatten();
+    let encoding = packed.is_some().then_some([(header::CONTENT_ENCODING, "gzip")]);
+    let Some(file) = packed.or_else(|| Files::get(path)) else {
         return Error::NotFound.into_response();
     };
     let kind = mime_guess::from_path(path).first_or_octet_stream();
     // Assets carry a hash in their name; the page that names them does not.
     let caching =
         if path.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
-    let headers = [(header::CONTENT_TYPE, kind.as_ref()), (header::CACHE_CONTROL, caching)];
-    with_policy((headers, file.data).into_response())
+    let headers = [
+        (header::CONTENT_TYPE, kind.as_ref()),
+        (header::CACHE_CONTROL, caching),
+        (header::VARY, "accept-encoding"),
+    ];
+    with_policy((headers, encoding, file.data).into_response())
+}
+
+fn takes_gzip(asked: &HeaderMap) -> bool {
+    let named = asked.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    named.flat_map(|list| list.split(',')).any(|coding| {
+        let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
+        name.trim() == "gzip" && weight.replace(' ', "") != "q=0"
+    })
 }
 
 fn with_policy(mut response: Response) -> Response {

@@ -10,7 +10,7 @@ use crate::{
 };
 use atelier_core::{
     AgentId, AgentName, CallId, Event, NodeId, Plan, PlanId, PlanStatus, ProjectId, SessionId, Task,
-    TaskFailure, TaskId, TaskKind, TaskStatus, Usage,
+    TaskFailure, TaskId, TaskKind, TaskStatus, Usage, UserId,
     plan::{ProposedTask, advance, order},
     task::Step,
 };
@@ -216,6 +216,19 @@ impl Store {
     }
 
     /// The project's plans, newest first.
+    pub async fn pending_plans(&self, user: UserId) -> Result<Vec<Plan>> {
+        let mut conn = self.db.connect().await?;
+        let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT l.record FROM plans l JOIN projects p ON p.id = l.project_id
+             WHERE p.user_id = $1 AND p.deleted_at IS NULL AND l.status = 'pending_approval'
+             ORDER BY l.id LIMIT 1000"
+        )
+        .bind(user.0)
+        .fetch_all(c)
+        .await)?;
+        rows.into_iter().map(|(record,)| corrupt(serde_json::from_str(&record))).collect()
+    }
+
     pub async fn plans(
         &self,
         project: ProjectId,
@@ -405,6 +418,10 @@ async fn end(tx: &mut Tx, owned: &Owned, plan: &mut Plan, status: PlanStatus) ->
 pub(crate) async fn reopen(tx: &mut Tx, owned: &Owned, task: &Task) -> Result<()> {
     let Some(id) = task.plan_id else { return Ok(()) };
     let mut plan = lock_plan(tx, owned.project, id).await?;
+    // A person said no to all of it: it does not come back piece by piece.
+    if plan.error.as_ref().is_some_and(|error| error.code == TaskFailure::PLAN_REJECTED) {
+        return Err(Error::PlanSettled(plan.status));
+    }
     plan.status = if task.kind == TaskKind::Plan { PlanStatus::Planning } else { PlanStatus::Running };
     (plan.error, plan.completed_at) = (None, None);
     save_plan(tx, &plan).await?;

@@ -36,8 +36,10 @@ enum What {
     },
     /// A path and what is to be done with it
     Path {
+        /// What is to be done with it
         #[arg(long, value_enum, default_value = "read")]
         op: Operation,
+        /// The path, from the workspace's root
         path: String,
         /// The pattern of a search or listing
         #[arg(long, default_value = "*")]

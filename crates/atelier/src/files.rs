@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// The server's address
     #[arg(long, global = true, default_value = "http://127.0.0.1:7420", value_name = "URL")]
     server: String,
-    /// Your token
+    /// Your token; without it, the one that `atelier login` stored
     #[arg(long, global = true, env = "ATELIER_TOKEN", hide_env_values = true)]
     token: Option<String>,
     #[command(subcommand)]

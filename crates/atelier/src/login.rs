@@ -27,6 +27,9 @@ async fn login(args: &Args) -> Result<ExitCode> {
     let server = args.server.trim_end_matches('/');
     let http = reqwest::Client::builder().timeout(Duration::from_secs(15)).build()?;
     let given = match &args.token {
+        Some(token) if token.trim().is_empty() => {
+            bail!("the token is empty: `atelier token --user NAME` makes one")
+        }
         Some(token) => token.clone(),
         None => ask()?,
     };

@@ -71,7 +71,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // Before the runtime: the exporter of traces brings a thread of its own.
     let _telemetry = telemetry::start(&config.telemetry)?;
     raise_file_limit();
-    tokio::runtime::Runtime::new()?.block_on(serve(config))?;
+    let token = token_command(&config, args.flags.config.as_deref());
+    tokio::runtime::Runtime::new()?.block_on(serve(config, &token))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -97,7 +98,7 @@ fn print_all(text: &str) {
     }
 }
 
-async fn serve(config: Config) -> Result<()> {
+async fn serve(config: Config, token: &str) -> Result<()> {
     // Whatever the folder allows: what is in it is for this user.
     #[cfg(unix)]
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
@@ -174,7 +175,8 @@ async fn serve(config: Config) -> Result<()> {
         stop: stop.clone(),
     });
     let sign_in = app.welcome().await?;
-    greet(&url, sign_in.as_deref());
+    let token = app.auth.is_local().then_some(token);
+    greet(&url, sign_in.as_deref(), token);
     tracing::info!(url, store = app.store.kind(), version = env!("CARGO_PKG_VERSION"), "serving");
 
     tasks.spawn(stop_on_signal(stop.clone()));
@@ -294,19 +296,56 @@ async fn signal() -> &'static str {
     }
 }
 
-/// The address, and on the very first start the way in. On standard output, not in the log: whoever
-/// collects logs should not find a link that signs in.
+/// The address, the way in, and on the very first start a link that signs in once. On standard output, not in the
+/// log: whoever collects logs should not find such a link.
 ///
 /// The address comes last: whoever waits for it has heard everything.
-fn greet(url: &str, sign_in: Option<&str>) {
-    let way_in = sign_in.map(|code| {
+fn greet(url: &str, sign_in: Option<&str>, token: Option<&str>) {
+    let link = sign_in.map(|code| {
         format!(
             "\n  Sign in once, within a day:  {url}/#sign-in={code}\n  \
-             A project and four agents are waiting. Later on: atelier token --user {}\n\n",
-            atelier_server::OWNER
+             A project and four agents are waiting; the project's page says how to let them at a folder.\n\n"
         )
     });
-    print_all(&format!("{}Atelier is listening on {url}\n", way_in.unwrap_or_default()));
+    let token =
+        token.map(|command| format!("  A token for the console or for `atelier login`:\n    {command}\n\n"));
+    let [link, token] = [link, token].map(Option::unwrap_or_default);
+    print_all(&format!("{link}{token}Atelier is listening on {url}\n"));
+}
+
+/// What gives the owner a token, as it works in any other terminal of this machine: with the program and the data
+/// that serve here.
+fn token_command(config: &Config, file: Option<&Path>) -> String {
+    let mut words = vec![program(), "token".into(), "--user".into(), atelier_server::OWNER.into()];
+    words.extend(["--role".into(), "admin".into()]);
+    let whole = |path: &Path| quoted(&std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+    if let Some(file) = file {
+        words.extend(["--config".into(), whole(file)]);
+    }
+    if config.data != Config::default().data {
+        words.extend(["--data".into(), whole(&config.data)]);
+    }
+    words.join(" ")
+}
+
+/// This program by its name where that finds it, and by its path elsewhere: after `make run` no shell knows the name.
+fn program() -> String {
+    const NAME: &str = "atelier";
+    let found = std::env::var_os("PATH").and_then(|path| {
+        std::env::split_paths(&path).map(|folder| folder.join(NAME)).find(|file| file.is_file())
+    });
+    let same = |exe: &Path| found.and_then(|found| found.canonicalize().ok()) == exe.canonicalize().ok();
+    match std::env::current_exe() {
+        Ok(exe) if !same(&exe) => quoted(&exe),
+        _ => NAME.into(),
+    }
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:".contains(c);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// Only the user who runs the server may look into its data.

@@ -30,6 +30,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let config = Config::load(args.flags.config.as_deref(), &args.flags)?;
     crate::serve::create_private(&config.data)?;
+    // A token of another data folder is refused, and nobody would know why.
+    if !LocalKey::exists(&config.data) {
+        let data = config.data.display();
+        eprintln!("there was no secret in {data}: made one; only a server with this --data takes the token");
+    }
     let key = LocalKey::open(&config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
     let grant = Grant {

@@ -93,10 +93,10 @@ export const workerSpace = (of: string) => request<WorkerSpace>("GET", `${projec
 export const resetWorkerSpace = (of: string) => request<WorkerSpace>("POST", `${project(of)}/worker-space/reset`);
 export const endSession = (of: string) => request<void>("DELETE", `${project(of)}/worker-space`);
 
-export const waiting = () => request<Schemas["ApprovalList"]>("GET", "/my/approvals").then((list) => list.approvals);
+export const waiting = () => request<Schemas["Waiting"]>("GET", "/my/approvals");
 export const toolCall = (of: string, id: string) => request<ToolCall>("GET", `${project(of)}/tools/${encodeURIComponent(id)}`);
-export const toolCalls = (of: string, limit: number) =>
-  request<Schemas["ToolCallList"]>("GET", `${project(of)}/tools?limit=${limit}`).then((list) => list.tools);
+export const toolCalls = (of: string, limit: number, offset: number) =>
+  request<Schemas["ToolCallList"]>("GET", `${project(of)}/tools?limit=${limit}&offset=${offset}`).then((list) => list.tools);
 export const approve = (of: string, approval: string, scope: GrantScope, include_high = false) =>
   request<ToolCall>("POST", `${project(of)}/approvals/${encodeURIComponent(approval)}/approve`, { scope, include_high });
 export const reject = (of: string, approval: string, reason: string | null) =>
@@ -114,7 +114,7 @@ export const disconnect = (of: string, client: string) =>
 
 const session = (of: string, id: string) => `${project(of)}/chat/sessions/${encodeURIComponent(id)}`;
 const task = (of: string, id: string) => `${project(of)}/tasks/${encodeURIComponent(id)}`;
-const plan = (of: string, id: string) => `${project(of)}/plans/${encodeURIComponent(id)}`;
+const planPath = (of: string, id: string) => `${project(of)}/plans/${encodeURIComponent(id)}`;
 
 export const sessions = (of: string) =>
   all(async (page) => {
@@ -145,11 +145,12 @@ export const plans = (of: string, session: string) =>
     const list = await request<Schemas["PlanList"]>("GET", `${project(of)}/plans?session=${encodeURIComponent(session)}&${page}`);
     return { items: list.plans, total: list.total };
   });
-export const cancelPlan = (of: string, id: string) => request<Plan>("POST", `${plan(of, id)}/cancel`);
+export const plan = (of: string, id: string) => request<PlanDetails>("GET", planPath(of, id));
+export const cancelPlan = (of: string, id: string) => request<Plan>("POST", `${planPath(of, id)}/cancel`);
 export const approvePlan = (of: string, id: string, tasks: ProposedTask[] | null) =>
-  request<Plan>("POST", `${plan(of, id)}/approve`, { tasks });
+  request<Plan>("POST", `${planPath(of, id)}/approve`, { tasks });
 export const rejectPlan = (of: string, id: string, reason: string | null) =>
-  request<Plan>("POST", `${plan(of, id)}/reject`, { reason });
+  request<Plan>("POST", `${planPath(of, id)}/reject`, { reason });
 export const bus = (of: string) => request<Schemas["BusReport"]>("GET", `${project(of)}/bus`).then((report) => report.queues);
 
 const PAGE = 1000;

@@ -16,8 +16,6 @@ const place = (conversation: string) =>
 const file = (conversation: string, id: string) => `${place(conversation)}/files/${encodeURIComponent(id)}`;
 
 export const workspace = (conversation: string) => request<Workspace>("GET", place(conversation));
-export const renameFile = (conversation: string, id: string, file_path: string) =>
-  request<WorkFile>("PATCH", file(conversation, id), { file_path });
 export const deleteFile = (conversation: string, id: string) => request<void>("DELETE", file(conversation, id));
 export const versions = (conversation: string, id: string) =>
   request<Schemas["VersionList"]>("GET", `${file(conversation, id)}/versions`).then((list) => list.versions);

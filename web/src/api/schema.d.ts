@@ -448,7 +448,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List what waits for your decision in all your projects */
+        /** List what waits for your decision in all your projects: calls, and plans that are not run unasked */
         get: operations["approvals_mine"];
         put?: never;
         post?: never;
@@ -2869,6 +2869,16 @@ export interface components {
         VersionList: {
             total: number;
             versions: components["schemas"]["FileVersion"][];
+        };
+        /** @description Everything that waits for a person. */
+        Waiting: {
+            approvals: components["schemas"]["ToolCall"][];
+            plans: components["schemas"]["Plan"][];
+            /**
+             * Format: int64
+             * @description How many calls
+             */
+            total: number;
         };
         /** @description How people sign in here. */
         Ways: {
@@ -6348,7 +6358,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ApprovalList"];
+                    "application/json": components["schemas"]["Waiting"];
                 };
             };
             /** @description The token is missing or not valid */

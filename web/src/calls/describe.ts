@@ -1,4 +1,5 @@
 import type { ToolCall } from "../api/calls";
+import { en } from "../i18n/en";
 import { isKey, t } from "../i18n/index.svelte";
 
 type Asked = Pick<ToolCall, "tool_name" | "tool_params">;
@@ -40,10 +41,20 @@ export function summary(call: Asked): string {
   }
 }
 
+/** The tools that agents may be given, by name. */
+export const TOOLS = Object.keys(en)
+  .filter((key) => key.startsWith("tool."))
+  .map((key) => key.slice("tool.".length));
+
 /** What is done, as a heading: "Write file". Newer servers may have tools that this page has no words for. */
 export function toolName(name: string): string {
   const key = `tool.${name}`;
   return isKey(key) ? t(key as "tool.write_file") : name;
+}
+
+export function riskName(level: string): string {
+  const key = `risk.${level}`;
+  return isKey(key) ? t(key as "risk.LOW") : level;
 }
 
 /** Which other calls a permission for the whole class would let through. */

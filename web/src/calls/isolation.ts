@@ -8,12 +8,12 @@ interface Isolation {
   processes?: string;
 }
 
-/** Which walls stand around a command, in words. */
-export function walls(isolation: object): string {
+/** Which walls stand around a command, in words; the one to the network not where it is let through. */
+export function walls(isolation: object, networked = false): string {
   const { landlock = 0, mounts = false, network = "none", processes = "group" } = isolation as Isolation;
   const standing = [
     landlock > 0 || mounts ? t("walls.files") : t("walls.files.none"),
-    network !== "none" ? t("walls.network") : t("walls.network.none"),
+    ...(networked ? [] : [network !== "none" ? t("walls.network") : t("walls.network.none")]),
     processes !== "group" ? t("walls.processes") : t("walls.processes.none"),
   ];
   return standing.join(" · ");

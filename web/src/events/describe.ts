@@ -1,3 +1,4 @@
+import { riskName, toolName } from "../calls/describe";
 import { t } from "../i18n/index.svelte";
 import type { LiveEvent } from "../live/event";
 
@@ -42,13 +43,13 @@ export function describe({ data }: LiveEvent): string {
     case "CLIENT_CONNECTED":
       return t("event.CLIENT_CONNECTED", { root: data.root });
     case "TOOL_APPROVAL_REQUEST":
-      return t("event.TOOL_APPROVAL_REQUEST", { tool: data.tool_name, risk: data.risk_level });
+      return t("event.TOOL_APPROVAL_REQUEST", { tool: toolName(data.tool_name), risk: riskName(data.risk_level) });
     case "TOOL_PREVIEW_REQUEST":
     case "TOOL_EXECUTION_SIGNAL":
-      return t(`event.${data.type}`, { tool: data.tool_name });
+      return t(`event.${data.type}`, { tool: toolName(data.tool_name) });
     case "TOOL_RESULT_ACK":
     case "TOOL_CALL_UPDATED":
-      return t(`event.${data.type}`, { status: data.status });
+      return t(`event.${data.type}`, { status: t(`call.${data.status}`) });
     case "GRANT_MADE":
       return t("event.GRANT_MADE", { words: data.grant.words });
     case "FILES_CHANGED":
@@ -67,13 +68,13 @@ export function describe({ data }: LiveEvent): string {
     case "TASK_PROGRESS":
       return t("event.TASK_PROGRESS", {
         step: String(data.step),
-        calls: data.calls.map((call) => call.name).join(", "),
+        calls: data.calls.map((call) => toolName(call.name)).join(", "),
       });
     case "PLAN_CREATED":
     case "PLAN_APPROVAL_REQUEST":
       return t(`event.${data.type}`, { count: String(data.tasks.length) });
     case "PLAN_UPDATED":
-      return t("event.PLAN_UPDATED", { status: data.plan.status });
+      return t("event.PLAN_UPDATED", { status: t(`plan.status.${data.plan.status}`) });
     case "USAGE":
       return t("event.USAGE", {
         model: data.model,

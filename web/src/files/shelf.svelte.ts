@@ -65,4 +65,5 @@ export function showShelf(shelf: Shelf | null): void {
   shown = shelf;
 }
 
-export const shownShelf = (conversation: string): Shelf | null => (shown?.conversation === conversation ? shown : null);
+export const shownShelf = (conversation?: string): Shelf | null =>
+  !conversation || shown?.conversation === conversation ? shown : null;

@@ -17,6 +17,11 @@ export function language(): Language {
   return current.language;
 }
 
+/** The language as this person's region writes it: dates and numbers differ within one language. */
+export function region(): string {
+  return navigator.languages.find((tag) => tag.split("-")[0] === current.language) ?? current.language;
+}
+
 export async function setLanguage(language: Language): Promise<void> {
   localStorage.setItem(KEPT, language);
   current = { language, messages: await load[language]() };
@@ -51,5 +56,5 @@ export function isKey(name: string): name is Key {
 }
 
 export function number(value: number): string {
-  return new Intl.NumberFormat(current.language).format(value);
+  return new Intl.NumberFormat(region()).format(value);
 }

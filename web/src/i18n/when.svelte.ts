@@ -1,4 +1,4 @@
-import { language } from "./index.svelte";
+import { region } from "./index.svelte";
 
 const STEPS: [Intl.RelativeTimeFormatUnit, number][] = [
   ["day", 86_400],
@@ -12,7 +12,7 @@ setInterval(() => (now = Date.now()), 20_000);
 /** How long ago, in words that keep up with the clock. */
 export function ago(time: string | number, style: "long" | "short" = "long"): string {
   const seconds = Math.max(0, (now - new Date(time).getTime()) / 1000);
-  const format = new Intl.RelativeTimeFormat(language(), { numeric: "auto", style });
+  const format = new Intl.RelativeTimeFormat(region(), { numeric: "auto", style });
   for (const [unit, size] of STEPS) {
     if (seconds >= size) return format.format(-Math.floor(seconds / size), unit);
   }
@@ -20,28 +20,28 @@ export function ago(time: string | number, style: "long" | "short" = "long"): st
 }
 
 export function dateTime(time: string): string {
-  return new Intl.DateTimeFormat(language(), { dateStyle: "medium", timeStyle: "medium" }).format(new Date(time));
+  return new Intl.DateTimeFormat(region(), { dateStyle: "medium", timeStyle: "medium" }).format(new Date(time));
 }
 
 export function clock(time: string | number): string {
-  return formatClock(language()).format(new Date(time));
+  return formatClock(region()).format(new Date(time));
 }
 
 /** A length of time, in its largest whole unit. */
 export function duration(seconds: number): string {
   const [unit, size] = STEPS.find(([, size]) => seconds >= size && seconds % size === 0) ?? (["second", 1] as const);
   const format = { style: "unit", unit, unitDisplay: "short" } as const;
-  return new Intl.NumberFormat(language(), format).format(seconds / size);
+  return new Intl.NumberFormat(region(), format).format(seconds / size);
 }
 
 // Making a formatter is slow, and a list of events asks for one time a row.
 const clocks = new Map<string, Intl.DateTimeFormat>();
 
-function formatClock(language: string): Intl.DateTimeFormat {
-  let format = clocks.get(language);
+function formatClock(region: string): Intl.DateTimeFormat {
+  let format = clocks.get(region);
   if (!format) {
-    format = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
-    clocks.set(language, format);
+    format = new Intl.DateTimeFormat(region, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+    clocks.set(region, format);
   }
   return format;
 }

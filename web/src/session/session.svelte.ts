@@ -17,6 +17,8 @@ class Session {
   me = $state.raw<api.Me | null>(null);
   ended = $state.raw<Ended | null>(null);
   #timer: ReturnType<typeof setTimeout> | undefined;
+  /** What the address brought, as long as the server has not answered to it. */
+  #brought: Credential | null = null;
 
   constructor() {
     authority.refused = (token, problem) => {
@@ -32,6 +34,7 @@ class Session {
   /** Signs in with what the address brought, or goes on with what this tab had. */
   async start(brought: Credential | null): Promise<void> {
     const kept = sessionStorage.getItem(KEY);
+    this.#brought = brought;
     if (!brought && !kept) {
       this.state = "out";
       return;
@@ -40,10 +43,15 @@ class Session {
     try {
       await this.signIn(brought ?? { token: kept ?? "" });
     } catch (error) {
-      if (!(error instanceof Problem)) this.state = "unreachable";
+      if (!isRefusal(error)) this.state = "unreachable";
       else if (brought && kept) await this.start(null);
       else this.#end({ why: "refused", detail: error.message });
     }
+  }
+
+  /** Once more, after the server was not there. */
+  retry(): Promise<void> {
+    return this.start(this.#brought);
   }
 
   /** Throws when the server does not accept the credential. */
@@ -98,10 +106,18 @@ class Session {
       this.#schedule(expires_at);
     } catch (error) {
       // An identity provider's token is not ours to renew (403): it is used until it ends.
-      if (error instanceof Problem) return;
+      if (isRefusal(error)) return;
       this.#timer = setTimeout(() => void this.#renew(), MINUTE / 4);
     }
   }
+}
+
+/**
+ * Whether the server said no to what somebody showed it. Anything else is no reason to throw a token away: a server that
+ * starts, one with too much to do, a proxy with nothing behind it.
+ */
+function isRefusal(error: unknown): error is Problem {
+  return error instanceof Problem && [400, 401, 403, 422].includes(error.status);
 }
 
 async function tokenFor(credential: Credential): Promise<string> {

@@ -1,4 +1,5 @@
 import * as api from "../api/calls";
+import { detached } from "./detached.svelte";
 import { Known } from "./known.svelte";
 
 const byProject = new Map<string, Known<api.Agent>>();
@@ -7,7 +8,7 @@ const byProject = new Map<string, Known<api.Agent>>();
 export function agentsOf(project: string): Known<api.Agent> {
   let agents = byProject.get(project);
   if (!agents) {
-    agents = new Known(() => api.agents(project));
+    agents = detached(() => new Known(() => api.agents(project)));
     byProject.set(project, agents);
   }
   return agents;

@@ -8,7 +8,7 @@ import { clients } from "./clients.svelte";
 import { queues } from "./queues.svelte";
 import { grants } from "./grants.svelte";
 import { inbox } from "./inbox.svelte";
-import { forgetPlans, planAsks, planMoved } from "./plans.svelte";
+import { waitingPlans } from "./plans.svelte";
 import { projects } from "./projects.svelte";
 import { forgetSessions, loadedSessionsOf, reloadSessions } from "./sessions.svelte";
 import { shownSpace } from "./space.svelte";
@@ -26,12 +26,15 @@ export function follow(): () => void {
     reset: () => {
       log.clear(true);
       void projects.load();
+      waitingPlans.forget();
       void inbox.load();
       reloadAgents();
       clients.allChanged();
+      queues.allChanged();
       grants.allChanged();
       reloadSessions();
       void shownTalk()?.load();
+      void shownShelf()?.load();
       shownSpace()?.resumed();
     },
     resumed: () => {
@@ -52,7 +55,7 @@ export function follow(): () => void {
     inbox.forget();
     forgetAgents();
     forgetSessions();
-    forgetPlans();
+    waitingPlans.forget();
     clients.forget();
     queues.forget();
     grants.forget();
@@ -73,7 +76,7 @@ function apply(event: LiveEvent): void {
       inbox.forgetProject(project_id);
       forgetAgents(project_id);
       forgetSessions(project_id);
-      forgetPlans(project_id);
+      waitingPlans.forget(project_id);
       clients.forget(project_id);
       grants.forget(project_id);
       break;
@@ -94,10 +97,10 @@ function apply(event: LiveEvent): void {
       loadedSessionsOf(project_id)?.drop(data.session_id);
       break;
     case "PLAN_APPROVAL_REQUEST":
-      planAsks(data.plan);
+      waitingPlans.asked(data.plan);
       break;
     case "PLAN_UPDATED":
-      planMoved(data.plan);
+      waitingPlans.moved(data.plan);
       break;
     case "FILES_CHANGED":
     case "FILES_PRESENTED":

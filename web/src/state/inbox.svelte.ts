@@ -1,4 +1,6 @@
 import * as api from "../api/calls";
+import { agentsOf } from "./agents.svelte";
+import { waitingPlans } from "./plans.svelte";
 import { isNewer } from "./time";
 
 /** Events come in bursts; one look for all of them. */
@@ -17,6 +19,8 @@ class Inbox {
   decided = $state.raw<readonly api.ToolCall[]>([]);
   /** Tells of a call that has begun to wait while this page was open. */
   onasked: (call: api.ToolCall) => void = () => {};
+  /** What events told of calls that have left the list: the answer to a decision may come later, and say less. */
+  #told = new Map<string, api.CallStatus>();
   /** Calls to look at again, with their project. */
   #changed = new Map<string, string>();
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -31,10 +35,13 @@ class Inbox {
     const person = this.#person;
     this.#loading = true;
     try {
-      const calls = await api.waiting();
+      const { approvals: calls, plans } = await api.waiting();
       if (person !== this.#person) return;
       // What events told meanwhile is looked at afterwards, one by one: the answer may be older.
       this.waiting = new Map(calls.map((call) => [call.tool_id, call]));
+      // Who asks is told by name.
+      for (const project of new Set(calls.map((call) => call.project_id))) agentsOf(project).want();
+      waitingPlans.put(plans);
       this.state = "ready";
       this.error = null;
     } catch (error) {
@@ -59,7 +66,9 @@ class Inbox {
   /** This person decided, and this is the answer. */
   settled(call: api.ToolCall): void {
     this.#drop(call.tool_id);
-    this.decided = [call, ...this.decided.filter(({ tool_id }) => tool_id !== call.tool_id)].slice(0, DECIDED_SHOWN);
+    const settled = { ...call, status: this.#told.get(call.tool_id) ?? call.status };
+    this.#told.delete(call.tool_id);
+    this.decided = [settled, ...this.decided.filter(({ tool_id }) => tool_id !== call.tool_id)].slice(0, DECIDED_SHOWN);
   }
 
   /** An event told what became of a call. */
@@ -70,6 +79,8 @@ class Inbox {
     if (this.decided.some(({ tool_id }) => tool_id === tool)) {
       this.decided = this.decided.map((call) => (call.tool_id === tool ? { ...call, status } : call));
     }
+    if (status === "pending_approval" || status === "previewing") this.#told.delete(tool);
+    else if (this.waiting.has(tool) || this.#told.has(tool)) this.#told.set(tool, status);
     if (status === "pending_approval") {
       this.#changed.set(tool, project);
     } else if (this.#loading) {
@@ -91,6 +102,7 @@ class Inbox {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     this.#changed.clear();
+    this.#told.clear();
     this.#person += 1;
     this.waiting = new Map();
     this.decided = [];
@@ -112,7 +124,7 @@ class Inbox {
     await Promise.all(
       some.map(async ([tool, project]) => {
         try {
-          const call = await api.toolCall(project, tool);
+          const [call] = await Promise.all([api.toolCall(project, tool), agentsOf(project).wanted()]);
           if (person === this.#person && !this.#changed.has(tool)) this.#show(call);
         } catch {
           // Gone with its project, or the server is away: then the next connection loads everything anew.

@@ -32,7 +32,12 @@ export class Known<T extends Entity> {
 
   /** Loads what has not been loaded yet. */
   want(): void {
-    if (untrack(() => this.state) !== "ready") void this.load();
+    void this.wanted();
+  }
+
+  /** The same, for whoever waits for it. */
+  async wanted(): Promise<void> {
+    if (untrack(() => this.state) !== "ready") await this.load();
   }
 
   put(...items: T[]): void {

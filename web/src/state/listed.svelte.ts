@@ -1,4 +1,5 @@
 import { untrack } from "svelte";
+import { detached } from "./detached.svelte";
 
 /** A short list that the server tells whole; events only say that it changed. */
 export class Listed<T> {
@@ -57,7 +58,7 @@ export class ListedByProject<T> {
   of(project: string): Listed<T> {
     let list = this.#lists.get(project);
     if (!list) {
-      list = new Listed(() => this.#fetch(project));
+      list = detached(() => new Listed(() => this.#fetch(project)));
       this.#lists.set(project, list);
     }
     return list;

@@ -1,4 +1,5 @@
 import * as api from "../api/calls";
+import { detached } from "./detached.svelte";
 import { Known } from "./known.svelte";
 
 const byProject = new Map<string, Known<api.Conversation>>();
@@ -7,7 +8,7 @@ const byProject = new Map<string, Known<api.Conversation>>();
 export function sessionsOf(project: string): Known<api.Conversation> {
   let sessions = byProject.get(project);
   if (!sessions) {
-    sessions = new Known(() => api.sessions(project));
+    sessions = detached(() => new Known(() => api.sessions(project)));
     byProject.set(project, sessions);
   }
   return sessions;

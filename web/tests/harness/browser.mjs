@@ -25,21 +25,22 @@ export class Browser {
   }
 
   /** A tab of its own, as of another browser, signed in as this person. */
-  async open(person, address = "", { size = DESK, scheme = "light", locale = "en-GB", signedIn = true } = {}) {
+  async open(person, address = "", { size = DESK, scheme = "light", locale = "en-GB", signedIn = true, permissions = ["notifications"] } = {}) {
     const context = await this.#browser.newContext({
       viewport: size,
       colorScheme: scheme,
       locale,
-      hasTouch: size === PHONE,
-      permissions: ["notifications"],
+      hasTouch: size.width < 720,
+      permissions,
     });
     const page = await context.newPage();
-    page.setDefaultTimeout(15_000);
+    page.setDefaultTimeout(30_000);
     const tab = new Tab(context, page);
     if (signedIn) {
       // Only the first time: a tab that was signed out stays so.
       await page.addInitScript((token) => {
-        if (sessionStorage.getItem("test.began")) return;
+        // Frames that show a file have no storage, and are nobody's.
+        if (top !== globalThis || sessionStorage.getItem("test.began")) return;
         sessionStorage.setItem("test.began", "yes");
         sessionStorage.setItem("atelier.token", token);
       }, person.token);
@@ -79,8 +80,71 @@ class Tab {
     assert.deepEqual(wrong, [], "the page complained");
   }
 
+  /** Goes to another place, and is there when this is over. */
   go(hash) {
-    return this.page.evaluate((to) => void (location.hash = to), hash);
+    return this.page.evaluate(
+      (to) =>
+        new Promise((resolve) => {
+          if (location.hash === to) return resolve();
+          // The page listens too, and draws before the next task.
+          addEventListener("hashchange", () => setTimeout(resolve), { once: true });
+          location.hash = to;
+        }),
+      hash,
+    );
+  }
+
+  /** How often the page asked for each address while it answered to nothing; a page that is done asks no more. */
+  async requestsWhileIdle() {
+    const asked = {};
+    const note = (request) => {
+      const { pathname } = new URL(request.url());
+      if (pathname !== "/health") asked[pathname] = (asked[pathname] ?? 0) + 1;
+    };
+    this.page.on("request", note);
+    // A page that asks for itself without end would do so at least as often as this.
+    await this.page.evaluate(async () => {
+      for (let round = 0; round < 30; round++) await fetch("/health");
+    });
+    this.page.off("request", note);
+    return asked;
+  }
+
+  /** How long a frame takes while this box is scrolled, in milliseconds: 95 % take no longer. */
+  async frameTime(selector, step) {
+    const sweep = () =>
+      this.page.evaluate(
+        async ([selector, step]) => {
+          const box = document.querySelector(selector);
+          box.scrollTop = 0;
+          const times = [];
+          for (let at = 0, last = performance.now(); at < 100; at++) {
+            box.scrollTop += step;
+            await new Promise(requestAnimationFrame);
+            times.push(performance.now() - last);
+            last = performance.now();
+          }
+          return times.sort((a, b) => a - b)[95];
+        },
+        [selector, step],
+      );
+    // The machine is shared: a list that is slow is so each time.
+    return Math.min(await sweep(), await sweep(), await sweep());
+  }
+
+  /** Whether a finger in the middle of each of these would meet it. */
+  hittable(selector) {
+    return this.page.evaluate(
+      (selector) =>
+        [...document.querySelectorAll(selector)]
+          .filter((link) => link.getClientRects().length > 0)
+          .map((link) => {
+            const { left, top, width, height } = link.getBoundingClientRect();
+            const met = document.elementFromPoint(left + width / 2, top + height / 2);
+            return { text: link.textContent.trim(), hit: !!met && link.contains(met) && left >= 0 && left + width <= innerWidth };
+          }),
+      selector,
+    );
   }
 
   /** Everything that axe finds serious or critical. */

@@ -1,14 +1,14 @@
 // The real program: a server, and machines that connect folders to it.
 
 import { execFileSync, spawn } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 
 const PROGRAM = process.env.ATELIER;
 if (!PROGRAM) throw new Error("ATELIER names no program; run scripts/test-console");
 
-const PATIENCE = 20_000;
+const PATIENCE = 40_000;
 
 /** Waits until `look` gives something true; by asking again, where nothing tells. */
 export async function eventually(what, look) {
@@ -30,8 +30,8 @@ class Running {
   output = "";
   #child;
 
-  constructor(args, options) {
-    this.#child = spawn(PROGRAM, args, { stdio: ["ignore", "pipe", "pipe"], ...options });
+  constructor(args, options, program = PROGRAM) {
+    this.#child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"], ...options });
     for (const stream of [this.#child.stdout, this.#child.stderr]) stream.on("data", (data) => (this.output += data));
     this.ended = new Promise((resolve) => this.#child.once("exit", resolve));
   }
@@ -170,6 +170,19 @@ export class Folder {
     return folder;
   }
 
+  /** Connects as the console says: by commands in a shell, the first of which asks for a token. */
+  static async follow(person, commands, files) {
+    const folder = new Folder();
+    for (const [path, content] of Object.entries(files)) folder.write(path, content);
+    const [login, connect] = commands.split("\n");
+    const program = `atelier() { "${PROGRAM}" "$@"; }; cd "${folder.root}"`;
+    const env = { HOME: folder.#home, PATH: "/usr/bin:/bin" };
+    execFileSync("sh", ["-c", `${program}; ${login}`], { env, input: `${person.token}\n`, stdio: ["pipe", "ignore", "ignore"] });
+    folder.#running = new Running(["-c", `cd "${folder.root}"; exec ${connect.replace(/^atelier/, `"${PROGRAM}"`)} --no-approve`], { env }, "sh");
+    await folder.#running.says(/ {2}connected$/m);
+    return folder;
+  }
+
   get root() {
     return join(this.#home, "shop");
   }
@@ -182,6 +195,10 @@ export class Folder {
 
   read(path) {
     return readFileSync(join(this.root, path), "utf8");
+  }
+
+  has(path) {
+    return existsSync(join(this.root, path));
   }
 
   async disconnect() {

@@ -32,6 +32,8 @@ pub(crate) struct Words {
     said: HashMap<TaskId, String>,
     /// The end of what was shown of the answer.
     shown: String,
+    /// Whether it was said that no machine is there.
+    stranded: bool,
     /// Standard output is a terminal, which what an agent writes must not steer.
     guarded: bool,
 }
@@ -54,6 +56,7 @@ impl Words {
             speakers: direct.then_some(work.task_id).into_iter().collect(),
             said: HashMap::new(),
             shown: String::new(),
+            stranded: false,
             guarded: std::io::stdout().is_terminal(),
         }
     }
@@ -167,11 +170,28 @@ impl Words {
             Some(id) => self.project.call(id).await.ok(),
             None => None,
         };
-        let what = call.map_or_else(|| name.to_owned(), |call| summary(&call.tool_name, &call.tool_params));
+        let what =
+            call.as_ref().map_or_else(|| name.to_owned(), |call| summary(&call.tool_name, &call.tool_params));
         self.of_task(task, &what);
+        // Nobody is asked about it, and yet it does not go on.
+        if call.is_some_and(|call| matches!(call.status, CallStatus::Previewing | CallStatus::Approved)) {
+            self.name_lack_of_machine().await;
+        }
         if let Some(id) = id {
             self.calls.insert(id, what);
         }
+    }
+
+    /// Says once how to connect a machine, if there is none.
+    async fn name_lack_of_machine(&mut self) {
+        if self.stranded || !matches!(self.project.holder().await, Ok(None)) {
+            return;
+        }
+        self.stranded = true;
+        let (server, name) = (self.project.api.server(), self.project.project.name.as_str());
+        let name = name.replace('\'', r"'\''");
+        self.screen.line("no machine is connected to the project; in the folder to work in, run");
+        self.screen.line(&format!("  atelier connect . --server {server} --project '{name}'"));
     }
 
     fn updated(&self, id: CallId, status: CallStatus, error: Option<&CallFailure>) {

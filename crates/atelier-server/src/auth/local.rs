@@ -52,6 +52,11 @@ impl LocalKey {
         Ok(Self { encoding: EncodingKey::from_secret(&secret), decoding: DecodingKey::from_secret(&secret) })
     }
 
+    /// Whether a data directory has a secret already.
+    pub fn exists(data: &Path) -> bool {
+        data.join(FILE).exists()
+    }
+
     /// Makes a token, and says when it ends.
     pub fn issue(
         &self,

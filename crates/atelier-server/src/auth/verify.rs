@@ -170,7 +170,7 @@ impl Auth {
     }
 
     /// Whether tokens of this server are good here.
-    pub(crate) fn is_local(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         self.settings.local
     }
 

@@ -8,7 +8,7 @@ use crate::{
     guard::{Member, OwnOrAdmin, decider},
 };
 use atelier_core::{
-    ApprovalId,
+    ApprovalId, Plan,
     gate::{ApprovalStatus, GatedCall, Grant, GrantScope},
 };
 use atelier_store::Audit;
@@ -21,6 +21,15 @@ use uuid::Uuid;
 pub(super) struct ApprovalList {
     approvals: Vec<GatedCall>,
     total: i64,
+}
+
+/// Everything that waits for a person.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Waiting {
+    approvals: Vec<GatedCall>,
+    /// How many calls
+    total: i64,
+    plans: Vec<Plan>,
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -135,11 +144,12 @@ pub(super) async fn list(
     Ok(Reply(ApprovalList { approvals, total }))
 }
 
-/// List what waits for your decision in all your projects
-#[utoipa::path(get, path = "/my/approvals", tag = "approvals", responses((status = 200, body = ApprovalList)))]
-pub(super) async fn mine(State(app): State<App>, caller: Caller) -> Result<Reply<ApprovalList>> {
+/// List what waits for your decision in all your projects: calls, and plans that are not run unasked
+#[utoipa::path(get, path = "/my/approvals", tag = "approvals", responses((status = 200, body = Waiting)))]
+pub(super) async fn mine(State(app): State<App>, caller: Caller) -> Result<Reply<Waiting>> {
     let approvals = app.store.pending_calls(caller.user, None).await?;
-    Ok(Reply(ApprovalList { total: approvals.len() as i64, approvals }))
+    let plans = app.store.pending_plans(caller.user).await?;
+    Ok(Reply(Waiting { total: approvals.len() as i64, approvals, plans }))
 }
 
 /// Approve a call, and perhaps others like it

@@ -215,7 +215,7 @@ pub(super) async fn reject_plan(
     let reason = rejection.reason.map(|reason| reason.chars().take(2000).collect::<String>());
     let detail =
         reason.map_or("the plan was rejected".into(), |reason| format!("the plan was rejected: {reason}"));
-    let why = TaskFailure::new("plan_rejected", detail);
+    let why = TaskFailure::new(TaskFailure::PLAN_REJECTED, detail);
     Ok(Reply(app.bus.cancel_plan(&owned, &decider(&caller, &headers), id, why).await?))
 }
 

@@ -184,9 +184,19 @@ async fn a_large_plan_waits_for_approval(#[values(Sqlite, Postgres)] backend: Ba
 
     let second = chat.said("do two more", None).await;
     events.until("PLAN_APPROVAL_REQUEST").await;
+    let waiting = chat.desk.user.get("/my/approvals").await.expect(200);
+    assert_eq!(waiting["plans"].as_array().map(Vec::len), Some(1), "{waiting}");
+    assert_eq!((&waiting["plans"][0]["id"], &waiting["total"]), (&second["plan_id"], &json!(0)));
     chat.desk.post(&path(&second, "reject"), json!({"reason": "too much"})).await.expect(200);
     let plan = chat.get(&format!("plans/{}", second["plan_id"].as_str().unwrap())).await;
     assert_eq!(plan["status"], "cancelled");
     assert!(states(&plan).iter().all(|(_, status)| status == "cancelled"), "{plan}");
+    assert_eq!(chat.desk.user.get("/my/approvals").await.expect(200)["plans"], json!([]));
+
+    // A refused plan does not come back piece by piece.
+    let task = plan["tasks"][0]["id"].as_str().unwrap();
+    let resumed = chat.desk.post(&format!("tasks/{task}/resume"), json!({})).await;
+    assert_eq!(resumed.problem(), (409, "already_settled"));
+    assert_eq!(chat.get(&format!("plans/{}", second["plan_id"].as_str().unwrap())).await, plan);
     assert!(!model.seen().iter().any(|asked| asked.last("user") == "one"));
 }

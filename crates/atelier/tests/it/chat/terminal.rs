@@ -11,7 +11,10 @@ use atelier_testkit::{
 };
 use rstest::rstest;
 use serde_json::{Value, json};
-use std::process::{Command, Output};
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Output, Stdio},
+};
 
 /// `atelier chat` on the machine, to be started.
 fn speaking(machine: &Machine, chat: &Chat, url: &str, arguments: &[&str]) -> Command {
@@ -24,6 +27,25 @@ fn speaking(machine: &Machine, chat: &Chat, url: &str, arguments: &[&str]) -> Co
 async fn speak(machine: &Machine, chat: &Chat, url: &str, arguments: &[&str]) -> Output {
     let mut command = speaking(machine, chat, url, arguments);
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+/// Whoever talks before a machine is there is told so, with the command that mends it.
+#[tokio::test]
+async fn a_chat_without_a_machine_says_so() {
+    let machine = Machine::new();
+    machine.write("README.md", "# Shop\n");
+    let server = crate::start(Sqlite).await;
+    let chat = Chat::new(&server, "ann").await;
+    let mut command = speaking(&machine, &chat, &server.url, &["--agent", "coder", "read README.md"]);
+    let mut talking = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(talking.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let hint = format!("atelier connect . --server {} --project '{}'", server.url, chat.desk.name);
+    let told = tokio::task::spawn_blocking(move || (lines.any(|line| line.ends_with(&hint)), lines)).await;
+    let (told, rest) = told.unwrap();
+    assert!(told);
+    let _client = machine.connect(&chat.desk, &server.url).await;
+    let rest: Vec<String> = tokio::task::spawn_blocking(move || rest.collect()).await.unwrap();
+    assert!(talking.wait().unwrap().success(), "{rest:?}");
 }
 
 /// TL-06.2 TL-06.3: the answer is on standard output, what leads to it on standard error, and where nobody sits at
@@ -92,6 +114,9 @@ async fn approvals_are_decided_in_place(#[values(Sqlite, Postgres)] backend: Bac
     ann.sees("approved once").await;
     ann.sees("completed; ").await;
     assert_eq!(machine.read("notes.txt").trim_end(), "hello");
+    let audit = chat.get("audit").await;
+    let via = audit["audit"][0]["via"].as_str().unwrap();
+    assert!(via.starts_with("atelier-chat/"), "{via}");
 }
 
 /// Ctrl-C cancels the work, and a failure is in the exit code; a restarted server is found again.
