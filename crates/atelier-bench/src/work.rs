@@ -160,14 +160,16 @@ async fn waited(report: &mut Report, stage: &Stage, project: &str, commits: &Pac
 /// A thousand agents, each with a task that does not end and nine that wait for it: what waits is in the database
 /// and not in memory.
 async fn queues(plan: &Plan, report: &mut Report) -> Result<()> {
-    let projects = if plan.rounds == 1 { 1 } else { 10 };
+    // Fewer a project than its worker space lets run at the same time.
+    const AGENTS: usize = 50;
+    let projects = if plan.rounds == 1 { 2 } else { 20 };
     let stage = Stage::set(plan, ScriptedModel::forgetful(|_| Reply::silence()).await).await?;
     let mut queues = Vec::new();
     for n in 0..projects {
         let project = stage.user.project(&format!("queues {n}")).await;
-        stage.hire(&project, 100, 1).await;
+        stage.hire(&project, AGENTS, 1).await;
         let conversation = stage.conversation(&project).await?;
-        queues.extend((0..100).map(|agent| (format!("{project}/chat/{conversation}/message"), agent)));
+        queues.extend((0..AGENTS).map(|agent| (format!("{project}/chat/{conversation}/message"), agent)));
     }
     let fill = |times: usize| -> Vec<Vec<u8>> {
         let say = |(path, agent): &(String, usize)| {
@@ -177,7 +179,8 @@ async fn queues(plan: &Plan, report: &mut Report) -> Result<()> {
         queues.iter().cycle().take(queues.len() * times).map(say).collect()
     };
     send(stage.address, fill(1)).await?;
-    stage.model.answering(queues.len()).await;
+    // As many as one server runs.
+    stage.model.answering(queues.len().min(512)).await;
     let before = process::memory(stage.server.pid())?;
     send(stage.address, fill(9)).await?;
     let after = process::memory(stage.server.pid())?;

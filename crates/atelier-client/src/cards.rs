@@ -34,6 +34,8 @@ enum Mode {
 struct Card {
     call: GatedCall,
     mode: Mode,
+    /// All of it was on the screen.
+    shown: bool,
 }
 
 pub(crate) struct Cards {
@@ -115,7 +117,8 @@ impl Cards {
                     };
                     self.screen.hold();
                     self.screen.raw(&self.draw(&call, &who));
-                    self.card = Some(Card { call, mode: Mode::Choosing });
+                    let shown = lines(&call).count() <= SHOWN;
+                    self.card = Some(Card { call, mode: Mode::Choosing, shown });
                 }
                 Ok(_) => {}
                 // The next connection brings it back.
@@ -156,13 +159,17 @@ impl Cards {
             _ => row("path", text("path").unwrap_or_default()),
         }
         row("why asked", &format!("{} (rule {})", call.reason, call.rule));
+        row("[s] means", &call.class_in_words());
         if let Some(approval) = &call.approval {
             row("until", &approval.expires_at.with_timezone(&chrono::Local).format("%H:%M:%S").to_string());
         }
         card.push_str(&self.changes(call, SHOWN));
-        let lines = lines(call);
+        let lines = lines(call).count();
         if lines > SHOWN {
-            card.push_str(&format!("  … {} more lines: [v] shows all of it\n", lines - SHOWN));
+            card.push_str(&format!(
+                "  … {} more lines: [v] shows all of it, then you can allow it\n",
+                lines - SHOWN
+            ));
         }
         card.push_str(KEYS);
         card
@@ -171,7 +178,7 @@ impl Cards {
     /// What the call would change, up to so many lines of it.
     fn changes(&self, call: &GatedCall, most: usize) -> String {
         let mut text = String::new();
-        for line in call.preview.iter().flat_map(|preview| preview.diff.lines()).take(most) {
+        for line in lines(call).take(most) {
             let colour = match line.as_bytes() {
                 [b'+', ..] => "32",
                 [b'-', ..] => "31",
@@ -184,9 +191,11 @@ impl Cards {
     }
 
     async fn press(&mut self, key: char) {
-        if let ('v', Some(Card { call, mode: Mode::Choosing })) = (key, &self.card) {
+        if let ('v', Some(Card { call, mode: Mode::Choosing, .. })) = (key, &self.card) {
             let whole = self.changes(call, usize::MAX);
-            return self.screen.raw(&format!("\n{whole}{KEYS}"));
+            self.screen.raw(&format!("\n{whole}{KEYS}"));
+            self.card.iter_mut().for_each(|card| card.shown = true);
+            return;
         }
         let Some(card) = &mut self.card else {
             if key == 'q' {
@@ -214,6 +223,10 @@ impl Cards {
             (Mode::Confirming, _) => {
                 card.mode = Mode::Choosing;
                 self.screen.raw(&format!("\nnot done. {KEYS}"));
+            }
+            // What was approved is what was seen.
+            (Mode::Choosing, 'y' | 's' | 'a') if !card.shown => {
+                self.screen.raw(&format!("\nNot all of it was shown: press v first. {KEYS}"));
             }
             (Mode::Choosing, 'y') => self.decide(Some(GrantScope::Once), None).await,
             (Mode::Choosing, 's') => self.decide(Some(GrantScope::Class), None).await,
@@ -265,6 +278,7 @@ impl Cards {
     }
 }
 
-fn lines(call: &GatedCall) -> usize {
-    call.preview.as_ref().map_or(0, |preview| preview.diff.lines().count())
+/// Of what it would change, with the carriage returns that end some of them: they are part of it.
+fn lines(call: &GatedCall) -> impl Iterator<Item = &str> {
+    call.preview.iter().flat_map(|preview| preview.diff.split_terminator('\n'))
 }

@@ -22,10 +22,14 @@ use crate::{
 use atelier_core::{
     CallId, Event, Role,
     gate::{CallStatus, LINK},
-    policy::{Extension, verdict::Verdict},
+    policy::verdict::Verdict,
 };
 use serde_json::Value;
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -54,7 +58,7 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
     let (token, stored) = token::find(options.token, &server)?;
     let rules = ClientRules::load()?;
     // A folder that cannot be used is said before anybody is asked for anything.
-    Local::guarded(&options.dir, &rules, &Extension::default())?;
+    Local::open(&options.dir)?;
     let api = Api::new("connect", &server, token)?;
     let me = api.me().await?;
     if me.role == Role::Agent {
@@ -66,7 +70,7 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
     let state = State::open(local.root(), &server, &project.id.to_string())?;
     let (journal, open) = Journal::open(state.journal())?;
     let project = Arc::new(ProjectApi { api, project });
-    let desk = Desk { project: project.clone(), client: state.client };
+    let desk = Desk { project: project.clone(), client: state.client, known: AtomicBool::new(false) };
     let asks = keyboard::attended(&std::io::stdout())
         && me.role.is_person()
         && !options.no_approve

@@ -7,7 +7,13 @@ use atelier_core::{
 };
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 /// A result may hold a file.
 const PATIENCE_WITH_FILES: Duration = Duration::from_secs(300);
@@ -15,14 +21,19 @@ const PATIENCE_WITH_FILES: Duration = Duration::from_secs(300);
 pub(crate) struct Desk {
     pub(crate) project: Arc<ProjectApi>,
     pub(crate) client: ClientId,
+    /// The server has heard of this process.
+    pub(crate) known: AtomicBool,
 }
 
 impl Desk {
     pub(crate) async fn register(&self, root: &str, isolation: &Value) -> Result<()> {
         let body = json!({
             "client_id": self.client, "root": root, "os": std::env::consts::OS, "isolation": isolation,
+            "resumed": self.known.load(Ordering::Relaxed),
         });
-        self.project.api.post::<Value>(&self.project.path("clients"), &body).await.map(drop)
+        self.project.api.post::<Value>(&self.project.path("clients"), &body).await?;
+        self.known.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     pub(crate) async fn renew(&self) -> Result<()> {

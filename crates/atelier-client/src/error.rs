@@ -8,6 +8,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     #[error("the server's rules cannot be used here")]
     ServerRules(#[source] atelier_core::policy::RuleError),
+    #[error("the rules in client.toml cannot be used")]
+    OwnRules(#[source] atelier_core::policy::RuleError),
     #[error("cannot reach {server}")]
     Unreachable { server: String, source: reqwest::Error },
     /// The server's own words.

@@ -37,6 +37,9 @@ impl Local {
     /// For agents: with the server's own rules, as far as this machine's owner accepts them, and the owner's on top.
     pub fn guarded(root: &Path, rules: &ClientRules, server: &Extension) -> Result<Self> {
         let builtin = Policy::builtin();
+        // Also about commands of the server's that are not accepted here.
+        let all = builtin.extended(server).map_err(Error::ServerRules)?;
+        all.check_wishes(&rules.policy).map_err(Error::OwnRules)?;
         let server = server.accepted(&rules.accept, builtin.limits());
         let policy = builtin.extended(&server).map_err(Error::ServerRules)?;
         let policy = Cow::Owned(policy.narrowed(Wisher::Machine, rules.policy.clone()));

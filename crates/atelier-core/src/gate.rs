@@ -345,6 +345,18 @@ impl GatedCall {
         }
     }
 
+    /// The class of calls that it belongs to, for people.
+    pub fn class_in_words(&self) -> String {
+        let (what, about) = self.rule.split_once(' ').unwrap_or((&self.rule, ""));
+        let what = what.replace('.', " ");
+        let what = match about.split_once("file.") {
+            _ if about.is_empty() => format!("every “{what}”"),
+            Some(("", kind)) => format!("every “{what}” on files of the kind “{kind}”"),
+            _ => format!("every “{what}” that is asked about because of “{about}”"),
+        };
+        format!("{what}, in this project and this session")
+    }
+
     /// Whether the client can show what it would change.
     pub fn changes_a_file(&self) -> bool {
         matches!(self.tool_name.as_str(), "write_file" | "edit_file")

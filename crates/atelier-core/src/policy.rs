@@ -118,6 +118,7 @@ impl Policy {
         let limits = extension.limits.clone().unwrap_or_else(|| self.limits.clone());
         let policy = Policy::of(classes, sources, limits)?;
         policy.check_examples(&extension.rules, &extension.files)?;
+        policy.check_wishes(&extension.narrow)?;
         let narrowings = self.narrowings.iter().cloned();
         let own =
             (extension.narrow != Narrowing::default()).then(|| (Wisher::Server, extension.narrow.clone()));
@@ -130,6 +131,24 @@ impl Policy {
         let mut policy = self.clone();
         policy.narrowings.push((whose, narrowing));
         policy
+    }
+
+    /// Whether every wish concerns a tool or a command that there is.
+    pub fn check_wishes(&self, narrowing: &Narrowing) -> Result<(), RuleError> {
+        fn ids<'r>(rule: &'r Rule, all: &mut Vec<&'r str>) {
+            all.push(&rule.id);
+            rule.children.values().for_each(|child| ids(child, all));
+        }
+        let optional = optional()?;
+        let mut all: Vec<&str> = call::TOOL_NAMES.to_vec();
+        self.commands.values().for_each(|rule| ids(rule, &mut all));
+        // Off or refused here, and not to be allowed by anybody else either.
+        all.extend(optional.command.iter().map(|rule| rule.name.as_str()));
+        all.extend(self.refused.keys().map(String::as_str));
+        match narrowing.idle(&all) {
+            Some(key) => Err(RuleError::Wish(key.to_owned())),
+            None => Ok(()),
+        }
     }
 
     /// For a workspace that holds a conversation's own files: writing, editing, making directories and moving are
@@ -283,7 +302,8 @@ impl Policy {
         }
     }
 
-    /// Files that nobody may look into unasked, as patterns over whole paths, for programs that can leave them out.
+    /// Files that nobody may look into unasked, as patterns over whole paths. What was looked through by these need not
+    /// be again while they are the same.
     pub fn guarded_globs(&self) -> Vec<String> {
         self.files.guarded_globs()
     }

@@ -1,5 +1,7 @@
 //! Running a program for an agent: no shell, a clean environment, walls around it, and an end to it.
 
+mod asking;
+mod exposure;
 #[cfg(target_os = "linux")]
 mod fence;
 #[cfg(target_os = "linux")]
@@ -22,8 +24,10 @@ use std::time::Duration;
 use atelier_core::path::WorkspacePath;
 use serde::Serialize;
 
+pub(crate) use asking::{Answered, Guarded, Seen};
+pub(crate) use exposure::{Shows, Sight, compares_files, is_number, leaving_out, path_in, shows};
 pub use git::GitIdentity;
-pub(crate) use git::leaving_out;
+pub(crate) use git::{at_hooks, configures};
 pub use isolation::{Isolation, NetworkWall, ProcessWall};
 pub use surroundings::{Runner, RunnerOptions};
 pub use toolchain::Toolchains;
@@ -52,6 +56,8 @@ pub struct CommandSpec {
     pub output_limit: usize,
     /// Paths below the root that the command must not see.
     pub hidden: Vec<PathBuf>,
+    /// Paths below the root that it must not change, although it may change what is around them.
+    pub read_only: Vec<PathBuf>,
 }
 
 impl CommandSpec {
@@ -66,6 +72,7 @@ impl CommandSpec {
             network: false,
             output_limit: 1 << 20,
             hidden: Vec::new(),
+            read_only: Vec::new(),
         }
     }
 }

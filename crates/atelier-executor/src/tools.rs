@@ -4,6 +4,7 @@
 //! stands, and a call that turns out to need more than was approved is not run.
 
 mod answer;
+mod history;
 mod judge;
 mod kind;
 mod veil;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use atelier_core::path::{Roots, WorkspacePath};
 use atelier_core::policy::Policy;
 use atelier_core::policy::call::{self, ToolCall, WriteMode};
-use atelier_core::policy::verdict::{Judgement, Verdict};
+use atelier_core::policy::verdict::Verdict;
 use serde_json::json;
 
 pub use answer::{Failure, Refused, ToolResult};
@@ -29,6 +30,8 @@ use crate::search::Listing;
 use crate::workspace::Workspace;
 use crate::write::{Edit, Expect, Mending, Written};
 use answer::{Answer, fields};
+use judge::Judged;
+use veil::Veil;
 
 /// What a call needs to be carried out.
 #[derive(Debug, Clone, Copy)]
@@ -65,23 +68,18 @@ impl Approval {
 impl Tools<'_> {
     /// Judges again and, within the approval, runs. Never panics, never hangs: every call has an answer.
     pub fn execute(&self, call: &ToolCall, approval: &Approval, cancel: &Cancel) -> ToolResult {
-        let judgement = self.judge(call);
+        let judged = self.judge_whole(call);
+        let judgement = &judged.judgement;
         if judgement.verdict == Verdict::Deny || judgement.verdict > approval.up_to {
-            return ToolResult::refused(&judgement);
+            return ToolResult::refused(judgement);
         }
-        match self.run(call, &judgement, &approval.expect, cancel) {
+        match self.run(call, judged, &approval.expect, cancel) {
             Ok(answer) => answer.into(),
             Err(error) => ToolResult::failed(&error),
         }
     }
 
-    fn run(
-        &self,
-        call: &ToolCall,
-        judgement: &Judgement,
-        expect: &Expect,
-        cancel: &Cancel,
-    ) -> Result<Answer> {
+    fn run(&self, call: &ToolCall, judged: Judged, expect: &Expect, cancel: &Cancel) -> Result<Answer> {
         let ws = self.workspace;
         let limits = self.policy.limits();
         Ok(match call {
@@ -138,7 +136,7 @@ impl Tools<'_> {
                 let deleted = ws.delete(path, false)?;
                 fields(json!({ "path": path.as_str(), "deleted": deleted }))
             }
-            ToolCall::ExecuteCommand(command) => self.command(command, judgement, cancel)?,
+            ToolCall::ExecuteCommand(command) => self.command(command, judged, cancel)?,
         })
     }
 
@@ -175,7 +173,8 @@ impl Tools<'_> {
         Ok(answer::grepped(&found))
     }
 
-    fn command(&self, command: &call::Command, judgement: &Judgement, cancel: &Cancel) -> Result<Answer> {
+    fn command(&self, command: &call::Command, judged: Judged, cancel: &Cancel) -> Result<Answer> {
+        let Judged { judgement, without_guarded } = judged;
         let Some(runner) = self.runner else {
             let words = "Command not allowed: there is nothing to run commands with here";
             return Ok(Answer::Failed("command_not_allowed", words.into()));
@@ -183,10 +182,10 @@ impl Tools<'_> {
         let limits = self.policy.limits();
         let low = judgement.verdict == Verdict::Low;
         let timeout = judgement.timeout.unwrap_or(limits.timeout_default).min(limits.timeout_max);
-        let hidden = self.veiled(low)?;
-        let git = low && command.command == "git";
-        let without_guarded = if git { self.git_without_guarded(command, &hidden) } else { None };
-        let left_out = without_guarded.is_some();
+        let Veil { hidden, read_only } = self.veil(command, low)?;
+        let mut notes = Vec::new();
+        notes.extend(without_guarded.is_some().then_some(LEFT_OUT));
+        notes.extend(self.passes_hooks_by(command).then_some(NO_HOOKS));
         let spec = CommandSpec {
             program: command.command.clone(),
             args: without_guarded.unwrap_or_else(|| command.args.clone()),
@@ -196,9 +195,10 @@ impl Tools<'_> {
             network: judgement.network && !low,
             output_limit: usize::try_from(limits.output_bytes).unwrap_or(usize::MAX),
             hidden,
+            read_only,
         };
         let outcome = runner.run(self.workspace, &spec, cancel)?;
-        Ok(ran(&outcome, timeout, left_out.then_some(LEFT_OUT)))
+        Ok(ran(&outcome, timeout, &notes))
     }
 }
 
@@ -235,7 +235,10 @@ fn wrote(path: &str, written: &Written) -> Answer {
 /// Said with what git shows unasked: the reader should not take it for everything.
 const LEFT_OUT: &str = "Files that usually hold secrets, and what .atelierignore names, are left out.";
 
-fn ran(outcome: &Outcome, timeout: u32, left_out: Option<&str>) -> Answer {
+/// Said where a person might believe that the project's own checks were made.
+const NO_HOOKS: &str = "The project's git hooks did not run: git runs none of them here.";
+
+fn ran(outcome: &Outcome, timeout: u32, notes: &[&str]) -> Answer {
     let exit_code = match outcome.ending {
         Ending::Exited(code) => Some(code),
         Ending::Killed(signal) => Some(128 + signal),
@@ -253,8 +256,8 @@ fn ran(outcome: &Outcome, timeout: u32, left_out: Option<&str>) -> Answer {
         "network": outcome.network,
         "isolation": outcome.isolation,
     });
-    if let Some(note) = left_out {
-        body["note"] = json!(note);
+    if !notes.is_empty() {
+        body["note"] = json!(notes.join(" "));
     }
     let failure = match outcome.ending {
         Ending::Exited(0) => return fields(body),

@@ -556,3 +556,28 @@ fn state_inside_the_workspace_is_refused() {
     let options = RunnerOptions { state_dir: s.path("state"), ..RunnerOptions::default() };
     assert_eq!(Runner::new(&s.ws, options).unwrap_err().code(), "path_protected");
 }
+
+/// Files that run as their owner are a way out for whoever else is on the machine.
+#[test]
+fn nothing_is_made_to_run_as_somebody_else() {
+    let s = space();
+    s.put(
+        "id.py",
+        r"import os
+def tried(what, do):
+    try: do(); print('DONE', what)
+    except OSError as e: print(what, e.errno)
+for bit in (0o4755, 0o2755):
+    tried('chmod', lambda: os.chmod('id.py', bit))
+    tried('fchmod', lambda: os.fchmod(os.open('id.py', os.O_RDONLY), bit))
+    tried('open', lambda: os.open('new%o' % bit, os.O_CREAT | os.O_WRONLY, bit))
+    tried('mknod', lambda: os.mknod('node%o' % bit, bit | 0o100000))
+os.chmod('id.py', 0o755)
+os.open('plain', os.O_CREAT | os.O_WRONLY, 0o755)
+",
+    );
+    let outcome = s.work("python3", &["id.py"]);
+    let said = ok(&outcome);
+    assert!(!said.contains("DONE"), "{said}");
+    assert!(s.path("plain").exists());
+}

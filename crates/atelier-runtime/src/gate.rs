@@ -8,7 +8,7 @@ mod waiting;
 
 use crate::{Error, Result};
 use atelier_core::{
-    AgentId, ApprovalId, CallId, ClientId, GrantId, Invalid, SessionId, TaskId, UserId,
+    AgentId, ApprovalId, CallId, ClientId, Event, GrantId, Invalid, SessionId, TaskId, UserId,
     gate::{CallFailure, CallPreview, CallRating, CallStatus, GatedCall, Grant, GrantScope, Refusal, Waits},
     policy::{Extension, Narrowing, Policy, RuleError, Wisher},
 };
@@ -94,6 +94,15 @@ pub struct Ask {
     pub task_id: Option<TaskId>,
 }
 
+/// Who says which agent asks. What is permitted to an agent is not permitted to whoever gives its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Named {
+    /// The project's owner, or the server itself.
+    ByOwner,
+    /// A program that asks for itself.
+    ByItself,
+}
+
 /// Somebody who decides, and the program they do it with.
 #[derive(Debug, Clone)]
 pub struct Decider {
@@ -132,26 +141,32 @@ impl Gate {
     }
 
     /// Validates and rates a call, then refuses it, asks about it or sends it off.
-    pub async fn execute(&self, owned: &Owned, ask: Ask) -> Result<GatedCall> {
-        self.begin(owned, CallId(Uuid::now_v7()), ask).await
+    pub async fn execute(&self, owned: &Owned, ask: Ask, named: Named) -> Result<GatedCall> {
+        self.begin(owned, CallId(Uuid::now_v7()), ask, named).await
     }
 
     /// The same, answered when the call is settled or, as it is then, after `time`.
-    pub async fn execute_and_wait(&self, owned: &Owned, ask: Ask, time: Duration) -> Result<GatedCall> {
+    pub async fn execute_and_wait(
+        &self,
+        owned: &Owned,
+        ask: Ask,
+        named: Named,
+        time: Duration,
+    ) -> Result<GatedCall> {
         let id = CallId(Uuid::now_v7());
         let woken = self.waiting.on(owned.project, id);
-        let call = self.begin(owned, id, ask).await?;
+        let call = self.begin(owned, id, ask, named).await?;
         if call.status.is_settled() {
             return Ok(call);
         }
         self.settled(owned, id, woken, time).await
     }
 
-    async fn begin(&self, owned: &Owned, id: CallId, ask: Ask) -> Result<GatedCall> {
+    async fn begin(&self, owned: &Owned, id: CallId, ask: Ask, named: Named) -> Result<GatedCall> {
         let (gate, project) = (self.clone(), owned.project);
         let begun = self.store.add_call(owned, move |situation| {
             let policy = gate.policy_of(situation.settings.get("policy"))?;
-            Ok(decide::begin(&gate.rules(&policy), project, id, ask, situation))
+            Ok(decide::begin(&gate.rules(&policy), project, id, (ask, named), situation))
         });
         let call = begun.await?.map_err(|invalid: Invalid| invalid)?;
         counter!("atelier_tool_calls_total", "risk" => call.risk_level.as_str()).increment(1);
@@ -164,7 +179,8 @@ impl Gate {
             let (gate, project, id) = (self.clone(), owned.project, CallId(Uuid::now_v7()));
             let begin = move |situation: &Situation| {
                 let policy = gate.policy_of(situation.settings.get("policy"))?;
-                let (call, decided) = decide::begin(&gate.rules(&policy), project, id, ask, situation);
+                let (call, decided) =
+                    decide::begin(&gate.rules(&policy), project, id, (ask, Named::ByOwner), situation);
                 counter!("atelier_tool_calls_total", "risk" => call.risk_level.as_str()).increment(1);
                 Ok((call, decided))
             };
@@ -181,6 +197,26 @@ impl Gate {
                 let narrowing = Narrowing::deserialize(wishes)
                     .map_err(|error| Invalid::new("settings.policy", error.to_string()))?;
                 Ok(Cow::Owned(self.policy.narrowed(Wisher::Project, narrowing)))
+            }
+        }
+    }
+
+    /// Whether a project's own rules can be read, and concern something.
+    pub fn check_wishes(&self, wishes: Option<&Value>) -> Result<(), Invalid> {
+        let Some(wishes) = wishes else { return Ok(()) };
+        let invalid = |error: String| Invalid::new("settings.policy", error);
+        let narrowing = Narrowing::deserialize(wishes).map_err(|error| invalid(error.to_string()))?;
+        self.policy.check_wishes(&narrowing).map_err(|error| invalid(error.to_string()))
+    }
+
+    /// Hands out a waiting call, by the rules that hold now.
+    fn assign(&self, call: &mut GatedCall, situation: &Situation) -> Vec<Event> {
+        match self.policy_of(situation.settings.get("policy")) {
+            Ok(policy) => self.rules(&policy).assign(call, situation),
+            // Nobody can tell whether it may run.
+            Err(invalid) => {
+                tracing::warn!(%invalid, call = %call.tool_id, "a call waits for rules that can be read");
+                Vec::new()
             }
         }
     }
@@ -273,8 +309,23 @@ impl Gate {
         let call = self.store.call_of_approval(owned.project, id).await?;
         let gate = self.clone();
         self.step(owned, call, move |call, situation| {
-            let (now, rules) = (situation.now, gate.rules(&gate.policy));
-            let mut events = call.approve(by.user, scope, rules.waits, now)?;
+            let now = situation.now;
+            let mut events = call.approve(by.user, scope, gate.waits, now)?;
+            let policy = match gate.policy_of(situation.settings.get("policy")) {
+                Ok(policy) => policy,
+                Err(invalid) => {
+                    let audit = decide::audit(call, "approved", Some(&by), None, now);
+                    events.extend(call.deny(CallFailure::new("invalid_settings", invalid.to_string()), now));
+                    return Ok(Decided { events, grant: None, audit: Some(audit) });
+                }
+            };
+            let rules = gate.rules(&policy);
+            // The rules may be stricter by now than when the person was asked.
+            if let Some(otherwise) = rules.reconsidered(call, situation) {
+                let audit = decide::audit(call, "approved", Some(&by), None, now);
+                events.extend(otherwise);
+                return Ok(Decided { events, grant: None, audit: Some(audit) });
+            }
             let grant = decide::grant(call, situation, &by, scope, include_high);
             let audit = decide::audit(call, "approved", Some(&by), grant.as_ref().map(|grant| grant.id), now);
             events.extend(rules.send(call, situation));
@@ -374,13 +425,12 @@ impl Gate {
         .await
     }
 
-    pub async fn connect(&self, owned: &Owned, client: Client) -> Result<Client> {
+    /// `resumed` where the same process comes back: what was permitted for its connection goes on.
+    pub async fn connect(&self, owned: &Owned, client: Client, resumed: bool) -> Result<Client> {
         let gate = self.clone();
         Ok(self
             .store
-            .keep_client(owned, client, move |call, situation| {
-                gate.rules(&gate.policy).assign(call, situation)
-            })
+            .keep_client(owned, client, resumed, move |call, situation| gate.assign(call, situation))
             .await?)
     }
 
@@ -388,9 +438,7 @@ impl Gate {
         let gate = self.clone();
         Ok(self
             .store
-            .renew_client(owned, client, move |call, situation| {
-                gate.rules(&gate.policy).assign(call, situation)
-            })
+            .renew_client(owned, client, move |call, situation| gate.assign(call, situation))
             .await?)
     }
 
@@ -398,9 +446,7 @@ impl Gate {
         let gate = self.clone();
         Ok(self
             .store
-            .remove_client(owned, client, move |call, situation| {
-                gate.rules(&gate.policy).assign(call, situation)
-            })
+            .remove_client(owned, client, move |call, situation| gate.assign(call, situation))
             .await?)
     }
 

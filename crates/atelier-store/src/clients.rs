@@ -3,7 +3,7 @@
 use crate::{
     Error, Owned, Result, Store, Tx,
     db::{Conn, on},
-    gate::{carry_out, read},
+    gate::{carry_out, end_session, read, tell_task},
     projects::{corrupt, json},
     situation::{Situation, database_time},
 };
@@ -31,8 +31,15 @@ pub struct Client {
 pub const LEASE: TimeDelta = TimeDelta::seconds(30);
 
 impl Store {
-    /// Notes a client, or that one is still there, and lets `assign` hand it what waits.
-    pub async fn keep_client<F>(&self, owned: &Owned, client: Client, assign: F) -> Result<Client>
+    /// Notes a client, or that one is still there, and lets `assign` hand it what waits. Unless it resumed its
+    /// connection, what was permitted for the last one ends.
+    pub async fn keep_client<F>(
+        &self,
+        owned: &Owned,
+        client: Client,
+        resumed: bool,
+        assign: F,
+    ) -> Result<Client>
     where
         F: Fn(&mut GatedCall, &Situation) -> Vec<Event> + Send + 'static,
     {
@@ -58,6 +65,9 @@ impl Store {
                 .fetch_one(c)
                 .await)?;
                 let client = Client { connected_at: row.0, ..fresh };
+                if !resumed {
+                    end_session(tx, &owned, client.id.0).await?;
+                }
                 if client.connected_at == time {
                     let connected =
                         Event::ClientConnected { client_id: client.id, root: client.root.clone() };
@@ -120,6 +130,7 @@ impl Store {
                     return Err(Error::NotFound);
                 }
                 tx.emit(owned.project, owned.owner, &Event::ClientDisconnected { client_id: id });
+                end_session(tx, &owned, id.0).await?;
                 assign_waiting(tx, &owned, assign).await
             })
         })
@@ -178,7 +189,8 @@ where
     for mut call in calls {
         let events = assign(&mut call, &situation);
         if !events.is_empty() {
-            carry_out(tx, owned, call, events.into());
+            carry_out(tx, owned, call.clone(), events.into());
+            tell_task(tx, owned, &call, true);
         }
     }
     Ok(())

@@ -372,6 +372,25 @@ impl Store {
     }
 }
 
+/// Withdraws what was permitted for a session that is over.
+pub(crate) async fn end_session(tx: &mut Tx, owned: &Owned, session: Uuid) -> Result<()> {
+    let ended: Vec<(Uuid,)> = on!(&mut tx.conn, |c| {
+        sqlx::query_as(
+        "UPDATE grants SET withdrawn_at = $1 WHERE project_id = $2 AND session = $3 AND withdrawn_at IS NULL
+         RETURNING id"
+    )
+    .bind(now())
+    .bind(owned.project.0)
+    .bind(session)
+    .fetch_all(c)
+    .await
+    })?;
+    for (id,) in ended {
+        tx.emit(owned.project, owned.owner, &Event::GrantWithdrawn { grant_id: GrantId(id) });
+    }
+    Ok(())
+}
+
 pub(crate) fn read<T: DeserializeOwned>((record,): (String,)) -> Result<T> {
     corrupt(serde_json::from_str(&record))
 }
@@ -404,7 +423,7 @@ pub(crate) fn remember(tx: &mut Tx, owned: &Owned, call: &GatedCall) {
 }
 
 /// The task that waits for a call goes on when the last of them is settled.
-fn tell_task(tx: &mut Tx, owned: &Owned, call: &GatedCall, was_open: bool) {
+pub(crate) fn tell_task(tx: &mut Tx, owned: &Owned, call: &GatedCall, was_open: bool) {
     if was_open {
         remember(tx, owned, call);
     }

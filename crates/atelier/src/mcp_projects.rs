@@ -8,7 +8,7 @@ use atelier_core::{
     policy::catalog::catalog,
 };
 use atelier_mcp::{Call, Mount, Offer, Outcome, Run};
-use atelier_runtime::{Ask, Decider, Gate};
+use atelier_runtime::{Ask, Decider, Gate, Named};
 use atelier_server::McpDoor;
 use atelier_store::Owned;
 use serde_json::Value;
@@ -51,7 +51,7 @@ impl Projects {
             session_id: None,
             task_id: None,
         };
-        let mut call = self.gate.execute(owned, ask).await?;
+        let mut call = self.gate.execute(owned, ask, Named::ByItself).await?;
         while !call.status.is_settled() {
             asked.progress.tell(self.standing(owned, &call)).await;
             call = tokio::select! {

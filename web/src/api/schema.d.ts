@@ -2348,6 +2348,11 @@ export interface components {
             /** @description What holds commands in on that machine. */
             isolation: Record<string, unknown>;
             os: string;
+            /**
+             * @description The same process comes back after its connection was lost. What was permitted for the connection ends otherwise.
+             * @default false
+             */
+            resumed: boolean;
             /** @description What the user calls the folder; absolute paths beneath it are good in tool calls. */
             root: string;
         };

@@ -31,6 +31,18 @@ fn claimed() -> GatedCall {
 }
 
 #[test]
+fn a_class_is_told_in_words() {
+    for (rule, words) in [
+        ("git.commit", "every “git commit”"),
+        ("write_file file.script", "every “write_file” on files of the kind “script”"),
+        ("git.push --force", "every “git push” that is asked about because of “--force”"),
+    ] {
+        let told = GatedCall { rule: rule.to_owned(), ..call() }.class_in_words();
+        assert_eq!(told, format!("{words}, in this project and this session"));
+    }
+}
+
+#[test]
 fn a_preview_that_fails_ends_the_call() {
     let failure = CallFailure::new("edit_mismatch", "not found");
     let mut call = call();

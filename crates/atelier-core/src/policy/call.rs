@@ -156,6 +156,10 @@ impl ToolCall {
     /// Takes `{tool_name, tool_params}` apart. The seed's names (`tool_read_file`) are good as well.
     pub fn parse(tool_name: &str, params: Value, roots: &Roots, limits: &Limits) -> Result<Self, CallError> {
         let name = tool_name.strip_prefix("tool_").unwrap_or(tool_name);
+        // Read by position, an array would do as well, and nobody would see what is what.
+        if !params.is_object() {
+            return Err(CallError::Params("expected an object with a field for each parameter".into()));
+        }
         let path = |raw: &str| WorkspacePath::parse(raw, roots);
         Ok(match name {
             "read_file" => {

@@ -103,6 +103,14 @@ impl Narrowing {
     }
 }
 
+impl Narrowing {
+    /// A wish that concerns nothing there is: a slip of the pen that would protect nothing.
+    pub(super) fn idle<'a>(&'a self, rules: &[&str]) -> Option<&'a str> {
+        let keys = self.deny.iter().chain(self.at_least.keys());
+        keys.map(String::as_str).find(|key| !rules.iter().any(|rule| same(key, rule)))
+    }
+}
+
 /// `git push` is the rule `git.push`, and `git` all that begins with `git.`.
 fn same(key: &str, rule: &str) -> bool {
     let alike = |(k, r): (u8, u8)| k == r || (k == b' ' && r == b'.');

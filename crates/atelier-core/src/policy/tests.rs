@@ -293,3 +293,17 @@ fn faulty_rules_say_where() {
     assert!(extended(&rule("include = ['nowhere']")).contains("no group"));
     assert!(extended(&rule("").replace("'x'\nverdict", "'x y'\nverdict")).contains("not there"));
 }
+
+#[test]
+fn a_wish_has_to_concern_something() {
+    let policy = Policy::builtin();
+    let deny = |key: &str| Narrowing { deny: vec![key.to_owned()], ..Narrowing::default() };
+    for key in ["touch", "git push", "git", "delete_file", "execute_command", "curl", "bash", "npm"] {
+        policy.check_wishes(&deny(key)).unwrap_or_else(|error| panic!("{key}: {error}"));
+    }
+    for key in ["toch", "git  push", "git psh", "", "delete-file"] {
+        assert_eq!(policy.check_wishes(&deny(key)), Err(RuleError::Wish(key.to_owned())), "{key}");
+    }
+    let extension = Extension { narrow: deny("toch"), ..Extension::default() };
+    assert_eq!(policy.extended(&extension).unwrap_err(), RuleError::Wish("toch".into()));
+}

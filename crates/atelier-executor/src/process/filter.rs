@@ -97,16 +97,23 @@ const ATTRIBUTES: &[c_long] = &[
     libc::SYS_futimesat,
 ];
 
-/// Answered as if the kernel were older, so that programs take their other way: flags of clone3 and
-/// requests of io_uring lie in memory that a filter cannot see.
-const UNKNOWN: &[c_long] =
-    &[libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+/// Answered as if the kernel were older, so that programs take their other way: flags of clone3, the mode of openat2
+/// and requests of io_uring lie in memory that a filter cannot see.
+const UNKNOWN: &[c_long] = &[
+    libc::SYS_clone3,
+    libc::SYS_openat2,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+];
 
 /// What the filter is for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) network: bool,
     pub(super) attributes: bool,
+    /// Files may be made to run as their owner or group. For git, which does that to the folders of shared repositories.
+    pub(super) set_id: bool,
 }
 
 pub(super) fn compile(wanted: Wanted) -> Result<Vec<BpfProgram>, seccompiler::BackendError> {
@@ -130,12 +137,47 @@ pub(super) fn compile(wanted: Wanted) -> Result<Vec<BpfProgram>, seccompiler::Ba
             refuse(&mut refused, libc::SYS_clone, vec![with_flag()?]);
         }
     }
+    if wanted.attributes && !wanted.set_id {
+        set_id(&mut refused)?;
+    }
     sockets(&mut refused, wanted.network)?;
     let mut unknown = Rules::new();
     for call in UNKNOWN {
         refuse(&mut unknown, *call, Vec::new());
     }
     Ok(vec![program(refused, libc::EPERM)?, program(unknown, libc::ENOSYS)?])
+}
+
+/// A program in the workspace that runs with the rights of whoever connected it would be a way out for everybody else.
+fn set_id(rules: &mut Rules) -> Result<(), seccompiler::BackendError> {
+    // The call and which argument is the mode; for those that open, which has the flags.
+    let calls: &[(c_long, u8, Option<u8>)] = &[
+        (libc::SYS_fchmod, 1, None),
+        (libc::SYS_fchmodat, 2, None),
+        (452, 2, None), // fchmodat2
+        (libc::SYS_mknodat, 2, None),
+        (libc::SYS_openat, 3, Some(2)),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_chmod, 1, None),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_mknod, 1, None),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_creat, 1, None),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_open, 2, Some(1)),
+    ];
+    for (call, mode, flags) in calls {
+        for bit in [0o4000, 0o2000] {
+            let mut conditions = vec![argument(*mode, SeccompCmpOp::MaskedEq(bit), bit)?];
+            if let Some(flags) = flags {
+                // Without it there is no mode, and whatever lies there is nobody's.
+                let create = libc::O_CREAT as u64;
+                conditions.push(argument(*flags, SeccompCmpOp::MaskedEq(create), create)?);
+            }
+            refuse(rules, *call, vec![SeccompRule::new(conditions)?]);
+        }
+    }
+    Ok(())
 }
 
 /// Without network no socket at all: UDP, raw, netlink, Bluetooth and the sockets of local services

@@ -5,6 +5,8 @@
 
 use std::path::PathBuf;
 
+use super::exposure::sub_command;
+
 /// Who commits, and how they are known elsewhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GitIdentity {
@@ -28,6 +30,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("credential.helper", ""),
     ("protocol.ext.allow", "never"),
     ("commit.gpgSign", "false"),
+    ("commit.verbose", "false"),
     ("tag.gpgSign", "false"),
     ("push.gpgSign", "false"),
     ("log.showSignature", "false"),
@@ -40,6 +43,8 @@ const SETTINGS: &[(&str, &str)] = &[
     ("maintenance.auto", "false"),
     ("init.templateDir", ""),
     ("submodule.recurse", "false"),
+    ("help.format", "man"),
+    ("man.viewer", "man"),
     // Looking into a submodule starts another git, with the submodule's configuration and its filters.
     ("diff.ignoreSubmodules", "dirty"),
     ("status.submoduleSummary", "false"),
@@ -122,6 +127,34 @@ pub(super) fn helpers(names: &str) -> Vec<String> {
     names.split('\0').filter(|name| !name.is_empty()).filter(runs).map(str::to_owned).collect()
 }
 
+/// Sub-commands that write a repository's configuration: what is pushed where, which branch follows which.
+const CONFIGURING: &[&str] = &[
+    "branch",
+    "checkout",
+    "clone",
+    "config",
+    "fetch",
+    "init",
+    "pull",
+    "push",
+    "remote",
+    "sparse-checkout",
+    "submodule",
+    "switch",
+    "worktree",
+];
+
+/// Whether git would run hooks at this command, were it to run any.
+pub(crate) fn at_hooks(args: &[String]) -> bool {
+    const AT_HOOKS: &[&str] = &["am", "cherry-pick", "commit", "merge", "pull", "push", "rebase", "revert"];
+    sub_command(args).is_some_and(|(at, _)| AT_HOOKS.contains(&args[at].as_str()))
+}
+
+/// Whether the command may write the configuration of a repository.
+pub(crate) fn configures(args: &[String]) -> bool {
+    sub_command(args).is_some_and(|(at, _)| CONFIGURING.contains(&args[at].as_str()))
+}
+
 /// `-C dir …` in front: the repository that the command will work on.
 pub(super) fn place(args: &[String]) -> Vec<String> {
     let (mut place, mut at) = (Vec::new(), 0);
@@ -172,50 +205,6 @@ pub(super) fn arguments(args: &[String]) -> Vec<String> {
     args
 }
 
-/// The same command with pathspecs behind it that leave out what nobody may see unasked, for the sub-commands that
-/// show content. What git keeps is not covered by hiding files: history has them all. `None` where there is nothing
-/// to leave out.
-pub(crate) fn leaving_out(
-    args: &[String],
-    excluded: &[String],
-    is_file: impl Fn(&str) -> bool,
-) -> Option<Vec<String>> {
-    let mut at = 0;
-    while args.get(at)?.starts_with('-') {
-        at += if args[at] == "-C" { 2 } else { 1 };
-    }
-    let mut args = args.to_vec();
-    let dashes = args.iter().position(|arg| arg == "--");
-    let options = &args[at + 1..dashes.unwrap_or(args.len())];
-    match args[at].as_str() {
-        // Two files compared as they are: there is no repository in it, and each was judged by its name.
-        "diff" if options.iter().any(|option| option.starts_with("--no-ind")) => return None,
-        "diff" | "show" | "status" => {}
-        // Where no content is shown, paths would only change which commits are listed.
-        "log" if options.iter().any(|option| shows_content(option)) => {
-            let paths = match dashes {
-                Some(dashes) => dashes + 1 < args.len(),
-                None => options.iter().any(|operand| !operand.starts_with('-') && is_file(operand)),
-            };
-            // So that it is the same commits that are listed, those that only touch a hidden file, too.
-            if !paths {
-                args.splice(at + 1..=at, ["--full-history", "--sparse"].map(str::to_owned));
-            }
-        }
-        _ => return None,
-    }
-    args.extend(excluded.iter().map(|pattern| format!(":(exclude,top,{pattern}")));
-    (!excluded.is_empty()).then_some(args)
-}
-
-fn shows_content(option: &str) -> bool {
-    const LONG: [&str; 9] =
-        ["--pat", "--unif", "--word-d", "--color-w", "--cc", "--rem", "--dd", "--bin", "--func"];
-    let short = !option.starts_with("--") && option.starts_with('-');
-    (short && option.contains(['p', 'u', 'U', 'c', 'L', 'm', 'W']))
-        || LONG.iter().any(|long| option.starts_with(long))
-}
-
 /// `.gitmodules` can ask for a look into submodules, which starts another git there; only an option overrules it.
 fn leave_submodules(args: &mut Vec<String>, at: usize) {
     let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
@@ -254,27 +243,6 @@ mod tests {
         assert_eq!(with(&["status", "--ignore-submodules"]), ["status", "--ignore-submodules=all"]);
         assert_eq!(place(&["-P", "-C", "a", "status", "-C"].map(str::to_owned)), ["-C", "a"]);
         assert_eq!(with(&[]), [""; 0]);
-    }
-
-    #[test]
-    fn what_is_guarded_is_left_out_of_what_git_shows() {
-        let excluded = ["glob,icase)**/.env*".to_owned()];
-        let left_out = |args: &[&str]| {
-            let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-            leaving_out(&args, &excluded, |name| name == "src")
-        };
-        let spec = ":(exclude,top,glob,icase)**/.env*";
-        for args in [&["diff"][..], &["-C", "src", "show", "HEAD"], &["status", "-s"], &["diff", "--", "src"]]
-        {
-            assert_eq!(left_out(args).unwrap(), [args, &[spec]].concat());
-        }
-        let all = ["log", "--full-history", "--sparse", "-p", spec];
-        assert_eq!(left_out(&["log", "-p"]).unwrap(), all);
-        assert_eq!(left_out(&["log", "--patch", "src"]).unwrap(), ["log", "--patch", "src", spec]);
-        assert_eq!(left_out(&["log", "-p", "--", "a"]).unwrap(), ["log", "-p", "--", "a", spec]);
-        for args in [&["log", "--oneline"][..], &["commit", "-p"], &["--version"], &[]] {
-            assert_eq!(left_out(args), None);
-        }
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub(super) struct Plan {
     pub(super) writable: Vec<CString>,
     /// Hidden by an empty file or directory mounted over them.
     pub(super) hidden: Vec<(CString, CString)>,
+    /// Read-only, although what is around them is not.
+    pub(super) read_only: Vec<CString>,
     pub(super) ruleset: Option<OwnedFd>,
     pub(super) filters: Vec<Vec<seccompiler::sock_filter>>,
     pub(super) limits: Vec<(Resource, libc::rlimit)>,
@@ -108,7 +110,7 @@ pub(super) fn launch(plan: &Plan) -> io::Result<OwnedFd> {
 /// Tries namespaces out, the way a launch would use them.
 pub(super) fn probe(spaces: &Spaces) -> bool {
     let attempt = start(spaces.flags, || {
-        let entered = enter(spaces, &[], &[]);
+        let entered = enter(spaces, &Mounts { writable: &[], hidden: &[], read_only: &[] });
         // SAFETY: ends the child without running anything of the parent's.
         unsafe { libc::_exit(c_int::from(entered.is_err())) }
     });
@@ -186,7 +188,8 @@ fn tell(report: RawFd, stage: u8, value: c_int) {
 /// First child: makes the surroundings, starts the program, outlives it.
 fn supervise(plan: &Plan, argv: &[*const c_char], envp: &[*const c_char]) -> std::convert::Infallible {
     let report = plan.report.as_raw_fd();
-    let started = enter(&plan.spaces, &plan.writable, &plan.hidden).and_then(|()| {
+    let mounts = Mounts { writable: &plan.writable, hidden: &plan.hidden, read_only: &plan.read_only };
+    let started = enter(&plan.spaces, &mounts).and_then(|()| {
         // SAFETY: a plain fork; the child goes on to become the program.
         let pid =
             check(FORK, unsafe { libc::syscall(libc::SYS_clone, c_long::from(libc::SIGCHLD), 0, 0, 0, 0) })?;
@@ -208,8 +211,15 @@ fn supervise(plan: &Plan, argv: &[*const c_char], envp: &[*const c_char]) -> std
     }
 }
 
+/// What is mounted for one program.
+struct Mounts<'a> {
+    writable: &'a [CString],
+    hidden: &'a [(CString, CString)],
+    read_only: &'a [CString],
+}
+
 /// Enters the namespaces that `clone` made.
-fn enter(spaces: &Spaces, writable: &[CString], hidden: &[(CString, CString)]) -> Stage<()> {
+fn enter(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
     // SAFETY: own session, so that neither terminal nor job control reaches us; not readable by what we start;
     // and, where there is no pid namespace, every orphan below becomes ours.
     unsafe {
@@ -227,7 +237,7 @@ fn enter(spaces: &Spaces, writable: &[CString], hidden: &[(CString, CString)]) -
     // If memory runs out, this goes before anything of the user's. Not worth failing for.
     write_file(c"/proc/self/oom_score_adj", b"1000", USER).ok();
     if spaces.has(libc::CLONE_NEWNS) {
-        arrange_mounts(spaces, writable, hidden)?;
+        arrange_mounts(spaces, mounts)?;
     }
     // SAFETY: after the maps, which an undumpable process may not write.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
@@ -235,8 +245,9 @@ fn enter(spaces: &Spaces, writable: &[CString], hidden: &[(CString, CString)]) -
 }
 
 /// Everything read-only but the folders named; Landlock does not cover modes, owners and times, mounts do.
-fn arrange_mounts(spaces: &Spaces, writable: &[CString], hidden: &[(CString, CString)]) -> Stage<()> {
+fn arrange_mounts(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
     const READ_ONLY: u64 = 1;
+    let Mounts { writable, hidden, read_only } = *mounts;
     mount(None, c"/", libc::MS_REC | libc::MS_PRIVATE, MOUNTS)?;
     for dir in writable {
         mount(Some(dir), dir, libc::MS_BIND | libc::MS_REC, MOUNTS)?;
@@ -245,6 +256,14 @@ fn arrange_mounts(spaces: &Spaces, writable: &[CString], hidden: &[(CString, CSt
     for dir in writable {
         // A mount below that was read-only before stays so, and may be locked: then only the top is opened.
         set_mount(dir, 0, READ_ONLY, libc::AT_RECURSIVE).or_else(|_| set_mount(dir, 0, READ_ONLY, 0))?;
+    }
+    for path in read_only {
+        match mount(Some(path), path, libc::MS_BIND | libc::MS_REC, MOUNTS) {
+            Ok(()) => set_mount(path, READ_ONLY, 0, 0)?,
+            // Not there, or not any more: nothing to keep.
+            Err((_, libc::ENOENT)) => {}
+            Err(failed) => return Err(failed),
+        }
     }
     for (cover, path) in hidden {
         match mount(Some(cover), path, libc::MS_BIND, HIDE) {

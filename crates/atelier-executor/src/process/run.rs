@@ -104,7 +104,8 @@ impl Runner {
         }
         let filters = if walls.seccomp {
             let attributes = isolation.mounts || spec.access == Access::Workspace;
-            filter::compile(filter::Wanted { network: spec.network, attributes })
+            let set_id = spec.program == "git";
+            filter::compile(filter::Wanted { network: spec.network, attributes, set_id })
                 .map_err(|error| Error::Sandbox { stage: "seccomp", source: io::Error::other(error) })?
         } else {
             Vec::new()
@@ -131,6 +132,13 @@ impl Runner {
             spaces,
             writable,
             hidden: self.covers(workspace, spec)?,
+            read_only: match spec.access {
+                Access::ReadOnly => Vec::new(),
+                Access::Workspace => {
+                    let path = |path| c_path(&workspace.root().join(path));
+                    spec.read_only.iter().map(path).collect::<Result<_>>()?
+                }
+            },
             ruleset: ruleset.as_ref().map(high).transpose()?,
             filters,
             limits: limits(),
@@ -138,7 +146,8 @@ impl Runner {
         })
     }
 
-    /// What is mounted over each hidden path: an empty folder over folders, nothing over files.
+    /// What is mounted over each hidden path: an empty folder over folders, an empty file over files. Both are
+    /// read-only like everything around the workspace.
     fn covers(&self, workspace: &Workspace, spec: &CommandSpec) -> Result<Vec<(CString, CString)>> {
         if !walls().0.mounts {
             return Ok(Vec::new());
@@ -148,7 +157,7 @@ impl Runner {
             let Ok(fd) = beneath::open(workspace.handle(), path, OFlags::PATH) else { continue };
             let is_dir = rustix::fs::fstat(&fd)
                 .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir());
-            let cover = if is_dir { c_path(&self.empty_dir)? } else { CString::from(c"/dev/null") };
+            let cover = c_path(if is_dir { &self.empty_dir } else { &self.empty_file })?;
             covers.push((cover, c_path(&workspace.root().join(path))?));
         }
         Ok(covers)

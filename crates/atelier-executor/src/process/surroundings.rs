@@ -2,9 +2,10 @@
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use super::git::{self, GitIdentity};
-use super::{Access, CommandSpec, Isolation, Outcome, Toolchains};
+use super::{Access, CommandSpec, Guarded, Isolation, Outcome, Seen, Toolchains};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::workspace::Workspace;
@@ -33,8 +34,10 @@ pub struct Runner {
     environment: Vec<(String, String)>,
     #[cfg(target_os = "linux")]
     pub(super) system: super::fence::System,
-    /// An empty file's and an empty folder's place, to hide others behind.
+    /// An empty folder and an empty file, to hide others behind.
     pub(super) empty_dir: PathBuf,
+    pub(super) empty_file: PathBuf,
+    pub(super) histories: Mutex<Vec<(Seen, Guarded)>>,
 }
 
 impl Runner {
@@ -55,6 +58,8 @@ impl Runner {
             home: private_dir(&state.join("home"))?,
             tmp: private_dir(&state.join("tmp"))?,
             empty_dir: private_dir(&state.join("empty"))?,
+            empty_file: empty_file(&state.join("nothing"))?,
+            histories: Mutex::default(),
             path,
             #[cfg(target_os = "linux")]
             system: super::fence::System::open(&toolchains),
@@ -94,7 +99,11 @@ impl Runner {
         self.start(workspace, &spec, self.git_environment(&spec, &git::helpers(&names)), cancel)
     }
 
-    fn git_environment(&self, spec: &CommandSpec, neutralised: &[String]) -> Vec<(String, String)> {
+    pub(super) fn git_environment(
+        &self,
+        spec: &CommandSpec,
+        neutralised: &[String],
+    ) -> Vec<(String, String)> {
         let mut environment = self.base_environment(spec);
         environment.extend(git::environment(&self.git, neutralised, self.lends(spec)));
         environment
@@ -188,6 +197,13 @@ impl Drop for Temporary {
             tracing::warn!(%error, path = %self.0.display(), "a command's temporary folder stays behind");
         }
     }
+}
+
+/// A file of nothing, made once.
+fn empty_file(path: &Path) -> Result<PathBuf> {
+    let fail = |source| Error::Io { action: "make", path: path.display().to_string(), source };
+    std::fs::write(path, b"").map_err(fail)?;
+    Ok(path.to_owned())
 }
 
 /// For this user only, links resolved.

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use atelier_core::path::WorkspacePath;
-use atelier_core::policy::call::{ToolCall, WriteMode};
+use atelier_core::policy::call::{self, ToolCall, WriteMode};
 use atelier_core::policy::verdict::{Judgement, Verdict};
 use atelier_core::policy::{Access, PathUse};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
+use super::veil::Veil;
 use super::{Tools, exact};
 use crate::error::{Error, Result};
 use crate::process::Isolation;
@@ -27,20 +28,38 @@ pub struct Preview {
     pub after: String,
 }
 
+/// A call as it stands when it is about to run.
+pub(super) struct Judged {
+    pub(super) judgement: Judgement,
+    /// A git command's arguments, where what is guarded is left out of what it shows.
+    pub(super) without_guarded: Option<Vec<String>>,
+}
+
 impl Tools<'_> {
     /// The text's verdict and those of everything it names, resolved; the strictest stands.
     pub fn judge(&self, call: &ToolCall) -> Judgement {
+        self.judge_whole(call).judgement
+    }
+
+    pub(super) fn judge_whole(&self, call: &ToolCall) -> Judged {
         let mut judgement = self.policy.judge(call, self.roots);
         if judgement.verdict == Verdict::Deny {
-            return judgement;
+            return Judged { judgement, without_guarded: None };
         }
+        // A class of calls is named by its rule, so a rule of files says which tool it is about.
+        let about = judgement.rule.split(' ').next().unwrap_or_default().to_owned();
         for used in self.policy.paths(call, self.roots) {
-            judgement = judgement.stricter(self.judge_path(call, &used));
+            let mut found = self.judge_path(call, &used);
+            if found.rule.starts_with("file.") {
+                found.rule = format!("{about} {}", found.rule);
+            }
+            judgement = judgement.stricter(found);
         }
-        if let ToolCall::ExecuteCommand(_) = call {
-            judgement = self.judge_isolation(judgement);
-        }
-        judgement
+        let ToolCall::ExecuteCommand(command) = call else {
+            return Judged { judgement, without_guarded: None };
+        };
+        let Judged { judgement, without_guarded } = self.judge_git(command, judgement);
+        Judged { judgement: self.judge_isolation(command, judgement), without_guarded }
     }
 
     /// What a call that writes a file would make of it. Changes nothing.
@@ -77,6 +96,10 @@ impl Tools<'_> {
     fn judge_path(&self, call: &ToolCall, used: &PathUse) -> Judgement {
         let shown = used.path.as_str();
         let ws = self.workspace;
+        // By its name alone as well: git may still have what is not there any more.
+        if ws.ignored().is_ok_and(|ignored| ignored.hides(relative(&used.path), false)) {
+            return Judgement::denied("not_found", "path.ignored", format!("Not found: {shown}"));
+        }
         let walked = self.as_the_kernel_walks(call, used);
         let real = match self.resolve(&walked, used.access) {
             Ok(real) => real,
@@ -150,7 +173,7 @@ impl Tools<'_> {
     }
 
     /// Where "no write, no network" is only hoped for, a person decides; where files cannot be hidden, as well.
-    fn judge_isolation(&self, judgement: Judgement) -> Judgement {
+    fn judge_isolation(&self, command: &call::Command, judgement: Judgement) -> Judgement {
         let isolation = Isolation::detect();
         let mut judgement = judgement;
         if !isolation.enforces_read_only() {
@@ -158,8 +181,10 @@ impl Tools<'_> {
             judgement = judgement.stricter(Judgement::new(Verdict::Medium, "isolation", reason));
         }
         let low = judgement.verdict == Verdict::Low;
-        if !isolation.mounts && self.veiled(low).is_ok_and(|veiled| !veiled.is_empty()) {
-            let reason = "This machine cannot hide files from commands, and there are some to hide.";
+        let bare = |veil: &Veil| !veil.hidden.is_empty() || !veil.read_only.is_empty();
+        if !isolation.mounts && self.veil(command, low).as_ref().is_ok_and(bare) {
+            let reason =
+                "This machine cannot keep commands from files, and there are some to keep them from.";
             judgement = judgement.stricter(Judgement::new(Verdict::High, "isolation", reason));
         }
         judgement

@@ -1,27 +1,74 @@
-//! What a command must not see: what `.atelierignore` names, and, when nobody was asked, files of secrets.
+//! What a command must not see or change: what `.atelierignore` names, that list itself, the inside of repositories and,
+//! when nobody was asked, files of secrets.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use atelier_core::policy::call;
 
 use super::Tools;
-use crate::beneath;
 use crate::error::{Error, Result};
-use crate::process::leaving_out;
+use crate::ignored::IGNORE_FILE;
+use crate::process::{compares_files, configures};
 use crate::walk::{Kind, Names};
-use crate::workspace::relative;
 
-/// Each is a mount of its own; a workspace with more secrets than this is not what it seems.
+/// Each is a mount of its own; a workspace with more secrets or repositories than this is not what it seems.
 const MAX_VEILED: usize = 4096;
 
+/// Paths below the root, each as high in the tree as it can be.
+#[derive(Debug, Default)]
+pub(super) struct Veil {
+    pub(super) hidden: Vec<PathBuf>,
+    pub(super) read_only: Vec<PathBuf>,
+}
+
+/// What to look for.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    secrets: bool,
+    repositories: bool,
+    /// git needs what is in repositories, whatever it is called there.
+    into_repositories: bool,
+}
+
 impl Tools<'_> {
-    /// Paths to hide, as high in the tree as they can be hidden.
-    pub(super) fn veiled(&self, secrets: bool) -> Result<Vec<PathBuf>> {
+    /// What a command gets to see and to change of the workspace. `looks` where nobody was asked about it.
+    ///
+    /// What is in `.git` starts programs, of the person's own git as well: only git itself changes it, and of git only
+    /// what is meant to changes configuration.
+    pub(super) fn veil(&self, command: &call::Command, looks: bool) -> Result<Veil> {
+        let git = command.command == "git" && !compares_files(&command.args);
+        let wanted = Wanted { secrets: looks, repositories: !looks, into_repositories: !git };
+        let (hidden, repositories) = self.find(wanted)?;
+        let mut read_only = Vec::new();
+        if !looks {
+            read_only.push(PathBuf::from(IGNORE_FILE));
+            for repository in repositories {
+                if !git {
+                    read_only.push(repository);
+                    continue;
+                }
+                read_only.push(repository.join("hooks"));
+                if !configures(&command.args) {
+                    read_only.push(repository.join("config"));
+                }
+            }
+        }
+        Ok(Veil { hidden, read_only })
+    }
+
+    /// Files of the working tree that nobody may see unasked.
+    pub(super) fn veiled(&self) -> Result<Vec<PathBuf>> {
+        let wanted = Wanted { secrets: true, repositories: false, into_repositories: false };
+        Ok(self.find(wanted)?.0)
+    }
+
+    /// What to hide, and where repositories are.
+    fn find(&self, wanted: Wanted) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
         let ws = self.workspace;
         let ignored = ws.ignored()?;
-        let mut veiled = Vec::new();
-        if ignored.is_empty() && !secrets {
-            return Ok(veiled);
+        let (mut hidden, mut repositories) = (Vec::new(), Vec::new());
+        if ignored.is_empty() && !wanted.secrets && !wanted.repositories {
+            return Ok((hidden, repositories));
         }
         let too_much = || Error::Sandbox {
             stage: "hide files",
@@ -32,47 +79,34 @@ impl Tools<'_> {
         while let Some(dir) = todo.pop() {
             // Gone or closed to us: then it is closed to the command, too.
             let Ok(mut names) = Names::open(ws.handle(), &dir) else { continue };
+            let in_repository = dir.components().any(|part| part.as_os_str() == ".git");
             let read = names.each(|name, kind| {
                 left = left.checked_sub(1).ok_or(rustix::io::Errno::OVERFLOW)?;
                 let path = dir.join(name);
                 let is_dir = kind == Kind::Directory;
-                if ignored.hides_entry(&path, is_dir)
-                    || (secrets && kind != Kind::Symlink && self.is_secret(&path))
-                {
-                    veiled.push(path);
-                } else if is_dir && !(ignored.is_empty() && (name == ".git" || name == "node_modules")) {
-                    // Other people's packages and git's own objects hold no secrets of this project by name.
+                let secret = wanted.secrets && kind != Kind::Symlink && self.is_secret(&path);
+                if ignored.hides_entry(&path, is_dir) || secret {
+                    hidden.push(path);
+                    return Ok(());
+                }
+                let repository = name == ".git";
+                if repository && wanted.repositories {
+                    repositories.push(path.clone());
+                }
+                // Other people's packages and git's own objects hold no secrets of this project by name.
+                let passed_by = (repository
+                    && !(wanted.into_repositories && (wanted.secrets || !ignored.is_empty())))
+                    || (in_repository && name == "objects")
+                    || (ignored.is_empty() && name == "node_modules");
+                if is_dir && !passed_by {
                     todo.push(path);
                 }
                 Ok(())
             });
-            if read.is_err() || veiled.len() > MAX_VEILED {
+            if read.is_err() || hidden.len() + repositories.len() > MAX_VEILED {
                 return Err(too_much());
             }
         }
-        Ok(veiled)
-    }
-
-    /// For a git command that runs unasked: its arguments with what is guarded left out. Hiding files does not do it,
-    /// because git has their content, too, and says that a tracked file it cannot see has changed.
-    pub(super) fn git_without_guarded(
-        &self,
-        command: &call::Command,
-        veiled: &[PathBuf],
-    ) -> Option<Vec<String>> {
-        let ws = self.workspace;
-        let mut place = relative(&command.cwd).to_owned();
-        if let [option, dir, ..] = command.args.as_slice()
-            && option == "-C"
-        {
-            place.push(dir);
-        }
-        let exists = |path: &Path| beneath::open(ws.handle(), path, rustix::fs::OFlags::PATH).is_ok();
-        let top = place.ancestors().find(|dir| exists(&dir.join(".git")))?;
-        let globs = self.policy.guarded_globs().into_iter().map(|glob| format!("glob,icase){glob}"));
-        let here = veiled.iter().filter_map(|path| path.strip_prefix(top).ok());
-        let here = here.map(|path| format!("literal){}", path.display()));
-        let excluded: Vec<String> = globs.chain(here).collect();
-        leaving_out(&command.args, &excluded, |name| exists(&place.join(name)))
+        Ok((hidden, repositories))
     }
 }

@@ -1,6 +1,6 @@
 //! What the gate decides, from the rules and how things stand; the store takes each decision in one transaction.
 
-use super::{Ask, Decider};
+use super::{Ask, Decider, Named};
 use atelier_core::{
     ApprovalId, CallId, Event, GrantId, ProjectId,
     digest::CallDigest,
@@ -30,16 +30,10 @@ pub(super) fn begin(
     rules: &Rules<'_>,
     project: ProjectId,
     id: CallId,
-    ask: Ask,
+    (ask, named): (Ask, Named),
     situation: &Situation,
 ) -> (GatedCall, Decided) {
-    let holder = situation.holder();
-    let roots = holder.map_or_else(Roots::relative_only, |client| Roots::announced(&*client.root));
-    let (parsed, mut judgement) = rules.policy.judge_request(&ask.tool_name, ask.tool_params.clone(), &roots);
-    let parsed = parsed.ok();
-    if let (Some(ToolCall::ExecuteCommand(_)), Some(client)) = (&parsed, holder) {
-        judgement = judgement.stricter(on_machine(client));
-    }
+    let (parsed, judgement) = rules.judge(&ask.tool_name, &ask.tool_params, situation);
     let name = parsed.as_ref().map_or(ask.tool_name, |call| call.name().to_owned());
     let mut call = GatedCall {
         digest: parsed.as_ref().map(CallDigest::of),
@@ -48,12 +42,46 @@ pub(super) fn begin(
         task_id: ask.task_id,
         ..GatedCall::new(id, project, name, ask.tool_params, &judgement, situation.now)
     };
-    let decided = rules.first(&mut call, situation, &judgement);
+    let decided = rules.first(&mut call, named, situation, &judgement);
     (call, decided)
 }
 
 impl Rules<'_> {
-    fn first(&self, call: &mut GatedCall, situation: &Situation, judgement: &Judgement) -> Decided {
+    fn judge(&self, tool: &str, params: &Value, situation: &Situation) -> (Option<ToolCall>, Judgement) {
+        let holder = situation.holder();
+        let roots = holder.map_or_else(Roots::relative_only, |client| Roots::announced(&*client.root));
+        let (parsed, mut judgement) = self.policy.judge_request(tool, params.clone(), &roots);
+        let parsed = parsed.ok();
+        if let (Some(ToolCall::ExecuteCommand(_)), Some(client)) = (&parsed, holder) {
+            judgement = judgement.stricter(on_machine(client));
+        }
+        (parsed, judgement)
+    }
+
+    /// What happens instead to a call that may run, where the rules are stricter by now than when that was said.
+    pub(super) fn reconsidered(&self, call: &mut GatedCall, situation: &Situation) -> Option<Vec<Event>> {
+        let (_, judgement) = self.judge(&call.tool_name, &call.tool_params, situation);
+        if judgement.verdict == Verdict::Deny {
+            let code = judgement.code.unwrap_or("denied");
+            return Some(call.deny(CallFailure::new(code, judgement.reason), situation.now));
+        }
+        let Judgement { verdict, rule, reason, network, .. } = judgement;
+        let riskier = call.rate(CallRating { verdict, rule, reason, network });
+        call.grant_id = call.grant_id.filter(|_| !riskier);
+        let holder = situation.holder().map(|client| client.id);
+        riskier.then(|| match call.changes_a_file() && call.preview.is_none() {
+            true => call.begin_preview(holder, self.waits, situation.now),
+            false => call.ask(ApprovalId(Uuid::now_v7()), self.waits, situation.now),
+        })
+    }
+
+    fn first(
+        &self,
+        call: &mut GatedCall,
+        named: Named,
+        situation: &Situation,
+        judgement: &Judgement,
+    ) -> Decided {
         let (now, waits) = (situation.now, self.waits);
         if judgement.verdict == Verdict::Deny {
             let code = judgement.code.unwrap_or("denied");
@@ -69,7 +97,10 @@ impl Rules<'_> {
             return events.into();
         }
         let session = session(call, situation);
-        if let Some(grant) = situation.grants.iter().find(|grant| grant.covers(call, session)) {
+        let covers = |grant: &&Grant| {
+            grant.covers(call, session) && (named == Named::ByOwner || grant.scope != GrantScope::Agent)
+        };
+        if let Some(grant) = situation.grants.iter().find(covers) {
             call.grant_id = Some(grant.id);
             let audit = audit(call, "granted", None, Some(grant.id), now);
             let mut events = call.allow(waits, now);
@@ -109,14 +140,16 @@ impl Rules<'_> {
         let Some(holder) = situation.holder() else { return Vec::new() };
         let reached = situation.clients.iter().any(|client| Some(client.id) == call.client_id);
         match call.status {
-            CallStatus::Approved => self.send(call, situation),
+            CallStatus::Approved => {
+                self.reconsidered(call, situation).unwrap_or_else(|| self.send(call, situation))
+            }
             CallStatus::Previewing if !reached => {
                 call.begin_preview(Some(holder.id), self.waits, situation.now)
             }
             // It never began there, so it may begin here.
             CallStatus::Dispatched if !reached && !call.claimed => {
                 call.status = CallStatus::Approved;
-                self.send(call, situation)
+                self.reconsidered(call, situation).unwrap_or_else(|| self.send(call, situation))
             }
             _ => Vec::new(),
         }
@@ -165,9 +198,7 @@ pub(super) fn grant(
     let session = session(call, situation)?;
     let (rule, agent_id, words) = match scope {
         GrantScope::Once => return None,
-        GrantScope::Class => {
-            (Some(call.rule.clone()), None, format!("every call of the rule “{}” in this session", call.rule))
-        }
+        GrantScope::Class => (Some(call.rule.clone()), None, call.class_in_words()),
         GrantScope::Agent => {
             let reach = if include_high { "HIGH" } else { "MEDIUM" };
             (

@@ -339,7 +339,7 @@ impl FromRequestParts<App> for Caller {
 pub(crate) struct Person(pub(crate) Caller);
 
 /// A caller who may ask for tool calls.
-pub(crate) struct Asker;
+pub(crate) struct Asker(pub(crate) Caller);
 
 /// A caller who may run tool calls.
 pub(crate) struct Runner;
@@ -358,7 +358,7 @@ impl FromRequestParts<App> for Asker {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
         const NO: &str = "a client's token runs tool calls, it does not ask for them";
-        caller_who(parts, app, Role::may_ask, NO).await.map(|_| Self)
+        caller_who(parts, app, Role::may_ask, NO).await.map(Self)
     }
 }
 

@@ -30,6 +30,10 @@ pub(super) struct NewClient {
     /// What holds commands in on that machine.
     #[schema(value_type = Object)]
     isolation: Map<String, Value>,
+    /// The same process comes back after its connection was lost. What was permitted for the connection ends otherwise.
+    #[serde(default)]
+    #[schema(default = false)]
+    resumed: bool,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -84,7 +88,7 @@ pub(super) async fn connect(
         connected_at: Utc::now(),
         lease_until: Utc::now(),
     };
-    Ok(Reply(app.gate.connect(space.owned(), client).await?.into()))
+    Ok(Reply(app.gate.connect(space.owned(), client, new.resumed).await?.into()))
 }
 
 /// List the connected machines

@@ -53,7 +53,7 @@ pub(super) async fn create(
     Person(caller): Person,
     Json(new): Json<NewProject>,
 ) -> Result<(StatusCode, Reply<Project>)> {
-    check_settings(Some(&new.settings))?;
+    check_settings(&app, Some(&new.settings))?;
     let agents = app.starter_pack.clone();
     let created = app
         .store
@@ -94,12 +94,13 @@ pub(super) async fn update(
     Json(changes): Json<ProjectChanges>,
 ) -> Result<Reply<Project>> {
     let ProjectChanges { name, workspace, settings } = changes;
-    check_settings(settings.as_ref())?;
+    check_settings(&app, settings.as_ref())?;
     Ok(Reply(app.store.update_project(space.owned(), name, workspace, settings).await?))
 }
 
-fn check_settings(settings: Option<&Map<String, Value>>) -> Result<()> {
+fn check_settings(app: &App, settings: Option<&Map<String, Value>>) -> Result<()> {
     if let Some(settings) = settings {
+        app.gate.check_wishes(settings.get("policy"))?;
         atelier_runtime::ProjectSettings::of(settings)?;
     }
     match settings.is_none_or(atelier_core::agent::fits) {

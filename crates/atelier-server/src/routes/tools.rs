@@ -8,14 +8,14 @@ use crate::{
     guard::{Member, OwnOrAdmin, decider},
 };
 use atelier_core::{
-    ClientId, SessionId,
+    ClientId, Role, SessionId,
     gate::{CallFailure, CallPreview, CallRating, GatedCall},
     policy::{
         Extension,
         catalog::{ToolInfo, catalog},
     },
 };
-use atelier_runtime::Ask;
+use atelier_runtime::{Ask, Named};
 use axum::{Json as Reply, extract::State, http::HeaderMap};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -120,7 +120,7 @@ pub(super) struct Outcome {
     request_body = ToolRequest, responses((status = 200, body = GatedCall)))]
 pub(super) async fn execute(
     State(app): State<App>,
-    _: Asker,
+    Asker(caller): Asker,
     space: Member,
     headers: HeaderMap,
     Json(request): Json<ToolRequest, true>,
@@ -135,6 +135,11 @@ pub(super) async fn execute(
         }
         None => None,
     };
+    if let Some(session) = request.session_id {
+        // What is permitted in a conversation is for that one; another project's does not exist here.
+        app.store.conversation(space.owned().project, SessionId(session)).await?;
+    }
+    let named = if caller.role == Role::Agent { Named::ByItself } else { Named::ByOwner };
     let ask = Ask {
         tool_name: request.tool_name,
         tool_params: request.tool_params.into(),
@@ -146,9 +151,9 @@ pub(super) async fn execute(
         Some(time) => {
             // Leaves time to answer before the request's own time is up.
             let time = time.min(app.settings.request_timeout.mul_f32(0.9));
-            app.gate.execute_and_wait(space.owned(), ask, time).await?
+            app.gate.execute_and_wait(space.owned(), ask, named, time).await?
         }
-        None => app.gate.execute(space.owned(), ask).await?,
+        None => app.gate.execute(space.owned(), ask, named).await?,
     }))
 }
 

@@ -229,7 +229,7 @@ async fn a_class_can_be_allowed_for_the_session(#[values(Sqlite, Postgres)] back
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let commit = json!({"command": "git", "args": ["commit", "-m", "x"]});
-    let session = Uuid::now_v7();
+    let session = crate::conversation(&desk.user, &desk.project).await;
     let ask = async |session: Uuid, params: &Value| {
         let body = json!({"tool_name": "execute_command", "tool_params": params, "session_id": session});
         desk.post("tools/execute", body).await.expect(200)
@@ -239,10 +239,12 @@ async fn a_class_can_be_allowed_for_the_session(#[values(Sqlite, Postgres)] back
     let grants = desk.user.get(&desk.path("grants")).await.expect(200);
     assert_eq!(grants["total"], 1);
     let grant = &grants["grants"][0];
+    assert_eq!(grant["words"], "every “git commit”, in this project and this session");
 
     let again = ask(session, &commit).await;
     assert_eq!((&again["status"], &again["grant_id"]), (&json!("dispatched"), &grant["id"]));
-    let other_session = ask(Uuid::now_v7(), &commit).await;
+    let other = crate::conversation(&desk.user, &desk.project).await;
+    let other_session = ask(other, &commit).await;
     assert_eq!(other_session["status"], "pending_approval");
     let other_class = ask(session, &json!({"command": "git", "args": ["push", "--force"]})).await;
     assert_eq!(other_class["status"], "pending_approval");
@@ -250,6 +252,93 @@ async fn a_class_can_be_allowed_for_the_session(#[values(Sqlite, Postgres)] back
     let withdrawn = desk.user.delete(&desk.path(&format!("grants/{}", grant["id"].as_str().unwrap()))).await;
     assert_eq!(withdrawn.status, 200);
     assert_eq!(ask(session, &commit).await["status"], "pending_approval");
+}
+
+/// TL-02.3: without a conversation, a session is the client's connection, and ends with it.
+#[rstest]
+#[tokio::test]
+async fn what_is_allowed_for_a_connection_ends_with_it(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let allow = async |desk: &Desk| {
+        let call = desk.execute("create_directory", json!({"path": "d"})).await;
+        assert_eq!(call["status"], "pending_approval", "nothing is left of the last connection");
+        desk.decide(&call, "approve", json!({"scope": "class"})).await.expect(200);
+        assert_eq!(desk.execute("create_directory", json!({"path": "d"})).await["status"], "dispatched");
+    };
+    allow(&desk).await;
+    // The same process comes back.
+    let mut body =
+        json!({"client_id": desk.client, "root": "/home/ann/shop", "os": "linux", "isolation": {}});
+    body["resumed"] = json!(true);
+    desk.post("clients", body).await.expect(200);
+    assert_eq!(desk.execute("create_directory", json!({"path": "d"})).await["status"], "dispatched");
+    // Another one, with the same identity.
+    desk.connect().await;
+    desk.until("GRANT_WITHDRAWN").await;
+    allow(&desk).await;
+    // One that said goodbye.
+    let away = desk.path(&format!("clients/{}", desk.client));
+    assert_eq!(desk.user.delete(&away).await.status, 204);
+    assert_eq!(desk.user.get(&desk.path("grants")).await.expect(200)["total"], 0);
+    desk.connect().await;
+    allow(&desk).await;
+}
+
+/// TL-02.3 TL-07.1: a session is a conversation of this project, and what an agent may is not for whoever gives its name.
+#[rstest]
+#[tokio::test]
+async fn nobody_borrows_what_another_agent_may(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let session = crate::conversation(&desk.user, &desk.project).await;
+    let ask = |session: Uuid| json!({"tool_name": "create_directory", "tool_params": {"path": "d"}, "agent_id": "coder", "session_id": session});
+    let first = desk.post("tools/execute", ask(session)).await.expect(200);
+    desk.decide(&first, "approve", json!({"scope": "agent"})).await.expect(200);
+    assert_eq!(desk.post("tools/execute", ask(session)).await.expect(200)["status"], "dispatched");
+    let agent = server.user_with("ann", &["--role", "agent"]);
+    let borrowed = agent.post(&desk.path("tools/execute"), ask(session)).await.expect(200);
+    assert_eq!(borrowed["status"], "pending_approval");
+    let elsewhere = Desk::new(server.user("ann")).await;
+    let foreign = crate::conversation(&elsewhere.user, &elsewhere.project).await;
+    for session in [Uuid::now_v7(), foreign] {
+        assert_eq!(desk.post("tools/execute", ask(session)).await.status, 404);
+    }
+}
+
+/// TL-02.1: the rules that hold when a call is to run are those that count.
+#[rstest]
+#[tokio::test]
+async fn an_approval_does_not_outlive_the_rules(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let touch = json!({"command": "touch", "args": ["a.txt"]});
+    let rules = async |desk: &Desk, policy: Value| {
+        desk.user.put(&desk.project, json!({"settings": {"policy": policy}})).await.expect(200);
+    };
+    let denied = desk.execute("execute_command", touch.clone()).await;
+    let riskier = desk.execute("execute_command", touch.clone()).await;
+    rules(&desk, json!({"deny": ["touch"]})).await;
+    let answer = desk.decide(&denied, "approve", json!({"scope": "class"})).await.expect(200);
+    assert_eq!(
+        (&answer["status"], &answer["error"]["code"]),
+        (&json!("denied"), &json!("command_not_allowed"))
+    );
+    assert_eq!(desk.user.get(&desk.path("grants")).await.expect(200)["total"], 0);
+    rules(&desk, json!({"at_least": {"touch": "HIGH"}})).await;
+    let again = desk.decide(&riskier, "approve", json!({})).await.expect(200);
+    assert_eq!((&again["status"], &again["risk_level"]), (&json!("pending_approval"), &json!("HIGH")));
+    assert_ne!(again["approval_id"], riskier["approval_id"]);
+    assert_eq!(desk.decide(&again, "approve", json!({})).await.expect(200)["status"], "dispatched");
+
+    // Approved, and waiting for a machine: the same holds when one comes.
+    let away = desk.path(&format!("clients/{}", desk.client));
+    assert_eq!(desk.user.delete(&away).await.status, 204);
+    let waiting = desk.execute("read_file", json!({"path": "a"})).await;
+    assert_eq!(waiting["status"], "approved");
+    rules(&desk, json!({"deny": ["read_file"]})).await;
+    desk.connect().await;
+    assert_eq!(desk.show(&waiting).await["status"], "denied");
 }
 
 /// TL-02.3: everything of an agent, but not what is rated High unless the person says so.
@@ -527,16 +616,19 @@ async fn settled_calls_are_kept_for_a_while(#[values(Sqlite, Postgres)] backend:
     assert!(rejected.count() >= 1, "{audit}");
 }
 
-/// Rules of a project that cannot be read allow nothing.
+/// Rules of a project that cannot be read, or that would protect nothing, are not taken.
 #[rstest]
 #[tokio::test]
-async fn unreadable_rules_allow_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn a_projects_rules_mean_something(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
-    let settings = json!({"settings": {"policy": {"deny": "everything"}}});
-    desk.user.put(&desk.project, settings).await.expect(200);
-    let ask = json!({"tool_name": "read_file", "tool_params": {"path": "a"}});
-    assert_eq!(desk.post("tools/execute", ask).await.status, 422);
+    for policy in [json!({"deny": "everything"}), json!({"bogus": 1}), json!({"deny": ["toch"]}), json!(null)]
+    {
+        let settings = json!({"settings": {"policy": policy}});
+        assert_eq!(desk.user.put(&desk.project, settings.clone()).await.status, 422, "{settings}");
+        let project = json!({"name": "another", "settings": settings["settings"]});
+        assert_eq!(desk.user.post("/my/projects", project).await.status, 422, "{settings}");
+    }
     let settings = json!({"settings": {"policy": {"deny": ["read_file"]}}});
     desk.user.put(&desk.project, settings).await.expect(200);
     let call = desk.execute("read_file", json!({"path": "a"})).await;

@@ -20,7 +20,9 @@ mod projects;
 mod provider;
 mod worker_space;
 
-use atelier_testkit::{Backend, Builder, Server};
+use atelier_testkit::{Backend, Builder, Server, User};
+use serde_json::json;
+use uuid::Uuid;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_atelier");
 
@@ -30,4 +32,11 @@ fn build(backend: Backend) -> Builder {
 
 async fn start(backend: Backend) -> Server {
     build(backend).start().await
+}
+
+/// A new conversation of the project at this path.
+async fn conversation(user: &User, project: &str) -> Uuid {
+    let body = json!({"project_id": project.rsplit('/').next()});
+    let made = user.post("/api/tenants/default/conversations", body).await.expect(201);
+    made["id"].as_str().unwrap().parse().unwrap()
 }

@@ -57,3 +57,11 @@ fn what_is_no_call_says_why() {
     let error = ToolCall::parse("write_file", params, &Roots::relative_only(), &small).unwrap_err();
     assert_eq!(error, CallError::Size { size: 4, limit: 3 }, "bytes, not characters");
 }
+
+#[test]
+fn parameters_have_names() {
+    for params in [json!(["notes.txt", null, null]), json!("notes.txt"), json!(null)] {
+        let error = ToolCall::parse("read_file", params, &Roots::relative_only(), &Limits::default());
+        assert_eq!(error.unwrap_err().code(), "invalid_params");
+    }
+}

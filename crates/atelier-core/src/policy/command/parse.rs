@@ -229,6 +229,10 @@ impl<'p, 'c> Judge<'p, 'c> {
                         self.found(seen, opt, Some(next))
                     };
                 }
+                // `-test.outputdir=x`: the rest of the name may be a value, and what follows `=` is one.
+                if let Some(value) = value {
+                    self.value(&opt.kind, value);
+                }
                 let glued = glued.strip_prefix('=').unwrap_or(glued);
                 self.found(seen, opt, Some(glued).filter(|glued| !glued.is_empty()))
             }

@@ -16,6 +16,8 @@ pub enum RuleError {
     Group { rule: String, group: String },
     #[error("allow: {0:?} is none of the commands that can be allowed by name: {1}")]
     Optional(String, String),
+    #[error("{0:?} is no tool and no command that there is a rule for")]
+    Wish(String),
     #[error("rule {0}: its command is not there")]
     Orphan(String),
     #[error("rule {rule}: the example {example:?} is {found}")]

@@ -44,6 +44,7 @@ impl<'c> Judge<'_, 'c> {
             Kind::Read => self.path(text, Access::Read),
             Kind::Enter => {
                 self.path(text, Access::Read);
+                self.entered_protected(text);
                 if self.entered.is_some() && climbs(text) {
                     self.deny("directory", "It goes up from a directory that it went to before.");
                 }
@@ -125,6 +126,18 @@ impl<'c> Judge<'_, 'c> {
 
     pub(super) fn high(&mut self, about: &'static str, reason: &'static str) {
         self.raise(Verdict::High, || (about.into(), reason.into()));
+    }
+
+    /// What a program does in a directory it goes to is not in its arguments; into some it must not go at all.
+    fn entered_protected(&mut self, text: &str) {
+        let Ok(normal) = normalise(text, self.cwd.relative(), self.roots) else { return };
+        if let Some(class) =
+            self.files.class(&normal.relative, Access::Output).filter(|class| class.verdict == Verdict::Deny)
+        {
+            self.raise_coded(class.verdict, class.code(), || {
+                (format!("file.{}", class.id).into(), format!("{text}: {}", class.reason).into())
+            });
+        }
     }
 
     /// An argument whose meaning only the program knows. Whatever looks like a path must stay inside.

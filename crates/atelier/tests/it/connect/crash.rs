@@ -220,7 +220,9 @@ impl Counted {
     async fn new(user: User, url: &str) -> (Self, Client) {
         let machine = Machine::new();
         machine.write("count.py", "import sys\nwith open(sys.argv[1], 'a') as f: f.write('x')\n");
-        let counted = Self { machine, desk: Desk::new(user).await, session: Uuid::now_v7() };
+        let desk = Desk::new(user).await;
+        let session = crate::conversation(&desk.user, &desk.project).await;
+        let counted = Self { machine, desk, session };
         let client = counted.machine.connect(&counted.desk, url).await;
         let first = counted.ask("first").await.unwrap();
         counted.desk.decide(&first, "approve", json!({"scope": "class"})).await;

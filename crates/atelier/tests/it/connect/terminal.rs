@@ -94,7 +94,7 @@ async fn one_key_decides(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
-    let session = uuid::Uuid::now_v7();
+    let session = crate::conversation(&desk.user, &desk.project).await;
     let ask = async |tool: &str, params: Value| {
         let body =
             json!({"tool_name": tool, "tool_params": params, "agent_id": "coder", "session_id": session});
@@ -122,7 +122,7 @@ async fn one_key_decides(#[values(Sqlite, Postgres)] backend: Backend) {
     let command = json!({"command": "git", "args": ["init", "-q", "x y"]});
     let init = ask("execute_command", command.clone()).await;
     let card = ann.sees(KEYS).await;
-    for words in ["git init -q \"x y\"", "network", "held in"] {
+    for words in ["git init -q \"x y\"", "network", "held in", "every “git init”"] {
         assert!(card.contains(words), "{words}: {card}");
     }
     ann.presses("s");
@@ -157,6 +157,32 @@ async fn one_key_decides(#[values(Sqlite, Postgres)] backend: Backend) {
     ann.presses("q");
     ann.sees("disconnected").await;
     assert_eq!(desk.clients().await, Vec::<Value>::new());
+}
+
+/// What is approved is what was seen: a long change is shown to its end first.
+#[tokio::test]
+async fn nothing_is_approved_unseen() {
+    let machine = Machine::new();
+    let server = start(Sqlite).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
+    let content = "line\n".repeat(404) + "the last\r\n";
+    let write = desk.execute("write_file", json!({"path": "long.txt", "content": content})).await;
+    let card = ann.sees(KEYS).await;
+    assert!(card.contains("more lines") && !card.contains("the last"), "{card}");
+    for key in ["y", "s"] {
+        ann.presses(key);
+        ann.sees("press v first").await;
+        ann.sees(KEYS).await;
+    }
+    assert_eq!(desk.show(&write).await["status"], "pending_approval");
+    ann.presses("v");
+    ann.sees("the last\\r").await;
+    ann.sees(KEYS).await;
+    ann.presses("y");
+    ann.sees("approved once").await;
+    desk.until(&write, "completed").await;
+    assert_eq!(machine.read("long.txt"), content);
 }
 
 /// A token that is no person's decides nothing: nobody is asked.
