@@ -1,12 +1,12 @@
 //! Approvals in the terminal: one card at a time, decided with one key.
 
 use crate::{
-    error::Error,
+    error::{Error, Result},
     project::ProjectApi,
     screen::{Screen, argv, visible},
 };
 use atelier_core::{
-    CallId,
+    CallId, PlanId, PlanStatus,
     gate::{CallStatus, GatedCall, GrantScope},
 };
 use std::{collections::VecDeque, sync::Arc};
@@ -17,9 +17,19 @@ use tokio_util::sync::CancellationToken;
 pub(crate) enum News {
     Asked(CallId),
     Settled(CallId, CallStatus),
+    PlanAsked(PlanId),
+    PlanMoved(PlanId, PlanStatus),
+}
+
+/// What a person is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Question {
+    Call(CallId),
+    Plan(PlanId),
 }
 
 const KEYS: &str = "[y] once  [s] all like it in this session  [a] all of this agent  [n] no  [q] quit ";
+const PLAN_KEYS: &str = "[y] run it  [n] no  [q] quit ";
 /// A longer difference is shown to here, and whole on request.
 const SHOWN: usize = 400;
 
@@ -31,11 +41,32 @@ enum Mode {
     Reason(String),
 }
 
+enum Subject {
+    Call(Box<GatedCall>),
+    Plan(PlanId),
+}
+
 struct Card {
-    call: GatedCall,
+    subject: Subject,
     mode: Mode,
     /// All of it was on the screen.
     shown: bool,
+}
+
+impl Card {
+    fn question(&self) -> Question {
+        match &self.subject {
+            Subject::Call(call) => Question::Call(call.tool_id),
+            Subject::Plan(id) => Question::Plan(*id),
+        }
+    }
+
+    fn keys(&self) -> &'static str {
+        match &self.subject {
+            Subject::Call(_) => KEYS,
+            Subject::Plan(_) => PLAN_KEYS,
+        }
+    }
 }
 
 pub(crate) struct Cards {
@@ -45,7 +76,7 @@ pub(crate) struct Cards {
     stop: CancellationToken,
     /// What holds commands in, where they run on this machine.
     held_in: Option<String>,
-    queue: VecDeque<CallId>,
+    queue: VecDeque<Question>,
     card: Option<Card>,
 }
 
@@ -69,8 +100,16 @@ impl Cards {
             self.show_next().await;
             tokio::select! {
                 told = news.recv() => match told {
-                    Some(News::Asked(id)) => self.asked(id),
-                    Some(News::Settled(id, status)) => self.settled(id, status),
+                    Some(News::Asked(id)) => self.asked(Question::Call(id)),
+                    Some(News::Settled(id, status)) => {
+                        let pending = matches!(status, CallStatus::PendingApproval | CallStatus::Previewing);
+                        self.moved(Question::Call(id), pending, status.as_str());
+                    }
+                    Some(News::PlanAsked(id)) => self.asked(Question::Plan(id)),
+                    Some(News::PlanMoved(id, status)) => {
+                        let pending = status == PlanStatus::PendingApproval;
+                        self.moved(Question::Plan(id), pending, status.as_str());
+                    }
                     None => return,
                 },
                 key = keys.recv() => match key {
@@ -81,18 +120,20 @@ impl Cards {
         }
     }
 
-    fn asked(&mut self, id: CallId) {
-        let shown = self.card.as_ref().is_some_and(|card| card.call.tool_id == id);
-        if !shown && !self.queue.contains(&id) {
-            self.queue.push_back(id);
+    fn is_shown(&self, question: Question) -> bool {
+        self.card.as_ref().is_some_and(|card| card.question() == question)
+    }
+
+    fn asked(&mut self, question: Question) {
+        if !self.is_shown(question) && !self.queue.contains(&question) {
+            self.queue.push_back(question);
         }
     }
 
-    fn settled(&mut self, id: CallId, status: CallStatus) {
-        self.queue.retain(|waiting| *waiting != id);
-        let pending = matches!(status, CallStatus::PendingApproval | CallStatus::Previewing);
-        if !pending && self.card.as_ref().is_some_and(|card| card.call.tool_id == id) {
-            self.close(&format!("decided elsewhere: {}", status.as_str()));
+    fn moved(&mut self, question: Question, pending: bool, status: &str) {
+        self.queue.retain(|waiting| *waiting != question);
+        if !pending && self.is_shown(question) {
+            self.close(&format!("decided elsewhere: {status}"));
         }
     }
 
@@ -105,28 +146,51 @@ impl Cards {
     /// As the server has it now: what was decided meanwhile is not asked about.
     async fn show_next(&mut self) {
         while self.card.is_none()
-            && let Some(id) = self.queue.pop_front()
+            && let Some(question) = self.queue.pop_front()
         {
-            match self.project.call(id).await {
-                Ok(call) if call.status == CallStatus::PendingApproval => {
-                    let who = match call.agent_id {
-                        Some(agent) => {
-                            self.project.agent_name(agent).await.unwrap_or_else(|_| agent.to_string())
-                        }
-                        None => "you, by the API".to_owned(),
-                    };
+            let drawn = match question {
+                Question::Call(id) => self.draw_call(id).await,
+                Question::Plan(id) => self.draw_plan(id).await,
+            };
+            match drawn {
+                Ok(Some((text, subject))) => {
                     self.screen.hold();
-                    self.screen.raw(&self.draw(&call, &who));
-                    let shown = lines(&call).count() <= SHOWN;
-                    self.card = Some(Card { call, mode: Mode::Choosing, shown });
+                    self.screen.raw(&text);
+                    let shown = match &subject {
+                        Subject::Call(call) => lines(call).count() <= SHOWN,
+                        Subject::Plan(_) => true,
+                    };
+                    self.card = Some(Card { subject, mode: Mode::Choosing, shown });
                 }
-                Ok(_) => {}
+                Ok(None) => {}
                 // The next connection brings it back.
                 Err(error) => {
                     self.screen.line(&format!("an approval could not be shown: {}", error.told()));
                 }
             }
         }
+    }
+
+    async fn draw_call(&self, id: CallId) -> Result<Option<(String, Subject)>> {
+        let call = self.project.call(id).await?;
+        if call.status != CallStatus::PendingApproval {
+            return Ok(None);
+        }
+        let who = match call.agent_id {
+            Some(agent) => self.project.agent_name(agent).await.unwrap_or_else(|_| agent.to_string()),
+            None => "you, by the API".to_owned(),
+        };
+        Ok(Some((self.draw(&call, &who), Subject::Call(Box::new(call)))))
+    }
+
+    /// What the plan is was shown when it was made.
+    async fn draw_plan(&self, id: PlanId) -> Result<Option<(String, Subject)>> {
+        if self.project.plan(id).await?.status != PlanStatus::PendingApproval {
+            return Ok(None);
+        }
+        let title =
+            self.screen.paint("1;33", "── the plan waits for your approval: nothing of it runs before ──");
+        Ok(Some((format!("\n{title}\n{PLAN_KEYS}"), Subject::Plan(id))))
     }
 
     fn draw(&self, call: &GatedCall, who: &str) -> String {
@@ -191,7 +255,8 @@ impl Cards {
     }
 
     async fn press(&mut self, key: char) {
-        if let ('v', Some(Card { call, mode: Mode::Choosing, .. })) = (key, &self.card) {
+        if let ('v', Some(Card { subject: Subject::Call(call), mode: Mode::Choosing, .. })) = (key, &self.card)
+        {
             let whole = self.changes(call, usize::MAX);
             self.screen.raw(&format!("\n{whole}{KEYS}"));
             self.card.iter_mut().for_each(|card| card.shown = true);
@@ -203,6 +268,7 @@ impl Cards {
             }
             return;
         };
+        let keys = card.keys();
         match (&mut card.mode, key) {
             (Mode::Reason(_), '\r' | '\n') => {
                 let Mode::Reason(reason) = std::mem::replace(&mut card.mode, Mode::Choosing) else { return };
@@ -222,21 +288,13 @@ impl Cards {
             (Mode::Confirming, 'a') => self.decide(Some(GrantScope::Agent), None).await,
             (Mode::Confirming, _) => {
                 card.mode = Mode::Choosing;
-                self.screen.raw(&format!("\nnot done. {KEYS}"));
+                self.screen.raw(&format!("\nnot done. {keys}"));
             }
             // What was approved is what was seen.
             (Mode::Choosing, 'y' | 's' | 'a') if !card.shown => {
                 self.screen.raw(&format!("\nNot all of it was shown: press v first. {KEYS}"));
             }
             (Mode::Choosing, 'y') => self.decide(Some(GrantScope::Once), None).await,
-            (Mode::Choosing, 's') => self.decide(Some(GrantScope::Class), None).await,
-            (Mode::Choosing, 'a') if card.call.agent_id.is_some() => {
-                card.mode = Mode::Confirming;
-                let warning =
-                    "everything up to MEDIUM that this agent asks for in this session will run unasked.";
-                self.screen.raw(&format!("\nCareful: {warning} Press a again if you mean it. "));
-            }
-            (Mode::Choosing, 'a') => self.screen.raw(&format!("\nNo agent asks for this. {KEYS}")),
             (Mode::Choosing, 'n') => {
                 card.mode = Mode::Reason(String::new());
                 self.screen.raw("\nWhy not (the agent is told; may be empty): ");
@@ -245,18 +303,43 @@ impl Cards {
                 self.close("not decided");
                 self.stop.cancel();
             }
-            (Mode::Choosing, _) => {}
+            (Mode::Choosing, key) => self.press_for_call(key).await,
+        }
+    }
+
+    /// Keys that mean something for calls only.
+    async fn press_for_call(&mut self, key: char) {
+        let Some(Card { subject: Subject::Call(call), mode }) = &mut self.card else { return };
+        match key {
+            's' => self.decide(Some(GrantScope::Class), None).await,
+            'a' if call.agent_id.is_some() => {
+                *mode = Mode::Confirming;
+                let warning =
+                    "everything up to MEDIUM that this agent asks for in this session will run unasked.";
+                self.screen.raw(&format!("\nCareful: {warning} Press a again if you mean it. "));
+            }
+            'a' => self.screen.raw(&format!("\nNo agent asks for this. {KEYS}")),
+            _ => {}
         }
     }
 
     async fn decide(&mut self, approve: Option<GrantScope>, reason: Option<&str>) {
-        let Some(id) = self.card.as_ref().and_then(|card| card.call.approval_id) else { return };
-        let project = &self.project;
-        let answer = match approve {
-            Some(scope) => project.approve(id, scope).await,
-            None => project.reject(id, reason).await,
+        let Some(card) = &self.card else { return };
+        let (keys, project) = (card.keys(), &self.project);
+        let (plan, answer) = match (&card.subject, approve) {
+            (Subject::Plan(id), Some(_)) => (true, project.approve_plan(*id).await),
+            (Subject::Plan(id), None) => (true, project.reject_plan(*id, reason).await),
+            (Subject::Call(call), approve) => {
+                let Some(id) = call.approval_id else { return };
+                let answer = match approve {
+                    Some(scope) => project.approve(id, scope).await,
+                    None => project.reject(id, reason).await,
+                };
+                (false, answer)
+            }
         };
         let done = match approve {
+            Some(_) if plan => "approved, and begun",
             Some(GrantScope::Once) => "approved once",
             Some(GrantScope::Class) => "approved, and all like it in this session",
             Some(GrantScope::Agent) => "approved, and everything of this agent in this session up to MEDIUM",
@@ -271,7 +354,7 @@ impl Cards {
                 if let Some(card) = &mut self.card {
                     card.mode = Mode::Choosing;
                 }
-                self.screen.raw(&format!("\nnot sent ({}); try again. {KEYS}", visible(&error.told())));
+                self.screen.raw(&format!("\nnot sent ({}); try again. {keys}", visible(&error.told())));
             }
             Err(error) => self.close(&error.told()),
         }

@@ -192,6 +192,10 @@ impl Talk {
         match &event {
             Event::ToolApprovalRequest { tool_id, .. } => self.tell(News::Asked(*tool_id)),
             Event::ToolCallUpdated { tool_id, status, .. } => self.tell(News::Settled(*tool_id, *status)),
+            Event::PlanApprovalRequest { plan, .. } if Some(plan.id) == self.work.plan_id => {
+                self.tell(News::PlanAsked(plan.id));
+            }
+            Event::PlanUpdated { plan } => self.tell(News::PlanMoved(plan.id, plan.status)),
             _ => {}
         }
         if !self.json {
@@ -223,6 +227,8 @@ impl Talk {
             return Ok(Some(standing));
         }
         if self.news.is_some() {
+            // Shown only if it waits.
+            self.work.plan_id.into_iter().for_each(|plan| self.tell(News::PlanAsked(plan)));
             for call in self.room.project.calls(CallStatus::PendingApproval).await? {
                 if call.session_id == Some(self.room.session) {
                     self.tell(News::Asked(call.tool_id));

@@ -6,7 +6,7 @@ use crate::{
     sse::Stream,
 };
 use atelier_core::{
-    AgentId, ApprovalId, CallId, ClientId, Project,
+    AgentId, ApprovalId, CallId, ClientId, Plan, PlanId, Project,
     gate::{CallStatus, GatedCall, GrantScope},
 };
 use reqwest::Method;
@@ -74,6 +74,19 @@ impl ProjectApi {
 
     pub(crate) async fn reject(&self, id: ApprovalId, reason: Option<&str>) -> Result<()> {
         let path = self.path(&format!("approvals/{id}/reject"));
+        self.api.post::<Value>(&path, &json!({"reason": reason})).await.map(drop)
+    }
+
+    pub(crate) async fn plan(&self, id: PlanId) -> Result<Plan> {
+        self.api.get(&self.path(&format!("plans/{id}"))).await
+    }
+
+    pub(crate) async fn approve_plan(&self, id: PlanId) -> Result<()> {
+        self.api.post::<Value>(&self.path(&format!("plans/{id}/approve")), &json!({})).await.map(drop)
+    }
+
+    pub(crate) async fn reject_plan(&self, id: PlanId, reason: Option<&str>) -> Result<()> {
+        let path = self.path(&format!("plans/{id}/reject"));
         self.api.post::<Value>(&path, &json!({"reason": reason})).await.map(drop)
     }
 

@@ -1,7 +1,8 @@
 //! A graph of tasks: what a planner proposes, whether it holds, and who may go next.
 
 use crate::{
-    Agent, MessageId, PlanId, ProjectId, SessionId, Task, TaskFailure, TaskStatus, agent::STARTER_PREFIX,
+    Agent, MessageId, PlanId, ProjectId, SessionId, Task, TaskFailure, TaskId, TaskStatus,
+    agent::STARTER_PREFIX,
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,10 @@ pub struct Plan {
     #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub message_id: MessageId,
     pub status: PlanStatus,
+    /// Its owner has to approve it and has not done so: nothing of it may run, not even when it has ended and a
+    /// task of it is to be resumed.
+    #[serde(default)]
+    pub needs_approval: bool,
     pub error: Option<TaskFailure>,
     pub created_at: DateTime<Utc>,
     pub completed_at: Option<DateTime<Utc>>,
@@ -152,6 +157,20 @@ pub fn best_match<'a>(agents: &'a [Agent], text: &str) -> Option<&'a Agent> {
 /// Lets those tasks go whose dependencies are done, and fails those whose dependencies did not succeed. Returns
 /// the places of the tasks that changed.
 pub fn advance(tasks: &mut [Task], now: DateTime<Utc>) -> Vec<usize> {
+    let mut changed = fail_dependants(tasks, now);
+    let done: BTreeSet<TaskId> =
+        tasks.iter().filter(|task| task.status == TaskStatus::Completed).map(|task| task.id).collect();
+    for (n, task) in tasks.iter_mut().enumerate() {
+        if task.status == TaskStatus::Waiting && task.depends_on.iter().all(|id| done.contains(id)) {
+            task.status = TaskStatus::Queued;
+            changed.push(n);
+        }
+    }
+    changed
+}
+
+/// Fails those tasks whose dependencies did not succeed, and lets none go. Returns the places of those that failed.
+pub fn fail_dependants(tasks: &mut [Task], now: DateTime<Utc>) -> Vec<usize> {
     let mut changed = Vec::new();
     loop {
         let states: BTreeMap<_, _> = tasks.iter().map(|task| (task.id, task.status)).collect();
@@ -163,19 +182,12 @@ pub fn advance(tasks: &mut [Task], now: DateTime<Utc>) -> Vec<usize> {
             let broken = task
                 .depends_on
                 .iter()
-                .find(|id| matches!(state(id), TaskStatus::Failed | TaskStatus::Cancelled));
-            if let Some(broken) = broken {
-                task.status = TaskStatus::Failed;
-                task.completed_at = Some(now);
-                let detail = format!("task {broken}, which it depends on, did not succeed");
-                task.error = Some(TaskFailure::new("dependency_failed", detail));
-                return Some(n);
-            }
-            let ready = task.depends_on.iter().all(|id| state(id) == TaskStatus::Completed);
-            ready.then(|| {
-                task.status = TaskStatus::Queued;
-                n
-            })
+                .find(|id| matches!(state(id), TaskStatus::Failed | TaskStatus::Cancelled))?;
+            task.status = TaskStatus::Failed;
+            task.completed_at = Some(now);
+            let detail = format!("task {broken}, which it depends on, did not succeed");
+            task.error = Some(TaskFailure::new("dependency_failed", detail));
+            Some(n)
         });
         match next {
             Some(n) => changed.push(n),

@@ -3,6 +3,7 @@
 use crate::{AgentId, AgentName, CallId, Invalid, MessageId, PlanId, ProjectId, SessionId, TaskId, json};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -118,6 +119,13 @@ pub struct Step {
     pub cost: Option<f64>,
 }
 
+impl Step {
+    /// The model has neither said nor called anything.
+    pub fn is_empty(&self) -> bool {
+        self.text.trim().is_empty() && self.calls.is_empty()
+    }
+}
+
 /// A tool call of a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -139,6 +147,19 @@ pub struct StepCall {
 pub struct StepResult {
     pub content: String,
     pub is_error: bool,
+    /// Of the whole file that the call has read or written, so that the next change of it is made against that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
+}
+
+impl StepResult {
+    pub fn new(content: impl Into<String>) -> Self {
+        Self { content: content.into(), is_error: false, checksum: None }
+    }
+
+    pub fn error(content: impl Into<String>) -> Self {
+        Self { is_error: true, ..Self::new(content) }
+    }
 }
 
 /// Events stay small; who wants the whole asks for it by id.
@@ -233,6 +254,12 @@ impl Limits {
             max_cost: least(self.max_cost, other.max_cost),
             max_seconds: least(self.max_seconds, other.max_seconds),
         }
+    }
+
+    /// How long a task may still work.
+    pub fn time_left(&self, task: &Task) -> Option<Duration> {
+        let most = self.max_seconds?.saturating_mul(1000);
+        Some(Duration::from_millis(most.saturating_sub(task.ran_ms)))
     }
 
     /// Which limit a task has reached, in words for whoever reads its answer.

@@ -62,7 +62,7 @@ impl Anthropic {
     /// True when the answer has ended.
     fn hear(&self, event: Event, formatted: bool, draft: &mut Draft<'_>) -> Result<bool, ModelError> {
         match event {
-            Event::MessageStart { message } => draft.usage.input_tokens = message.usage.input(),
+            Event::MessageStart { message } => draft.usage.input_tokens = input_tokens(&message.usage),
             Event::ContentBlockStart { index, content_block: Block::ToolUse { id, name } } if !formatted => {
                 draft.call(Some(index), Some(&id), Some(&name), "")?;
             }
@@ -75,7 +75,7 @@ impl Anthropic {
                 draft.call(Some(index), None, None, &partial_json)?;
             }
             Event::MessageDelta { delta, usage } => {
-                draft.usage.output_tokens = usage.output_tokens;
+                draft.usage.output_tokens = usage["output_tokens"].as_u64().unwrap_or(0);
                 if let Some(reason) = delta.stop_reason {
                     draft.finish = Some(match reason.as_str() {
                         "max_tokens" | "model_context_window_exceeded" => Finish::Length,
@@ -192,7 +192,8 @@ enum Event {
     },
     MessageDelta {
         delta: Stop,
-        usage: OutputUsage,
+        #[serde(default)]
+        usage: Value,
     },
     MessageStop,
     Error {
@@ -205,26 +206,15 @@ enum Event {
 
 #[derive(Deserialize)]
 struct Start {
-    usage: InputUsage,
+    /// Whatever is wrong with the counting, the answer counts.
+    #[serde(default)]
+    usage: Value,
 }
 
 /// What was read from a cache is left out of `input_tokens`, but was read all the same.
-#[derive(Deserialize)]
-struct InputUsage {
-    #[serde(default)]
-    input_tokens: u64,
-    #[serde(default)]
-    cache_creation_input_tokens: Option<u64>,
-    #[serde(default)]
-    cache_read_input_tokens: Option<u64>,
-}
-
-impl InputUsage {
-    fn input(&self) -> u64 {
-        self.input_tokens
-            + self.cache_creation_input_tokens.unwrap_or(0)
-            + self.cache_read_input_tokens.unwrap_or(0)
-    }
+fn input_tokens(usage: &Value) -> u64 {
+    let parts = ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"];
+    parts.iter().filter_map(|part| usage[part].as_u64()).fold(0, u64::saturating_add)
 }
 
 #[derive(Deserialize)]
@@ -252,12 +242,6 @@ enum Delta {
 #[derive(Deserialize)]
 struct Stop {
     stop_reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct OutputUsage {
-    #[serde(default)]
-    output_tokens: u64,
 }
 
 #[derive(Deserialize)]

@@ -44,20 +44,19 @@ impl Demo {
         for word in text.split_inclusive(' ') {
             on_text(word);
         }
-        let usage = Usage { input_tokens: asked(request), output_tokens: tokens(&text) };
         let finish = if calls.is_empty() { Finish::Stop } else { Finish::Calls };
-        Ok(Answer { text, calls, usage, finish })
+        Ok(Answer { text, calls, usage: Usage::default(), finish }.counted(request))
     }
 
     fn reply(&self, request: &Request, message: &str, results: &[&CallResult]) -> (String, Vec<CallRequest>) {
         let language = Language::of(message);
-        let wishes = wish::wishes(message);
         let mut said = vec![self.greeting(language)];
         if request.tools.is_empty() {
             // Asked to sum up, or an agent without hands: the words that came are all there is.
             said.push(message.trim().to_owned());
             return (said.join("\n\n"), Vec::new());
         }
+        let wishes = wish::wishes(message);
         let failed = results.iter().any(|result| result.is_error);
         if let Some(next) = wishes.get(results.len())
             && !failed
@@ -118,20 +117,4 @@ fn planned(request: &Request, message: &str) -> Result<String, ModelError> {
 
 fn first_line(words: &str) -> &str {
     words.lines().next().unwrap_or(words)
-}
-
-/// Nothing is counted here, so a rule of thumb does: four bytes a token.
-fn tokens(text: &str) -> u64 {
-    text.len().div_ceil(4) as u64
-}
-
-fn asked(request: &Request) -> u64 {
-    let message = |message: &Message| match message {
-        Message::User(text) => tokens(text),
-        Message::Assistant { text, calls } => {
-            tokens(text) + calls.iter().map(|call| tokens(&call.arguments)).sum::<u64>()
-        }
-        Message::Results(results) => results.iter().map(|result| tokens(&result.content)).sum(),
-    };
-    tokens(&request.system) + request.messages.iter().map(message).sum::<u64>()
 }

@@ -1,6 +1,7 @@
 //! An answer while it is being heard.
 
 use crate::{Answer, CallRequest, Finish, ModelError, Usage};
+use std::collections::HashSet;
 
 /// No sane answer is larger; an endpoint that never ends one must not fill the memory.
 const LARGEST: usize = 16 * 1024 * 1024;
@@ -44,8 +45,9 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// A piece of a call. Pieces with the same number belong together; where a provider gives none, an id or
-    /// a name begins the next call.
+    /// A piece of a call. Pieces with the same number belong together, unless another id says that a new call
+    /// begins: some endpoints number all calls alike. Where a provider gives no number, an id or a name begins the
+    /// next call.
     pub(crate) fn call(
         &mut self,
         number: Option<u64>,
@@ -55,7 +57,14 @@ impl<'a> Draft<'a> {
     ) -> Result<(), ModelError> {
         self.grow(arguments.len() + name.map_or(0, str::len))?;
         let begun = match number {
-            Some(number) => self.calls.iter().position(|(known, _)| *known == Some(number)),
+            Some(number) => {
+                let begun = self.calls.iter().rposition(|(known, _)| *known == Some(number));
+                let other = |at: &usize| {
+                    let known = &self.calls[*at].1.id;
+                    id.is_some_and(|id| !id.is_empty() && !known.is_empty() && id != known)
+                };
+                begun.filter(|at| !other(at))
+            }
             None if id.is_some_and(|id| !id.is_empty()) || name.is_some() => None,
             None => self.calls.len().checked_sub(1),
         };
@@ -90,6 +99,7 @@ impl<'a> Draft<'a> {
         let Some(mut finish) = self.finish else {
             return Err(ModelError::Cut { provider: self.provider.to_owned() });
         };
+        let mut ids = HashSet::new();
         for (at, (_, call)) in self.calls.iter_mut().enumerate() {
             if call.name.is_empty() {
                 let problem = "a call of a tool without a name".to_owned();
@@ -98,6 +108,10 @@ impl<'a> Draft<'a> {
             // Some endpoints give calls no id; results have to name one.
             if call.id.is_empty() {
                 call.id = format!("call_{}", at + 1);
+            }
+            // Results are told apart by the ids of their calls.
+            while !ids.insert(call.id.clone()) {
+                call.id = format!("{}_{}", call.id, at + 1);
             }
         }
         // Some say `stop` and call all the same.

@@ -130,11 +130,11 @@ impl Endpoint {
         }
     }
 
-    /// Short enough to be shown, and without the key, should the provider have repeated it.
+    /// Short enough to be shown, and without the key or a part of it, should the provider have repeated that.
     fn clean(&self, text: &str) -> String {
         let text = text.trim();
         let text = match &self.key {
-            Some(key) => text.replace(key.expose_secret(), "[key]"),
+            Some(key) => without(text, key.expose_secret()),
             None => text.to_owned(),
         };
         match text.char_indices().nth(REFUSAL_SHOWN) {
@@ -142,6 +142,30 @@ impl Endpoint {
             None => text,
         }
     }
+}
+
+/// How much of a key may be told: as much as could be chance.
+const PART_OF_KEY: usize = 8;
+
+/// A text with every longer part of a secret taken out.
+fn without(text: &str, secret: &str) -> String {
+    let least = secret.len().min(PART_OF_KEY);
+    let is_part = |part: Option<&str>| part.is_some_and(|part| !part.is_empty() && secret.contains(part));
+    let (mut clean, mut at) = (String::with_capacity(text.len()), 0);
+    while let Some(next) = text[at..].chars().next() {
+        if !is_part(text.get(at..at + least)) {
+            clean.push(next);
+            at += next.len_utf8();
+            continue;
+        }
+        let mut end = at + least;
+        while is_part(text.get(at..end + 1)) {
+            end += 1;
+        }
+        clean.push_str("[key]");
+        at = end;
+    }
+    clean
 }
 
 /// What providers say when they refuse; OpenAI and Anthropic agree on the shape, and some others on none.
@@ -230,5 +254,26 @@ impl Tries {
             Some(asked) => Some(asked + wait.mul_f64(0.1)),
             None => Some(wait),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without;
+
+    #[test]
+    fn a_part_of_a_key_is_not_told() {
+        let key = "sk-0123456789abcdef";
+        for (text, clean) in [
+            ("bad Bearer sk-0123456789abcdef!", "bad Bearer [key]!"),
+            ("bad Bearer sk-0123456", "bad Bearer [key]"),
+            ("é89abcdef and 0123 and 4567", "é[key] and 0123 and 4567"),
+            ("89abcde", "89abcde"),
+            ("", ""),
+        ] {
+            assert_eq!(without(text, key), clean);
+        }
+        assert_eq!(without("the key abc is wrong", "abc"), "the key [key] is wrong");
+        assert_eq!(without("nothing to hide", ""), "nothing to hide");
     }
 }

@@ -64,6 +64,51 @@ pub struct Answer {
     pub finish: Finish,
 }
 
+/// A rule of thumb where no tokenizer is at hand: errs on the side of more.
+pub const BYTES_PER_TOKEN: usize = 3;
+
+/// About how many tokens a text has.
+pub fn tokens(text: &str) -> u64 {
+    text.len().div_ceil(BYTES_PER_TOKEN) as u64
+}
+
+impl Message {
+    /// About how many tokens it has.
+    pub fn tokens(&self) -> u64 {
+        match self {
+            Message::User(text) => tokens(text),
+            Message::Assistant { text, calls } => {
+                tokens(text) + calls.iter().map(|call| tokens(&call.arguments) + 16).sum::<u64>()
+            }
+            Message::Results(results) => results.iter().map(|result| tokens(&result.content) + 8).sum(),
+        }
+    }
+}
+
+impl Request {
+    /// About how many tokens it has.
+    pub fn tokens(&self) -> u64 {
+        let tool = |tool: &ToolSchema| tokens(&tool.parameters.to_string()) + tokens(&tool.description);
+        tokens(&self.system)
+            + self.tools.iter().map(tool).sum::<u64>()
+            + self.messages.iter().map(Message::tokens).sum::<u64>()
+    }
+}
+
+impl Answer {
+    /// Some endpoints count nothing. Limits hold all the same, so what is missing is estimated.
+    pub(crate) fn counted(mut self, request: &Request) -> Self {
+        if self.usage.input_tokens == 0 {
+            self.usage.input_tokens = request.tokens();
+        }
+        if self.usage.output_tokens == 0 {
+            let calls = self.calls.iter().map(|call| tokens(&call.name) + tokens(&call.arguments));
+            self.usage.output_tokens = tokens(&self.text) + calls.sum::<u64>();
+        }
+        self
+    }
+}
+
 /// Tokens, as the provider counted them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {

@@ -17,7 +17,8 @@ pub use config::{ModelInfo, ModelsConfig, ProviderConfig, ProviderKind, Provider
 pub use demo::{DEMO, Demo};
 pub use error::{ModelError, Wait};
 pub use exchange::{
-    Answer, CallRequest, CallResult, Finish, JsonFormat, Message, Request, ToolSchema, Usage,
+    Answer, BYTES_PER_TOKEN, CallRequest, CallResult, Finish, JsonFormat, Message, Request, ToolSchema,
+    Usage, tokens,
 };
 pub use keys::TenantKeys;
 pub use model::Model;

@@ -64,7 +64,7 @@ impl Model {
                     Self::Demo(_) => unreachable!("answered above"),
                 };
                 let error = match heard {
-                    Ok(()) => return draft.finish(),
+                    Ok(()) => return draft.finish().map(|answer| answer.counted(request)),
                     Err(error) => error,
                 };
                 match tries.next(&error).filter(|_| draft.is_empty()) {

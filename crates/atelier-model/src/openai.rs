@@ -28,6 +28,7 @@ use reqwest::{
 };
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
+use serde_json::Value;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -126,12 +127,14 @@ impl OpenAi {
         if let Some(complaint) = chunk.error {
             return Err(self.endpoint.refused(StatusCode::BAD_GATEWAY, complaint, None));
         }
-        if let Some(usage) = chunk.usage {
-            draft.usage.input_tokens = usage.prompt_tokens;
-            draft.usage.output_tokens = usage.completion_tokens;
+        if let Some(tokens) = chunk.usage["prompt_tokens"].as_u64() {
+            draft.usage.input_tokens = tokens;
+        }
+        if let Some(tokens) = chunk.usage["completion_tokens"].as_u64() {
+            draft.usage.output_tokens = tokens;
         }
         // Only one answer is asked for.
-        let Some(choice) = chunk.choices.into_iter().next() else {
+        let Some(choice) = chunk.choices.into_iter().flatten().next() else {
             return Ok(());
         };
         let delta = choice.delta.unwrap_or_default();
@@ -261,9 +264,10 @@ fn messages(message: &Message) -> Vec<ChatCompletionRequestMessage> {
 /// compatible endpoints leave out and on words that they replace.
 #[derive(Deserialize)]
 struct Chunk {
+    choices: Option<Vec<Choice>>,
+    /// Whatever is wrong with the counting, the answer counts.
     #[serde(default)]
-    choices: Vec<Choice>,
-    usage: Option<ChunkUsage>,
+    usage: Value,
     /// Some endpoints say in the stream what they could not say by a status any more.
     error: Option<Complaint>,
 }
@@ -292,12 +296,4 @@ struct CallPiece {
 struct FunctionPiece {
     name: Option<String>,
     arguments: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct ChunkUsage {
-    #[serde(default)]
-    prompt_tokens: u64,
-    #[serde(default)]
-    completion_tokens: u64,
 }

@@ -8,6 +8,7 @@ mod context;
 mod own_files;
 mod planner;
 mod prompt;
+mod seen;
 mod settings;
 mod waiters;
 
@@ -15,13 +16,18 @@ pub use bus::{Bus, QueueReport};
 pub use settings::{PlannerSettings, ProjectSettings, WorkSettings};
 
 use crate::{Gate, ModelKeys, Result, Spaces};
-use atelier_core::NodeId;
-use atelier_core::{Task, TaskFailure, TaskKind, task::Step};
+use atelier_core::{
+    NodeId, Task, TaskFailure, TaskKind,
+    task::{Limits, Step},
+};
 use atelier_files::Files;
 use atelier_memory::Memory;
-use atelier_model::{Answer, Model, ModelError, Models, Request};
+use atelier_model::{Answer, Model, ModelError, Models, Request, Usage, tokens};
 use atelier_store::{Claim, Spoken, Store};
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
 use tokio_util::sync::CancellationToken;
 
 /// Longer than any answer takes.
@@ -97,7 +103,11 @@ impl Shop {
     ) -> Result<(Answer, Step), NoAnswer> {
         let began = Instant::now();
         let whisper = self.store.whisper(&job.claim.owned, task.session_id, task.id);
-        let asking = model.ask(request, |text| whisper.say(text));
+        let heard = AtomicU64::new(0);
+        let asking = model.ask(request, |text| {
+            heard.fetch_add(tokens(text), Ordering::Relaxed);
+            whisper.say(text);
+        });
         let answer = tokio::select! {
             biased;
             () = job.interrupt.cancelled() => return Err(NoAnswer::Interrupted),
@@ -110,15 +120,18 @@ impl Shop {
         let spent = began.elapsed();
         task.ran_ms += u64::try_from(spent.as_millis()).unwrap_or(u64::MAX);
         metrics::histogram!("atelier_model_seconds").record(spent.as_secs_f64());
-        let answer = answer?;
-        let usage = atelier_core::Usage {
-            input_tokens: answer.usage.input_tokens,
-            output_tokens: answer.usage.output_tokens,
+        let answer = match (answer, heard.into_inner()) {
+            (Ok(answer), _) => answer,
+            (Err(why), 0) => return Err(why.into()),
+            // It broke off in the middle: what was said so far is paid for.
+            (Err(why), output_tokens) => {
+                let part = Usage { input_tokens: request.tokens(), output_tokens };
+                count(task, model, &part);
+                return Err(why.into());
+            }
         };
-        let cost = model.cost(&answer.usage);
         task.steps += 1;
-        task.usage += usage;
-        task.cost += cost.unwrap_or(0.0);
+        let (usage, cost) = count(task, model, &answer.usage);
         let step = Step {
             text: answer.text.clone(),
             calls: Vec::new(),
@@ -127,6 +140,39 @@ impl Shop {
             cost,
         };
         Ok((answer, step))
+    }
+}
+
+/// What a task may use up: itself, and its plan as a whole.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Allowance {
+    limits: Limits,
+    budget: Option<f64>,
+}
+
+impl Allowance {
+    /// Of the server and the project.
+    fn of(server: &WorkSettings, project: &ProjectSettings) -> Self {
+        Self { limits: server.limits.and(project.limits), budget: project.planner.budget }
+    }
+}
+
+impl Shop {
+    /// What keeps a task from asking its model once more, if anything does. Looked at before every step: the other
+    /// tasks of a plan spend the same budget at the same time.
+    async fn reached(&self, task: &Task, allowance: &Allowance) -> Result<Option<TaskFailure>> {
+        if let Some(reached) = allowance.limits.reached(task) {
+            return Ok(Some(reached));
+        }
+        let (Some(budget), Some(plan)) = (allowance.budget, task.plan_id) else { return Ok(None) };
+        let (_, tasks) = self.store.plan(task.project_id, plan).await?;
+        let others = tasks.iter().filter(|other| other.id != task.id).map(|other| other.cost);
+        let spent = others.sum::<f64>() + task.cost;
+        let over = spent > 0.0 && spent >= budget;
+        Ok(over.then(|| {
+            let words = format!("the plan's budget of ${budget} is spent (${spent:.4})");
+            TaskFailure::new("limit_reached", words)
+        }))
     }
 }
 
@@ -149,6 +195,15 @@ impl Job<'_> {
             NoAnswer::Interrupted => Ok(Vec::new()),
         }
     }
+}
+
+/// Adds to a task what the model has used.
+fn count(task: &mut Task, model: &Model, used: &Usage) -> (atelier_core::Usage, Option<f64>) {
+    let usage = atelier_core::Usage { input_tokens: used.input_tokens, output_tokens: used.output_tokens };
+    let cost = model.cost(used);
+    task.usage += usage;
+    task.cost += cost.unwrap_or(0.0);
+    (usage, cost)
 }
 
 fn failure(error: ModelError) -> TaskFailure {

@@ -124,6 +124,8 @@ impl Error {
             Error::Runtime(R::Store(D::TaskSettled(_) | D::PlanSettled(_))) => {
                 (S::CONFLICT, "already_settled")
             }
+            Error::Runtime(R::Store(D::PlanNotApproved)) => (S::CONFLICT, "plan_not_approved"),
+            Error::Runtime(R::Store(D::DependencyUnfinished(_))) => (S::CONFLICT, "dependency_unfinished"),
             Error::Runtime(R::Store(_)) => (S::INTERNAL_SERVER_ERROR, "internal"),
             Error::Files(F::TooLarge { .. }) => (S::PAYLOAD_TOO_LARGE, "file_size_exceeded"),
             Error::Files(F::Path(FilePathError::Traversal(_))) => (S::FORBIDDEN, "path_outside_workspace"),

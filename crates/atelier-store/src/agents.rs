@@ -7,7 +7,7 @@ use crate::{
     feed::Ring,
     new_id, now,
     projects::{corrupt, json, lock_project, name_taken},
-    tasks::settle_queue,
+    tasks::{Stopped, settle_queue},
 };
 use atelier_core::{
     Agent, AgentId, AgentName, AgentStatus, Event, Invalid, ProjectId, TaskFailure, UserId,
@@ -198,14 +198,15 @@ impl Store {
         .await
     }
 
-    pub async fn delete_agent(&self, owned: &Owned, id: AgentId) -> Result<()> {
+    /// Deletes an agent and ends its tasks.
+    pub async fn delete_agent(&self, owned: &Owned, id: AgentId) -> Result<Vec<Stopped>> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let (project, owner) = (owned.project, owned.owner);
                 let agent = lock_agent(tx, project, id).await?;
                 let why = TaskFailure::new("agent_deleted", format!("the agent {} was deleted", agent.name));
-                settle_queue(tx, &owned, id, why).await?;
+                let stopped = settle_queue(tx, &owned, id, &why).await?;
                 on!(&mut tx.conn, |c| sqlx::query("DELETE FROM agents WHERE id = $1")
                     .bind(id.0)
                     .execute(c)
@@ -215,7 +216,7 @@ impl Store {
                 tx.ring(Ring::Memory);
                 tx.ring(Ring::Agents(project));
                 tx.emit(project, owner, &Event::AgentDeleted { agent_id: id, name: agent.name });
-                Ok(())
+                Ok(stopped)
             })
         })
         .await

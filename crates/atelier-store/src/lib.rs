@@ -53,10 +53,10 @@ pub use plans::Assigned;
 pub use projects::{NewAgent, Owned};
 pub use provider_keys::ProviderKey;
 pub use situation::Situation;
-pub use tasks::{Claim, PROJECT_LIMIT, QueueState, Spoken};
+pub use tasks::{Claim, PROJECT_LIMIT, QueueState, Spoken, Stopped};
 pub use writer::Tx;
 
-use atelier_core::{PlanStatus, TaskStatus};
+use atelier_core::{PlanStatus, TaskId, TaskStatus};
 use chrono::{DateTime, SubsecRound, Utc};
 use db::Db;
 use std::{sync::Arc, time::Duration};
@@ -117,6 +117,10 @@ pub enum Error {
     TaskSettled(TaskStatus),
     #[error("the plan is {}", .0.as_str())]
     PlanSettled(PlanStatus),
+    #[error("the plan was never approved: nothing of it may run")]
+    PlanNotApproved,
+    #[error("task {0}, which it depends on, did not succeed: resume that first")]
+    DependencyUnfinished(TaskId),
     #[error("the store is shutting down")]
     Closed,
 }

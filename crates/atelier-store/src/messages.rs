@@ -22,6 +22,8 @@ pub struct Said {
     pub attachments: Vec<String>,
     /// Whom it is for; nobody in particular makes it a matter for the planner.
     pub agent: Option<Agent>,
+    /// Higher goes first in the queue.
+    pub priority: i32,
     /// How many tasks may wait in the queue it goes to.
     pub max_queue: i64,
 }
@@ -143,6 +145,7 @@ async fn say(tx: &mut Tx, owned: &Owned, said: Said, node: Option<NodeId>) -> Re
         session_id: said.session,
         message_id: message.id,
         status: PlanStatus::Planning,
+        needs_approval: false,
         error: None,
         created_at: message.created_at,
         completed_at: None,
@@ -163,7 +166,7 @@ async fn say(tx: &mut Tx, owned: &Owned, said: Said, node: Option<NodeId>) -> Re
         agent_name: message.agent_name.clone(),
         depends_on: Vec::new(),
         status: TaskStatus::Queued,
-        priority: 0,
+        priority: said.priority,
         steps: 0,
         usage: Usage::default(),
         cost: 0.0,

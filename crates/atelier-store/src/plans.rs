@@ -4,14 +4,15 @@ use crate::{
     Error, Owned, Result, Store, Tx,
     db::on,
     feed::Ring,
+    messages::insert_message,
     new_id, now,
     projects::{corrupt, json},
-    tasks::{self, Claim, insert_task, read_task, save_task},
+    tasks::{self, Claim, Stopped, insert_task, read_task, save_task},
 };
 use atelier_core::{
-    AgentId, AgentName, CallId, Event, NodeId, Plan, PlanId, PlanStatus, ProjectId, SessionId, Task,
-    TaskFailure, TaskId, TaskKind, TaskStatus, Usage, UserId,
-    plan::{ProposedTask, advance, order},
+    AgentId, AgentName, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId, PlanStatus, ProjectId,
+    SessionId, Task, TaskFailure, TaskId, TaskKind, TaskStatus, Usage, UserId,
+    plan::{ProposedTask, advance, fail_dependants, order},
     task::Step,
 };
 use chrono::{DateTime, Utc};
@@ -98,6 +99,7 @@ impl Store {
                 let mut plan = lock_plan(tx, owned.project, plan).await?;
                 let mut made = make_tasks(&plan, assigned);
                 plan.status = if ask { PlanStatus::PendingApproval } else { PlanStatus::Running };
+                plan.needs_approval = ask;
                 save_plan(tx, &plan).await?;
                 if !ask {
                     advance(&mut made, now());
@@ -139,17 +141,18 @@ impl Store {
                 if plan.status != PlanStatus::PendingApproval {
                     return Err(Error::PlanSettled(plan.status));
                 }
-                plan.status = PlanStatus::Running;
+                (plan.status, plan.needs_approval) = (PlanStatus::Running, false);
                 save_plan(tx, &plan).await?;
                 let mut work = work_of(tasks_of(tx, id).await?);
                 if let Some(other) = other {
-                    on!(&mut tx.conn, |c| sqlx::query(
-                        "DELETE FROM tasks WHERE plan_id = $1 AND status = 'waiting'"
-                    )
-                    .bind(id.0)
-                    .execute(c)
-                    .await
-                    .map(drop))?;
+                    // None of them has run, and those that were cancelled are not wanted, either.
+                    for task in &work {
+                        on!(&mut tx.conn, |c| sqlx::query("DELETE FROM tasks WHERE id = $1")
+                            .bind(task.id.0)
+                            .execute(c)
+                            .await
+                            .map(drop))?;
+                    }
                     work = make_tasks(&plan, other);
                     for task in &work {
                         insert_task(tx, &owned, task).await?;
@@ -165,14 +168,13 @@ impl Store {
         .await
     }
 
-    /// Ends a plan and everything of it that has not ended. Returns the tasks that were stopped, with
-    /// the calls they waited for.
+    /// Ends a plan and everything of it that has not ended.
     pub async fn cancel_plan(
         &self,
         owned: &Owned,
         id: PlanId,
         why: TaskFailure,
-    ) -> Result<(Plan, Vec<(TaskId, Vec<CallId>)>)> {
+    ) -> Result<(Plan, Vec<Stopped>)> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
@@ -180,17 +182,8 @@ impl Store {
                 if plan.status.is_settled() {
                     return Err(Error::PlanSettled(plan.status));
                 }
-                // First, so that ending its tasks does not move it on.
-                plan.error = Some(why.clone());
-                end(tx, &owned, &mut plan, PlanStatus::Cancelled).await?;
-                let mut stopped = Vec::new();
-                for mut task in tasks_of(tx, id).await? {
-                    if !task.status.is_settled() {
-                        let calls = tasks::open_calls(tx, &task).await?;
-                        tasks::stop(tx, &owned, &mut task, TaskStatus::Cancelled, why.clone()).await?;
-                        stopped.push((task.id, calls));
-                    }
-                }
+                let ends = (PlanStatus::Cancelled, TaskStatus::Cancelled);
+                let stopped = end_with_tasks(tx, &owned, &mut plan, ends, &why).await?;
                 Ok((plan, stopped))
             })
         })
@@ -329,8 +322,13 @@ fn work_of(tasks: Vec<Task>) -> Vec<Task> {
 
 /// Lets those of the plan's tasks go that may.
 async fn release(tx: &mut Tx, owned: &Owned, work: &mut [Task]) -> Result<()> {
-    for n in advance(work, now()) {
-        let task = &work[n];
+    let changed = advance(work, now());
+    tell_of(tx, owned, changed.iter().map(|&n| &work[n])).await
+}
+
+/// Writes tasks that were let go or have failed with what they depend on.
+async fn tell_of<'t>(tx: &mut Tx, owned: &Owned, changed: impl Iterator<Item = &'t Task>) -> Result<()> {
+    for task in changed {
         save_task(tx, task).await?;
         let (owner, project) = (owned.owner, owned.project);
         match task.status {
@@ -373,7 +371,12 @@ pub(crate) async fn moved(
         }
         TaskKind::Work => {
             let mut work = work_of(tasks_of(tx, id).await?);
-            release(tx, owned, &mut work).await?;
+            // Only its owner lets a plan go that waits for approval.
+            let changed = match plan.needs_approval {
+                true => fail_dependants(&mut work, now()),
+                false => advance(&mut work, now()),
+            };
+            tell_of(tx, owned, changed.iter().map(|&n| &work[n])).await?;
             if work.iter().all(|task| task.status.is_settled()) {
                 conclude(tx, owned, &mut plan, &work, model).await?;
             }
@@ -414,23 +417,108 @@ async fn end(tx: &mut Tx, owned: &Owned, plan: &mut Plan, status: PlanStatus) ->
     Ok(())
 }
 
-/// A task of a plan is run again: the plan goes on, and what failed with the task waits for it anew.
-pub(crate) async fn reopen(tx: &mut Tx, owned: &Owned, task: &Task) -> Result<()> {
+/// Ends a plan and everything of it that has not ended, and says so in the conversation.
+async fn end_with_tasks(
+    tx: &mut Tx,
+    owned: &Owned,
+    plan: &mut Plan,
+    (status, of_tasks): (PlanStatus, TaskStatus),
+    why: &TaskFailure,
+) -> Result<Vec<Stopped>> {
+    let message = Message {
+        id: MessageId(new_id()),
+        project_id: plan.project_id,
+        session_id: plan.session_id,
+        role: MessageRole::Assistant,
+        content: format!("I stopped: {}.", why.detail.trim_end_matches('.')),
+        attachments: Vec::new(),
+        agent_id: None,
+        agent_name: None,
+        model: None,
+        usage: None,
+        cost: None,
+        task_id: None,
+        plan_id: Some(plan.id),
+        created_at: now(),
+    };
+    insert_message(tx, owned, &message).await?;
+    plan.error = Some(why.clone());
+    // Before its tasks, so that ending them does not move it on.
+    end(tx, owned, plan, status).await?;
+    let mut stopped = Vec::new();
+    for mut task in tasks_of(tx, plan.id).await? {
+        if !task.status.is_settled() {
+            stopped.push(tasks::stop(tx, owned, &mut task, of_tasks, why.clone()).await?);
+        }
+    }
+    Ok(stopped)
+}
+
+/// Ends the plans of a project, or of one of its conversations, that have not ended; those of which a task runs can be
+/// spared.
+pub(crate) async fn stop_plans(
+    tx: &mut Tx,
+    owned: &Owned,
+    session: Option<SessionId>,
+    spare_running: bool,
+    why: &TaskFailure,
+) -> Result<Vec<Stopped>> {
+    let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));
+    let open: Vec<(Uuid,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+        "SELECT id FROM plans p WHERE project_id = $1 AND ($2 OR session_id = $3)
+         AND status IN ('planning', 'pending_approval', 'running') AND NOT ($4 AND EXISTS (
+           SELECT 1 FROM tasks t WHERE t.plan_id = p.id AND t.status = 'running'))
+         ORDER BY id"
+    )
+    .bind(owned.project.0)
+    .bind(any)
+    .bind(session)
+    .bind(spare_running)
+    .fetch_all(c)
+    .await)?;
+    let mut stopped = Vec::new();
+    for (id,) in open {
+        let mut plan = lock_plan(tx, owned.project, PlanId(id)).await?;
+        let ends = (PlanStatus::Failed, TaskStatus::Failed);
+        stopped.extend(end_with_tasks(tx, owned, &mut plan, ends, why).await?);
+    }
+    Ok(stopped)
+}
+
+/// A task of a plan is run again: the plan goes on, and what failed with the task waits for it anew. Where the task
+/// itself has to wait for others, it does.
+pub(crate) async fn reopen(tx: &mut Tx, owned: &Owned, task: &mut Task) -> Result<()> {
     let Some(id) = task.plan_id else { return Ok(()) };
     let mut plan = lock_plan(tx, owned.project, id).await?;
-    // A person said no to all of it: it does not come back piece by piece.
-    if plan.error.as_ref().is_some_and(|error| error.code == TaskFailure::PLAN_REJECTED) {
-        return Err(Error::PlanSettled(plan.status));
+    if plan.needs_approval {
+        return Err(Error::PlanNotApproved);
+    }
+    let others = tasks_of(tx, id).await?;
+    let awaited = others.iter().filter(|other| task.depends_on.contains(&other.id));
+    for other in awaited.filter(|other| other.status != TaskStatus::Completed) {
+        if other.status.is_settled() {
+            return Err(Error::DependencyUnfinished(other.id));
+        }
+        task.status = TaskStatus::Waiting;
     }
     plan.status = if task.kind == TaskKind::Plan { PlanStatus::Planning } else { PlanStatus::Running };
     (plan.error, plan.completed_at) = (None, None);
     save_plan(tx, &plan).await?;
     tx.emit(owned.project, owned.owner, &Event::PlanUpdated { plan });
-    for mut other in work_of(tasks_of(tx, id).await?) {
+    for mut other in others.into_iter().filter(|other| other.id != task.id) {
         if other.error.as_ref().is_some_and(|error| error.code == "dependency_failed") {
             other.status = TaskStatus::Waiting;
             (other.error, other.completed_at) = (None, None);
             save_task(tx, &other).await?;
+        }
+        // It would end the plan without the task; another one is written when that is done.
+        if other.kind == TaskKind::Answer && task.kind == TaskKind::Work && !other.status.is_settled() {
+            other.status = TaskStatus::Cancelled;
+            other.error = Some(TaskFailure::new("outdated", "a task of the plan was resumed"));
+            other.completed_at = Some(now());
+            save_task(tx, &other).await?;
+            tx.emit(owned.project, owned.owner, &Event::TaskCancelled { task: other.told() });
+            tx.ring(Ring::Work(other.id.0));
         }
     }
     Ok(())

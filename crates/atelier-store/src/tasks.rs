@@ -17,8 +17,8 @@ use crate::{
     projects::{corrupt, json},
 };
 use atelier_core::{
-    AgentConfig, AgentId, CallId, Event, Invalid, Message, MessageId, MessageRole, NodeId, ProjectId, Task,
-    TaskFailure, TaskId, TaskKind, TaskStatus, UserId, event::TaskCall, task::Step,
+    AgentConfig, AgentId, CallId, Event, Invalid, Message, MessageId, MessageRole, NodeId, ProjectId,
+    SessionId, Task, TaskFailure, TaskId, TaskKind, TaskStatus, UserId, event::TaskCall, task::Step,
 };
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -42,6 +42,13 @@ impl Claim {
     pub fn queue(&self) -> Uuid {
         queue_of(&self.task)
     }
+}
+
+/// A task that was ended from outside, and the calls it was waiting for.
+#[derive(Debug)]
+pub struct Stopped {
+    pub task: TaskId,
+    pub calls: Vec<CallId>,
 }
 
 /// What a finished task says.
@@ -168,14 +175,18 @@ async fn claim(tx: &mut Tx, owned: &Owned, queue: Uuid, node: NodeId) -> Result<
 /// Writes a task that this node runs; refused when it has lost it.
 async fn save_claimed(tx: &mut Tx, claim: &Claim, task: &Task, pending_calls: i64) -> Result<()> {
     let node = (task.status == TaskStatus::Running).then_some(claim.node.0);
+    let queued = (task.status == TaskStatus::Queued).then(now);
     let saved: u64 = on!(&mut tx.conn, |c| sqlx::query(
-        "UPDATE tasks SET status = $1, node = $2, pending_calls = $3, record = $4
-         WHERE id = $5 AND node = $6 AND fence = $7 AND status = 'running'"
+        "UPDATE tasks SET status = $1, node = $2, pending_calls = $3, record = $4, queued_at = $5,
+                priority = CASE WHEN $1 = 'queued' AND priority < $6 THEN priority + $6 ELSE priority END
+         WHERE id = $7 AND node = $8 AND fence = $9 AND status = 'running'"
     )
     .bind(task.status.as_str())
     .bind(node)
     .bind(pending_calls)
     .bind(json(task))
+    .bind(queued)
+    .bind(BEGUN)
     .bind(task.id.0)
     .bind(claim.node.0)
     .bind(claim.fence)
@@ -208,22 +219,36 @@ pub(crate) async fn end_claimed(tx: &mut Tx, claim: &Claim, task: &Task, step: O
     save_claimed(tx, claim, task, 0).await?;
     tx.ring(Ring::Work(task.id.0));
     match step {
-        Some(step) => journal(tx, claim, task, step).await,
+        Some(step) => journal(tx, claim, task, step).await.map(drop),
         None => Ok(()),
     }
 }
 
-async fn journal(tx: &mut Tx, claim: &Claim, task: &Task, step: &Step) -> Result<()> {
-    on!(&mut tx.conn, |c| sqlx::query(
-        "INSERT INTO task_steps (task_id, step, record) VALUES ($1, $2, $3)
-         ON CONFLICT (task_id, step) DO UPDATE SET record = $3"
+/// Writes a step; whether it was not there before. What it used is told once, however often it is written.
+async fn journal(tx: &mut Tx, claim: &Claim, task: &Task, step: &Step) -> Result<bool> {
+    let new: u64 = on!(&mut tx.conn, |c| {
+        sqlx::query(
+        "INSERT INTO task_steps (task_id, step, record) VALUES ($1, $2, $3) ON CONFLICT (task_id, step) DO NOTHING"
     )
     .bind(task.id.0)
     .bind(i64::from(task.steps))
     .bind(json(step))
     .execute(c)
     .await
-    .map(drop))?;
+    .map(|done| done.rows_affected())
+    })?;
+    if new == 0 {
+        on!(&mut tx.conn, |c| sqlx::query(
+            "UPDATE task_steps SET record = $3 WHERE task_id = $1 AND step = $2"
+        )
+        .bind(task.id.0)
+        .bind(i64::from(task.steps))
+        .bind(json(step))
+        .execute(c)
+        .await
+        .map(drop))?;
+        return Ok(false);
+    }
     let used = Event::Usage {
         task_id: task.id,
         session_id: task.session_id,
@@ -233,7 +258,21 @@ async fn journal(tx: &mut Tx, claim: &Claim, task: &Task, step: &Step) -> Result
         cost: step.cost,
     };
     tx.emit(claim.owned.project, claim.owned.owner, &used);
-    Ok(())
+    Ok(true)
+}
+
+/// Tells what a step is about to do.
+fn progress(tx: &mut Tx, owned: &Owned, task: &Task, step: &Step) {
+    let told =
+        |call: &atelier_core::task::StepCall| TaskCall { name: call.name.clone(), tool_id: call.tool_id };
+    let progress = Event::TaskProgress {
+        task_id: task.id,
+        session_id: task.session_id,
+        step: task.steps,
+        text: step.text.chars().take(2000).collect(),
+        calls: step.calls.iter().map(told).collect(),
+    };
+    tx.emit(owned.project, owned.owner, &progress);
 }
 
 impl Store {
@@ -249,7 +288,12 @@ impl Store {
         self.write(claim.owned.owner, move |tx| {
             Box::pin(async move {
                 save_claimed(tx, &claim, &task, 0).await?;
-                journal(tx, &claim, &task, &step).await
+                let new = journal(tx, &claim, &task, &step).await?;
+                // Of calls at the gate it is told when they are there to be looked at.
+                if new && !step.calls.is_empty() && step.calls.iter().all(|call| call.tool_id.is_none()) {
+                    progress(tx, &claim.owned, &task, &step);
+                }
+                Ok(())
             })
         })
         .await
@@ -281,18 +325,7 @@ impl Store {
                 task.status = if open > 0 { TaskStatus::Parked } else { TaskStatus::Queued };
                 save_claimed(tx, &claim, &task, open as i64).await?;
                 journal(tx, &claim, &task, &step).await?;
-                let told = |call: &atelier_core::task::StepCall| TaskCall {
-                    name: call.name.clone(),
-                    tool_id: call.tool_id,
-                };
-                let progress = Event::TaskProgress {
-                    task_id: task.id,
-                    session_id: task.session_id,
-                    step: task.steps,
-                    text: step.text.chars().take(2000).collect(),
-                    calls: step.calls.iter().map(told).collect(),
-                };
-                tx.emit(owned.project, owned.owner, &progress);
+                progress(tx, owned, &task, &step);
                 let claims = claim_or_ring(tx, owned, claim.queue(), next).await?;
                 // Last, because it cannot fail: what is kept here is not rolled back with the rest.
                 for (call, decided) in begun {
@@ -340,14 +373,14 @@ impl Store {
     }
 
     /// Ends a task that nobody runs, or whoever does must hear of: cancelled, or failed from outside. Refused
-    /// when it is settled. Returns it with the calls it was waiting for.
+    /// when it is settled.
     pub async fn stop_task(
         &self,
         owned: &Owned,
         id: TaskId,
         status: TaskStatus,
         why: TaskFailure,
-    ) -> Result<(Task, Vec<CallId>)> {
+    ) -> Result<(Task, Stopped)> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
@@ -355,21 +388,67 @@ impl Store {
                 if task.status.is_settled() {
                     return Err(Error::TaskSettled(task.status));
                 }
-                let calls = open_calls(tx, &task).await?;
-                stop(tx, &owned, &mut task, status, why).await?;
-                Ok((task, calls))
+                let stopped = stop(tx, &owned, &mut task, status, why).await?;
+                Ok((task, stopped))
             })
         })
         .await
     }
 
-    /// Puts a task back that was taken and not worked on.
+    /// Ends everything of a project, or of one of its conversations, that has not ended, or only what does not run.
+    /// In one step: nothing begins because something else was ended.
+    pub async fn stop_tasks(
+        &self,
+        owned: &Owned,
+        session: Option<SessionId>,
+        spare_running: bool,
+        why: TaskFailure,
+    ) -> Result<Vec<Stopped>> {
+        let owned = owned.clone();
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                let mut stopped = plans::stop_plans(tx, &owned, session, spare_running, &why).await?;
+                let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));
+                let open: Vec<(Uuid,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+                    "SELECT id FROM tasks WHERE project_id = $1 AND ($2 OR session_id = $3)
+                     AND status IN ('waiting', 'queued', 'parked', 'running') AND NOT ($4 AND status = 'running')
+                     ORDER BY id"
+                )
+                .bind(owned.project.0)
+                .bind(any)
+                .bind(session)
+                .bind(spare_running)
+                .fetch_all(c)
+                .await)?;
+                let open: Vec<TaskId> = open.into_iter().map(|(id,)| TaskId(id)).collect();
+                stopped.extend(stop_each(tx, &owned, &open, &why).await?);
+                Ok(stopped)
+            })
+        })
+        .await
+    }
+
+    /// Puts a task back that was taken and not worked on any further. What its record and journal tell of it stays.
     pub async fn give_back(&self, claim: &Claim) -> Result<()> {
         let claim = claim.clone();
         self.write(claim.owned.owner, move |tx| {
             Box::pin(async move {
-                let task = Task { status: TaskStatus::Queued, ..claim.task.clone() };
-                save_claimed(tx, &claim, &task, 0).await?;
+                let given: u64 = on!(&mut tx.conn, |c| sqlx::query(
+                    "UPDATE tasks SET status = 'queued', node = NULL, queued_at = $1,
+                            priority = CASE WHEN priority < $2 THEN priority + $2 ELSE priority END
+                     WHERE id = $3 AND node = $4 AND fence = $5 AND status = 'running'"
+                )
+                .bind(now())
+                .bind(BEGUN)
+                .bind(claim.task.id.0)
+                .bind(claim.node.0)
+                .bind(claim.fence)
+                .execute(c)
+                .await
+                .map(|done| done.rows_affected()))?;
+                if given == 0 {
+                    return Err(Error::TaskLost);
+                }
                 tx.ring(Ring::Queue(claim.owned.owner, claim.queue()));
                 Ok(())
             })
@@ -413,10 +492,12 @@ impl Store {
                 }
                 task.status = TaskStatus::Queued;
                 (task.error, task.completed_at, task.started_at) = (None, None, None);
+                plans::reopen(tx, &owned, &mut task).await?;
                 save_task(tx, &task).await?;
-                tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.told() });
-                plans::reopen(tx, &owned, &task).await?;
-                tx.ring(Ring::Queue(owned.owner, queue_of(&task)));
+                if task.status == TaskStatus::Queued {
+                    tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.told() });
+                    tx.ring(Ring::Queue(owned.owner, queue_of(&task)));
+                }
                 Ok(task)
             })
         })
@@ -437,7 +518,7 @@ pub(crate) async fn lock_task(tx: &mut Tx, project: ProjectId, id: TaskId) -> Re
 }
 
 /// The calls of a task's last step.
-pub(crate) async fn open_calls(tx: &mut Tx, task: &Task) -> Result<Vec<CallId>> {
+async fn open_calls(tx: &mut Tx, task: &Task) -> Result<Vec<CallId>> {
     let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
         "SELECT record FROM task_steps WHERE task_id = $1 ORDER BY step DESC LIMIT 1"
     )
@@ -456,34 +537,45 @@ pub(crate) async fn stop(
     task: &mut Task,
     status: TaskStatus,
     why: TaskFailure,
-) -> Result<()> {
+) -> Result<Stopped> {
+    let calls = open_calls(tx, task).await?;
     task.status = status;
     task.error = Some(why);
     task.completed_at = Some(now());
     save_task(tx, task).await?;
     settled(tx, owned, task, None).await?;
     tx.ring(Ring::Queue(owned.owner, queue_of(task)));
-    Ok(())
+    Ok(Stopped { task: task.id, calls })
+}
+
+/// Fails those of the tasks that have not ended.
+async fn stop_each(tx: &mut Tx, owned: &Owned, ids: &[TaskId], why: &TaskFailure) -> Result<Vec<Stopped>> {
+    let mut stopped = Vec::new();
+    for &id in ids {
+        // As it is now: settling one task of a plan may have settled others.
+        let mut task = lock_task(tx, owned.project, id).await?;
+        if !task.status.is_settled() {
+            stopped.push(stop(tx, owned, &mut task, TaskStatus::Failed, why.clone()).await?);
+        }
+    }
+    Ok(stopped)
 }
 
 /// Ends every task in a queue that is going away.
-pub(crate) async fn settle_queue(tx: &mut Tx, owned: &Owned, agent: AgentId, why: TaskFailure) -> Result<()> {
-    let rows: Vec<TaskRow> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "SELECT record, status, started_at FROM tasks
-         WHERE queue = $1 AND status IN ('waiting', 'queued', 'running', 'parked')"
+pub(crate) async fn settle_queue(
+    tx: &mut Tx,
+    owned: &Owned,
+    agent: AgentId,
+    why: &TaskFailure,
+) -> Result<Vec<Stopped>> {
+    let rows: Vec<(Uuid,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+        "SELECT id FROM tasks WHERE queue = $1 AND status IN ('waiting', 'queued', 'running', 'parked')"
     )
     .bind(agent.0)
     .fetch_all(c)
     .await)?;
-    for row in rows {
-        let id = read_task(row)?.id;
-        // As it is now: settling one task of a plan may have settled others.
-        let mut task = lock_task(tx, owned.project, id).await?;
-        if !task.status.is_settled() {
-            stop(tx, owned, &mut task, TaskStatus::Failed, why.clone()).await?;
-        }
-    }
-    Ok(())
+    let ids: Vec<TaskId> = rows.into_iter().map(|(id,)| TaskId(id)).collect();
+    stop_each(tx, owned, &ids, why).await
 }
 
 /// A task has come to its end: tells of it, answers in the conversation, moves its plan on.

@@ -568,7 +568,10 @@ export interface paths {
         /** Change an agent */
         put: operations["agents_update"];
         post?: never;
-        /** Delete an agent */
+        /**
+         * Delete an agent
+         * @description Its tasks end with it, and their model and tool calls.
+         */
         delete: operations["agents_delete"];
         options?: never;
         head?: never;
@@ -2377,6 +2380,11 @@ export interface components {
         NewMessage: {
             attachments?: string[];
             content: string;
+            /**
+             * Format: int32
+             * @description Higher goes first among those that wait for the same agent; 0 unless told.
+             */
+            priority?: number;
             /** @description The agent it is for, by id or name. Without one, the project plans who does what. */
             target_agent?: string | null;
         };
@@ -2421,6 +2429,11 @@ export interface components {
             id: string;
             /** Format: uuid */
             message_id: string;
+            /**
+             * @description Its owner has to approve it and has not done so: nothing of it may run, not even when it has ended and a
+             *     task of it is to be resumed.
+             */
+            needs_approval?: boolean;
             /** Format: uuid */
             project_id: string;
             /** Format: uuid */
@@ -2619,6 +2632,8 @@ export interface components {
             tool_id?: string | null;
         };
         StepResult: {
+            /** @description Of the whole file that the call has read or written, so that the next change of it is made against that. */
+            checksum?: string | null;
             content: string;
             is_error: boolean;
         };
@@ -11555,7 +11570,7 @@ export interface operations {
                 /** @description Only of this conversation */
                 session?: string;
                 /** @description Only tasks in this state */
-                status?: string;
+                status?: "waiting" | "queued" | "running" | "parked" | "completed" | "failed" | "cancelled";
                 limit?: number;
                 offset?: number;
             };
@@ -11902,7 +11917,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It has not failed */
+            /** @description It has not failed, or it may not run: what it depends on did not succeed, or its plan was never approved */
             409: {
                 headers: {
                     [name: string]: unknown;

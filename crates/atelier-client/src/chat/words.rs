@@ -127,8 +127,8 @@ impl Words {
             }
             Event::TaskCancelled { task } if self.is_ours(task) => self.of_task(task.id, "cancelled"),
             Event::PlanCreated { plan, tasks } if Some(plan.id) == self.work.plan_id => self.planned(tasks),
-            Event::PlanApprovalRequest { plan, tasks } if Some(plan.id) == self.work.plan_id => {
-                self.planned(tasks);
+            // The plan itself was shown when it was made. Who sits here is asked by a card.
+            Event::PlanApprovalRequest { plan, .. } if Some(plan.id) == self.work.plan_id && !here => {
                 let path = self.project.path(&format!("plans/{}/approve", plan.id));
                 self.where_to_decide("the plan waits for your approval", &path);
             }

@@ -76,7 +76,8 @@ pub(super) fn wishes(message: &str) -> Vec<Wish> {
     if starts.is_empty() {
         return understood(&COMMAND, message, false).into_iter().collect();
     }
-    let ends = starts.iter().filter_map(|(_, before)| before.map(|before| before.at.start));
+    // A request ends where the break before the next one begins.
+    let ends = starts.iter().skip(1).filter_map(|(_, before)| before.map(|before| before.at.start));
     let clauses = starts.iter().zip(ends.chain([message.len()]));
     clauses
         .filter_map(|(&(start, before), end)| {
@@ -271,6 +272,31 @@ mod tests {
         }
         let first = calls("read a.txt then write b.txt: x");
         assert_eq!(first[1].1, json!({"path": "b.txt", "content": "x"}));
+    }
+
+    #[test]
+    fn a_request_may_follow_other_words() {
+        for (message, tool) in [
+            ("I have a question, read README.md", "read_file"),
+            ("Nice weather today! Run git status", "execute_command"),
+        ] {
+            let found = calls(message);
+            assert!(found.iter().any(|(found, _)| *found == tool), "{message}: {found:?}");
+        }
+    }
+
+    proptest::proptest! {
+        /// Whatever is said, in whatever order, it is understood or not; it never breaks anything.
+        #[test]
+        fn any_words_are_taken(
+            words in proptest::collection::vec(proptest::sample::select(vec![
+                "read a.txt", "run git status", "write b.txt: x", "ls", "hello", "the person asked:", "\"quoted",
+                "прочитай a.txt", "a.txtを読んで", "and", "then", ", ", ". ", "! ", "\n", "、", "。それから", " и ", "é",
+            ]), 0..12)
+        ) {
+            wishes(&words.concat());
+            wishes(&words.join(" "));
+        }
     }
 
     #[test]

@@ -144,7 +144,8 @@ async fn endpoints_that_leave_things_out_are_understood() {
         arguments: arguments.into(),
     };
     assert_eq!(answer.calls, [call("call_1", "grep", "{}"), call("call_2", "ls", "{\"a\":1}")]);
-    assert_eq!((answer.finish, answer.usage), (Finish::Calls, Usage::default()));
+    let estimated = Usage { input_tokens: 1, output_tokens: 7 };
+    assert_eq!((answer.finish, answer.usage), (Finish::Calls, estimated));
 }
 
 #[tokio::test]
@@ -172,4 +173,52 @@ async fn an_error_in_the_middle_of_a_stream_is_one() {
     let answer =
         model(ProviderKind::Anthropic, &script).ask(&question("hi"), |_| {}).await.expect("an answer");
     assert_eq!(answer.text, "better");
+}
+
+fn piece(call: Value) -> String {
+    json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": null}]}).to_string()
+}
+
+/// Some endpoints number all calls alike, and some give all the same id.
+#[tokio::test]
+async fn calls_are_told_apart() {
+    let head = |id: &str, arguments: &str| {
+        piece(json!({"index": 0, "id": id, "function": {"name": "read_file", "arguments": arguments}}))
+    };
+    let rest = |arguments: &str| piece(json!({"index": 0, "function": {"arguments": arguments}}));
+    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}).to_string();
+    let script = ScriptedModel::queue([
+        Reply::raw([head("a", "{\"path\""), rest(":\"x\"}"), head("b", ""), rest("{}"), end.clone()]),
+        Reply::raw([
+            piece(json!({"index": 0, "id": "a", "function": {"name": "one", "arguments": "{}"}})),
+            piece(json!({"index": 1, "id": "a", "function": {"name": "two", "arguments": "{}"}})),
+            end,
+        ]),
+    ])
+    .await;
+    let model = model(ProviderKind::OpenAiCompatible, &script);
+    let call = |id: &str, name: &str, arguments: &str| CallRequest {
+        id: id.into(),
+        name: name.into(),
+        arguments: arguments.into(),
+    };
+    let answer = model.ask(&question("go"), |_| {}).await.expect("an answer");
+    assert_eq!(answer.calls, [call("a", "read_file", "{\"path\":\"x\"}"), call("b", "read_file", "{}")]);
+    let answer = model.ask(&question("go"), |_| {}).await.expect("an answer");
+    assert_eq!(answer.calls, [call("a", "one", "{}"), call("a_2", "two", "{}")]);
+}
+
+/// Nothing that is wrong with the counting spoils an answer, and what is not counted is estimated.
+#[tokio::test]
+async fn odd_counts_do_not_spoil_an_answer() {
+    let words = json!({"choices": [{"index": 0, "delta": {"content": "hello"}, "finish_reason": "stop"}]});
+    for usage in [json!({"prompt_tokens": null}), json!(null), json!("many"), json!({"prompt_tokens": 7})] {
+        let last = json!({"choices": null, "usage": usage}).to_string();
+        let script = ScriptedModel::queue([Reply::raw([words.to_string(), last])]).await;
+        let model = model(ProviderKind::OpenAiCompatible, &script);
+        let answer = model.ask(&question("how are you?"), |_| {}).await.expect("an answer");
+        let input = if usage["prompt_tokens"] == 7 { 7 } else { 4 };
+        let usage = Usage { input_tokens: input, output_tokens: 2 };
+        assert_eq!((answer.text.as_str(), answer.usage), ("hello", usage));
+    }
 }

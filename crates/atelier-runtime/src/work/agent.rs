@@ -1,23 +1,26 @@
 //! One agent's part: ask its model, hand its calls to the gate, go on with what came of them.
 
-use super::{Job, ProjectSettings, Shop, context, own_files, prompt};
+use super::{Allowance, Job, ProjectSettings, Shop, context, own_files, prompt, seen::Seen};
 use crate::{Ask, Error, Result, WorkerSpace};
 use atelier_core::{
     Agent, Conversation, Project, Task, TaskFailure, TaskStatus, WorkspaceKind,
     gate::GatedCall,
     policy::catalog::catalog,
-    task::{Limits, Step, StepCall, StepResult},
+    task::{Step, StepCall, StepResult},
 };
 use atelier_model::{Answer, CallRequest, Finish, Request, ToolSchema};
 use atelier_store::{AgentRef, Claim, Client, Error as StoreError, NewCall, Spoken};
 use serde_json::{Map, Value};
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
+
+/// How many calls a model may ask for at once.
+const MAX_CALLS: usize = 128;
 
 /// Everything a step of an agent goes by.
 struct Bench {
     agent: Arc<Agent>,
     project: Project,
-    limits: Limits,
+    allowance: Allowance,
     tools: Vec<ToolSchema>,
     client: Option<Client>,
     /// Where the agent may use the conversation's own files.
@@ -45,7 +48,7 @@ impl Shop {
         let memory = self.recall(claim, &bench.agent, &task).await;
         let mut steps = if task.steps > 0 { self.store.steps(task.id).await? } else { Vec::new() };
         loop {
-            if let Some(reached) = bench.limits.reached(&task) {
+            if let Some(reached) = self.reached(&task, &bench.allowance).await? {
                 return job.finish(self, task, None, Err(reached)).await;
             }
             let model = match self.model(claim, &bench.agent.config.model).await {
@@ -56,20 +59,24 @@ impl Shop {
             let mut request = self.request(claim, &bench, &task, &memory).await?;
             request.messages.extend(prompt::journal(&steps, &calls));
             prompt::fit(&mut request, model.context_window(), bench.agent.config.max_tokens);
-            let time = bench
-                .limits
-                .max_seconds
-                .map(|most| Duration::from_millis(most.saturating_mul(1000).saturating_sub(task.ran_ms)));
+            let time = bench.allowance.limits.time_left(&task);
             let (answer, step) = match self.ask(job, &mut task, &model, &request, time).await {
                 Ok(answered) => answered,
                 Err(why) => return job.no_answer(self, task, why).await,
             };
             if answer.calls.is_empty() {
+                let silent_before = steps.last().is_some_and(Step::is_empty);
+                if step.is_empty() && answer.finish == Finish::Stop && !silent_before {
+                    // It may have more to say when it is asked once more.
+                    self.store.keep_step(claim, task.clone(), step.clone()).await?;
+                    steps.push(step);
+                    continue;
+                }
                 let outcome = spoken(&answer, model.name());
                 return job.finish(self, task, Some(step), outcome).await;
             }
             let Sorted { mut step, asked, here, recalls } =
-                self.sort_calls(claim, &bench, step, answer.calls, &calls);
+                self.sort_calls(claim, &bench, step, answer.calls, &Seen::there(&steps, &calls));
             for (place, params) in recalls {
                 let call = &mut step.calls[place];
                 call.result = Some(self.use_context(claim, tool(&call.name), params).await?);
@@ -77,7 +84,8 @@ impl Shop {
             if let (Some(conversation), false) = (&bench.files, here.is_empty()) {
                 // Before anything of it is done.
                 self.store.keep_step(claim, task.clone(), step.clone()).await?;
-                self.run_on_own_files(claim, &bench.project, conversation, &mut step, here).await;
+                let seen = Seen::here(&steps);
+                self.run_on_own_files(claim, &bench.project, conversation, &mut step, here, seen).await;
             }
             if !asked.is_empty() {
                 return match self.store.park(claim, task.clone(), step, asked, job.next).await? {
@@ -109,17 +117,8 @@ impl Shop {
             Ok(settings) => settings,
             Err(invalid) => return Ok(Err(TaskFailure::new("invalid_settings", invalid.to_string()))),
         };
-        let mut limits = self.settings.limits.and(settings.limits).and(agent.config.limits);
-        if let (Some(budget), Some(plan)) = (settings.planner.budget, claim.task.plan_id) {
-            let (_, tasks) = self.store.plan(claim.owned.project, plan).await?;
-            let others: f64 =
-                tasks.iter().filter(|task| task.id != claim.task.id).map(|task| task.cost).sum();
-            if others >= budget && others > 0.0 {
-                let spent = format!("the plan's budget of ${budget} is spent");
-                return Ok(Err(TaskFailure::new("limit_reached", spent)));
-            }
-            limits = limits.and(Limits { max_cost: Some(budget - others), ..Limits::default() });
-        }
+        let mut allowance = Allowance::of(&self.settings, &settings);
+        allowance.limits = allowance.limits.and(agent.config.limits);
         let client = self.store.clients(claim.owned.project).await?.into_iter().next();
         let conversation = self.store.conversation(claim.owned.project, claim.task.session_id).await?;
         let files = conversation.workspace_enabled.then_some(conversation);
@@ -128,7 +127,7 @@ impl Shop {
         if files.is_some() {
             own_files::offer(&mut tools, only_own);
         }
-        Ok(Ok(Bench { tools, agent, project, limits, client, files }))
+        Ok(Ok(Bench { tools, agent, project, allowance, client, files }))
     }
 
     /// What the agent is told before its own steps.
@@ -168,8 +167,7 @@ impl Shop {
         task: &Task,
         steps: &[Step],
     ) -> Result<HashMap<atelier_core::CallId, GatedCall>> {
-        let ids: Vec<_> = steps.iter().flat_map(|step| &step.calls).filter_map(|call| call.tool_id).collect();
-        let calls = self.store.calls_by_id(task.project_id, &ids).await?;
+        let calls = self.store.calls_of(task.project_id, steps).await?;
         Ok(calls.into_iter().map(|call| (call.tool_id, call)).collect())
     }
 
@@ -181,21 +179,31 @@ impl Shop {
         bench: &Bench,
         mut step: Step,
         calls: Vec<CallRequest>,
-        earlier: &HashMap<atelier_core::CallId, GatedCall>,
+        seen: &Seen,
     ) -> Sorted {
         let (mut asks, mut here, mut recalls) = (Vec::new(), Vec::new(), Vec::new());
-        for call in calls {
-            let parsed = understood(&call, &bench.tools);
+        let all = calls.len();
+        // One more than may run, for the model to be told that there were too many.
+        for call in calls.into_iter().take(MAX_CALLS + 1) {
+            let name = tool(&call.name);
+            let place = step.calls.len();
+            let parsed = match place < MAX_CALLS {
+                true => understood(&call, &bench.tools),
+                false => Err(format!(
+                    "At most {MAX_CALLS} calls a step: this one and the {} after it were not made",
+                    all - MAX_CALLS - 1
+                )),
+            };
             let result = match parsed {
                 Ok(mut params) => {
-                    if context::is_tool(tool(&call.name)) {
-                        recalls.push((step.calls.len(), params));
-                    } else if bench.is_own(&call.name, &mut params) {
-                        here.push((step.calls.len(), params));
+                    if context::is_tool(name) {
+                        recalls.push((place, params));
+                    } else if bench.is_own(name, &mut params) {
+                        here.push((place, params));
                     } else {
-                        prompt::carry_checksum(&call.name, &mut params, earlier.values());
+                        seen.carry(name, &mut params);
                         asks.push(Ask {
-                            tool_name: call.name.clone(),
+                            tool_name: name.to_owned(),
                             tool_params: Value::Object(params),
                             agent_id: claim.task.agent_id,
                             session_id: Some(claim.task.session_id),
@@ -204,7 +212,7 @@ impl Shop {
                     }
                     None
                 }
-                Err(why) => Some(StepResult { content: why, is_error: true }),
+                Err(why) => Some(StepResult::error(why)),
             };
             let CallRequest { id, name, arguments } = call;
             step.calls.push(StepCall { id, name, arguments, tool_id: None, result });
@@ -258,7 +266,7 @@ fn tools_of(agent: &Agent) -> Vec<ToolSchema> {
 }
 
 /// Some models put what kind of thing it is before a tool's name.
-fn tool(name: &str) -> &str {
+pub(super) fn tool(name: &str) -> &str {
     name.strip_prefix("tool_").unwrap_or(name)
 }
 
@@ -276,8 +284,11 @@ fn understood(call: &CallRequest, tools: &[ToolSchema]) -> Result<Map<String, Va
     }
 }
 
-fn spoken(answer: &Answer, model: &str) -> Result<Spoken, TaskFailure> {
+pub(super) fn spoken(answer: &Answer, model: &str) -> Result<Spoken, TaskFailure> {
     let text = match answer.finish {
+        Finish::Stop | Finish::Calls if answer.text.trim().is_empty() => {
+            return Err(TaskFailure::new("model_said_nothing", "the model said nothing"));
+        }
         Finish::Filtered => {
             let said = if answer.text.is_empty() { "nothing" } else { &answer.text };
             return Err(TaskFailure::new(

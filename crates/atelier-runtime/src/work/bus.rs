@@ -4,15 +4,14 @@
 //! around every second finds what a lost ring would have told, ends what was cancelled elsewhere, and fails what
 //! died with another server.
 
-use super::{Shop, waiters::Waiters};
+use super::{ProjectSettings, Shop, waiters::Waiters};
 use crate::{Decider, Error, Result};
 use atelier_core::{
-    AgentId, CallId, Message, NodeId, Plan, PlanId, SessionId, Task, TaskFailure, TaskId, TaskStatus,
-    gate::Refusal,
+    AgentId, Message, NodeId, Plan, PlanId, SessionId, Task, TaskFailure, TaskId, TaskStatus, gate::Refusal,
 };
-use atelier_store::{Begun, Claim, Error as StoreError, Owned, QueueState, Ring, Said, Store};
+use atelier_store::{Begun, Claim, Error as StoreError, Owned, QueueState, Ring, Said, Stopped, Store};
 use chrono::{DateTime, Utc};
-use futures::FutureExt;
+use futures::{FutureExt, TryStreamExt, stream};
 use metrics::{counter, gauge};
 use serde::Serialize;
 use std::{
@@ -30,6 +29,9 @@ use uuid::Uuid;
 
 /// How often the bus looks around by itself.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
+
+/// How many calls of stopped tasks are cancelled at the same time.
+const CANCELLED_AT_ONCE: usize = 64;
 
 #[derive(Clone)]
 pub struct Bus(Arc<Inner>);
@@ -102,13 +104,17 @@ impl Bus {
         Ok((message, task, plan))
     }
 
-    /// What was answered to a task or a plan, as soon as it is or after `time`.
+    /// What was answered to a task or a plan, as soon as it is; nothing after `time`, or when it ended without an answer.
     pub async fn wait(&self, owned: &Owned, work: Uuid, time: Duration) -> Result<Option<Message>> {
         let waiter = self.0.waiters.enlist(work);
         let answered = async {
             loop {
                 if let Some(answer) = self.store().answer_to(owned.project, work).await? {
                     return Ok(Some(answer));
+                }
+                if self.store().is_settled(owned.project, work).await? {
+                    // It may have been answered since the first look.
+                    return Ok(self.store().answer_to(owned.project, work).await?);
                 }
                 drop(tokio::time::timeout(LOOK_AROUND, waiter.woken()).await);
             }
@@ -119,31 +125,32 @@ impl Bus {
     /// Ends a task: its model call and its tool calls with it.
     pub async fn cancel_task(&self, owned: &Owned, by: &Decider, id: TaskId) -> Result<Task> {
         let why = TaskFailure::new("cancelled", "it was cancelled");
-        self.stop_task(owned, by, id, TaskStatus::Cancelled, why).await
-    }
-
-    async fn stop_task(
-        &self,
-        owned: &Owned,
-        by: &Decider,
-        id: TaskId,
-        status: TaskStatus,
-        why: TaskFailure,
-    ) -> Result<Task> {
-        let (task, calls) = self.store().stop_task(owned, id, status, why).await?;
-        self.interrupt(id);
-        self.cancel_calls(owned, by, calls).await?;
+        let (task, stopped) = self.store().stop_task(owned, id, TaskStatus::Cancelled, why).await?;
+        self.end(owned, by, vec![stopped]).await?;
         Ok(task)
     }
 
-    async fn cancel_calls(&self, owned: &Owned, by: &Decider, calls: Vec<CallId>) -> Result<()> {
-        for call in calls {
-            match self.0.shop.gate.cancel(owned, by.clone(), call).await {
-                Ok(_) | Err(Error::Refused(Refusal::Already(_)) | Error::Store(StoreError::NotFound)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+    /// Deletes an agent and ends everything it does.
+    pub async fn delete_agent(&self, owned: &Owned, by: &Decider, id: AgentId) -> Result<()> {
+        let stopped = self.store().delete_agent(owned, id).await?;
+        self.end(owned, by, stopped).await
+    }
+
+    /// Ends the model calls and the tool calls of tasks that were stopped.
+    async fn end(&self, owned: &Owned, by: &Decider, stopped: Vec<Stopped>) -> Result<()> {
+        stopped.iter().for_each(|stopped| self.interrupt(stopped.task));
+        let calls = stopped.into_iter().flat_map(|stopped| stopped.calls);
+        // Many at a time: what is written at the same time shares its commit.
+        stream::iter(calls.map(Ok))
+            .try_for_each_concurrent(CANCELLED_AT_ONCE, async |call| {
+                match self.0.shop.gate.cancel(owned, by.clone(), call).await {
+                    Ok(_) | Err(Error::Refused(Refusal::Already(_)) | Error::Store(StoreError::NotFound)) => {
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                }
+            })
+            .await
     }
 
     pub async fn resume_task(&self, owned: &Owned, id: TaskId) -> Result<Task> {
@@ -162,7 +169,8 @@ impl Bus {
                 // Whoever names a plan that is not theirs learns that first.
                 self.store().plan(owned.project, id).await?;
                 let (agents, _) = self.store().agents(owned.project, 1000, 0).await?;
-                let assigned = super::planner::assign(tasks, &agents);
+                let settings = ProjectSettings::of(&self.store().project(owned).await?.settings)?;
+                let assigned = super::planner::assign(tasks, &agents, settings.planner.max_tasks);
                 Some(assigned.map_err(|why| atelier_core::Invalid::new("tasks", why))?)
             }
         };
@@ -177,10 +185,7 @@ impl Bus {
         why: TaskFailure,
     ) -> Result<Plan> {
         let (plan, stopped) = self.store().cancel_plan(owned, id, why).await?;
-        for (task, calls) in stopped {
-            self.interrupt(task);
-            self.cancel_calls(owned, by, calls).await?;
-        }
+        self.end(owned, by, stopped).await?;
         Ok(plan)
     }
 
@@ -192,8 +197,8 @@ impl Bus {
         by: &Decider,
         why: &TaskFailure,
     ) -> Result<()> {
-        let open = self.store().open_tasks(owned.project, session).await?;
-        self.stop_each(owned, by, why, open.into_iter().map(|(id, _)| id)).await
+        let stopped = self.store().stop_tasks(owned, session, false, why.clone()).await?;
+        self.end(owned, by, stopped).await
     }
 
     /// Ends what a project has going: what waits at once, what runs when it has not ended by itself after
@@ -207,10 +212,9 @@ impl Bus {
     ) -> Result<()> {
         let end = tokio::time::Instant::now() + grace;
         loop {
-            let open = self.store().open_tasks(owned.project, None).await?;
-            let (running, waiting): (Vec<_>, Vec<_>) = open.into_iter().partition(|(_, running)| *running);
-            self.stop_each(owned, by, why, waiting.into_iter().map(|(id, _)| id)).await?;
-            let Some(&(id, _)) = running.first() else { return Ok(()) };
+            let stopped = self.store().stop_tasks(owned, None, true, why.clone()).await?;
+            self.end(owned, by, stopped).await?;
+            let Some(id) = self.store().running_task(owned.project).await? else { return Ok(()) };
             let waiter = self.0.waiters.enlist(id.0);
             // One that parks rings nothing, so it is looked at again before long.
             let soon = (tokio::time::Instant::now() + LOOK_AROUND / 4).min(end);
@@ -218,22 +222,6 @@ impl Bus {
                 return self.stop_all(owned, None, by, why).await;
             }
         }
-    }
-
-    async fn stop_each(
-        &self,
-        owned: &Owned,
-        by: &Decider,
-        why: &TaskFailure,
-        tasks: impl Iterator<Item = TaskId>,
-    ) -> Result<()> {
-        for id in tasks {
-            match self.stop_task(owned, by, id, TaskStatus::Failed, why.clone()).await {
-                Ok(_) | Err(Error::Store(StoreError::TaskSettled(_) | StoreError::NotFound)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
     }
 
     /// The queues of a project: every agent's, and its own.
@@ -295,12 +283,24 @@ impl Bus {
         match done {
             Ok(Ok(claims)) => self.spawn(claims),
             Ok(Err(Error::Store(StoreError::TaskLost | StoreError::NotFound))) => {}
-            // Looking around finds a task that this server holds and does not run, and fails it.
-            Ok(Err(error)) => tracing::error!(%error, task = %id, "a task broke off"),
-            Err(_) => tracing::error!(task = %id, "a task panicked"),
+            Ok(Err(error)) => {
+                tracing::error!(%error, task = %id, "a task broke off");
+                self.fail_broken(id).await;
+            }
+            Err(_) => {
+                tracing::error!(task = %id, "a task panicked");
+                self.fail_broken(id).await;
+            }
         }
         if self.0.left_something.swap(false, Ordering::Relaxed) {
             self.look_for_work().await;
+        }
+    }
+
+    async fn fail_broken(&self, id: TaskId) {
+        if let Err(error) = self.store().fail_orphan(self.0.node, id).await {
+            // Looking around finds a task that this server holds and does not run, and tries again.
+            tracing::warn!(%error, task = %id, "cannot fail a task that broke off");
         }
     }
 

@@ -88,10 +88,10 @@ impl Shop {
         params: Map<String, Value>,
     ) -> Result<StepResult> {
         let Some(agent) = claim.task.agent_id else {
-            return Ok(StepResult { content: "The task belongs to no agent".into(), is_error: true });
+            return Ok(StepResult::error("The task belongs to no agent"));
         };
         let params = Value::Object(params);
-        let refuse = |error: serde_json::Error| StepResult { content: error.to_string(), is_error: true };
+        let refuse = |error: serde_json::Error| StepResult::error(error.to_string());
         Ok(match name {
             SEARCH => match serde_json::from_value::<Search>(params) {
                 Err(error) => refuse(error),
@@ -112,7 +112,7 @@ impl Shop {
                             })
                         })
                         .collect();
-                    StepResult { content: json!({"results": hits}).to_string(), is_error: false }
+                    StepResult::new(json!({"results": hits}).to_string())
                 }
             },
             _ => match serde_json::from_value::<Add>(params) {
@@ -123,10 +123,10 @@ impl Shop {
                         .of_session(claim.task.session_id)
                         .with("note", true);
                     match memo.validate() {
-                        Err(invalid) => StepResult { content: invalid.to_string(), is_error: true },
+                        Err(invalid) => StepResult::error(invalid.to_string()),
                         Ok(()) => {
                             self.store.remember(&claim.owned, agent, vec![memo]).await?;
-                            StepResult { content: json!({"remembered": true}).to_string(), is_error: false }
+                            StepResult::new(json!({"remembered": true}).to_string())
                         }
                     }
                 }

@@ -1,6 +1,6 @@
 //! An agent's calls on its conversation's own files: they run here, in the local copy of the object store.
 
-use super::Shop;
+use super::{Shop, agent::tool, seen::Seen};
 use atelier_core::{
     Conversation, FilePath, Project,
     path::Roots,
@@ -80,6 +80,7 @@ impl Shop {
         conversation: &Conversation,
         step: &mut Step,
         calls: Vec<(usize, Map<String, Value>)>,
+        mut seen: Seen,
     ) {
         let (run, policy) = match self.begin_run(claim, project, conversation).await {
             Ok(begun) => begun,
@@ -91,13 +92,15 @@ impl Shop {
             }
         };
         let mut last = None;
-        for (place, params) in calls {
-            let name = step.calls[place].name.clone();
+        for (place, mut params) in calls {
+            let name = tool(&step.calls[place].name).to_owned();
+            seen.carry(&name, &mut params);
             let result = match name.as_str() {
                 PRESENT => present(&run, params).await,
                 _ => act(&run, policy.clone(), name, params).await,
             };
             step.calls[place].result = Some(told(result));
+            seen.own(&step.calls[place]);
             last = Some(place);
         }
         let report = run.end().await;
@@ -181,7 +184,8 @@ fn failed(code: &str, detail: String) -> ToolResult {
 
 fn told(result: ToolResult) -> StepResult {
     let is_error = !result.success();
+    let checksum = result.fields.get("checksum").and_then(Value::as_str).map(str::to_owned);
     let content = serde_json::to_string(&result)
         .unwrap_or_else(|error| unreachable!("a result with string keys is JSON: {error}"));
-    StepResult { content: super::prompt::shortened(&content), is_error }
+    StepResult { content: super::prompt::shortened(&content), is_error, checksum }
 }

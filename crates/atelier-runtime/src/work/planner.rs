@@ -1,12 +1,12 @@
 //! The orchestrator: a message becomes a graph of tasks, and their results become one answer.
 
-use super::{Job, NoAnswer, PlannerSettings, ProjectSettings, Shop, prompt};
+use super::{Allowance, Job, NoAnswer, ProjectSettings, Shop, agent::spoken, prompt};
 use crate::Result;
 use atelier_core::{
     Agent, Task, TaskFailure, TaskKind, TaskStatus,
     plan::{ProposedTask, best_match, check, find_agent},
 };
-use atelier_model::{JsonFormat, Message, Request};
+use atelier_model::{BYTES_PER_TOKEN, JsonFormat, Message, Request};
 use atelier_store::{Assigned, Claim, Spoken};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ impl Shop {
             let why = TaskFailure::new("no_agents", "the project has no agents: make one first");
             return job.finish(self, task, None, Err(why)).await;
         }
-        let settings = match self.planner(claim).await? {
+        let settings = match self.project_settings(claim).await? {
             Ok(settings) => settings,
             Err(why) => return job.finish(self, task, None, Err(why)).await,
         };
@@ -34,23 +34,21 @@ impl Shop {
             Ok(proposed) => proposed,
             Err(why) => return job.no_answer(self, task, why).await,
         };
-        let assigned = match assign(tasks, &agents) {
+        let assigned = match assign(tasks, &agents, settings.planner.max_tasks) {
             Ok(assigned) => assigned,
             Err(why) => {
                 let why = TaskFailure::new("invalid_plan", why);
                 return job.finish(self, task, step, Err(why)).await;
             }
         };
-        let ask = settings.approve_above.is_some_and(|most| assigned.len() > most);
+        let ask = settings.planner.approve_above.is_some_and(|most| assigned.len() > most);
         Ok(self.store.planned(claim, task, step, assigned, ask, job.next).await?)
     }
 
-    async fn planner(&self, claim: &Claim) -> Result<Result<PlannerSettings, TaskFailure>> {
+    async fn project_settings(&self, claim: &Claim) -> Result<Result<ProjectSettings, TaskFailure>> {
         let project = self.store.project(&claim.owned).await?;
-        Ok(match ProjectSettings::of(&project.settings) {
-            Ok(settings) => Ok(settings.planner),
-            Err(invalid) => Err(TaskFailure::new("invalid_settings", invalid.to_string())),
-        })
+        Ok(ProjectSettings::of(&project.settings)
+            .map_err(|invalid| TaskFailure::new("invalid_settings", invalid.to_string())))
     }
 
     /// Asks for a plan, once more if it cannot be run; then one task for the agent that fits best will do.
@@ -58,9 +56,10 @@ impl Shop {
         &self,
         job: Job<'_>,
         task: &mut Task,
-        settings: &PlannerSettings,
+        settings: &ProjectSettings,
         agents: &[Agent],
     ) -> Result<(Vec<ProposedTask>, Option<atelier_core::task::Step>), NoAnswer> {
+        let (allowance, settings) = (Allowance::of(&self.settings, settings), &settings.planner);
         let model = self.model(job.claim, &settings.model).await?;
         let history = self.history(task).await?;
         let mut request = Request {
@@ -72,8 +71,14 @@ impl Shop {
         };
         let mut said = None;
         for _ in 0..2 {
+            match self.reached(task, &allowance).await.map_err(unavailable)? {
+                Some(reached) if said.is_none() => return Err(reached.into()),
+                Some(_) => break,
+                None => {}
+            }
             prompt::fit(&mut request, model.context_window(), 4096);
-            let (answer, step) = self.ask(job, task, &model, &request, None).await?;
+            let time = allowance.limits.time_left(task);
+            let (answer, step) = self.ask(job, task, &model, &request, time).await?;
             said = Some(step);
             let why = match serde_json::from_str::<Proposal>(bare(&answer.text)) {
                 Ok(Proposal { tasks }) => match check(&tasks, agents, settings.max_tasks) {
@@ -115,7 +120,11 @@ impl Shop {
             Err(NoAnswer::Interrupted) => return Ok(Vec::new()),
             // The work is done; only the words for it are missing.
             Err(NoAnswer::Failed(why)) => {
-                let text = format!("(No model could sum this up: {})\n\n{}", why.detail, results("", &tasks));
+                let text = format!(
+                    "(No model could sum this up: {})\n\n{}",
+                    why.detail,
+                    results("", &tasks, usize::MAX)
+                );
                 (Spoken { text, model: None }, None)
             }
         };
@@ -128,30 +137,40 @@ impl Shop {
         task: &mut Task,
         tasks: &[Task],
     ) -> Result<(Spoken, atelier_core::task::Step), NoAnswer> {
-        let unavailable = |error: crate::Error| TaskFailure::new("store_unavailable", error.to_string());
-        let settings = self.planner(job.claim).await.map_err(unavailable)??;
-        let model = self.model(job.claim, &settings.model).await?;
+        let settings = self.project_settings(job.claim).await.map_err(unavailable)??;
+        let allowance = Allowance::of(&self.settings, &settings);
+        if let Some(reached) = self.reached(task, &allowance).await.map_err(unavailable)? {
+            return Err(reached.into());
+        }
+        let model = self.model(job.claim, &settings.planner.model).await?;
         let history = self.history(task).await?;
         let asked = history.iter().rfind(|said| said.id == task.message_id);
         let asked = asked.map_or("", |said| said.content.as_str());
+        // Each gets its share of the window, so that none is cut for another's sake.
+        let most = model.context_window() as usize * BYTES_PER_TOKEN / 2 / tasks.len().max(1);
         let mut request = Request {
             system:
                 "You tell a person what came of what they asked for. Answer from the results below: short, \
                      plain, complete; say what failed and why."
                     .into(),
-            messages: vec![Message::User(results(asked, tasks))],
+            messages: vec![Message::User(results(asked, tasks, most))],
             max_tokens: Some(4096),
             ..Request::default()
         };
         prompt::fit(&mut request, model.context_window(), 4096);
-        let (answer, step) = self.ask(job, task, &model, &request, None).await?;
-        Ok((Spoken { text: answer.text, model: Some(model.name().to_owned()) }, step))
+        let time = allowance.limits.time_left(task);
+        let (answer, step) = self.ask(job, task, &model, &request, time).await?;
+        Ok((spoken(&answer, model.name())?, step))
     }
 }
 
 /// Finds the agent of each task.
-pub(super) fn assign(tasks: Vec<ProposedTask>, agents: &[Agent]) -> Result<Vec<Assigned>, String> {
-    check(&tasks, agents, atelier_core::plan::MAX_TASKS)?;
+pub(super) fn assign(
+    tasks: Vec<ProposedTask>,
+    agents: &[Agent],
+    max_tasks: usize,
+) -> Result<Vec<Assigned>, String> {
+    check(&tasks, agents, max_tasks)?;
     tasks
         .into_iter()
         .map(|proposed| {
@@ -210,10 +229,16 @@ fn bare(text: &str) -> &str {
     inside.and_then(|rest| rest.strip_suffix("```")).unwrap_or(text).trim()
 }
 
-fn results(asked: &str, tasks: &[Task]) -> String {
+fn unavailable(error: crate::Error) -> TaskFailure {
+    TaskFailure::new("store_unavailable", error.to_string())
+}
+
+/// What came of each task, in at most so many bytes.
+fn results(asked: &str, tasks: &[Task], most: usize) -> String {
     let mut text = if asked.is_empty() { String::new() } else { format!("The person asked: {asked}\n\n") };
     for task in tasks.iter().filter(|task| task.kind == TaskKind::Work) {
         let came = match (task.status, &task.result, &task.error) {
+            (TaskStatus::Completed, Some(result), _) if result.len() > most => prompt::cut(result, most),
             (TaskStatus::Completed, Some(result), _) => result.clone(),
             (_, _, Some(error)) => format!("FAILED: {}", error.detail),
             (status, ..) => status.as_str().to_owned(),

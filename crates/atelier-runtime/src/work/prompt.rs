@@ -6,9 +6,9 @@ use atelier_core::{
     gate::{CallStatus, GatedCall},
     task::Step,
 };
-use atelier_model::{CallRequest, CallResult, Message, Request};
+use atelier_model::{BYTES_PER_TOKEN as BYTES, CallRequest, CallResult, Message, Request, tokens};
 use atelier_store::Client;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use std::{collections::HashMap, fmt::Write};
 
 /// How much of one result a model gets to see.
@@ -80,7 +80,8 @@ pub(super) fn conversation(history: &[Said], task: &Task, done: &[&Task]) -> Vec
 /// What the model said and did in earlier steps, each call with what came of it.
 pub(super) fn journal(steps: &[Step], calls: &HashMap<CallId, GatedCall>) -> Vec<Message> {
     let mut messages = Vec::new();
-    for step in steps {
+    // Where it said nothing at all it was asked once more, as if it had not been.
+    for step in steps.iter().filter(|step| !step.is_empty()) {
         let asked = |call: &atelier_core::task::StepCall| CallRequest {
             id: call.id.clone(),
             name: call.name.clone(),
@@ -129,70 +130,97 @@ fn outcome(call: &GatedCall) -> (String, bool) {
     }
 }
 
+/// As much of a text as a model gets to see at most: its head and its tail.
 pub(super) fn shortened(text: &str) -> String {
-    if text.len() <= MAX_RESULT {
-        return text.to_owned();
-    }
-    let head = text.floor_char_boundary(MAX_RESULT * 3 / 4);
-    let tail = text.ceil_char_boundary(text.len() - MAX_RESULT / 4);
+    if text.len() <= MAX_RESULT { text.to_owned() } else { cut(text, MAX_RESULT) }
+}
+
+/// The head and the tail of a text that is longer than this many bytes.
+pub(super) fn cut(text: &str, most: usize) -> String {
+    let head = text.floor_char_boundary(most * 3 / 4);
+    let tail = text.ceil_char_boundary(text.len() - most / 4);
     format!("{}\n… ({} bytes left out) …\n{}", &text[..head], tail - head, &text[tail..])
 }
 
-/// Changes of a file are made against what the agent has read of it: the checksum goes along, so that a file
-/// that somebody changed meanwhile is a conflict, not a lost update.
-pub(super) fn carry_checksum<'c>(
-    tool: &str,
-    params: &mut Map<String, Value>,
-    earlier: impl Iterator<Item = &'c GatedCall>,
-) {
-    let name = tool.strip_prefix("tool_").unwrap_or(tool);
-    if !matches!(name, "write_file" | "edit_file") || params.contains_key("if_checksum") {
-        return;
-    }
-    let Some(path) = params.get("path").and_then(Value::as_str).map(plain) else { return };
-    let seen = earlier
-        .filter(|call| call.status == CallStatus::Completed)
-        .filter(|call| call.tool_params["path"].as_str().map(plain) == Some(path))
-        // The checksum of a part of a file says nothing about the rest.
-        .filter(|call| ["head", "tail"].iter().all(|part| call.tool_params[*part].as_u64().unwrap_or(0) == 0))
-        .max_by_key(|call| call.tool_id)
-        .and_then(|call| call.result.as_ref()?["checksum"].as_str());
-    if let Some(seen) = seen {
-        params.insert("if_checksum".into(), seen.into());
-    }
-}
-
-fn plain(path: &str) -> &str {
-    path.trim_start_matches("./")
-}
-
-/// A rule of thumb where no tokenizer is at hand: errs on the side of more.
-fn tokens(text: &str) -> usize {
-    text.len().div_ceil(3)
-}
-
 fn size(message: &Message) -> usize {
-    match message {
-        Message::User(text) => tokens(text),
-        Message::Assistant { text, calls } => {
-            tokens(text) + calls.iter().map(|call| tokens(&call.arguments) + 16).sum::<usize>()
-        }
-        Message::Results(results) => results.iter().map(|result| tokens(&result.content) + 8).sum(),
-    }
+    message.tokens() as usize
 }
 
 const LEFT_OUT: &str = "(left out to make room)";
+const STEPS_LEFT_OUT: &str = "\n\n(Earlier steps of yours were left out here to make room.)";
+/// What one text keeps, however little room there is.
+const LEAST: usize = 512;
 
 /// Leaves out what does not fit into the model's window: the oldest results of tools first, then whole turns,
-/// oldest first. The last turn always stays.
+/// oldest first, then the oldest steps of the last turn. What is left of that stays, shortened where even that is
+/// too much.
 pub(super) fn fit(request: &mut Request, window: u32, answer: u32) {
     let tools: usize = request
         .tools
         .iter()
         .map(|tool| tokens(&tool.parameters.to_string()) + tokens(&tool.description))
+        .map(|tokens| tokens as usize)
         .sum();
-    let fixed = tokens(&request.system) + tools + answer as usize;
+    let fixed = tokens(&request.system) as usize + tools + answer as usize;
     let room = (window as usize).saturating_sub(fixed).max(1024);
+    let total = |request: &Request| -> usize { request.messages.iter().map(size).sum() };
+    if total(request) <= room {
+        return;
+    }
+    shorten_results(request, room / 2);
+    blank_results(request, room);
+    while total(request) > room {
+        // A turn begins with what the person said; the first of several goes.
+        let begins = |message: &Message| matches!(message, Message::User(_));
+        let Some(end) = request.messages.iter().skip(1).position(begins).map(|n| n + 1) else { break };
+        request.messages.drain(..end);
+    }
+    let mut shorter = false;
+    while total(request) > room {
+        // What the person said stays, and the last step, whose results the model waits for.
+        let steps = |message: &Message| matches!(message, Message::Assistant { .. });
+        let Some(first) = request.messages.iter().position(steps) else { break };
+        let Some(next) = request.messages.iter().skip(first + 1).position(steps) else { break };
+        request.messages.drain(first..first + 1 + next);
+        shorter = true;
+    }
+    if let (true, Some(Message::User(text))) = (shorter, request.messages.first_mut()) {
+        text.push_str(STEPS_LEFT_OUT);
+    }
+    let over = total(request).saturating_sub(room);
+    if over > 0 {
+        let results = request.messages.iter().rev().find_map(|message| match message {
+            Message::Results(results) => Some((size(message), results.len().max(1))),
+            _ => None,
+        });
+        if let Some((size, count)) = results {
+            shorten_results(request, size.saturating_sub(over) / count);
+        }
+    }
+    let over = total(request).saturating_sub(room);
+    for message in request.messages.iter_mut().filter(|_| over > 0) {
+        if let Message::User(text) = message {
+            let most = text.len().saturating_sub(over * BYTES).max(LEAST);
+            if text.len() > most {
+                *text = cut(text, most);
+            }
+        }
+    }
+}
+
+/// No result of more tokens than this.
+fn shorten_results(request: &mut Request, tokens: usize) {
+    let most = (tokens * BYTES).max(LEAST);
+    for message in &mut request.messages {
+        let Message::Results(results) = message else { continue };
+        for result in results.iter_mut().filter(|result| result.content.len() > most) {
+            result.content = cut(&result.content, most);
+        }
+    }
+}
+
+/// Leaves results out, oldest first, until the rest has room. The last stay.
+fn blank_results(request: &mut Request, room: usize) {
     let mut total: usize = request.messages.iter().map(size).sum();
     let last = request.messages.iter().rposition(|message| matches!(message, Message::Results(_)));
     for (n, message) in request.messages.iter_mut().enumerate() {
@@ -203,17 +231,10 @@ pub(super) fn fit(request: &mut Request, window: u32, answer: u32) {
             && Some(n) != last
         {
             for result in results.iter_mut().filter(|result| result.content.len() > LEFT_OUT.len()) {
-                total -= tokens(&result.content) - tokens(LEFT_OUT);
+                total -= (tokens(&result.content) - tokens(LEFT_OUT)) as usize;
                 result.content = LEFT_OUT.to_owned();
             }
         }
-    }
-    while total > room {
-        // A turn begins with what the person said; the first of several goes.
-        let begins = |message: &Message| matches!(message, Message::User(_));
-        let Some(end) = request.messages.iter().skip(1).position(begins).map(|n| n + 1) else { return };
-        let gone: usize = request.messages.drain(..end).map(|message| size(&message)).sum();
-        total -= gone;
     }
 }
 

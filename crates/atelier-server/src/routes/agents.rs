@@ -6,11 +6,15 @@ use crate::{
     auth::Person,
     body::{AgentInPath, Json, Paging},
     error::Result,
-    guard::Space,
+    guard::{Space, decider},
 };
 use atelier_core::{Agent, AgentConfig, AgentName};
 use atelier_store::{AgentChanges, NewAgent};
-use axum::{Json as Reply, extract::State, http::StatusCode};
+use axum::{
+    Json as Reply,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -99,17 +103,20 @@ pub(super) async fn update(
 }
 
 /// Delete an agent
+///
+/// Its tasks end with it, and their model and tool calls.
 #[utoipa::path(delete, path = "/my/projects/{project}/agents/{agent}", tag = "agents",
     params(("project" = uuid::Uuid, Path), ("agent" = String, Path, description = "Id or name")),
     responses((status = 204, description = "Deleted")))]
 pub(super) async fn delete(
     State(app): State<App>,
-    _: Person,
+    Person(caller): Person,
     space: Space,
     AgentInPath(wanted): AgentInPath,
+    headers: HeaderMap,
 ) -> Result<StatusCode> {
     let id = space.agent(&wanted).await?.id;
-    app.store.delete_agent(space.owned(), id).await?;
+    app.bus.delete_agent(space.owned(), &decider(&caller, &headers), id).await?;
     space.forget_agents();
     Ok(DONE)
 }

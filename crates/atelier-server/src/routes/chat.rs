@@ -11,7 +11,7 @@ use crate::{
     stream::{self, Filter},
 };
 use atelier_core::{
-    Conversation, Message, MessageId, PlanId, TaskFailure, TaskId, chat::check_message,
+    Conversation, Invalid, Message, MessageId, PlanId, TaskFailure, TaskId, chat::check_message,
     conversation::check_title,
 };
 use atelier_store::{AgentRef, ConversationChanges, Said, Scope};
@@ -56,6 +56,10 @@ pub(super) struct NewMessage {
     #[serde(default)]
     #[schema(schema_with = atelier_core::chat::attachments_schema)]
     attachments: Vec<String>,
+    /// Higher goes first among those that wait for the same agent; 0 unless told.
+    #[serde(default)]
+    #[schema(minimum = -100, maximum = 100)]
+    priority: i32,
 }
 
 /// What a message has set going.
@@ -189,6 +193,9 @@ pub(super) async fn say(
     Json(new): Json<NewMessage>,
 ) -> Result<Response> {
     check_message(&new.content, &new.attachments)?;
+    if !(-100..=100).contains(&new.priority) {
+        return Err(Invalid::new("priority", "must be -100 to 100").into());
+    }
     let owned = space.owned();
     let agent = match &new.target_agent {
         None => None,
@@ -198,7 +205,8 @@ pub(super) async fn say(
             Some((*space.agent(&wanted).await?).clone())
         }
     };
-    let said = Said { session, content: new.content, attachments: new.attachments, agent, max_queue: 0 };
+    let NewMessage { content, attachments, priority, .. } = new;
+    let said = Said { session, content, attachments, agent, priority, max_queue: 0 };
     let (message, task, plan) = app.bus.say(owned, said).await?;
     if let Some(time) = preferred_wait(&headers) {
         // Leaves time to answer before the request's own time is up.

@@ -7,7 +7,9 @@ use crate::{
     error::Result,
     guard::{Member, OwnOrAdmin, decider},
 };
-use atelier_core::{Plan, SessionId, Task, TaskFailure, gate::GatedCall, plan::ProposedTask, task::Step};
+use atelier_core::{
+    Plan, SessionId, Task, TaskFailure, TaskStatus, gate::GatedCall, plan::ProposedTask, task::Step,
+};
 use atelier_runtime::QueueReport;
 use axum::{Json as Reply, extract::State, http::HeaderMap};
 use serde::{Deserialize, Serialize};
@@ -21,7 +23,8 @@ pub(super) struct TaskFilter {
     /// Only of this conversation
     session: Option<Uuid>,
     /// Only tasks in this state
-    status: Option<String>,
+    #[param(inline)]
+    status: Option<TaskStatus>,
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u32>,
     #[param(minimum = 0, maximum = 1_000_000_000, default = 0)]
@@ -101,7 +104,7 @@ pub(super) async fn tasks(
     let session = filter.session.map(SessionId);
     let (limit, offset) = (page.limit.into(), page.offset.into());
     let project = space.owned().project;
-    let (tasks, total) = app.store.tasks(project, session, filter.status.as_deref(), limit, offset).await?;
+    let (tasks, total) = app.store.tasks(project, session, filter.status, limit, offset).await?;
     Ok(Reply(TaskList { tasks, total }))
 }
 
@@ -116,8 +119,7 @@ pub(super) async fn task(
     let project = space.owned().project;
     let task = app.store.task(project, id).await?;
     let journal = app.store.steps(id).await?;
-    let ids: Vec<_> = journal.iter().flat_map(|step| &step.calls).filter_map(|call| call.tool_id).collect();
-    let calls = app.store.calls_by_id(project, &ids).await?;
+    let calls = app.store.calls_of(project, &journal).await?;
     Ok(Reply(TaskDetails { task, journal, calls }))
 }
 
@@ -143,7 +145,7 @@ pub(super) async fn cancel_task(
 #[utoipa::path(post, path = "/my/projects/{project}/tasks/{task}/resume", tag = "work",
     params(("project" = Uuid, Path), ("task" = Uuid, Path)), responses(
     (status = 200, body = Task),
-    (status = 409, description = "It has not failed"),
+    (status = 409, description = "It has not failed, or it may not run: what it depends on did not succeed, or its plan was never approved"),
     (status = 429, description = "Too many tasks wait for the agent already"),
 ))]
 pub(super) async fn resume_task(

@@ -2,10 +2,15 @@
 
 use super::{TaskRow, read_task};
 use crate::{Error, Owned, Result, Store, db::on, projects::corrupt};
-use atelier_core::{NodeId, ProjectId, SessionId, Task, TaskId, task::Step};
+use atelier_core::{
+    CallId, NodeId, ProjectId, SessionId, Task, TaskId, TaskStatus, gate::GatedCall, task::Step,
+};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use uuid::Uuid;
+
+/// How many calls one query asks for: databases take only so many.
+const AT_ONCE: usize = 1000;
 
 /// What an agent's queue looks like.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -41,18 +46,46 @@ impl Store {
         rows.into_iter().map(|(record,)| corrupt(serde_json::from_str(&record))).collect()
     }
 
+    /// The calls that these steps have made at the gate.
+    pub async fn calls_of(&self, project: ProjectId, steps: &[Step]) -> Result<Vec<GatedCall>> {
+        let ids: Vec<CallId> =
+            steps.iter().flat_map(|step| &step.calls).filter_map(|call| call.tool_id).collect();
+        let mut calls = Vec::with_capacity(ids.len());
+        for some in ids.chunks(AT_ONCE) {
+            calls.extend(self.calls_by_id(project, some).await?);
+        }
+        Ok(calls)
+    }
+
+    /// Whether a task or a plan has ended.
+    pub async fn is_settled(&self, project: ProjectId, work: Uuid) -> Result<bool> {
+        let mut conn = self.db.connect().await?;
+        let row: Option<(bool,)> = on!(&mut conn, |c| {
+            sqlx::query_as(
+            "SELECT status IN ('completed', 'failed', 'cancelled') FROM tasks WHERE id = $1 AND project_id = $2
+             UNION ALL
+             SELECT status IN ('completed', 'failed', 'cancelled') FROM plans WHERE id = $1 AND project_id = $2"
+        )
+        .bind(work)
+        .bind(project.0)
+        .fetch_optional(c)
+        .await
+        })?;
+        row.map(|(settled,)| settled).ok_or(Error::NotFound)
+    }
+
     /// The project's tasks, newest first.
     pub async fn tasks(
         &self,
         project: ProjectId,
         session: Option<SessionId>,
-        status: Option<&str>,
+        status: Option<TaskStatus>,
         limit: i64,
         offset: i64,
     ) -> Result<(Vec<Task>, i64)> {
         let mut conn = self.db.connect().await?;
         let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));
-        let (every, status) = (status.is_none(), status.unwrap_or_default().to_owned());
+        let (every, status) = (status.is_none(), status.map_or("", TaskStatus::as_str));
         let (rows, total): (Vec<TaskRow>, (i64,)) = on!(&mut conn, |c| {
             let rows = sqlx::query_as(
                 "SELECT record, status, started_at FROM tasks
@@ -63,7 +96,7 @@ impl Store {
             .bind(any)
             .bind(session)
             .bind(every)
-            .bind(&status)
+            .bind(status)
             .bind(limit)
             .bind(offset)
             .fetch_all(&mut *c)
@@ -76,7 +109,7 @@ impl Store {
             .bind(any)
             .bind(session)
             .bind(every)
-            .bind(&status)
+            .bind(status)
             .fetch_one(&mut *c)
             .await?;
             (rows, total)
@@ -84,24 +117,16 @@ impl Store {
         Ok((rows.into_iter().map(read_task).collect::<Result<_>>()?, total.0))
     }
 
-    /// Those of a project, or of one of its conversations, that are not settled, and whether they run.
-    pub async fn open_tasks(
-        &self,
-        project: ProjectId,
-        session: Option<SessionId>,
-    ) -> Result<Vec<(TaskId, bool)>> {
+    /// A task of the project that runs, if there is one.
+    pub async fn running_task(&self, project: ProjectId) -> Result<Option<TaskId>> {
         let mut conn = self.db.connect().await?;
-        let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));
-        let rows: Vec<(Uuid, bool)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT id, status = 'running' FROM tasks WHERE project_id = $1 AND ($2 OR session_id = $3)
-             AND status IN ('waiting', 'queued', 'running', 'parked') ORDER BY id"
+        let row: Option<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT id FROM tasks WHERE project_id = $1 AND status = 'running' ORDER BY id LIMIT 1"
         )
         .bind(project.0)
-        .bind(any)
-        .bind(session)
-        .fetch_all(c)
+        .fetch_optional(c)
         .await)?;
-        Ok(rows.into_iter().map(|(id, running)| (TaskId(id), running)).collect())
+        Ok(row.map(|(id,)| TaskId(id)))
     }
 
     /// How each queue of a project is doing; the project's own is among them.

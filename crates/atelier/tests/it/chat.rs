@@ -35,6 +35,15 @@ impl Chat {
         Self { session: session["id"].as_str().unwrap().to_owned(), desk }
     }
 
+    /// In a project whose agents work on the conversation's own files.
+    async fn on_own_files(server: &Server, name: &str) -> Self {
+        let user = server.user(name);
+        let new = json!({"name": "sheets", "workspace": "conversation"});
+        let project = user.post("/my/projects", new).await.expect(201);
+        let project = format!("/my/projects/{}", project["id"].as_str().unwrap());
+        Self::at(Desk { user, project, name: "sheets".into() }).await
+    }
+
     async fn say(&self, content: &str, agent: Option<&str>) -> Answer {
         let body = json!({"content": content, "target_agent": agent});
         self.desk.post(&format!("chat/{}/message/", self.session), body).await
@@ -51,6 +60,11 @@ impl Chat {
         let answer = request.json(&json!({"content": content, "target_agent": agent})).send().await.unwrap();
         assert_eq!(answer.status(), 200, "an answer in time");
         answer.json().await.unwrap()
+    }
+
+    /// Changes the project's settings.
+    async fn settle(&self, settings: Value) {
+        self.desk.user.put(&self.desk.project, json!({"settings": settings})).await.expect(200);
     }
 
     async fn get(&self, rest: &str) -> Value {
@@ -243,4 +257,86 @@ async fn a_spent_budget_ends_the_run(#[values(Sqlite, Postgres)] backend: Backen
     let bad = chat.desk.user.request(Method::PUT, &chat.desk.project);
     let bad = bad.json(&json!({"settings": {"limits": {"max_steps": 0}}})).send().await.unwrap();
     assert_eq!(bad.status(), 422);
+}
+
+/// Tokens and money are limited also where the endpoint counts nothing.
+#[rstest]
+#[tokio::test]
+async fn an_endpoint_that_counts_nothing_is_limited_all_the_same(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
+    let endless = |_: &atelier_testkit::Asked| Reply::call("no_such_tool", json!({})).usage(0, 0);
+    let model = ScriptedModel::start(endless).await;
+    let server = priced(backend, &model).await;
+    let chat = Chat::new(&server, "ann").await;
+    let path = format!("{}/agents/coder", chat.desk.project);
+    for limits in [json!({"max_tokens": 40}), json!({"max_cost": 0.001})] {
+        chat.desk.user.put(&path, json!({"config": {"limits": limits}})).await.expect(200);
+        let answer = chat.ask("go", Some("coder")).await;
+        let task = chat.get(&format!("tasks/{}", answer["task_id"].as_str().unwrap())).await;
+        assert_eq!(json!([task["steps"], task["error"]["code"]]), json!([1, "limit_reached"]));
+        assert!(task["usage"]["input_tokens"].as_u64().unwrap() > 100, "{task}");
+        chat.desk.user.put(&path, json!({"config": {"limits": {}}})).await.expect(200);
+    }
+}
+
+/// A server on which a thousand tokens cost a dollar.
+async fn priced(backend: Backend, model: &ScriptedModel) -> Server {
+    let price = |way: &str| format!("PROVIDERS__OPENAI__MODELS__GPT-4O__{way}_PRICE");
+    let server = crate::build(backend).model(model);
+    server.with(&price("INPUT"), 1000.0).with(&price("OUTPUT"), 1000.0).start().await
+}
+
+/// A model that says nothing is asked once more; then the task has failed and says why.
+#[rstest]
+#[tokio::test]
+async fn silence_is_no_answer(#[values(Sqlite, Postgres)] backend: Backend) {
+    let said = ["", "here I am", "", " "].map(Reply::text);
+    let model = ScriptedModel::queue(said).await;
+    let server = with_model(backend, &model).await;
+    let chat = Chat::new(&server, "ann").await;
+    assert_eq!(chat.ask("hello?", Some("coder")).await["content"], "here I am");
+    let answer = chat.ask("and now?", Some("coder")).await;
+    assert!(answer["content"].as_str().unwrap().contains("the model said nothing"), "{answer}");
+    let task = chat.get(&format!("tasks/{}", answer["task_id"].as_str().unwrap())).await;
+    assert_eq!(json!([task["status"], task["error"]["code"]]), json!(["failed", "model_said_nothing"]));
+}
+
+/// A step makes only so many calls; the model is told of the rest. A task that waits for many is cancelled in time.
+#[rstest]
+#[tokio::test]
+async fn a_step_makes_so_many_calls_and_no_more(#[values(Sqlite, Postgres)] backend: Backend) {
+    let many = |asked: &atelier_testkit::Asked| match asked.results().len() {
+        0 => (1..200).fold(Reply::call("create_directory", json!({"path": "d0"})), |reply, n| {
+            reply.and_call("create_directory", json!({"path": format!("d{n}")}))
+        }),
+        _ => Reply::text("done"),
+    };
+    let model = ScriptedModel::start(many).await;
+    let server = with_model(backend, &model).await;
+    let chat = Chat::new(&server, "ann").await;
+    let accepted = chat.said("make them", Some("coder")).await;
+    let task = chat.task_until(&accepted, "parked").await;
+    assert_eq!(task["calls"].as_array().unwrap().len(), 128);
+    let calls = task["journal"][0]["calls"].as_array().unwrap();
+    assert_eq!(calls.len(), 129);
+    let told = calls[128]["result"]["content"].as_str().unwrap();
+    assert!(told.contains("this one and the 71 after it were not made"), "{told}");
+    let path = format!("tasks/{}/cancel", accepted["task_id"].as_str().unwrap());
+    let began = std::time::Instant::now();
+    chat.desk.post(&path, json!(null)).await.expect(200);
+    assert!(began.elapsed().as_secs_f64() < 1.0, "{:?}", began.elapsed());
+    chat.pending(0).await;
+}
+
+/// Tasks are listed by a state that there is.
+#[tokio::test]
+async fn tasks_are_listed_by_their_state() {
+    let server = crate::start(Sqlite).await;
+    let chat = Chat::new(&server, "ann").await;
+    chat.ask("hello", Some("coder")).await;
+    assert_eq!(chat.get("tasks?status=completed").await["total"], 1);
+    assert_eq!(chat.get("tasks?status=failed").await["total"], 0);
+    let bogus = chat.desk.user.get(&format!("{}/tasks?status=bogus", chat.desk.project)).await;
+    assert_eq!(bogus.problem(), (422, "invalid_request"));
 }

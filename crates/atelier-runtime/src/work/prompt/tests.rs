@@ -59,3 +59,41 @@ fn a_long_result_keeps_its_head_and_its_tail() {
     assert!(short.starts_with("head") && short.ends_with("tail") && short.contains("left out"));
     assert!(short.len() < MAX_RESULT + 100);
 }
+
+fn total(request: &Request) -> usize {
+    request.messages.iter().map(size).sum()
+}
+
+#[test]
+fn the_oldest_steps_go_when_there_is_only_one_turn() {
+    let step = |n: usize| {
+        let arguments = format!("{{\"n\": {n}, \"content\": \"{}\"}}", "x".repeat(900));
+        let call = CallRequest { id: n.to_string(), name: "write_file".into(), arguments };
+        [Message::Assistant { text: String::new(), calls: vec![call] }, result(&n.to_string(), 90)]
+    };
+    let steps = (0..12).flat_map(step);
+    let messages = [Message::User("do it".into())].into_iter().chain(steps).collect();
+    let mut request = Request { messages, ..Request::default() };
+    fit(&mut request, 1500, 0);
+    assert!(total(&request) <= 1500, "{}", total(&request));
+    let Message::User(asked) = &request.messages[0] else { panic!("the person") };
+    assert!(asked.starts_with("do it") && asked.contains("left out"), "{asked}");
+    assert_eq!(request.messages[request.messages.len() - 2..], step(11));
+    // Calls keep their results, and results their calls.
+    assert!(request.messages[1..].chunks(2).all(|pair| matches!(
+        pair,
+        [Message::Assistant { calls, .. }, Message::Results(results)] if calls[0].id == results[0].id
+    )));
+}
+
+#[test]
+fn what_is_too_large_by_itself_is_shortened() {
+    let mut request = Request {
+        messages: vec![Message::User("u".repeat(60_000)), called("1"), result("1", 70_000)],
+        ..Request::default()
+    };
+    fit(&mut request, 8192, 4096);
+    assert!(total(&request) <= 4200, "{}", total(&request));
+    let Message::Results(results) = &request.messages[2] else { panic!("results") };
+    assert!(results[0].content.contains("bytes left out"));
+}

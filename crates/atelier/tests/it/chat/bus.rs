@@ -146,3 +146,88 @@ async fn two_servers_share_a_queue() {
     })
     .await;
 }
+
+/// What an agent has asked for does not run when the agent is deleted.
+#[rstest]
+#[tokio::test]
+async fn an_agents_calls_end_with_it(#[values(Sqlite, Postgres)] backend: Backend) {
+    let model =
+        ScriptedModel::start(|_: &Asked| Reply::call("write_file", json!({"path": "p", "content": "x"})))
+            .await;
+    let server = with_model(backend, &model).await;
+    let chat = Chat::new(&server, "ann").await;
+    let accepted = chat.said("write it", Some("coder")).await;
+    chat.task_until(&accepted, "parked").await;
+    let call = chat.task(&accepted).await["calls"][0].clone();
+    chat.desk.user.delete(&format!("{}/agents/coder", chat.desk.project)).await.expect(204);
+    assert_eq!(chat.task(&accepted).await["error"]["code"], "agent_deleted");
+    assert_eq!(chat.desk.show(&call).await["status"], "cancelled");
+}
+
+/// WS-08.2: a reset begins nothing while it ends the rest: no task from the queue, no answer of a plan.
+#[rstest]
+#[tokio::test]
+async fn a_reset_begins_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
+    let script = |asked: &Asked| match asked.last("user") {
+        _ if asked.body["response_format"].is_object() => Reply::text(
+            json!({"tasks": [
+                {"id": "1", "description": "quick", "agent": "agent_writer", "depends_on": []},
+                {"id": "2", "description": "slow", "agent": "agent_writer", "depends_on": ["1"]},
+            ]})
+            .to_string(),
+        ),
+        "quick" => Reply::text("done"),
+        _ => Reply::silence(),
+    };
+    let model = ScriptedModel::start(script).await;
+    let server = with_model(backend, &model).await;
+    let chat = Chat::new(&server, "ann").await;
+    let path = format!("{}/agents/coder", chat.desk.project);
+    chat.desk.user.put(&path, json!({"config": {"concurrency_limit": 1}})).await.expect(200);
+    let mut queued = Vec::new();
+    for n in 0..20 {
+        queued.push(chat.said(&format!("job {n}"), Some("coder")).await);
+    }
+    let planned = chat.said("quick, then slow", None).await;
+    eventually("the second task of the plan is asked for", async || {
+        model.seen().iter().any(|asked| asked.last("user") == "slow").then_some(())
+    })
+    .await;
+    model.answering(2).await;
+    let asked = model.seen().len();
+    chat.desk.user.post(&format!("{}/worker-space/reset", chat.desk.project), json!(null)).await.expect(200);
+    for (n, one) in queued.iter().enumerate() {
+        let task = chat.task(one).await;
+        assert_eq!(task["error"]["code"], "worker_space_reset");
+        assert_eq!(task["started_at"].is_null(), n > 0, "{task}");
+    }
+    let plan = chat.get(&format!("plans/{}", planned["plan_id"].as_str().unwrap())).await;
+    assert_eq!(json!([plan["status"], plan["error"]["code"]]), json!(["failed", "worker_space_reset"]));
+    assert!(!plan["tasks"].as_array().unwrap().iter().any(|task| task["kind"] == "answer"), "{plan}");
+    model.left(2).await;
+    assert_eq!(model.seen().len(), asked, "no model was asked any more");
+}
+
+/// What is more urgent goes first, whenever it came.
+#[rstest]
+#[tokio::test]
+async fn the_urgent_goes_first(#[values(Sqlite, Postgres)] backend: Backend) {
+    let model = ScriptedModel::start(|_: &Asked| Reply::silence()).await;
+    let server = with_model(backend, &model).await;
+    let chat = Chat::new(&server, "ann").await;
+    let path = format!("{}/agents/coder", chat.desk.project);
+    chat.desk.user.put(&path, json!({"config": {"concurrency_limit": 1}})).await.expect(200);
+    let say = async |content: &str, priority: i32| {
+        let body = json!({"content": content, "target_agent": "coder", "priority": priority});
+        chat.desk.post(&format!("chat/{}/message", chat.session), body).await
+    };
+    let first = say("first", 0).await.expect(202);
+    model.answering(1).await;
+    let second = say("second", 0).await.expect(202);
+    let urgent = say("urgent", 10).await.expect(202);
+    assert_eq!(say("too urgent", 101).await.problem(), (422, "invalid_request"));
+    let cancel = format!("tasks/{}/cancel", first["task_id"].as_str().unwrap());
+    chat.desk.post(&cancel, json!(null)).await.expect(200);
+    chat.task_until(&urgent, "running").await;
+    assert_eq!(chat.task(&second).await["status"], "queued");
+}

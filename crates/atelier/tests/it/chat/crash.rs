@@ -100,3 +100,31 @@ async fn a_server_that_stops_hands_its_tasks_on(#[values(Sqlite, Postgres)] back
     })
     .await;
 }
+
+/// The same in the middle of a task: what it did is not done again, and what it used is counted.
+#[rstest]
+#[tokio::test]
+async fn a_task_that_is_handed_on_repeats_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
+    let mut hangs = true;
+    let script = move |asked: &Asked| match asked.results().len() {
+        0 => Reply::call("write_file", json!({"path": "log.txt", "content": "once\n", "mode": "append"})),
+        _ if std::mem::take(&mut hangs) => Reply::silence(),
+        _ => Reply::text("appended"),
+    };
+    let model = ScriptedModel::start(script).await;
+    let mut server = with_model(backend, &model).await;
+    let mut chat = Chat::on_own_files(&server, "ann").await;
+    let accepted = chat.said("append", Some("coder")).await;
+    model.answering(1).await;
+    assert!(server.terminate().await.success());
+    let server = server.restart_killed().await;
+    chat.desk.user = chat.desk.user.at(&server);
+    let task = chat.task_until(&accepted, "completed").await;
+    assert_eq!(
+        json!([task["steps"], task["usage"]["input_tokens"], task["journal"].as_array().unwrap().len()]),
+        json!([2, 20, 2])
+    );
+    let workspace = format!("/api/tenants/default/workspace/{}", chat.session);
+    let files = chat.desk.user.get(&workspace).await.expect(200);
+    assert_eq!(files["total_size"], 5, "{files}");
+}

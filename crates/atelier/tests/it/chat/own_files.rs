@@ -85,3 +85,62 @@ async fn an_agent_works_on_the_conversations_files(#[values(Sqlite, Postgres)] b
     assert_eq!(off.send().await.unwrap().status(), 200);
     assert_eq!(chat.ask("and now?", Some("analyzer")).await["content"], "I have no tools.");
 }
+
+/// What somebody else has changed since the agent read it is a conflict and not lost; its own changes are none. Each
+/// step is told once.
+#[rstest]
+#[tokio::test]
+async fn a_change_by_somebody_else_is_not_lost(#[values(Sqlite, Postgres)] backend: Backend) {
+    let mut waits = true;
+    let script = move |asked: &Asked| match asked.results().len() {
+        0 => Reply::call("read_file", json!({"path": "shared.txt"})),
+        1 if std::mem::take(&mut waits) => Reply::silence(),
+        1 => Reply::call("write_file", json!({"path": "shared.txt", "content": "mine"})),
+        2 => Reply::call("read_file", json!({"path": "shared.txt"})),
+        3 => Reply::call(
+            "edit_file",
+            json!({"path": "shared.txt", "edits": [{"old_text": "two", "new_text": "2"}]}),
+        )
+        .and_call(
+            "edit_file",
+            json!({"path": "./shared.txt", "edits": [{"old_text": "2", "new_text": "II"}]}),
+        )
+        .and_call("tool_present_files", json!({"paths": ["shared.txt"]})),
+        _ => Reply::text("done"),
+    };
+    let model = ScriptedModel::start(script).await;
+    let server = with_model(backend, &model).await;
+    let chat = Chat::on_own_files(&server, "ann").await;
+    let path = format!("/api/tenants/default/workspace/{}", chat.session);
+    chat.desk.user.upload(&path, "shared.txt", "one").await.expect(201);
+    let mut events = chat.desk.user.events(&format!("{}/events", chat.desk.project), None).await;
+    let accepted = chat.said("change it", Some("writer")).await;
+    model.answering(1).await;
+    chat.desk.user.upload(&path, "shared.txt", "two").await;
+    let task = format!("tasks/{}", accepted["task_id"].as_str().unwrap());
+    for what in ["cancel", "resume"] {
+        chat.desk.post(&format!("{task}/{what}"), json!(null)).await.expect(200);
+    }
+    let task = chat.task_until(&accepted, "completed").await;
+
+    let result = |step: usize, call: usize| &task["journal"][step]["calls"][call]["result"];
+    assert_eq!(result(1, 0)["is_error"], true, "{}", result(1, 0));
+    for (step, call) in [(3, 0), (3, 1), (3, 2)] {
+        assert_eq!(result(step, call)["is_error"], false, "{}", result(step, call));
+    }
+    let files = workspace(&chat).await;
+    let file = files["files"][0]["file_id"].as_str().unwrap();
+    let (status, _, text) = chat.desk.user.download(&format!("{path}/files/{file}")).await;
+    assert_eq!((status.as_u16(), text.unwrap().as_slice()), (200, &b"II"[..]));
+    let mut told = Vec::new();
+    loop {
+        let event = events.next().await;
+        match event.name.as_str() {
+            "USAGE" | "TASK_PROGRESS" => told.push(event.name),
+            "TASK_COMPLETED" => break,
+            _ => {}
+        }
+    }
+    let count = |name: &str| told.iter().filter(|told| *told == name).count();
+    assert_eq!((count("USAGE"), count("TASK_PROGRESS")), (5, 4), "{told:?}");
+}

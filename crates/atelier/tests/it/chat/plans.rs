@@ -200,3 +200,203 @@ async fn a_large_plan_waits_for_approval(#[values(Sqlite, Postgres)] backend: Ba
     assert_eq!(chat.get(&format!("plans/{}", second["plan_id"].as_str().unwrap())).await, plan);
     assert!(!model.seen().iter().any(|asked| asked.last("user") == "one"));
 }
+
+fn task_of<'p>(plan: &'p Value, key: &str) -> &'p str {
+    let tasks = plan["tasks"].as_array().unwrap();
+    tasks.iter().find(|task| task["key"] == key).unwrap()["id"].as_str().unwrap()
+}
+
+/// A plan that waits for approval waits, whatever becomes of one of its tasks; nothing of one that was never approved
+/// can be resumed.
+#[rstest]
+#[tokio::test]
+async fn nothing_of_a_plan_runs_before_it_is_approved(#[values(Sqlite, Postgres)] backend: Backend) {
+    let script = |asked: &Asked| match asked.last("user") {
+        _ if is_planner(asked) => plan(json!([
+            {"id": "1", "description": "one", "agent": "agent_coder", "depends_on": []},
+            {"id": "2", "description": "two", "agent": "agent_writer", "depends_on": []},
+            {"id": "3", "description": "three", "agent": "agent_analyzer", "depends_on": []},
+            {"id": "4", "description": "four", "agent": "agent_analyzer", "depends_on": ["1"]},
+        ])),
+        _ if is_answer(asked) => Reply::text("Summed up."),
+        other => Reply::text(format!("did {other}")),
+    };
+    let model = ScriptedModel::start(script).await;
+    let server = with_model(backend, &model).await;
+    let chat = Chat::new(&server, "ann").await;
+    chat.settle(json!({"planner": {"approve_above": 1}})).await;
+    let mut events = chat.desk.user.events(&format!("{}/events", chat.desk.project), None).await;
+    let waiting = async |events: &mut atelier_testkit::Events| {
+        let accepted = chat.said("do it all", None).await;
+        events.until("PLAN_APPROVAL_REQUEST").await;
+        format!("plans/{}", accepted["plan_id"].as_str().unwrap())
+    };
+
+    let first = waiting(&mut events).await;
+    let before = chat.get(&first).await;
+    let cancel = format!("tasks/{}/cancel", task_of(&before, "1"));
+    chat.desk.post(&cancel, json!(null)).await.expect(200);
+    chat.desk.user.delete(&format!("{}/agents/writer", chat.desk.project)).await.expect(204);
+    let now = chat.get(&first).await;
+    assert_eq!(now["status"], "pending_approval");
+    let mut ended = states(&now);
+    ended.sort();
+    let state = |key: &str, status: &str| (key.to_owned(), status.to_owned());
+    let expected =
+        [state("1", "cancelled"), state("2", "failed"), state("3", "waiting"), state("4", "failed")];
+    assert_eq!(ended, expected);
+    chat.desk.post(&format!("{first}/approve"), json!({})).await.expect(200);
+    eventually("what is left of it is done", async || {
+        (chat.get(&first).await["status"] == "completed").then_some(())
+    })
+    .await;
+    let ran = |model: &ScriptedModel| -> Vec<String> {
+        let seen = model.seen();
+        let work = seen.iter().filter(|asked| !is_planner(asked) && !is_answer(asked));
+        work.map(|asked| asked.last("user").to_owned()).collect()
+    };
+    assert_eq!(ran(&model), ["three"]);
+
+    // Ended by a reset, it is as unapproved as before.
+    let writer = json!({"name": "agent_writer"});
+    chat.desk.post("agents", writer).await.expect(201);
+    let second = waiting(&mut events).await;
+    let space = format!("{}/worker-space/reset", chat.desk.project);
+    chat.desk.user.post(&space, json!(null)).await.expect(200);
+    let ended = chat.get(&second).await;
+    assert_eq!(ended["status"], "failed");
+    let resume = format!("tasks/{}/resume", task_of(&ended, "1"));
+    assert_eq!(chat.desk.post(&resume, json!(null)).await.problem(), (409, "plan_not_approved"));
+    assert_eq!(ran(&model), ["three"]);
+}
+
+/// Whoever waits for a plan hears at once that it was cancelled or refused, and why; also when all of it is gone.
+#[rstest]
+#[tokio::test]
+async fn a_cancelled_plan_answers_whoever_waits(#[values(Sqlite, Postgres)] backend: Backend) {
+    let script = |asked: &Asked| match asked.last("user") {
+        _ if is_planner(asked) => plan(json!([
+            {"id": "1", "description": "one", "agent": "agent_coder", "depends_on": []},
+            {"id": "2", "description": "two", "agent": "agent_coder", "depends_on": ["1"]},
+        ])),
+        _ => Reply::silence(),
+    };
+    let model = ScriptedModel::start(script).await;
+    let server = with_model(backend, &model).await;
+    let chat = Chat::new(&server, "ann").await;
+    let newest = async |status: &str| {
+        eventually(status, async || {
+            let list = chat.get("plans").await;
+            let plan = list["plans"].as_array().unwrap().first()?.clone();
+            (plan["status"] == status).then(|| format!("plans/{}", plan["id"].as_str().unwrap()))
+        })
+        .await
+    };
+    let (answer, ()) = tokio::join!(chat.ask("do two things", None), async {
+        model.answering(1).await;
+        let path = newest("running").await;
+        chat.desk.post(&format!("{path}/cancel"), json!(null)).await.expect(200);
+    });
+    assert_eq!(answer["content"], "I stopped: the plan was cancelled.");
+
+    chat.settle(json!({"planner": {"approve_above": 1}})).await;
+    let (answer, ()) = tokio::join!(chat.ask("do two more", None), async {
+        let path = newest("pending_approval").await;
+        chat.desk.post(&format!("{path}/reject"), json!({"reason": "too much"})).await.expect(200);
+    });
+    assert_eq!(answer["content"], "I stopped: the plan was rejected: too much.");
+
+    let path = format!("{}/chat/{}/message", chat.desk.project, chat.session);
+    let request = chat.desk.user.request(Method::POST, &path).header("Prefer", "wait=30");
+    let saying = request.json(&json!({"content": "stay", "target_agent": "writer"})).send();
+    let (answer, ()) = tokio::join!(saying, async {
+        model.answering(1).await;
+        chat.desk.user.delete(&chat.desk.project).await.expect(204);
+    });
+    assert_eq!(answer.unwrap().status(), 404);
+}
+
+/// A resumed task waits for what it depends on; where that did not succeed, it has to be resumed first.
+#[rstest]
+#[tokio::test]
+async fn a_resumed_task_keeps_to_its_dependencies(#[values(Sqlite, Postgres)] backend: Backend) {
+    let mut stays = 2;
+    let script = move |asked: &Asked| match asked.last("user") {
+        _ if is_planner(asked) => plan(json!([
+            {"id": "1", "description": "one", "agent": "agent_coder", "depends_on": []},
+            {"id": "2", "description": "two", "agent": "agent_writer", "depends_on": ["1"]},
+        ])),
+        "one" if stays > 0 => {
+            stays -= 1;
+            Reply::silence()
+        }
+        _ if is_answer(asked) => Reply::text("Summed up."),
+        other => Reply::text(format!("did {other}")),
+    };
+    let model = ScriptedModel::start(script).await;
+    let mut server = with_model(backend, &model).await;
+    let mut chat = Chat::new(&server, "ann").await;
+    let accepted = chat.said("do two things", None).await;
+    let path = format!("plans/{}", accepted["plan_id"].as_str().unwrap());
+    model.answering(1).await;
+    chat.desk.post(&format!("{path}/cancel"), json!(null)).await.expect(200);
+    let ended = chat.get(&path).await;
+    let resume = |key: &str| format!("tasks/{}/resume", task_of(&ended, key));
+    assert_eq!(chat.desk.post(&resume("2"), json!(null)).await.problem(), (409, "dependency_unfinished"));
+
+    assert_eq!(chat.desk.post(&resume("1"), json!(null)).await.expect(200)["status"], "queued");
+    model.answering(1).await;
+    assert_eq!(chat.desk.post(&resume("2"), json!(null)).await.expect(200)["status"], "waiting");
+    // The next server goes on with it.
+    assert!(server.terminate().await.success());
+    let server = server.restart_killed().await;
+    chat.desk.user = chat.desk.user.at(&server);
+    eventually("the plan is whole", async || {
+        let plan = chat.get(&path).await;
+        let whole = states(&plan).iter().all(|(_, status)| status == "completed");
+        (whole && plan["status"] == "completed").then_some(())
+    })
+    .await;
+    let done: Vec<String> = model.seen().iter().map(|asked| asked.last("user").to_owned()).collect();
+    let place = |words: &str| done.iter().rposition(|said| said == words).unwrap();
+    assert!(place("one") < place("two"), "{done:?}");
+}
+
+/// The tasks of a plan spend one budget, also those that run at the same time; what the planner and the answer may
+/// use up is limited, too.
+#[rstest]
+#[tokio::test]
+async fn a_plan_has_one_budget(#[values(Sqlite, Postgres)] backend: Backend) {
+    let script = |asked: &Asked| match asked.last("user") {
+        "be quick" => Reply::silence(),
+        _ if is_planner(asked) => {
+            let task = |n: i32| json!({"id": n.to_string(), "description": format!("job {n}"), "agent": "agent_coder", "depends_on": []});
+            plan((1..7).map(task).collect())
+        }
+        _ if is_answer(asked) => Reply::text("Summed up."),
+        _ => Reply::call("no_such_tool", json!({})).usage(10, 0),
+    };
+    let model = ScriptedModel::start(script).await;
+    let server = super::priced(backend, &model).await;
+    let chat = Chat::new(&server, "ann").await;
+    chat.settle(json!({"planner": {"budget": 0.2}})).await;
+    let path = format!("{}/agents/coder", chat.desk.project);
+    chat.desk.user.put(&path, json!({"config": {"concurrency_limit": 6}})).await.expect(200);
+    let accepted = chat.said("do six things", None).await;
+    let plan_path = format!("plans/{}", accepted["plan_id"].as_str().unwrap());
+    let ended = eventually("the plan has ended", async || {
+        let plan = chat.get(&plan_path).await;
+        (plan["status"] == "failed").then_some(plan)
+    })
+    .await;
+    let spent: f64 =
+        ended["tasks"].as_array().unwrap().iter().map(|task| task["cost"].as_f64().unwrap()).sum();
+    // Each may have had one step under way when the last cent went.
+    assert!(spent < 0.2 + 6.0 * 0.02, "{spent}");
+    let why = ended["error"]["detail"].as_str().unwrap();
+    assert!(why.contains("the plan's budget of $0.2 is spent"), "{why}");
+
+    chat.settle(json!({"limits": {"max_seconds": 1}})).await;
+    let answer = chat.ask("be quick", None).await;
+    assert!(answer["content"].as_str().unwrap().contains("the time for this task ran out"), "{answer}");
+}

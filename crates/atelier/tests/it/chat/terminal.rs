@@ -154,3 +154,29 @@ async fn an_interrupt_cancels_the_work(#[values(Sqlite, Postgres)] backend: Back
     let ends: Vec<&Value> = tasks["tasks"].as_array().unwrap().iter().map(|task| &task["status"]).collect();
     assert_eq!(ends, ["failed", "cancelled"]);
 }
+
+/// A plan that waits for approval is decided in place, too; it is shown once.
+#[rstest]
+#[tokio::test]
+async fn a_plan_is_approved_in_place(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    machine.write("README.md", "# Shop\n");
+    let server = crate::start(backend).await;
+    let chat = Chat::new(&server, "ann").await;
+    chat.settle(json!({"planner": {"approve_above": 0}})).await;
+    let _client = machine.connect(&chat.desk, &server.url).await;
+    let mut ann = Person::starts(speaking(&machine, &chat, &server.url, &["read README.md"]));
+    let card = ann.sees(KEYS).await;
+    assert_eq!(card.matches("1: read README.md").count(), 1, "{card}");
+    assert!(card.contains("the plan waits for your approval"), "{card}");
+    ann.presses("y");
+    ann.sees("approved, and begun").await;
+    ann.sees("completed; ").await;
+
+    let mut ann = Person::starts(speaking(&machine, &chat, &server.url, &["read README.md"]));
+    ann.sees(KEYS).await;
+    ann.presses("n");
+    ann.sees("Why not").await;
+    ann.presses("not today\r");
+    ann.sees("not completed: the plan was rejected: not today").await;
+}

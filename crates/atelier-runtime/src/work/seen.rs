@@ -1,0 +1,74 @@
+//! What an agent has seen of files. Changes of a file are made against that: its checksum goes along, so that a file
+//! that somebody changed meanwhile is a conflict, not a lost update.
+
+use super::agent::tool;
+use atelier_core::{
+    CallId,
+    gate::{CallStatus, GatedCall},
+    task::{Step, StepCall},
+};
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+
+/// Checksums by path, in one of the two places an agent works in.
+#[derive(Debug, Default)]
+pub(super) struct Seen(HashMap<String, String>);
+
+impl Seen {
+    /// On the person's machine.
+    pub(super) fn there(steps: &[Step], calls: &HashMap<CallId, GatedCall>) -> Self {
+        let mut seen = Self::default();
+        let calls = steps.iter().flat_map(|step| &step.calls).filter_map(|call| calls.get(&call.tool_id?));
+        for call in calls.filter(|call| call.status == CallStatus::Completed) {
+            let checksum = call.result.as_ref().and_then(|result| result["checksum"].as_str());
+            seen.note(&call.tool_name, &call.tool_params, checksum);
+        }
+        seen
+    }
+
+    /// In the conversation's own files.
+    pub(super) fn here(steps: &[Step]) -> Self {
+        let mut seen = Self::default();
+        steps.iter().flat_map(|step| &step.calls).for_each(|call| seen.own(call));
+        seen
+    }
+
+    /// A call on the conversation's own files has come to its end.
+    pub(super) fn own(&mut self, call: &StepCall) {
+        let Some(result) = call.result.as_ref().filter(|result| !result.is_error) else { return };
+        let params: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
+        self.note(&call.name, &params, result.checksum.as_deref());
+    }
+
+    fn note(&mut self, name: &str, params: &Value, checksum: Option<&str>) {
+        let path = |name: &str| params[name].as_str().map(plain);
+        match (tool(name), path("path"), checksum) {
+            ("move_file" | "delete_file", ..) => {
+                for gone in ["source", "destination", "path"].into_iter().filter_map(path) {
+                    self.0.remove(gone);
+                }
+            }
+            // The checksum of a part of a file says nothing about the rest.
+            _ if ["head", "tail"].iter().any(|part| params[*part].as_u64().unwrap_or(0) > 0) => {}
+            (_, Some(path), Some(checksum)) => {
+                self.0.insert(path.to_owned(), checksum.to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds to the arguments of a change what the agent has seen of the file.
+    pub(super) fn carry(&self, name: &str, params: &mut Map<String, Value>) {
+        if !matches!(tool(name), "write_file" | "edit_file") || params.contains_key("if_checksum") {
+            return;
+        }
+        let path = params.get("path").and_then(Value::as_str).map(plain);
+        if let Some(seen) = path.and_then(|path| self.0.get(path)) {
+            params.insert("if_checksum".into(), seen.as_str().into());
+        }
+    }
+}
+
+fn plain(path: &str) -> &str {
+    path.trim_start_matches("./")
+}
