@@ -255,7 +255,8 @@ impl Cards {
     }
 
     async fn press(&mut self, key: char) {
-        if let ('v', Some(Card { subject: Subject::Call(call), mode: Mode::Choosing, .. })) = (key, &self.card)
+        if let ('v', Some(Card { subject: Subject::Call(call), mode: Mode::Choosing, .. })) =
+            (key, &self.card)
         {
             let whole = self.changes(call, usize::MAX);
             self.screen.raw(&format!("\n{whole}{KEYS}"));
@@ -309,7 +310,7 @@ impl Cards {
 
     /// Keys that mean something for calls only.
     async fn press_for_call(&mut self, key: char) {
-        let Some(Card { subject: Subject::Call(call), mode }) = &mut self.card else { return };
+        let Some(Card { subject: Subject::Call(call), mode, .. }) = &mut self.card else { return };
         match key {
             's' => self.decide(Some(GrantScope::Class), None).await,
             'a' if call.agent_id.is_some() => {

@@ -196,7 +196,7 @@ async fn a_large_plan_waits_for_approval(#[values(Sqlite, Postgres)] backend: Ba
     // A refused plan does not come back piece by piece.
     let task = plan["tasks"][0]["id"].as_str().unwrap();
     let resumed = chat.desk.post(&format!("tasks/{task}/resume"), json!({})).await;
-    assert_eq!(resumed.problem(), (409, "already_settled"));
+    assert_eq!(resumed.problem(), (409, "plan_not_approved"));
     assert_eq!(chat.get(&format!("plans/{}", second["plan_id"].as_str().unwrap())).await, plan);
     assert!(!model.seen().iter().any(|asked| asked.last("user") == "one"));
 }
