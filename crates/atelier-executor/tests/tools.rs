@@ -337,7 +337,7 @@ fn what_git_remembers_is_asked_about() {
         &["log", "--oneline", "-SSECRET-second"],
         &["log", "-p"],
         &["show", "HEAD~1"],
-        &["show", "HEAD:."],
+        &["show", "HEAD:src"],
         &["show", "HEAD~1:gone.priv"],
         &["-C", "src", "show", "HEAD:private/p.txt"],
         &["log", "-p", "--", "gone.priv"],

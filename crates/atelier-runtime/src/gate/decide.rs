@@ -65,6 +65,10 @@ impl Rules<'_> {
             let code = judgement.code.unwrap_or("denied");
             return Some(call.deny(CallFailure::new(code, judgement.reason), situation.now));
         }
+        // Before a person is asked about what will not run in the end.
+        if let Some(failure) = situation.holder().and_then(|client| self.unfit(call, client)) {
+            return Some(call.refuse(failure, situation.now));
+        }
         let Judgement { verdict, rule, reason, network, .. } = judgement;
         let riskier = call.rate(CallRating { verdict, rule, reason, network });
         call.grant_id = call.grant_id.filter(|_| !riskier);
