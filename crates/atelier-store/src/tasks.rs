@@ -10,7 +10,7 @@ pub use look::QueueState;
 
 use crate::{
     Error, Owned, Result, Store, Tx,
-    db::on,
+    db::{Conn, on},
     feed::Ring,
     gate::{NewCall, carry_out, remember},
     memos, now, plans,
@@ -405,22 +405,15 @@ impl Store {
         why: TaskFailure,
     ) -> Result<Vec<Stopped>> {
         let owned = owned.clone();
+        // Where nothing is open there is nothing to wait for: a space can be left while the writer is held up.
+        if open_tasks(&mut self.db.connect().await?, owned.project, session, spare_running).await?.is_empty()
+        {
+            return Ok(Vec::new());
+        }
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let mut stopped = plans::stop_plans(tx, &owned, session, spare_running, &why).await?;
-                let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));
-                let open: Vec<(Uuid,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-                    "SELECT id FROM tasks WHERE project_id = $1 AND ($2 OR session_id = $3)
-                     AND status IN ('waiting', 'queued', 'parked', 'running') AND NOT ($4 AND status = 'running')
-                     ORDER BY id"
-                )
-                .bind(owned.project.0)
-                .bind(any)
-                .bind(session)
-                .bind(spare_running)
-                .fetch_all(c)
-                .await)?;
-                let open: Vec<TaskId> = open.into_iter().map(|(id,)| TaskId(id)).collect();
+                let open = open_tasks(&mut tx.conn, owned.project, session, spare_running).await?;
                 stopped.extend(stop_each(tx, &owned, &open, &why).await?);
                 Ok(stopped)
             })
@@ -515,6 +508,28 @@ pub(crate) async fn lock_task(tx: &mut Tx, project: ProjectId, id: TaskId) -> Re
     .fetch_optional(c)
     .await)?;
     read_task(row.ok_or(Error::NotFound)?)
+}
+
+/// What of a project, or of one of its conversations, has not ended, or only what does not run.
+async fn open_tasks(
+    conn: &mut Conn,
+    project: ProjectId,
+    session: Option<SessionId>,
+    spare_running: bool,
+) -> Result<Vec<TaskId>> {
+    let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));
+    let open: Vec<(Uuid,)> = on!(conn, |c| sqlx::query_as(
+        "SELECT id FROM tasks WHERE project_id = $1 AND ($2 OR session_id = $3)
+         AND status IN ('waiting', 'queued', 'parked', 'running') AND NOT ($4 AND status = 'running')
+         ORDER BY id"
+    )
+    .bind(project.0)
+    .bind(any)
+    .bind(session)
+    .bind(spare_running)
+    .fetch_all(c)
+    .await)?;
+    Ok(open.into_iter().map(|(id,)| TaskId(id)).collect())
 }
 
 /// The calls of a task's last step.

@@ -400,3 +400,19 @@ async fn a_plan_has_one_budget(#[values(Sqlite, Postgres)] backend: Backend) {
     let answer = chat.ask("be quick", None).await;
     assert!(answer["content"].as_str().unwrap().contains("the time for this task ran out"), "{answer}");
 }
+
+/// With nothing but the demo model: requests may follow other words, and what came of several is summed up.
+#[rstest]
+#[tokio::test]
+async fn the_demo_model_plans_and_sums_up(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = crate::start(backend).await;
+    let chat = Chat::on_own_files(&server, "ann").await;
+    let answer = chat.ask("I have a question, write a.txt: hello", Some("coder")).await;
+    let task = chat.get(&format!("tasks/{}", answer["task_id"].as_str().unwrap())).await;
+    assert_eq!(task["status"], "completed", "{task}");
+    let answer = chat.ask("Nice weather today! Read a.txt and then list files", None).await;
+    let plan = chat.get(&format!("plans/{}", answer["plan_id"].as_str().unwrap())).await;
+    assert_eq!(plan["status"], "completed", "{plan}");
+    assert_eq!(states(&plan).len(), 2, "{plan}");
+    assert!(answer["content"].as_str().unwrap().contains("hello"), "{answer}");
+}
