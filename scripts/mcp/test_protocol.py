@@ -185,7 +185,7 @@ class Answered(unittest.TestCase):
     def test_parameters_that_are_wrong(self):
         for start in [Stdio, Http]:
             server = start(self.command)
-            for number, params in enumerate([{"name": "read_file", "arguments": [1]}, {"arguments": {}}, {}, [], "x"], 10):
+            for number, params in enumerate([{"name": "read_file", "arguments": [1]}, {"arguments": {}}, {}], 10):
                 answer = server.ask(request(number, "tools/call", params), number, 5)
                 self.assertEqual(answer["error"]["code"], -32602, params)
                 self.assertIn("tools/call", answer["error"]["message"])

@@ -22,8 +22,8 @@ pub struct Settings {
     pub max_file_size: u64,
     /// Sync every write to disk before answering.
     pub durable: bool,
-    /// The rules that hold here.
-    pub policy: Cow<'static, Policy>,
+    /// The rules that hold here; the built-in ones, unless given.
+    pub policy: Option<Box<Policy>>,
     /// Whether a person is asked before calls come here, as hosts ask about the tools of a program they started.
     /// Where nobody is, what the rules would ask about is refused.
     pub asked: bool,
@@ -98,7 +98,12 @@ impl Space {
 
     /// Why the rules refuse this to the tool, if they do.
     pub(crate) fn refused(&self, tool: &str, path: &WorkspacePath, access: Access) -> Option<String> {
-        let judgement = self.0.settings.policy.judge_path(tool, path, access);
+        // Not made before they are needed: a server that idles is to be small.
+        let policy = match &self.0.settings.policy {
+            Some(own) => own.as_ref(),
+            None => Policy::builtin(),
+        };
+        let judgement = policy.judge_path(tool, path, access);
         match judgement.verdict {
             Verdict::Deny => Some(judgement.reason),
             verdict if verdict > Verdict::Low && !self.0.settings.asked => {
@@ -111,12 +116,14 @@ impl Space {
     /// The checked form of a path that a tool is to look at, as written and behind its links.
     pub(crate) fn seen(&self, tool: &str, raw: &str) -> Result<WorkspacePath, Failure> {
         let path = self.path(raw)?;
+        // No rule keeps a person from looking.
+        if self.0.settings.asked {
+            return Ok(path);
+        }
         let denied = |why| Failure::new(format!("Access denied - {why}"));
         self.refused(tool, &path, Access::Read).map_or(Ok(()), |why| Err(denied(why)))?;
         // What is not there, or leads outside, is the tool's to tell.
-        if !self.0.settings.asked
-            && let Ok(real) = self.behind_links(&path)
-        {
+        if let Ok(real) = self.behind_links(&path) {
             self.refused(tool, &real, Access::Read).map_or(Ok(()), |why| Err(denied(why)))?;
         }
         Ok(path)

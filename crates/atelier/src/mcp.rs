@@ -2,10 +2,9 @@
 
 use crate::{config::TelemetrySettings, telemetry};
 use anyhow::{Context, Result};
-use atelier_core::policy::Policy;
 use atelier_mcp::http::{self, Lifetime};
 use atelier_mcp::{Settings, Space, WorkspaceServer, stdio};
-use std::{borrow::Cow, path::PathBuf, process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -56,7 +55,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         read_only: args.read_only,
         max_file_size: args.max_file_size,
         durable: args.durable,
-        policy: Cow::Borrowed(Policy::builtin()),
+        policy: None,
         asked: true,
     };
     let space = Space::open(&args.directory, settings)

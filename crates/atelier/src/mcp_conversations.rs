@@ -11,7 +11,7 @@ use atelier_runtime::Gate;
 use atelier_server::{McpDoor, OwnedConversation};
 use atelier_store::Store;
 use serde_json::{Map, Value};
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// How long a call waits for another run in the same conversation.
@@ -40,13 +40,13 @@ impl Conversations {
     }
 
     fn mount(self: &Arc<Self>, place: OwnedConversation) -> Mount {
-        let offer = Offer::workspace(&self.settings(Cow::Borrowed(Policy::builtin())), INSTRUCTIONS);
+        let offer = Offer::workspace(&self.settings(None), INSTRUCTIONS);
         let (conversations, place) = (self.clone(), Arc::new(place));
         let run: Run = Arc::new(move |call| Box::pin(conversations.clone().run(place.clone(), call)));
         self.mounts.mount(offer, run)
     }
 
-    fn settings(&self, policy: Cow<'static, Policy>) -> Settings {
+    fn settings(&self, policy: Option<Box<Policy>>) -> Settings {
         Settings {
             root_name: "/workspace".to_owned(),
             extra_tools: false,
@@ -107,7 +107,7 @@ impl Conversations {
             Ok(policy) => policy.for_own_files(self.changes),
             Err(invalid) => return Ok(Outcome::error(&invalid.to_string())),
         };
-        let settings = self.settings(Cow::Owned(policy));
+        let settings = self.settings(Some(Box::new(policy)));
         let workspace = self.files.workspace(owned, &conversation);
         let run = tokio::select! {
             run = workspace.sync_to_local(WAIT) => run?,

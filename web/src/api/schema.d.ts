@@ -2643,6 +2643,8 @@ export interface components {
             conflicts: components["schemas"]["Conflict"][];
             /** @description Paths that went from the folder into the object store. */
             created: string[];
+            /** @description Files that the object store has lost: they are not in the folder. A new version mends them. */
+            damaged: string[];
             deleted: string[];
             /** @description Files that came from the object store into the folder. */
             fetched: number;
@@ -2863,6 +2865,11 @@ export interface components {
         UploadView: {
             /** Format: date-time */
             expires_at: string;
+            /**
+             * Format: uuid
+             * @description The file that it became, once it is complete.
+             */
+            file_id?: string | null;
             file_path: string;
             /** @description Those that are there; the next upload goes on with what is not. */
             parts: components["schemas"]["PartView"][];
