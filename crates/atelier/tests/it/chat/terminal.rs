@@ -114,6 +114,9 @@ async fn approvals_are_decided_in_place(#[values(Sqlite, Postgres)] backend: Bac
     ann.sees("approved once").await;
     ann.sees("completed; ").await;
     assert_eq!(machine.read("notes.txt").trim_end(), "hello");
+    let audit = chat.get("audit").await;
+    let via = audit["audit"][0]["via"].as_str().unwrap();
+    assert!(via.starts_with("atelier-chat/"), "{via}");
 }
 
 /// Ctrl-C cancels the work, and a failure is in the exit code; a restarted server is found again.
