@@ -38,7 +38,9 @@ async fn the_first_start_shows_the_way_in(#[values(Sqlite, Postgres)] backend: B
     // The way back in works as it is printed, in any terminal, and leads to the same rights.
     let greeting = server.greeting();
     let printed = greeting.lines().find(|line| line.contains(" token --user ")).expect("a command");
-    let output = std::process::Command::new("sh").args(["-c", printed]).env_clear().output().unwrap();
+    #[expect(clippy::disallowed_methods, reason = "starts the program under test")]
+    let mut shell = std::process::Command::new("sh");
+    let output = shell.args(["-c", printed]).env_clear().output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{printed}");
     let back = server.bearer(String::from_utf8(output.stdout).unwrap().trim());
     let again = back.get("/auth/me").await.expect(200);
@@ -51,8 +53,10 @@ fn a_token_from_new_data_says_so() {
     let home = tempfile::tempdir().unwrap();
     let token = || {
         let arguments = ["token", "--user", "ann", "--data", "fresh"];
-        let command = std::process::Command::new(BINARY).args(arguments).current_dir(home.path()).output();
-        String::from_utf8(command.unwrap().stderr).unwrap()
+        #[expect(clippy::disallowed_methods, reason = "starts the program under test")]
+        let mut command = std::process::Command::new(BINARY);
+        let output = command.args(arguments).current_dir(home.path()).output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
     };
     assert!(token().contains("there was no secret in"));
     assert_eq!(token(), "", "the second one is of known data");
