@@ -358,7 +358,9 @@ fn what_git_remembers_is_asked_about() {
         let medium = Approval { up_to: Verdict::Medium, expect: Expect::Anything };
         let result = approved(&f, "execute_command", git(args), &medium);
         let shown = json_of(&result).to_string();
-        assert!(!shown.contains("SECRET-") && !shown.contains("private/p.txt"), "{args:?}: {shown}");
+        assert!(!shown.contains("SECRET-"), "{args:?}: {shown}");
+        // A refusal repeats the name that it was given.
+        assert!(result.failure.is_some() || !shown.contains("private/p.txt"), "{args:?}: {shown}");
         match &result.failure {
             None => {}
             Some(failure) => {

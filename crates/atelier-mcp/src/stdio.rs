@@ -136,24 +136,25 @@ impl Lines {
     }
 
     /// What the message is, or why it is refused; neither for what needs no answer.
-    fn read(&mut self, line: &[u8]) -> Result<Option<ClientJsonRpcMessage>, ServerJsonRpcMessage> {
+    fn read(&mut self, line: &[u8]) -> Result<Option<ClientJsonRpcMessage>, Box<ServerJsonRpcMessage>> {
         if std::mem::take(&mut self.too_long) {
             let limit = self.max_line;
-            return Err(jsonrpc::refusal(line, format!("it is longer than {limit} bytes")));
+            return Err(Box::new(jsonrpc::refusal(line, format!("it is longer than {limit} bytes"))));
         }
         match serde_json::from_slice::<ClientJsonRpcMessage>(line) {
-            Ok(ClientJsonRpcMessage::Request(request)) if self.waiting.has(&request.id) => Err(
-                jsonrpc::refusal(line, "its id is that of a request which is not answered yet".to_owned()),
-            ),
+            Ok(ClientJsonRpcMessage::Request(request)) if self.waiting.has(&request.id) => {
+                let why = "its id is that of a request which is not answered yet".to_owned();
+                Err(Box::new(jsonrpc::refusal(line, why)))
+            }
             Ok(message) => {
                 let misread = matches!(message, ClientJsonRpcMessage::Notification(_))
                     .then(|| jsonrpc::answer_to_misread(line))
                     .flatten();
-                misread.map_or(Ok(Some(message)), Err)
+                misread.map_or(Ok(Some(message)), |answer| Err(Box::new(answer)))
             }
             Err(problem) => {
                 tracing::debug!(%problem, "a message cannot be read");
-                jsonrpc::answer(line, &problem).map_or(Ok(None), Err)
+                jsonrpc::answer(line, &problem).map_or(Ok(None), |answer| Err(Box::new(answer)))
             }
         }
     }

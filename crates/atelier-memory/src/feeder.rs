@@ -35,7 +35,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// A lease holds for ten seconds; it is renewed well before.
 const RENEW: Duration = Duration::from_secs(3);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Facts come in bursts: one look for all of them.
+/// Facts come in bursts: one look for all of them, unless somebody waits.
 const GATHER: Duration = Duration::from_millis(20);
 /// How soon a collection is fed again. Telling the index one fact costs as much as telling it a hundred, and an agent
 /// at work writes several a second; until they are told, they are found by their words.
@@ -88,9 +88,15 @@ impl Memory {
                 // The store is gone, and soon this is, too.
                 std::future::pending::<()>().await;
             };
-            // Out of time is a reason to look as well.
-            drop(tokio::time::timeout(look_again, rung).await);
-            tokio::time::sleep(GATHER).await;
+            let told = async {
+                // Out of time is a reason to look as well.
+                drop(tokio::time::timeout(look_again, rung).await);
+                tokio::time::sleep(GATHER).await;
+            };
+            tokio::select! {
+                () = told => {}
+                () = self.inner.hurry.notified() => {}
+            }
         }
     }
 
@@ -104,7 +110,8 @@ impl Memory {
         }
         let mut restless = self.inner.store.restless_collections(index).await?;
         gauge!("atelier_memory_waiting_collections").set(restless.len() as f64);
-        fed.retain(|_, since| since.elapsed() < FED_AGAIN);
+        let hurried = std::mem::take(&mut *self.hurried());
+        fed.retain(|agent, since| since.elapsed() < FED_AGAIN && !hurried.contains(agent));
         let some_wait = restless.iter().any(|collection| fed.contains_key(&collection.agent));
         restless.retain(|collection| !fed.contains_key(&collection.agent));
         let live = restless.iter().filter(|collection| collection.state == CollectionState::Live);
