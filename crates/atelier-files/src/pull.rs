@@ -184,7 +184,7 @@ fn check(
             // An agent's work that cannot be stored: it has been told so, and that it stays here.
             (Kind::File, None) if leaf.stamp.size > workspace.limit() => report.leave(&leaf.path, TOO_LARGE),
             (Kind::File, None) if workspace.check_room(&path).is_err() => {
-                report.leave(&leaf.path, UNNAMEABLE)
+                report.leave(&leaf.path, UNNAMEABLE);
             }
             (Kind::File, None) => {
                 folder.take_away(path.as_workspace())?;

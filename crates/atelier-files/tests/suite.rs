@@ -600,8 +600,8 @@ async fn a_lost_content_does_not_close_the_workspace() {
     let lost = world.put("lost.txt", "lost").await;
     let contents =
         world.data.path().join("objects/workspaces").join(format!("{}.blobs", world.conversation.id));
-    let object = fs::read_dir(contents).unwrap().map(|entry| entry.unwrap().path());
-    let object = object.filter(|path| path.to_string_lossy().contains(&lost.checksum)).next().unwrap();
+    let mut objects = fs::read_dir(contents).unwrap().map(|entry| entry.unwrap().path());
+    let object = objects.find(|path| path.to_string_lossy().contains(&lost.checksum)).unwrap();
     fs::remove_file(object).unwrap();
     fs::write(world.folder().join("lost.txt"), "LOST").unwrap();
 
