@@ -99,6 +99,17 @@ impl Workspace {
         id: UploadId,
         expect: Expect,
     ) -> Result<ConversationFile> {
+        match self.put_together(author, id, expect).await {
+            Ok(file) => Ok(file),
+            Err(error) => match self.upload(id).await {
+                // Somebody else who completed it was faster, and the parts are gone.
+                Ok(UploadState { upload: Upload { done: Some(file), .. }, .. }) => self.file(file).await,
+                _ => Err(error),
+            },
+        }
+    }
+
+    async fn put_together(&self, author: Author, id: UploadId, expect: Expect) -> Result<ConversationFile> {
         let UploadState { upload, parts } = self.upload(id).await?;
         if let Some(file) = upload.done {
             return self.file(file).await;
@@ -130,17 +141,9 @@ impl Workspace {
             description: upload.description,
             expect,
         };
-        match self.save_and(author, vec![file], Some(Edit::Complete { upload: id })).await {
-            Ok(mut saved) => {
-                self.files.upkeep.notify_one();
-                saved.pop().ok_or(Error::Stopping)
-            }
-            Err(error) => match self.upload(id).await {
-                // Somebody else who completed it was faster.
-                Ok(UploadState { upload: Upload { done: Some(file), .. }, .. }) => self.file(file).await,
-                _ => Err(error),
-            },
-        }
+        let mut saved = self.save_and(author, vec![file], Some(Edit::Complete { upload: id })).await?;
+        self.files.upkeep.notify_one();
+        saved.pop().ok_or(Error::Stopping)
     }
 
     /// Gives an upload up, or tidies up after one that is complete.

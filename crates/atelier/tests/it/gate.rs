@@ -381,7 +381,7 @@ async fn an_undecided_call_expires(#[values(Sqlite, Postgres)] backend: Backend)
     .await;
     assert_eq!(expired["error"], json!({"code": "approval_timeout", "detail": "Approval timeout"}));
     assert_eq!(desk.decide(&call, "approve", json!({})).await.problem(), (409, "already_settled"));
-    assert!(server.log().contains("time is up"));
+    eventually("the log has it", async || server.log().contains("time is up").then_some(())).await;
 }
 
 /// No client: the call waits for one, says so, and gives up in the end.

@@ -352,7 +352,8 @@ async fn a_hung_task_raises_an_alert(#[values(Sqlite, Postgres)] backend: Backen
     let work = begin_work(&ann, &project).await;
     const ALERTS: &str = "atelier_worker_space_alerts_total{alert=\"hung_task\"}";
     eventually("the alert", async || (server.metric(ALERTS).await == 1.0).then_some(())).await;
-    assert!(server.log().contains("worker space alert"), "{}", server.log());
+    // Counted first, then told.
+    eventually("the log has it", async || server.log().contains("worker space alert").then_some(())).await;
     let health = space(&ann, &project).await["health"].clone();
     assert_eq!(health["status"], "degraded");
     let tasks = health["parts"].as_array().unwrap().iter().find(|part| part["name"] == "tasks").unwrap();
