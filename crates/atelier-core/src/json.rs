@@ -26,21 +26,21 @@ pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -
 }
 
 /// JSON has one kind of number: `2048.0` is as whole as `2048`.
-pub fn whole<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result<T, D::Error> {
+pub fn whole<'de, D: Deserializer<'de>, T: TryFrom<i64>>(deserializer: D) -> Result<T, D::Error> {
     as_whole(f64::deserialize(deserializer)?)
 }
 
 /// As [`whole`], or null.
-pub fn whole_or_null<'de, D: Deserializer<'de>, T: TryFrom<u64>>(
+pub fn whole_or_null<'de, D: Deserializer<'de>, T: TryFrom<i64>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     Option::<f64>::deserialize(deserializer)?.map(as_whole).transpose()
 }
 
-fn as_whole<T: TryFrom<u64>, E: serde::de::Error>(number: f64) -> Result<T, E> {
+fn as_whole<T: TryFrom<i64>, E: serde::de::Error>(number: f64) -> Result<T, E> {
     /// Above this, neighbours are the same `f64`.
     const EXACT: f64 = 9_007_199_254_740_992.0;
-    let whole = number.fract() == 0.0 && (0.0..=EXACT).contains(&number);
-    let fitting = if whole { T::try_from(number as u64).ok() } else { None };
-    fitting.ok_or_else(|| E::custom("expected a whole number that is not negative"))
+    let whole = number.fract() == 0.0 && number.abs() <= EXACT;
+    let fitting = if whole { T::try_from(number as i64).ok() } else { None };
+    fitting.ok_or_else(|| E::custom(format_args!("expected a whole number in its range, not {number}")))
 }

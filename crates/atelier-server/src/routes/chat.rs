@@ -57,7 +57,7 @@ pub(super) struct NewMessage {
     #[schema(schema_with = atelier_core::chat::attachments_schema)]
     attachments: Vec<String>,
     /// Higher goes first among those that wait for the same agent; 0 unless told.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "atelier_core::json::whole")]
     #[schema(minimum = -100, maximum = 100)]
     priority: i32,
 }
