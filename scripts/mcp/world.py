@@ -141,11 +141,11 @@ def following(stream):
             message = None
 
 
-def memory_kb(pid) -> int:
+def memory_kb(pid, what="VmHWM") -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
+        if line.startswith(what):
             return int(line.split()[1])
-    raise AssertionError("no VmHWM")
+    raise AssertionError(f"no {what}")
 
 
 def within(seconds, began):
