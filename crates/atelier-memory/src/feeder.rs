@@ -17,7 +17,6 @@ use atelier_store::{
 use futures::{StreamExt, stream};
 use metrics::{counter, gauge};
 use std::{
-    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -35,11 +34,6 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// A lease holds for ten seconds; it is renewed well before.
 const RENEW: Duration = Duration::from_secs(3);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Facts come in bursts: one look for all of them, unless somebody waits.
-const GATHER: Duration = Duration::from_millis(20);
-/// How soon a collection is fed again. Telling the index one fact costs as much as telling it a hundred, and an agent
-/// at work writes several a second; until they are told, they are found by their words.
-const FED_AGAIN: Duration = Duration::from_secs(1);
 
 impl Memory {
     /// Feeds the index and looks after sizes until `stop`.
@@ -61,13 +55,11 @@ impl Memory {
         // Heard from here on: what was written before is found by the first look.
         let mut bell = self.inner.store.bell().listen();
         let mut pause = Duration::from_millis(250);
-        let mut fed = HashMap::new();
         loop {
-            let look_again = match self.feed_all(&mut fed).await {
-                Ok(look_again) => {
+            match self.feed_all().await {
+                Ok(()) => {
                     self.trouble().take();
                     pause = Duration::from_millis(250);
-                    look_again
                 }
                 Err(error) => {
                     let told = self.trouble().replace(error.to_string()).is_some();
@@ -78,7 +70,7 @@ impl Memory {
                     pause = (pause * 2).min(LONGEST_PAUSE);
                     continue;
                 }
-            };
+            }
             let rung = async {
                 while let Some(ring) = bell.next().await {
                     if matches!(ring, Ring::Memory | Ring::Everything) {
@@ -88,38 +80,23 @@ impl Memory {
                 // The store is gone, and soon this is, too.
                 std::future::pending::<()>().await;
             };
-            let told = async {
-                // Out of time is a reason to look as well.
-                drop(tokio::time::timeout(look_again, rung).await);
-                tokio::time::sleep(GATHER).await;
-            };
-            tokio::select! {
-                () = told => {}
-                () = self.inner.hurry.notified() => {}
-            }
+            // Out of time is a reason to look as well.
+            drop(tokio::time::timeout(LOOK_AGAIN, rung).await);
         }
     }
 
-    /// Feeds every collection there is something to do about, but those that were `fed` a moment ago. Says when to
-    /// look again. The first trouble is told; the others were tried.
-    async fn feed_all(&self, fed: &mut HashMap<AgentId, Instant>) -> Result<Duration> {
-        let Some(index) = self.inner.index.id() else { return Ok(LOOK_AGAIN) };
+    /// Feeds every collection there is something to do about. The first trouble is told; the others were tried.
+    async fn feed_all(&self) -> Result<()> {
+        let Some(index) = self.inner.index.id() else { return Ok(()) };
         // Whatever index has their collections, and whether it answers or not: what agents that are gone remembered goes.
         for collection in self.inner.store.abandoned_collections(index).await? {
             while self.inner.store.purge(&collection).await? {}
         }
-        let mut restless = self.inner.store.restless_collections(index).await?;
+        let restless = self.inner.store.restless_collections(index).await?;
         gauge!("atelier_memory_waiting_collections").set(restless.len() as f64);
-        let hurried = std::mem::take(&mut *self.hurried());
-        fed.retain(|agent, since| since.elapsed() < FED_AGAIN && !hurried.contains(agent));
-        let some_wait = restless.iter().any(|collection| fed.contains_key(&collection.agent));
-        restless.retain(|collection| !fed.contains_key(&collection.agent));
-        let live = restless.iter().filter(|collection| collection.state == CollectionState::Live);
-        fed.extend(live.map(|collection| (collection.agent, Instant::now())));
         let outcomes =
             stream::iter(restless).map(|collection| self.feed_one(collection)).buffer_unordered(AT_ONCE);
-        outcomes.fold(Ok(()), |all, one| async { all.and(one) }).await?;
-        Ok(if some_wait { FED_AGAIN / 4 } else { LOOK_AGAIN })
+        outcomes.fold(Ok(()), |all, one| async { all.and(one) }).await
     }
 
     async fn feed_one(&self, collection: Collection) -> Result<()> {

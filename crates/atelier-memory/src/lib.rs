@@ -35,12 +35,12 @@ use atelier_core::{AgentId, Event, InteractionId, event::PruneReason};
 use atelier_store::{Collection, CollectionState, Error as StoreError, Forgetting, Owned, Store};
 use moka::future::Cache;
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use uuid::Uuid;
 
 #[derive(Debug, thiserror::Error)]
@@ -78,9 +78,6 @@ struct Inner {
     held: Mutex<HashMap<AgentId, Instant>>,
     /// Moves when the index has heard of something.
     fed: watch::Sender<u64>,
-    /// Those somebody waits for: they are fed at once.
-    hurried: Mutex<HashSet<AgentId>>,
-    hurry: Notify,
     /// Why the index or the embedder does not do its part at the moment.
     trouble: Mutex<Option<String>>,
 }
@@ -103,8 +100,6 @@ impl Memory {
                 frequencies: Cache::builder().time_to_live(Duration::from_secs(10)).max_capacity(500).build(),
                 held: Mutex::default(),
                 fed: watch::Sender::new(0),
-                hurried: Mutex::default(),
-                hurry: Notify::new(),
                 trouble: Mutex::default(),
             }),
         })
@@ -171,8 +166,6 @@ impl Memory {
             if began.elapsed() > patience {
                 return Ok(false);
             }
-            self.hurried().insert(agent);
-            self.inner.hurry.notify_one();
             // Another node may be feeding: look again even when nothing moves here. Either way is fine.
             drop(tokio::time::timeout(Duration::from_millis(100), fed.changed()).await);
         }
@@ -234,10 +227,6 @@ impl Memory {
 
     fn held(&self) -> MutexGuard<'_, HashMap<AgentId, Instant>> {
         self.inner.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn hurried(&self) -> MutexGuard<'_, HashSet<AgentId>> {
-        self.inner.hurried.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn frequencies(&self, agent: AgentId) -> Result<Arc<Frequencies>> {

@@ -208,7 +208,7 @@ impl Store {
         Ok((plan, rows.into_iter().map(read_task).collect::<Result<_>>()?))
     }
 
-    /// The project's plans, newest first.
+    /// The plans of all of a user's projects that wait for approval, oldest first.
     pub async fn pending_plans(&self, user: UserId) -> Result<Vec<Plan>> {
         let mut conn = self.db.connect().await?;
         let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
@@ -222,6 +222,7 @@ impl Store {
         rows.into_iter().map(|(record,)| corrupt(serde_json::from_str(&record))).collect()
     }
 
+    /// The project's plans, newest first.
     pub async fn plans(
         &self,
         project: ProjectId,
