@@ -86,6 +86,7 @@ async fn messages(plan: &Plan, report: &mut Report) -> Result<()> {
     let answer = Connection::open(stage.address).await?.ask(&say(0, 1)).await?.body.to_vec();
     let answer: Value = serde_json::from_slice(&answer)?;
     ensure!(answer["content"] == "done", "it was not answered: {answer}");
+    acquaint(&stage, &project, &say).await?;
 
     let model = process::address(stage.model.url().trim_end_matches("/v1"))?;
     let bare =
@@ -110,6 +111,23 @@ async fn messages(plan: &Plan, report: &mut Report) -> Result<()> {
     }
     let commits = load::run(floor.process.address, 64, plan.window, 200, move |_| commit.clone()).await?;
     waited(report, &stage, &project, &commits).await
+}
+
+/// Has every agent said something once, and waits until all have remembered it: laying out a memory's files is work of an
+/// agent's first moment, and not measured here.
+async fn acquaint(stage: &Stage, project: &str, say: &impl Fn(u64, usize) -> Vec<u8>) -> Result<()> {
+    let mut connection = Connection::open(stage.address).await?;
+    for n in 0..AGENTS {
+        let answer = connection.ask(&say(n as u64, 0)).await?;
+        ensure!(answer.status == 200, "a{n} did not answer: {}", answer.status);
+    }
+    for n in 0..AGENTS {
+        let stats = format!("{project}/agents/a{n}/context/stats");
+        while stage.user.get(&stats).await.expect(200)["waiting"] != 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    Ok(())
 }
 
 /// What a step costs beyond the call of the model: a task of many steps beside one of one.

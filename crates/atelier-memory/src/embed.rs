@@ -78,6 +78,11 @@ impl Embedder {
         matches!(self, Embedder::Builtin)
     }
 
+    /// Whether a vector is worth keeping. The built-in embedder makes it again sooner than six kilobytes are read.
+    pub(crate) fn is_costly(&self) -> bool {
+        !matches!(self, Embedder::Builtin)
+    }
+
     /// Texts as they are stored: a vector each, or `None` for one that the model refuses.
     pub async fn stored(&self, texts: Vec<String>) -> Result<Vec<Option<Vec<f32>>>, EmbedError> {
         match self {

@@ -2,6 +2,9 @@
 //!
 //! Woken by the bell, and correct without it. Of several nodes, one feeds a collection at a time; should two, for a
 //! moment, the facts involved are looked at once more.
+//!
+//! An embedded index is told at once and flushed rarely: what it has heard is crossed out in the outbox when it is
+//! flushed, and told again should there be a crash before.
 
 use crate::{
     Embedder, Error, IndexError, Memory, Result,
@@ -10,7 +13,7 @@ use crate::{
     index::Point,
     key, lexical,
 };
-use atelier_core::{AgentId, Filter, Interaction, event::PruneReason};
+use atelier_core::{AgentId, Filter, Interaction, InteractionId, event::PruneReason};
 use atelier_store::{
     Change, Collection, CollectionState, Embedded, Error as StoreError, Forgetting, Fullness, Ring,
 };
@@ -25,8 +28,12 @@ use tokio_util::sync::CancellationToken;
 /// A fact of a collection with its place in the outbox, and its vector once there is one.
 type Fact = (i64, Interaction, Option<Vec<f32>>);
 
-/// Facts told at a time: a flush costs some ten milliseconds whatever the number.
+/// Facts told at a time.
 const BATCH: i64 = 256;
+/// A collection is flushed when it has heard nothing new for so long …
+const QUIET: Duration = Duration::from_secs(1);
+/// … or has waited for that so long: the most that a crash makes it hear twice.
+const CHECKPOINT: Duration = Duration::from_secs(10);
 /// Collections that are fed at the same time.
 const AT_ONCE: usize = 4;
 /// How long a lost ring can go unnoticed.
@@ -35,6 +42,19 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const RENEW: Duration = Duration::from_secs(3);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// How far ahead of what is crossed out an index is: what it has heard since it was last flushed.
+#[derive(Debug, Clone)]
+pub(crate) struct Ahead {
+    collection: Collection,
+    since: Instant,
+    last: Instant,
+    /// The last line of the outbox that it has heard of.
+    through: i64,
+    ids: Vec<InteractionId>,
+    /// With what it has heard counted in.
+    pub(crate) frequencies: Option<Arc<Frequencies>>,
+}
+
 impl Memory {
     /// Feeds the index and looks after sizes until `stop`.
     pub async fn tend(&self, stop: CancellationToken) {
@@ -42,6 +62,12 @@ impl Memory {
             () = stop.cancelled() => {}
             () = self.feed() => {}
             () = self.sweep() => {}
+        }
+        let ahead: Vec<Collection> = self.ahead().values().map(|ahead| ahead.collection.clone()).collect();
+        for collection in ahead {
+            if let Err(error) = self.checkpoint(&collection).await {
+                tracing::warn!(%error, "the index hears again of what was not flushed");
+            }
         }
         self.release().await;
         self.inner.index.close().await;
@@ -80,8 +106,10 @@ impl Memory {
                 // The store is gone, and soon this is, too.
                 std::future::pending::<()>().await;
             };
+            let first = self.ahead().values().map(Ahead::due).min();
+            let look = first.map_or(LOOK_AGAIN, |due| LOOK_AGAIN.min(due - Instant::now()));
             // Out of time is a reason to look as well.
-            drop(tokio::time::timeout(LOOK_AGAIN, rung).await);
+            drop(tokio::time::timeout(look, rung).await);
         }
     }
 
@@ -92,17 +120,22 @@ impl Memory {
         for collection in self.inner.store.abandoned_collections(index).await? {
             while self.inner.store.purge(&collection).await? {}
         }
-        let restless = self.inner.store.restless_collections(index).await?;
+        let mut restless = self.inner.store.restless_collections(index).await?;
+        restless.retain(|(collection, newest)| match self.ahead().get(&collection.agent) {
+            Some(ahead) => *newest > Some(ahead.through) || ahead.is_due(),
+            None => true,
+        });
         gauge!("atelier_memory_waiting_collections").set(restless.len() as f64);
         let outcomes =
-            stream::iter(restless).map(|collection| self.feed_one(collection)).buffer_unordered(AT_ONCE);
+            stream::iter(restless).map(|(collection, _)| self.feed_one(collection)).buffer_unordered(AT_ONCE);
         outcomes.fold(Ok(()), |all, one| async { all.and(one) }).await
     }
 
     async fn feed_one(&self, collection: Collection) -> Result<()> {
         let Some(collection) = self.claim(&collection).await? else { return Ok(()) };
-        if collection.state != CollectionState::Gone {
-            // Also while the index is away: then it is the database that would grow.
+        // Before the first of what comes between two flushes and after the last; also while the index is away, for then
+        // it is the database that would grow.
+        if collection.state != CollectionState::Gone && self.heard(collection.agent) == 0 {
             self.bound(&collection).await?;
         }
         let outcome = match collection.state {
@@ -161,6 +194,8 @@ impl Memory {
     pub(crate) async fn make(&self, collection: &Collection) -> Result<()> {
         let Self { inner } = self;
         let (name, dimension) = (inner.embedder.name(), inner.embedder.dimension());
+        // What another of that name had heard, this one has not.
+        self.ahead().remove(&collection.agent);
         inner.index.make(&key(collection), dimension).await?;
         inner.store.collection_made(collection, name, i64::try_from(dimension).unwrap_or(i64::MAX)).await?;
         inner.frequencies.invalidate(&collection.agent).await;
@@ -172,6 +207,7 @@ impl Memory {
         while self.inner.store.purge(collection).await? {}
         self.inner.index.drop(&key(collection)).await?;
         self.inner.store.collection_dropped(collection).await?;
+        self.ahead().remove(&collection.agent);
         self.held().remove(&collection.agent);
         Ok(())
     }
@@ -187,30 +223,91 @@ impl Memory {
             false => None,
         };
         loop {
-            let (changes, through) = inner.store.changes(collection.agent, BATCH).await?;
+            let heard = self.heard(collection.agent);
+            let (changes, through) = inner.store.changes(collection.agent, heard, BATCH).await?;
             let Some(collection) = self.claim(collection).await? else { return Ok(()) };
-            let ids = changes.iter().map(id_of).collect();
-            let more = changes.len() as i64 > 0;
-            if more {
-                let (points, removed) = self.prepare(&collection, changes, frequencies.as_mut()).await?;
-                counter!("atelier_memory_points_total").increment(points.len() as u64);
-                inner.index.apply(&key(&collection), points, removed).await?;
-            }
-            let bytes = frequencies.as_ref().filter(|_| more).map(Frequencies::to_bytes);
-            inner.store.changes_told(&collection, inner.node, through, ids, bytes).await?;
-            if let Some(frequencies) = &frequencies {
-                inner.frequencies.insert(collection.agent, Arc::new(frequencies.clone())).await;
-            }
-            inner.fed.send_modify(|turn| *turn += 1);
-            if !more {
+            if changes.is_empty() {
                 break;
             }
+            let ids: Vec<_> = changes.iter().map(id_of).collect();
+            let (points, removed) = self.prepare(&collection, changes, frequencies.as_mut()).await?;
+            counter!("atelier_memory_points_total").increment(points.len() as u64);
+            inner.index.apply(&key(&collection), points, removed).await?;
+            if self.hear(&collection, through, ids, frequencies.as_ref()) {
+                self.checkpoint(&collection).await?;
+            }
+            inner.fed.send_modify(|turn| *turn += 1);
         }
-        inner.index.tidy(&key(collection)).await?;
-        if inner.index.is_worn(&key(collection)).await? {
-            self.renew(collection).await?;
+        if self.ahead().get(&collection.agent).is_none_or(Ahead::is_due) {
+            self.checkpoint(collection).await?;
+            self.bound(collection).await?;
+            inner.index.tidy(&key(collection)).await?;
+            if inner.index.is_worn(&key(collection)).await? {
+                self.renew(collection).await?;
+            }
         }
         Ok(())
+    }
+
+    /// The last line of the outbox that a collection has heard of and that is not crossed out yet.
+    pub(crate) fn heard(&self, agent: AgentId) -> i64 {
+        self.ahead().get(&agent).map_or(0, |ahead| ahead.through)
+    }
+
+    /// A collection has heard of all lines up to `through`. Whether it is time to flush it.
+    fn hear(
+        &self,
+        collection: &Collection,
+        through: i64,
+        ids: Vec<InteractionId>,
+        frequencies: Option<&Frequencies>,
+    ) -> bool {
+        let mut all = self.ahead();
+        let ahead = all.entry(collection.agent).or_insert_with(|| Ahead {
+            collection: collection.clone(),
+            since: Instant::now(),
+            last: Instant::now(),
+            through,
+            ids: Vec::new(),
+            frequencies: None,
+        });
+        ahead.last = Instant::now();
+        ahead.through = through;
+        ahead.ids.extend(ids);
+        ahead.frequencies = frequencies.map(|frequencies| Arc::new(frequencies.clone()));
+        self.inner.index.is_durable() || ahead.is_due()
+    }
+
+    /// Makes sure that an index keeps what it has heard, and crosses it out.
+    async fn checkpoint(&self, collection: &Collection) -> Result<()> {
+        let Self { inner } = self;
+        let ahead = self.ahead().get(&collection.agent).cloned();
+        let (through, ids, frequencies) = match ahead {
+            Some(ahead) => (ahead.through, ahead.ids, ahead.frequencies),
+            // Nothing to hear of after all: what is restless need not be.
+            None => (0, Vec::new(), None),
+        };
+        let flushed = match through {
+            0 => Ok(()),
+            _ => inner.index.flush(&key(collection)).await,
+        };
+        let told = match flushed {
+            Ok(()) => {
+                let bytes = frequencies.as_deref().map(Frequencies::to_bytes);
+                inner
+                    .store
+                    .changes_told(collection, inner.node, through, ids, bytes)
+                    .await
+                    .map_err(Error::from)
+            }
+            Err(error) => Err(error.into()),
+        };
+        if let (Ok(()), Some(frequencies)) = (&told, frequencies) {
+            inner.frequencies.insert(collection.agent, frequencies).await;
+        }
+        // Crossed out, or else to be told once more.
+        self.ahead().remove(&collection.agent);
+        told
     }
 
     /// Makes a new generation of a collection from its facts, while searches go on in the old one. What comes or goes
@@ -222,7 +319,7 @@ impl Memory {
         inner.index.begin_next(&key, embedder.dimension()).await?;
         let (mut after, everything) = (None, Filter::default());
         loop {
-            let page = inner.store.page(collection.agent, &everything, after, BATCH, true).await?;
+            let page = self.page(collection.agent, &everything, after, BATCH).await?;
             let points = page.facts.into_iter().map(|(fact, vector)| {
                 let vector = vector.filter(|made| fits(made, &embedder)).map(|made| made.vector);
                 (fact, vector)
@@ -266,7 +363,9 @@ impl Memory {
                 *vector = made.next().flatten();
                 fresh.extend(vector.clone().map(|vector| (*seq, vector)));
             }
-            self.inner.store.keep_vectors(collection, embedder.name(), fresh).await?;
+            if embedder.is_costly() {
+                self.inner.store.keep_vectors(collection, embedder.name(), fresh).await?;
+            }
         }
         let facts: Vec<_> = facts.into_iter().map(|(_, fact, vector)| (fact, vector)).collect();
         let points = points_of(facts).await;
@@ -315,6 +414,16 @@ impl Memory {
     }
 }
 
+impl Ahead {
+    fn due(&self) -> Instant {
+        (self.last + QUIET).min(self.since + CHECKPOINT)
+    }
+
+    fn is_due(&self) -> bool {
+        self.due() <= Instant::now()
+    }
+}
+
 /// Whether a vector can stand beside this embedder's own. Many have the same number of numbers: the name decides.
 fn fits(made: &Embedded, embedder: &Embedder) -> bool {
     made.embedder == embedder.name() && made.vector.len() == embedder.dimension()
@@ -329,7 +438,7 @@ async fn points_of(facts: Vec<(Interaction, Option<Vec<f32>>)>) -> Vec<Point> {
     blocking(move || facts.into_iter().map(point).collect()).await
 }
 
-fn id_of(change: &Change) -> atelier_core::InteractionId {
+fn id_of(change: &Change) -> InteractionId {
     match change {
         Change::Add { fact, .. } => fact.id,
         Change::Remove(id) => *id,

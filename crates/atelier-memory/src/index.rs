@@ -172,9 +172,20 @@ impl Index {
         each!(self, engine => engine.exists(key).await)
     }
 
-    /// Adds or replaces points and removes others; durable when it answers.
+    /// Adds or replaces points and removes others. Searches go by it at once; whether a crash leaves it there only
+    /// [`Index::flush`] makes sure.
     pub async fn apply(&self, key: &Key, points: Vec<Point>, removed: Vec<Uuid>) -> Result<()> {
         each!(self, engine => engine.apply(key, points, removed).await)
+    }
+
+    /// What was applied stays, whatever happens.
+    pub async fn flush(&self, key: &Key) -> Result<()> {
+        each!(self, engine => engine.flush(key).await)
+    }
+
+    /// Whether what was applied stays without a flush.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.is_shared()
     }
 
     pub async fn search(&self, key: &Key, ask: Ask) -> Result<Answer> {

@@ -8,7 +8,7 @@
 //! What the rest of the program uses:
 //!
 //! - [`Memory::recall`]: what bears on a step an agent is about to take, ready for its prompt. Never fails, never takes
-//!   longer than the configured patience (250 ms), and appends `CONTEXT_RETRIEVED` to the project's log.
+//!   longer than the configured patience (250 ms). [`Memory::tell`] appends `CONTEXT_RETRIEVED` to the project's log.
 //! - [`Memory::search`]: the same for people and tools, with filters and scores.
 //! - [`Memory::settled`]: waits until searches find what was just remembered.
 //! - [`Memory::ensure`]: checks that a project's collections are there; for whoever opens a worker space.
@@ -31,8 +31,10 @@ pub use recall::Recalled;
 pub use search::{Found, Hit, Mode, Parts, Query};
 pub use settings::{EmbedderSettings, Settings};
 
-use atelier_core::{AgentId, Event, InteractionId, event::PruneReason};
-use atelier_store::{Collection, CollectionState, Error as StoreError, Forgetting, Owned, Store};
+use atelier_core::{AgentId, Event, Filter, InteractionId, event::PruneReason};
+use atelier_store::{
+    Collection, CollectionState, Embedded, Error as StoreError, Forgetting, Owned, Page, Store,
+};
 use moka::future::Cache;
 use std::{
     collections::HashMap,
@@ -76,6 +78,8 @@ struct Inner {
     frequencies: Cache<AgentId, Arc<Frequencies>>,
     /// Collections this node feeds, and since when that was last said.
     held: Mutex<HashMap<AgentId, Instant>>,
+    /// Collections that have heard of more than is crossed out.
+    ahead: Mutex<HashMap<AgentId, feeder::Ahead>>,
     /// Moves when the index has heard of something.
     fed: watch::Sender<u64>,
     /// Why the index or the embedder does not do its part at the moment.
@@ -99,6 +103,7 @@ impl Memory {
                 node: Uuid::now_v7(),
                 frequencies: Cache::builder().time_to_live(Duration::from_secs(10)).max_capacity(500).build(),
                 held: Mutex::default(),
+                ahead: Mutex::default(),
                 fed: watch::Sender::new(0),
                 trouble: Mutex::default(),
             }),
@@ -161,7 +166,7 @@ impl Memory {
     pub async fn settled(&self, agent: AgentId, ids: &[InteractionId], patience: Duration) -> Result<bool> {
         let mut fed = self.inner.fed.subscribe();
         let began = Instant::now();
-        while self.inner.store.is_waiting(agent, ids).await? {
+        while self.inner.store.is_waiting(agent, self.heard(agent), ids).await? {
             let patience = if self.trouble().is_some() { patience.min(IN_TROUBLE) } else { patience };
             if began.elapsed() > patience {
                 return Ok(false);
@@ -170,6 +175,34 @@ impl Memory {
             drop(tokio::time::timeout(Duration::from_millis(100), fed.changed()).await);
         }
         Ok(true)
+    }
+
+    /// The facts that a filter lets through, oldest first, a page at a time, with their vectors.
+    pub async fn page(
+        &self,
+        agent: AgentId,
+        filter: &Filter,
+        after: Option<(i64, InteractionId)>,
+        limit: i64,
+    ) -> Result<Page> {
+        let Inner { store, embedder, .. } = &*self.inner;
+        let mut page = store.page(agent, filter, after, limit, true).await?;
+        if !embedder.is_costly() {
+            // Made when it is wanted, and not kept.
+            let bare = page.facts.iter().filter(|(_, vector)| vector.is_none());
+            let texts = bare.map(|(fact, _)| fact.text.clone()).collect();
+            let mut made = embedder.stored(texts).await?.into_iter();
+            for (_, vector) in page.facts.iter_mut().filter(|(_, vector)| vector.is_none()) {
+                let made = made.next().flatten();
+                *vector = made.map(|vector| Embedded { embedder: embedder.name().to_owned(), vector });
+            }
+        }
+        Ok(page)
+    }
+
+    /// How many facts the index has still to hear of.
+    pub async fn waiting(&self, agent: AgentId) -> Result<u64> {
+        Ok(self.inner.store.waiting(agent, self.heard(agent)).await?)
     }
 
     /// Forgets facts for good, and tells how many they were.
@@ -229,7 +262,14 @@ impl Memory {
         self.inner.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn ahead(&self) -> MutexGuard<'_, HashMap<AgentId, feeder::Ahead>> {
+        self.inner.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn frequencies(&self, agent: AgentId) -> Result<Arc<Frequencies>> {
+        if let Some(newest) = self.ahead().get(&agent).and_then(|ahead| ahead.frequencies.clone()) {
+            return Ok(newest);
+        }
         if let Some(known) = self.inner.frequencies.get(&agent).await {
             return Ok(known);
         }

@@ -130,9 +130,9 @@ impl Memory {
     /// The facts that the index has still to hear of; too many of them are a reason not to ask it.
     async fn unheard(&self, agent: AgentId) -> Result<Vec<Interaction>> {
         let store = &self.inner.store;
-        let ids = store.first_waiting(agent, UNHEARD as i64 + 1).await?;
+        let ids = store.first_waiting(agent, self.heard(agent), UNHEARD as i64 + 1).await?;
         if ids.len() > UNHEARD {
-            return Err(IndexError::Behind(store.waiting(agent).await?).into());
+            return Err(IndexError::Behind(self.waiting(agent).await?).into());
         }
         Ok(store.interactions(agent, &ids).await?)
     }
@@ -194,7 +194,7 @@ impl Memory {
     }
 
     /// What bears on a step, as text for its prompt within a budget of tokens. Never fails: a step goes on without.
-    pub async fn recall(&self, owned: &Owned, agent: AgentId, text: &str, token_budget: usize) -> Recalled {
+    pub async fn recall(&self, agent: AgentId, text: &str, token_budget: usize) -> Recalled {
         let query = Query { unique: true, ..Query::new(text, FOR_A_PROMPT) };
         let patience = self.inner.settings.patience;
         let mut found = match tokio::time::timeout(patience * 2, self.search(agent, &query)).await {
@@ -212,19 +212,23 @@ impl Memory {
         // Nor does it help to be told what one was just asked.
         let asked = plain(text);
         found.hits.retain(|hit| bears(&hit.parts, floor) && plain(&hit.fact.text) != asked);
-        let recalled = prompt(&found, token_budget);
-        if !recalled.interactions.is_empty() {
-            let event = Event::ContextRetrieved {
-                agent_id: agent,
-                query: shortened(text, 200),
-                interactions: recalled.interactions.clone(),
-                degraded: recalled.degraded,
-            };
-            if let Err(error) = self.inner.store.tell(owned, event).await {
-                tracing::warn!(%error, %agent, "cannot tell what was recalled");
-            }
+        prompt(&found, token_budget)
+    }
+
+    /// Appends what was recalled, if anything, to the project's log.
+    pub async fn tell(&self, owned: &Owned, agent: AgentId, text: &str, recalled: &Recalled) {
+        if recalled.interactions.is_empty() {
+            return;
         }
-        recalled
+        let event = Event::ContextRetrieved {
+            agent_id: agent,
+            query: shortened(text, 200),
+            interactions: recalled.interactions.clone(),
+            degraded: recalled.degraded,
+        };
+        if let Err(error) = self.inner.store.tell(owned, event).await {
+            tracing::warn!(%error, %agent, "cannot tell what was recalled");
+        }
     }
 }
 

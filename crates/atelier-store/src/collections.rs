@@ -8,11 +8,13 @@ use crate::{
     interactions,
     projects::corrupt,
     situation::database_time,
+    unwritten::rows_at_once,
 };
 use atelier_core::{
     Agent, AgentConfig, AgentId, AgentName, Event, ProjectId, UserId, memory::collection_name,
 };
 use chrono::TimeDelta;
+use std::collections::BTreeSet;
 use uuid::Uuid;
 
 /// How long a feeder has a collection to itself without saying that it is still there.
@@ -75,20 +77,51 @@ macro_rules! columns {
     };
 }
 
-fn read((agent, project, owner, name, state, index, embedder, dimension, total): Row) -> Result<Collection> {
+fn read_state(state: &str) -> Result<CollectionState> {
     let states = [CollectionState::Wanted, CollectionState::Live, CollectionState::Gone];
     let state = states.into_iter().find(|known| known.as_str() == state);
+    state.ok_or_else(|| Error::Corrupt("a collection's state".into()))
+}
+
+fn read((agent, project, owner, name, state, index, embedder, dimension, total): Row) -> Result<Collection> {
     Ok(Collection {
         agent: AgentId(agent),
         project: ProjectId(project),
         owner: UserId(owner),
         name,
-        state: state.ok_or_else(|| Error::Corrupt("a collection's state".into()))?,
+        state: read_state(&state)?,
         index,
         embedder,
         dimension,
         total,
     })
+}
+
+/// Of those agents that have a collection: whose it is, and how it stands.
+pub(crate) async fn states(
+    conn: &mut Conn,
+    agents: &BTreeSet<Uuid>,
+) -> Result<Vec<(AgentId, ProjectId, CollectionState)>> {
+    let mut states = Vec::with_capacity(agents.len());
+    let mut left = agents.iter();
+    while left.len() > 0 {
+        let size = rows_at_once(left.len());
+        let rows: Vec<(Uuid, Uuid, String)> = on!(&mut *conn, |c| {
+            let mut select = sqlx::QueryBuilder::new(
+                "SELECT agent_id, project_id, state FROM memory_collections WHERE agent_id IN (",
+            );
+            let mut list = select.separated(", ");
+            for agent in left.by_ref().take(size) {
+                list.push_bind(*agent);
+            }
+            select.push(")");
+            select.build_query_as().fetch_all(c).await
+        })?;
+        for (agent, project, state) in rows {
+            states.push((AgentId(agent), ProjectId(project), read_state(&state)?));
+        }
+    }
+    Ok(states)
 }
 
 /// Makes sure that an agent of the project has a collection, if only a wanted one; `false` if it is none, or gone.
@@ -239,18 +272,27 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
-    /// Collections of this index, or of none yet, that there is something to do about.
-    pub async fn restless_collections(&self, index: &str) -> Result<Vec<Collection>> {
+    /// Collections of this index, or of none yet, that there is something to do about, each with the newest line of the
+    /// outbox that is about it.
+    pub async fn restless_collections(&self, index: &str) -> Result<Vec<(Collection, Option<i64>)>> {
+        type Row =
+            (Uuid, Uuid, Uuid, String, String, Option<String>, Option<String>, Option<i64>, i64, Option<i64>);
         let mut conn = self.db.connect().await?;
         let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
             "SELECT ",
             columns!(),
-            " FROM memory_collections WHERE restless AND (index_id IS NULL OR index_id = $1)"
+            ", (SELECT MAX(o.seq) FROM memory_outbox o WHERE o.agent_id = c.agent_id)
+             FROM memory_collections c WHERE restless AND (index_id IS NULL OR index_id = $1)"
         ))
         .bind(index)
         .fetch_all(c)
         .await)?;
-        rows.into_iter().map(read).collect()
+        let pair = |row: Row| {
+            let (agent, project, owner, name, state, index, embedder, dimension, total, newest) = row;
+            let row = (agent, project, owner, name, state, index, embedder, dimension, total);
+            Ok((read(row)?, newest))
+        };
+        rows.into_iter().map(pair).collect()
     }
 
     /// Collections of other indexes whose agents are gone, and that still have facts.

@@ -1,11 +1,14 @@
 //! Two databases, one body of queries.
 
+mod lite;
+
 use crate::{Error, Result};
+use lite::{Lite, LiteConn};
 use sqlx::{
-    Connection, PgPool, Postgres, Sqlite, SqlitePool,
+    Connection, PgPool, Postgres,
     pool::PoolConnection,
     postgres::{PgConnectOptions, PgPoolOptions},
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
@@ -20,13 +23,13 @@ pub struct Settings {
 
 #[derive(Clone)]
 pub(crate) enum Db {
-    Lite(SqlitePool),
+    Lite(Lite),
     Pg(PgPool),
 }
 
 /// A connection to either database, borrowed for a read or held by the writer.
 pub(crate) enum Conn {
-    Lite(PoolConnection<Sqlite>),
+    Lite(LiteConn),
     Pg(PoolConnection<Postgres>),
 }
 
@@ -69,13 +72,7 @@ impl Db {
             .foreign_keys(true)
             .busy_timeout(Duration::from_secs(5))
             .pragma("cache_size", "-4000");
-        // One connection more than readers: the writer keeps its own.
-        SqlitePoolOptions::new()
-            // A file does not go away as a server does; asking first would double what a read costs.
-            .test_before_acquire(false)
-            .max_connections(5)
-            .acquire_timeout(Duration::from_secs(10))
-            .connect_with(options)
+        Lite::open(options)
             .await
             .map(Db::Lite)
             .map_err(|source| Error::Open { place: path.display().to_string(), source })
@@ -99,7 +96,7 @@ impl Db {
 
     pub(crate) async fn connect(&self) -> Result<Conn, sqlx::Error> {
         Ok(match self {
-            Db::Lite(pool) => Conn::Lite(pool.acquire().await?),
+            Db::Lite(lite) => Conn::Lite(lite.connect().await?),
             Db::Pg(pool) => Conn::Pg(pool.acquire().await?),
         })
     }
@@ -113,7 +110,7 @@ impl Db {
 
     pub(crate) async fn close(&self) {
         match self {
-            Db::Lite(pool) => pool.close().await,
+            Db::Lite(lite) => lite.close().await,
             Db::Pg(pool) => pool.close().await,
         }
     }
@@ -129,7 +126,7 @@ impl Conn {
     /// Closes the connection instead of giving it back: it may be in the middle of a transaction.
     pub(crate) fn discard(self) {
         match self {
-            Conn::Lite(conn) => drop(conn.detach()),
+            Conn::Lite(conn) => conn.discard(),
             Conn::Pg(conn) => drop(conn.detach()),
         }
     }

@@ -71,18 +71,18 @@ impl Pending {
 }
 
 /// Numbers the events and writes them. That nobody else holds a counter while waiting for another is the
-/// writer's doing: what belongs to one owner is written in one lane.
+/// writer's doing: what belongs to one owner is written in one lane. `then` goes with the last of them, in the same trip.
 pub(crate) async fn append(
     conn: &mut Conn,
     pending: Vec<Pending>,
+    then: &'static str,
 ) -> Result<Vec<Arc<StoredEvent>>, sqlx::Error> {
     let (mut users, mut projects) = (BTreeMap::new(), BTreeMap::new());
     for event in &pending {
         *users.entry(event.user.0).or_insert(0) += 1;
         *projects.entry(event.project.0).or_insert(0) += 1;
     }
-    take_numbers(conn, "users", &mut users).await?;
-    take_numbers(conn, "projects", &mut projects).await?;
+    take_numbers(conn, &mut users, &mut projects).await?;
     let next = |counters: &mut BTreeMap<Uuid, i64>, id: Uuid| {
         let last = counters.entry(id).or_default();
         *last += 1;
@@ -117,6 +117,7 @@ pub(crate) async fn append(
                     .push_bind(&event.data)
                     .push_bind(time);
             });
+            insert.push(if left.len() == 0 { then } else { "" });
             insert.build().execute(c).await.map(drop)
         })?;
     }
@@ -126,24 +127,34 @@ pub(crate) async fn append(
 /// Raises the counters by how many numbers each needs, and gives the last number before those.
 async fn take_numbers(
     conn: &mut Conn,
-    table: &str,
-    counters: &mut BTreeMap<Uuid, i64>,
+    users: &mut BTreeMap<Uuid, i64>,
+    projects: &mut BTreeMap<Uuid, i64>,
 ) -> Result<(), sqlx::Error> {
-    let needed: Vec<(Uuid, i64)> = counters.iter().map(|(id, count)| (*id, *count)).collect();
-    for needed in needed.chunks(128) {
+    let needed =
+        |counters: &BTreeMap<Uuid, i64>| counters.iter().map(|(id, n)| (*id, *n)).collect::<Vec<_>>();
+    let (of_users, of_projects) = (needed(users), needed(projects));
+    let parts = of_users.chunks(128).map(|part| ("users", part));
+    let parts: Vec<_> = parts.chain(of_projects.chunks(128).map(|part| ("projects", part))).collect();
+    // The embedded database takes several statements in one trip.
+    let at_once = if matches!(conn, Conn::Lite(_)) { parts.len().max(1) } else { 1 };
+    for parts in parts.chunks(at_once) {
         let raised: Vec<(Uuid, i64)> = on!(&mut *conn, |c| {
-            let mut update = sqlx::QueryBuilder::new("UPDATE ");
-            update.push(table).push(" SET event_seq = event_seq + v.column2 FROM (");
-            update.push_values(needed, |mut row, (id, count)| {
-                row.push_bind(*id).push_bind(*count);
-            });
-            update.push(") AS v WHERE id = v.column1 RETURNING id, event_seq");
+            let mut update = sqlx::QueryBuilder::new("");
+            for (table, needed) in parts {
+                update.push("UPDATE ").push(table).push(" SET event_seq = event_seq + v.column2 FROM (");
+                update.push_values(*needed, |mut row, (id, count)| {
+                    row.push_bind(*id).push_bind(*count);
+                });
+                update.push(") AS v WHERE id = v.column1 RETURNING id, event_seq;");
+            }
             update.build_query_as().fetch_all(c).await
         })?;
-        if raised.len() != needed.len() {
+        if raised.len() != parts.iter().map(|(_, needed)| needed.len()).sum::<usize>() {
             return Err(sqlx::Error::RowNotFound);
         }
         for (id, last) in raised {
+            // Ids of users and of projects are never the same.
+            let counters = if users.contains_key(&id) { &mut *users } else { &mut *projects };
             counters.entry(id).and_modify(|count| *count = last - *count);
         }
     }

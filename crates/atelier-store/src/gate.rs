@@ -6,7 +6,7 @@
 use crate::{
     Error, Owned, Result, Store, Tx,
     db::{Conn, on},
-    now,
+    memos, now,
     projects::corrupt,
     situation::{Situation, database_time, grants},
 };
@@ -418,7 +418,7 @@ async fn lock_call(tx: &mut Tx, project: ProjectId, id: CallId) -> Result<GatedC
 /// The agent remembers a call that is settled.
 pub(crate) fn remember(tx: &mut Tx, owned: &Owned, call: &GatedCall) {
     if call.status.is_settled() {
-        tx.keep_memo(owned, call);
+        memos::call(tx, owned, call);
     }
 }
 

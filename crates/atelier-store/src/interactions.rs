@@ -8,15 +8,13 @@ use crate::{
     new_id, now,
     outbox::{self, Embedded},
     projects::{corrupt, json},
+    unwritten::rows_at_once,
     words,
 };
 use atelier_core::{AgentId, Filter, Interaction, InteractionId, InteractionType, Memo, UserId};
 use chrono::{DateTime, Utc};
 use std::collections::BTreeMap;
 use uuid::Uuid;
-
-/// How many facts go into or out of the database in one statement.
-const BATCH: usize = 100;
 
 /// What became of memos.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -146,38 +144,48 @@ impl Prepared {
 }
 
 impl Tx {
-    /// For an agent that has a collection. The index hears of it afterwards.
-    pub(crate) async fn put_memos(&mut self, agent: AgentId, memos: &[Prepared]) -> Result<Remembered> {
+    /// For agents that have a collection. The index hears of it afterwards.
+    pub(crate) async fn put_memos(&mut self, memos: &[(AgentId, Prepared)]) -> Result<Remembered> {
         let mut remembered = Remembered::default();
-        for batch in memos.chunks(BATCH) {
-            self.remember_batch(agent, batch, &mut remembered).await?;
+        let mut new: BTreeMap<Uuid, i64> = BTreeMap::new();
+        let mut left = memos;
+        while !left.is_empty() {
+            let (batch, rest) = left.split_at(rows_at_once(left.len()));
+            for agent in self.put_batch(batch).await? {
+                *new.entry(agent).or_default() += 1;
+                remembered.new += 1;
+            }
+            left = rest;
         }
-        let new = i64::try_from(remembered.new).unwrap_or(i64::MAX);
-        on!(&mut self.conn, |c| sqlx::query(
-            "UPDATE memory_collections SET total = total + $1, restless = TRUE WHERE agent_id = $2"
-        )
-        .bind(new)
-        .bind(agent.0)
-        .execute(c)
-        .await
-        .map(drop))?;
-        self.ring(Ring::Memory);
+        remembered.ids.extend(memos.iter().map(|(_, one)| one.id));
+        let new: Vec<(Uuid, i64)> = new.into_iter().collect();
+        for new in new.chunks(64) {
+            on!(&mut self.conn, |c| {
+                let mut update = sqlx::QueryBuilder::new(
+                    "UPDATE memory_collections SET total = total + v.column2, restless = TRUE FROM (",
+                );
+                update.push_values(new, |mut row, (agent, count)| {
+                    row.push_bind(*agent).push_bind(*count);
+                });
+                update.push(") AS v WHERE agent_id = v.column1");
+                update.build().execute(c).await.map(drop)
+            })?;
+        }
+        if !new.is_empty() {
+            self.ring(Ring::Memory);
+        }
         Ok(remembered)
     }
 
-    async fn remember_batch(
-        &mut self,
-        agent: AgentId,
-        batch: &[Prepared],
-        remembered: &mut Remembered,
-    ) -> Result<()> {
+    /// Whose of them were not known before, once for each.
+    async fn put_batch(&mut self, batch: &[(AgentId, Prepared)]) -> Result<Vec<Uuid>> {
         let time = now();
-        let inserted: Vec<(i64, Uuid)> = on!(&mut self.conn, |c| {
+        let inserted: Vec<(i64, Uuid, Uuid)> = on!(&mut self.conn, |c| {
             let mut insert = sqlx::QueryBuilder::new(
                 "INSERT INTO interactions
                  (agent_id, id, type, text, success, error_details, at, task_id, session_id, metadata) ",
             );
-            insert.push_values(batch, |mut row, Prepared { id, memo, .. }| {
+            insert.push_values(batch, |mut row, (agent, Prepared { id, memo, .. })| {
                 row.push_bind(agent.0)
                     .push_bind(id.0)
                     .push_bind(memo.interaction_type.as_str())
@@ -189,26 +197,28 @@ impl Tx {
                     .push_bind(memo.session_id.as_deref())
                     .push_bind(json(&memo.metadata));
             });
-            insert.push(" ON CONFLICT (agent_id, id) DO NOTHING RETURNING seq, id");
+            insert.push(" ON CONFLICT (agent_id, id) DO NOTHING RETURNING seq, agent_id, id");
             insert.build_query_as().fetch_all(c).await
         })?;
-        let new: BTreeMap<Uuid, i64> = inserted.into_iter().map(|(seq, id)| (id, seq)).collect();
-        let texts: Vec<(i64, &[String])> =
-            batch.iter().filter_map(|one| Some((*new.get(&one.id.0)?, one.words.as_slice()))).collect();
-        words::add(&mut self.conn, agent, &texts).await?;
+        let mut new: BTreeMap<(Uuid, Uuid), i64> =
+            inserted.into_iter().map(|(seq, agent, id)| ((agent, id), seq)).collect();
+        // Said twice in one batch, it is new once.
+        let new: Vec<(i64, &(AgentId, Prepared))> =
+            batch.iter().filter_map(|one| Some((new.remove(&(one.0.0, one.1.id.0))?, one))).collect();
+        let texts: Vec<words::Row<'_>> =
+            new.iter().map(|(seq, (agent, one))| (*seq, *agent, one.words.as_slice())).collect();
+        words::add(&mut self.conn, &texts).await?;
         // Of nobody in particular is as good as none. Whether it is the right one's shows when it is fed.
-        let vectors: Vec<(i64, &str, &[f32])> = batch
+        let vectors: Vec<(i64, &str, &[f32])> = new
             .iter()
-            .filter_map(|Prepared { id, memo, .. }| {
-                Some((*new.get(&id.0)?, memo.embedder.as_deref()?, memo.embedding.as_deref()?))
+            .filter_map(|(seq, (_, Prepared { memo, .. }))| {
+                Some((*seq, memo.embedder.as_deref()?, memo.embedding.as_deref()?))
             })
             .collect();
         outbox::put_vectors(&mut self.conn, &vectors).await?;
-        let ids: Vec<Uuid> = new.keys().copied().collect();
-        outbox::tell(&mut self.conn, agent, &ids).await?;
-        remembered.new += new.len();
-        remembered.ids.extend(batch.iter().map(|one| one.id));
-        Ok(())
+        let lines: Vec<(AgentId, Uuid)> = new.iter().map(|(_, (agent, one))| (*agent, one.id.0)).collect();
+        outbox::tell(&mut self.conn, &lines).await?;
+        Ok(lines.into_iter().map(|(agent, _)| agent.0).collect())
     }
 }
 
@@ -217,14 +227,14 @@ impl Store {
     pub async fn remember(&self, owned: &Owned, agent: AgentId, memos: Vec<Memo>) -> Result<Remembered> {
         let (project, owner) = (owned.project, owned.owner);
         // Long texts have many words: they are looked for before others have to wait, and off the threads that answer.
-        let prepare = move || memos.into_iter().map(Prepared::new).collect::<Vec<_>>();
+        let prepare = move || memos.into_iter().map(|memo| (agent, Prepared::new(memo))).collect::<Vec<_>>();
         let memos = tokio::task::spawn_blocking(prepare).await.map_err(|_| Error::Closed)?;
         self.write(owner, move |tx| {
             Box::pin(async move {
                 if !open_collection(tx, project, owner, agent).await? {
                     return Err(Error::NotFound);
                 }
-                tx.put_memos(agent, &memos).await
+                tx.put_memos(&memos).await
             })
         })
         .await
@@ -370,19 +380,20 @@ impl Store {
                 if rows.is_empty() {
                     return Ok(0);
                 }
-                let (seqs, ids): (Vec<i64>, Vec<Uuid>) = rows.into_iter().unzip();
+                let (seqs, gone): (Vec<i64>, Vec<_>) =
+                    rows.into_iter().map(|(seq, id)| (seq, (agent, id))).unzip();
                 remove(&mut tx.conn, &seqs).await?;
-                outbox::tell(&mut tx.conn, agent, &ids).await?;
+                outbox::tell(&mut tx.conn, &gone).await?;
                 on!(&mut tx.conn, |c| sqlx::query(
                     "UPDATE memory_collections SET total = total - $1, restless = TRUE WHERE agent_id = $2"
                 )
-                .bind(ids.len() as i64)
+                .bind(gone.len() as i64)
                 .bind(agent.0)
                 .execute(c)
                 .await
                 .map(drop))?;
                 tx.ring(Ring::Memory);
-                Ok(ids.len() as u64)
+                Ok(gone.len() as u64)
             })
         })
         .await

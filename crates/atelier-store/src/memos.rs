@@ -1,7 +1,7 @@
 //! What agents remember by themselves: what was said to them and by them, the tasks they worked on, the tools they
-//! called. Each is written down together with what it tells about.
+//! called. Each is written down in the transaction of what it tells about.
 
-use crate::{Owned, Result, Tx, collections::open_collection, interactions::Prepared};
+use crate::{Owned, Tx};
 use atelier_core::{
     AgentId, InteractionType, Memo, Message, MessageRole, Task, TaskKind, TaskStatus,
     gate::{CallStatus, GatedCall},
@@ -14,8 +14,8 @@ const ENOUGH: usize = 4000;
 const ENOUGH_PARAMS: usize = 1000;
 
 /// An agent's part of the conversation. What is for nobody in particular is the project's, not an agent's.
-pub(crate) async fn message(tx: &mut Tx, owned: &Owned, message: &Message) -> Result<()> {
-    let Some(agent) = message.agent_id else { return Ok(()) };
+pub(crate) fn message(tx: &mut Tx, owned: &Owned, message: &Message) {
+    let Some(agent) = message.agent_id else { return };
     let kind = match message.role {
         MessageRole::User => InteractionType::UserMessage,
         MessageRole::Assistant => InteractionType::AgentResponse,
@@ -24,12 +24,12 @@ pub(crate) async fn message(tx: &mut Tx, owned: &Owned, message: &Message) -> Re
         .of_session(message.session_id)
         .with("message_id", message.id.to_string());
     memo.task_id = message.task_id.map(|id| id.to_string());
-    remember(tx, owned, agent, memo).await
+    remember(tx, owned, agent, memo);
 }
 
 /// A task that has come to its end.
-pub(crate) async fn task(tx: &mut Tx, owned: &Owned, task: &Task) -> Result<()> {
-    let (Some(agent), TaskKind::Work) = (task.agent_id, task.kind) else { return Ok(()) };
+pub(crate) fn task(tx: &mut Tx, owned: &Owned, task: &Task) {
+    let (Some(agent), TaskKind::Work) = (task.agent_id, task.kind) else { return };
     let outcome = match (&task.result, &task.error) {
         (Some(result), _) => result.as_str(),
         (None, Some(error)) => error.detail.as_str(),
@@ -44,12 +44,12 @@ pub(crate) async fn task(tx: &mut Tx, owned: &Owned, task: &Task) -> Result<()> 
     if task.status != TaskStatus::Completed {
         memo = memo.failed(task.error.as_ref().map_or(task.status.as_str(), |error| error.detail.as_str()));
     }
-    remember(tx, owned, agent, memo).await
+    remember(tx, owned, agent, memo);
 }
 
 /// A tool call that is settled, whichever way.
-pub(crate) async fn call(tx: &mut Tx, owned: &Owned, call: &GatedCall) -> Result<()> {
-    let Some(agent) = call.agent_id else { return Ok(()) };
+pub(crate) fn call(tx: &mut Tx, owned: &Owned, call: &GatedCall) {
+    let Some(agent) = call.agent_id else { return };
     let outcome = match (&call.result, &call.error) {
         (_, Some(error)) => error.detail.clone(),
         (Some(result), None) => shortened(&result.to_string(), ENOUGH),
@@ -65,14 +65,11 @@ pub(crate) async fn call(tx: &mut Tx, owned: &Owned, call: &GatedCall) -> Result
     if call.status != CallStatus::Completed {
         memo = memo.failed(call.error.as_ref().map_or(call.status.as_str(), |error| error.detail.as_str()));
     }
-    remember(tx, owned, agent, memo).await
+    remember(tx, owned, agent, memo);
 }
 
-/// An agent that is being deleted, or never was one of this project, remembers nothing.
-async fn remember(tx: &mut Tx, owned: &Owned, agent: AgentId, memo: Memo) -> Result<()> {
-    if memo.text.trim().is_empty() || !open_collection(tx, owned.project, owned.owner, agent).await? {
-        return Ok(());
+fn remember(tx: &mut Tx, owned: &Owned, agent: AgentId, memo: Memo) {
+    if !memo.text.trim().is_empty() {
+        tx.keep_memo(owned, agent, memo);
     }
-    tx.put_memos(agent, &[Prepared::new(memo)]).await?;
-    Ok(())
 }

@@ -199,5 +199,6 @@ pub(crate) async fn insert_message(tx: &mut Tx, owned: &Owned, message: &Message
     .await
     .map(drop))?;
     tx.emit(owned.project, owned.owner, &Event::MessageCreated { message: message.told() });
-    memos::message(tx, owned, message).await
+    memos::message(tx, owned, message);
+    Ok(())
 }

@@ -100,7 +100,7 @@ pub(crate) async fn run(db: &Db) -> Result<()> {
 
 async fn apply(db: &Db, migrator: &Migrator) -> Result<()> {
     let outcome = match db {
-        Db::Lite(pool) => migrator.run(pool).await,
+        Db::Lite(lite) => migrator.run(&mut *lite.connect().await?).await,
         Db::Pg(pool) => migrator.run(pool).await,
     };
     let known = newest(migrator);

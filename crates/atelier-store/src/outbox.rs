@@ -34,12 +34,12 @@ pub struct Embedded {
     pub vector: Vec<f32>,
 }
 
-/// Says that facts came or went.
-pub(crate) async fn tell(conn: &mut Conn, agent: AgentId, ids: &[Uuid]) -> Result<()> {
-    for ids in ids.chunks(500) {
+/// Says that facts of agents came or went.
+pub(crate) async fn tell(conn: &mut Conn, facts: &[(AgentId, Uuid)]) -> Result<()> {
+    for facts in facts.chunks(500) {
         on!(&mut *conn, |c| {
             let mut insert = sqlx::QueryBuilder::new("INSERT INTO memory_outbox (agent_id, id) ");
-            insert.push_values(ids, |mut row, id| {
+            insert.push_values(facts, |mut row, (agent, id)| {
                 row.push_bind(agent.0).push_bind(*id);
             });
             insert.build().execute(c).await.map(drop)
@@ -79,9 +79,9 @@ pub(crate) fn read_vector(embedder: Option<String>, bytes: Option<Vec<u8>>) -> R
 }
 
 impl Store {
-    /// The next facts that a collection has to hear of, each once, and the last line of the outbox that is
+    /// The next facts after a line of the outbox that a collection has to hear of, each once, and the last line that is
     /// done with when it has.
-    pub async fn changes(&self, agent: AgentId, limit: i64) -> Result<(Vec<Change>, i64)> {
+    pub async fn changes(&self, agent: AgentId, after: i64, limit: i64) -> Result<(Vec<Change>, i64)> {
         type Row = (
             i64,
             Uuid,
@@ -104,14 +104,15 @@ impl Store {
              i.metadata, v.embedder, v.vector FROM memory_outbox o
              LEFT JOIN interactions i ON i.agent_id = o.agent_id AND i.id = o.id
              LEFT JOIN interaction_vectors v ON v.seq = i.seq
-             WHERE o.agent_id = $1 ORDER BY o.seq LIMIT $2"
+             WHERE o.agent_id = $1 AND o.seq > $2 ORDER BY o.seq LIMIT $3"
         )
         .bind(agent.0)
+        .bind(after)
         .bind(limit)
         .fetch_all(c)
         .await
         })?;
-        let last = rows.last().map_or(0, |row| row.0);
+        let last = rows.last().map_or(after, |row| row.0);
         let mut changes = BTreeMap::new();
         for (_, id, seq, kind, text, success, error, at, task, session, metadata, embedder, vector) in rows {
             let fact = match (seq, kind, text, success, at, metadata) {
@@ -183,8 +184,8 @@ impl Store {
                 .await
                 .map(|done| done.rows_affected()))?;
                 if held == 0 {
-                    let ids: Vec<Uuid> = ids.into_iter().map(|id| id.0).collect();
-                    tell(&mut tx.conn, agent, &ids).await?;
+                    let facts: Vec<_> = ids.into_iter().map(|id| (agent, id.0)).collect();
+                    tell(&mut tx.conn, &facts).await?;
                     tx.ring(Ring::Memory);
                     return Ok(());
                 }
@@ -208,13 +209,13 @@ impl Store {
         .await
     }
 
-    /// Whether the index has still to hear of any of these facts.
-    pub async fn is_waiting(&self, agent: AgentId, ids: &[InteractionId]) -> Result<bool> {
+    /// Whether the index has still to hear of any of these facts, if it has heard of all lines up to `heard`.
+    pub async fn is_waiting(&self, agent: AgentId, heard: i64, ids: &[InteractionId]) -> Result<bool> {
         let mut conn = self.db.connect().await?;
         for ids in ids.chunks(500) {
             let row: Option<(i32,)> = on!(&mut conn, |c| {
                 let mut select = sqlx::QueryBuilder::new("SELECT 1 FROM memory_outbox WHERE agent_id = ");
-                select.push_bind(agent.0).push(" AND id IN (");
+                select.push_bind(agent.0).push(" AND seq > ").push_bind(heard).push(" AND id IN (");
                 let mut list = select.separated(", ");
                 for id in ids {
                     list.push_bind(id.0);
@@ -230,12 +231,13 @@ impl Store {
     }
 
     /// The first facts, at most `limit`, that the index has still to hear of, or has to hear that they are gone.
-    pub async fn first_waiting(&self, agent: AgentId, limit: i64) -> Result<Vec<InteractionId>> {
+    pub async fn first_waiting(&self, agent: AgentId, heard: i64, limit: i64) -> Result<Vec<InteractionId>> {
         let mut conn = self.db.connect().await?;
         let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT id FROM memory_outbox WHERE agent_id = $1 ORDER BY seq LIMIT $2"
+            "SELECT id FROM memory_outbox WHERE agent_id = $1 AND seq > $2 ORDER BY seq LIMIT $3"
         )
         .bind(agent.0)
+        .bind(heard)
         .bind(limit)
         .fetch_all(c)
         .await)?;
@@ -243,13 +245,15 @@ impl Store {
     }
 
     /// How many facts the index has still to hear of.
-    pub async fn waiting(&self, agent: AgentId) -> Result<u64> {
+    pub async fn waiting(&self, agent: AgentId, heard: i64) -> Result<u64> {
         let mut conn = self.db.connect().await?;
-        let (count,): (i64,) =
-            on!(&mut conn, |c| sqlx::query_as("SELECT COUNT(*) FROM memory_outbox WHERE agent_id = $1")
-                .bind(agent.0)
-                .fetch_one(c)
-                .await)?;
+        let (count,): (i64,) = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT COUNT(*) FROM memory_outbox WHERE agent_id = $1 AND seq > $2"
+        )
+        .bind(agent.0)
+        .bind(heard)
+        .fetch_one(c)
+        .await)?;
         Ok(u64::try_from(count).unwrap_or(0))
     }
 }

@@ -245,7 +245,7 @@ impl Store {
     /// Appends an event that tells of nothing in the database.
     pub async fn tell(&self, owned: &Owned, event: Event) -> Result<()> {
         let (id, owner) = (owned.project, owned.owner);
-        self.write(owner, move |tx| {
+        self.write_kept(owner, move |tx| {
             Box::pin(async move {
                 let there: Option<(i32,)> = on!(&mut tx.conn, |c| sqlx::query_as(
                     "SELECT 1 FROM projects WHERE id = $1 AND deleted_at IS NULL"

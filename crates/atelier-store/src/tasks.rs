@@ -602,7 +602,7 @@ async fn settled(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<String>)
         _ => Event::TaskFailed { task: told },
     };
     tx.ring(Ring::Work(task.id.0));
-    memos::task(tx, owned, task).await?;
+    memos::task(tx, owned, task);
     match task.plan_id {
         None => answer(tx, owned, task, model).await?,
         Some(plan) => {

@@ -1,21 +1,25 @@
-//! What a group of writes has decided about calls and not written yet.
+//! What a group of writes has decided and not written yet.
 //!
 //! A trip to the database costs more than the row it carries, so steps on calls keep what they decide here, and the
-//! group writes all of it in a few statements: before anything else in the group looks, and before it commits.
+//! group writes all of it in a few statements: before anything else in the group looks, and before it commits. What
+//! agents remember of any of it nobody in the group looks at: that is written once, at the end.
 
 use crate::{
-    Error, Owned, Result, Tx,
+    CollectionState, Owned, Result, Tx,
+    collections::{self, open_collection},
     db::{Conn, on},
     gate::Audit,
-    memos, new_id,
+    interactions::Prepared,
+    new_id,
     projects::json,
     tasks::call_settled,
 };
 use atelier_core::{
-    CallId, ProjectId, TaskId,
+    AgentId, CallId, Memo, ProjectId, TaskId, UserId,
     gate::{GatedCall, Grant},
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use uuid::Uuid;
 
 #[derive(Default)]
 pub(crate) struct Unwritten {
@@ -24,8 +28,15 @@ pub(crate) struct Unwritten {
     audit: Vec<(ProjectId, Audit)>,
     /// Tasks that a call of theirs has settled for, once for each call.
     settled: Vec<TaskId>,
-    /// Calls that their agents remember.
-    memos: Vec<(Owned, GatedCall)>,
+    memos: Vec<Noted>,
+}
+
+/// What an agent is to remember of something in this group.
+pub(crate) struct Noted {
+    project: ProjectId,
+    owner: UserId,
+    agent: AgentId,
+    memo: Prepared,
 }
 
 /// How many rows a statement takes. A few sizes only: each is a statement of its own to the database, parsed once and
@@ -60,15 +71,43 @@ impl Tx {
         self.unwritten.settled.push(task);
     }
 
-    pub(crate) fn keep_memo(&mut self, owned: &Owned, call: &GatedCall) {
-        if call.agent_id.is_some() {
-            self.unwritten.memos.push((owned.clone(), call.clone()));
+    pub(crate) fn keep_memo(&mut self, owned: &Owned, agent: AgentId, memo: Memo) {
+        let (project, owner) = (owned.project, owned.owner);
+        self.unwritten.memos.push(Noted { project, owner, agent, memo: Prepared::new(memo) });
+    }
+
+    pub(crate) fn memos(&mut self) -> &mut Vec<Noted> {
+        &mut self.unwritten.memos
+    }
+
+    /// Writes what agents are to remember. One that is being deleted, or never was one of this project, remembers nothing.
+    pub(crate) async fn write_memos(&mut self) -> Result<()> {
+        let noted = std::mem::take(&mut self.unwritten.memos);
+        let mut minds: HashMap<AgentId, bool> = HashMap::new();
+        let agents: BTreeSet<Uuid> = noted.iter().map(|noted| noted.agent.0).collect();
+        for (agent, project, state) in collections::states(&mut self.conn, &agents).await? {
+            let one = noted.iter().find(|noted| noted.agent == agent);
+            let there = state != CollectionState::Gone && one.is_some_and(|noted| noted.project == project);
+            minds.insert(agent, there);
         }
+        let mut memos = Vec::with_capacity(noted.len());
+        for Noted { project, owner, agent, memo } in noted {
+            let there = match minds.get(&agent) {
+                Some(there) => *there,
+                None => open_collection(self, project, owner, agent).await?,
+            };
+            minds.insert(agent, there);
+            if there {
+                memos.push((agent, memo));
+            }
+        }
+        self.put_memos(&memos).await.map(drop)
     }
 
     /// Writes what was kept.
     pub(crate) async fn write_kept(&mut self) -> Result<(), sqlx::Error> {
         let Unwritten { calls, grants, audit, settled, memos } = std::mem::take(&mut self.unwritten);
+        self.unwritten.memos = memos;
         write_calls(&mut self.conn, calls.into_values().collect()).await?;
         for grant in grants {
             on!(&mut self.conn, |c| sqlx::query(
@@ -95,12 +134,6 @@ impl Tx {
         }
         for task in settled {
             call_settled(self, task).await?;
-        }
-        for (owned, call) in memos {
-            memos::call(self, &owned, &call).await.map_err(|error| match error {
-                Error::Sql(error) => error,
-                other => sqlx::Error::Protocol(other.to_string()),
-            })?;
         }
         Ok(())
     }

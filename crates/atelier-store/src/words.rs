@@ -32,23 +32,25 @@ fn of_query(text: &str) -> Vec<String> {
     words
 }
 
+/// A fact by its number, whose it is, and its words.
+pub(crate) type Row<'w> = (i64, AgentId, &'w [String]);
+
 /// Makes facts findable by their words.
-pub(crate) async fn add(conn: &mut Conn, agent: AgentId, rows: &[(i64, &[String])]) -> Result<()> {
+pub(crate) async fn add(conn: &mut Conn, rows: &[Row<'_>]) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
     match conn {
         Conn::Lite(conn) => {
-            let agent = agent.0.simple().to_string();
             let mut insert = sqlx::QueryBuilder::new("INSERT INTO interaction_terms (rowid, agent, terms) ");
-            insert.push_values(rows, |mut row, (seq, terms)| {
-                row.push_bind(*seq).push_bind(agent.clone()).push_bind(terms.join(" "));
+            insert.push_values(rows, |mut row, (seq, agent, terms)| {
+                row.push_bind(*seq).push_bind(agent.0.simple().to_string()).push_bind(terms.join(" "));
             });
             insert.build().execute(&mut **conn).await?;
         }
         Conn::Pg(conn) => {
             let mut insert = sqlx::QueryBuilder::new("INSERT INTO interaction_terms (seq, terms) ");
-            insert.push_values(rows, |mut row, (seq, terms)| {
+            insert.push_values(rows, |mut row, (seq, _, terms)| {
                 row.push_bind(*seq)
                     .push("array_to_tsvector(")
                     .push_bind_unseparated(terms.to_vec())

@@ -299,13 +299,14 @@ async fn run_group(
         if own && !guarded {
             tx.conn.run("SAVEPOINT w").await?;
         }
-        let (events, rings) = (tx.events.len(), tx.rings.len());
+        let (events, rings, memos) = (tx.events.len(), tx.rings.len(), tx.memos().len());
         let done = job.run(tx).await;
         if done {
             kept += 1;
         } else {
             tx.events.truncate(events);
             tx.rings.truncate(rings);
+            tx.memos().truncate(memos);
         }
         if writes[place] && !done {
             tx.forget_situations();
@@ -326,9 +327,17 @@ async fn run_group(
         return Ok(Vec::new());
     }
     tx.write_kept().await?;
+    tx.write_memos().await.map_err(|error| match error {
+        Error::Sql(error) => error,
+        other => sqlx::Error::Protocol(other.to_string()),
+    })?;
     let pending = std::mem::take(&mut tx.events);
-    let stored = events::append(&mut tx.conn, pending).await?;
-    crate::feed::notify(&mut tx.conn, &stored, &tx.rings, node).await?;
-    tx.conn.run("COMMIT").await?;
+    // The embedded database takes two statements in one trip, and has nobody to notify.
+    let at_once = matches!(tx.conn, Conn::Lite(_)) && !pending.is_empty();
+    let stored = events::append(&mut tx.conn, pending, if at_once { "; COMMIT" } else { "" }).await?;
+    if !at_once {
+        crate::feed::notify(&mut tx.conn, &stored, &tx.rings, node).await?;
+        tx.conn.run("COMMIT").await?;
+    }
     Ok(stored)
 }

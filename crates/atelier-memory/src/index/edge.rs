@@ -1,9 +1,9 @@
 //! Qdrant Edge: the index in this process, a folder for each agent.
 //!
-//! What the engine does not do by itself is done here. It loses what was not flushed: every change is flushed before
-//! it is answered, and facts come first anyway. `flush` panics when it races an update, and deletes that are flushed
-//! during `optimize` can come back: one lock for all three. A panic ends the operation, not the process: the
-//! collection is opened anew.
+//! What the engine does not do by itself is done here. It loses what was not flushed, and a flush is a dozen of files
+//! written and synced: whoever feeds it flushes from time to time, and tells again after a crash what was not. `flush`
+//! panics when it races an update, and deletes that are flushed during `optimize` can come back: one lock for all
+//! three. A panic ends the operation, not the process.
 
 use super::{Answer, Ask, FIELDS, FieldKind, IndexError, Key, Point, Result, WORDS, beam};
 use crate::{embed::blocking, lexical::Sparse};
@@ -22,7 +22,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 use uuid::Uuid;
@@ -63,6 +63,8 @@ struct Slot {
     /// Held by whoever changes, flushes or optimises.
     writing: Mutex<()>,
     used: AtomicU64,
+    /// Closed without a flush.
+    spoiled: AtomicBool,
 }
 
 impl From<OperationError> for IndexError {
@@ -135,6 +137,24 @@ impl Edge {
                 }
                 insert(shard, points)
             })
+        })
+        .await
+    }
+
+    pub(super) async fn flush(&self, key: &Key) -> Result<()> {
+        self.run(key, |_, slot| {
+            let _writing = slot.writing();
+            match &*slot.shard.read().unwrap_or_else(PoisonError::into_inner) {
+                Some(shard) => guarded(|| {
+                    shard.flush();
+                    Ok(())
+                }),
+                // Closing it has flushed it, if it could.
+                None if slot.spoiled.swap(false, Ordering::Relaxed) => {
+                    Err(IndexError::Failed("it could not be flushed when it was closed".into()))
+                }
+                None => Ok(()),
+            }
         })
         .await
     }
@@ -353,6 +373,7 @@ impl Inner {
                 next: Mutex::new(None),
                 writing: Mutex::new(()),
                 used: AtomicU64::new(0),
+                spoiled: AtomicBool::new(false),
             })
         });
         slot.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
@@ -443,6 +464,7 @@ impl Slot {
     fn close(&self) {
         let shard = self.shard.write().unwrap_or_else(PoisonError::into_inner).take();
         if catch_unwind(AssertUnwindSafe(move || drop(shard))).is_err() {
+            self.spoiled.store(true, Ordering::Relaxed);
             tracing::warn!(folder = %self.folder.display(), "a collection could not be flushed at its end");
         }
     }
@@ -488,7 +510,6 @@ fn insert(shard: &EdgeShard, points: Vec<Point>) -> Result<()> {
         let points = PointInsertOperations::PointsList(points.collect::<Result<_>>()?);
         shard.update(UpdateOperation::PointOperation(PointOperations::UpsertPoints(points)))?;
     }
-    shard.flush();
     Ok(())
 }
 

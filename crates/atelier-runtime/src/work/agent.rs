@@ -44,19 +44,27 @@ impl Shop {
             Ok(bench) => bench,
             Err(why) => return job.finish(self, task, None, Err(why)).await,
         };
-        // Once for the steps that follow each other here: what they are about does not change in between.
-        let memory = self.recall(claim, &bench.agent, &task).await;
-        let mut steps = if task.steps > 0 { self.store.steps(task.id).await? } else { Vec::new() };
+        let model = match self.model(claim, &bench.agent.config.model).await {
+            Ok(model) => model,
+            Err(why) => return job.finish(self, task, None, Err(why)).await,
+        };
+        // Once for the steps that follow each other here: what they are about does not change in between, except for
+        // the files that they change themselves.
+        let memory = self.recall(&bench.agent, &task).await;
+        let ((), opening) = tokio::join!(
+            self.memory.tell(&claim.owned, bench.agent.id, &task.description, &memory),
+            self.request(claim, &bench, &task, &memory.text)
+        );
+        let (mut opening, mut steps) = (opening?, Vec::new());
+        if task.steps > 0 {
+            steps = self.store.steps(task.id).await?;
+        }
         loop {
             if let Some(reached) = self.reached(&task, &bench.allowance).await? {
                 return job.finish(self, task, None, Err(reached)).await;
             }
-            let model = match self.model(claim, &bench.agent.config.model).await {
-                Ok(model) => model,
-                Err(why) => return job.finish(self, task, None, Err(why)).await,
-            };
             let calls = self.settled_calls(&task, &steps).await?;
-            let mut request = self.request(claim, &bench, &task, &memory).await?;
+            let mut request = opening.clone();
             request.messages.extend(prompt::journal(&steps, &calls));
             prompt::fit(&mut request, model.context_window(), bench.agent.config.max_tokens);
             let time = bench.allowance.limits.time_left(&task);
@@ -86,6 +94,7 @@ impl Shop {
                 self.store.keep_step(claim, task.clone(), step.clone()).await?;
                 let seen = Seen::here(&steps);
                 self.run_on_own_files(claim, &bench.project, conversation, &mut step, here, seen).await;
+                opening = self.request(claim, &bench, &task, &memory.text).await?;
             }
             if !asked.is_empty() {
                 return match self.store.park(claim, task.clone(), step, asked, job.next).await? {

@@ -3,7 +3,7 @@
 use super::Shop;
 use crate::Result;
 use atelier_core::{Agent, InteractionType, Memo, Task, memory::shortened, task::StepResult};
-use atelier_memory::Query;
+use atelier_memory::{Query, Recalled};
 use atelier_model::ToolSchema;
 use atelier_store::Claim;
 use serde::Deserialize;
@@ -76,8 +76,8 @@ pub(super) fn tools() -> Vec<ToolSchema> {
 
 impl Shop {
     /// What the agent remembers about its task, for the prompt; empty if nothing bears on it.
-    pub(super) async fn recall(&self, claim: &Claim, agent: &Agent, task: &Task) -> String {
-        self.memory.recall(&claim.owned, agent.id, &task.description, BUDGET).await.text
+    pub(super) async fn recall(&self, agent: &Agent, task: &Task) -> Recalled {
+        self.memory.recall(agent.id, &task.description, BUDGET).await
     }
 
     /// Does what one of the two tools asks for.

@@ -251,7 +251,7 @@ pub(super) async fn stats(
         newest_interaction: totals.newest,
         by_type: by_type(&totals),
         success_rate: success_rate(&totals),
-        waiting: app.store.waiting(agent.id).await?,
+        waiting: app.memory.waiting(agent.id).await?,
         collection: collection.name,
         state: collection.state.as_str(),
         embedder: collection.embedder.unwrap_or_else(|| app.memory.embedder().name().to_owned()),

@@ -8,6 +8,7 @@ use crate::{
     error::{Error, Result},
 };
 use atelier_core::{AgentId, Filter, Interaction, InteractionType, Memo};
+use atelier_memory::Memory;
 use atelier_store::Store;
 use axum::{
     Json as Reply,
@@ -79,12 +80,18 @@ pub(super) async fn export(
     let name = format!("attachment; filename=\"memory-{}.json\"", agent.id);
     let headers =
         [(header::CONTENT_TYPE, "application/json".to_owned()), (header::CONTENT_DISPOSITION, name)];
-    let export =
-        Export { store: app.store.clone(), agent: agent.id, filter, embeddings: asked.include_embeddings };
+    let export = Export {
+        memory: app.memory.clone(),
+        store: app.store.clone(),
+        agent: agent.id,
+        filter,
+        embeddings: asked.include_embeddings,
+    };
     Ok((headers, Body::from_stream(export.stream())))
 }
 
 struct Export {
+    memory: Memory,
     store: Store,
     agent: AgentId,
     filter: Filter,
@@ -113,7 +120,7 @@ struct Vector {
 
 impl Export {
     /// A page of facts at a time. The number of them comes last: only then is it known.
-    fn stream(self) -> impl Stream<Item = Result<Bytes, atelier_store::Error>> {
+    fn stream(self) -> impl Stream<Item = Result<Bytes, atelier_memory::Error>> {
         stream::try_unfold((self, Position::Beginning), |(export, position)| async move {
             match position {
                 Position::Beginning => {
@@ -122,10 +129,11 @@ impl Export {
                     Ok(Some((Bytes::from(head), (export, Position::After(None, 0)))))
                 }
                 Position::After(after, count) => {
-                    let page = export
-                        .store
-                        .page(export.agent, &export.filter, after, PAGE, export.embeddings)
-                        .await?;
+                    let Export { memory, store, agent, filter, embeddings } = &export;
+                    let page = match embeddings {
+                        true => memory.page(*agent, filter, after, PAGE).await?,
+                        false => store.page(*agent, filter, after, PAGE, false).await?,
+                    };
                     let (next, mut written, mut text) = (page.next, count, String::new());
                     for (interaction, vector) in page.facts {
                         let vector =

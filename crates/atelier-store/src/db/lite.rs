@@ -1,0 +1,100 @@
+//! Connections to the embedded database.
+//!
+//! Not a pool of sqlx: that asks a connection whether it is there when it is given back, a trip to its thread that
+//! costs as much as most reads, and a file does not go away as a server does.
+
+use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
+use std::{
+    ops::{Deref, DerefMut},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// One more than readers: the writer keeps its own.
+const CONNECTIONS: usize = 5;
+/// How long whoever wants one waits for it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Clone)]
+pub(crate) struct Lite(Arc<Inner>);
+
+struct Inner {
+    options: SqliteConnectOptions,
+    turns: Arc<Semaphore>,
+    idle: Mutex<Vec<SqliteConnection>>,
+}
+
+/// A connection in use. It goes back when it is dropped.
+pub(crate) struct LiteConn {
+    /// Until it goes back or is discarded.
+    conn: Option<SqliteConnection>,
+    home: Lite,
+    _turn: OwnedSemaphorePermit,
+}
+
+impl Lite {
+    pub(crate) async fn open(options: SqliteConnectOptions) -> Result<Self, sqlx::Error> {
+        let turns = Arc::new(Semaphore::new(CONNECTIONS));
+        let lite = Self(Arc::new(Inner { options, turns, idle: Mutex::default() }));
+        drop(lite.connect().await?);
+        Ok(lite)
+    }
+
+    pub(crate) async fn connect(&self) -> Result<LiteConn, sqlx::Error> {
+        let turn = tokio::time::timeout(PATIENCE, self.0.turns.clone().acquire_owned()).await;
+        let turn = turn.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)?;
+        let idle = self.idle().pop();
+        let conn = match idle {
+            Some(conn) => conn,
+            None => self.0.options.connect().await?,
+        };
+        Ok(LiteConn { conn: Some(conn), home: self.clone(), _turn: turn })
+    }
+
+    /// Waits for those in use and closes all of them.
+    pub(crate) async fn close(&self) {
+        let all = self.0.turns.acquire_many(CONNECTIONS as u32).await;
+        self.0.turns.close();
+        drop(all);
+        let idle = std::mem::take(&mut *self.idle());
+        for conn in idle {
+            if let Err(error) = conn.close().await {
+                tracing::warn!(%error, "a connection to the database was not closed in order");
+            }
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<SqliteConnection>> {
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LiteConn {
+    /// Closes the connection instead of giving it back.
+    pub(crate) fn discard(mut self) {
+        self.conn = None;
+    }
+}
+
+impl Deref for LiteConn {
+    type Target = SqliteConnection;
+
+    fn deref(&self) -> &SqliteConnection {
+        self.conn.as_ref().unwrap_or_else(|| unreachable!("it is there until it is dropped"))
+    }
+}
+
+impl DerefMut for LiteConn {
+    fn deref_mut(&mut self) -> &mut SqliteConnection {
+        self.conn.as_mut().unwrap_or_else(|| unreachable!("it is there until it is dropped"))
+    }
+}
+
+impl Drop for LiteConn {
+    fn drop(&mut self) {
+        if let Some(conn) = self.conn.take() {
+            self.home.idle().push(conn);
+        }
+    }
+}
