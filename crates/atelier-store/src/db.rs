@@ -71,6 +71,8 @@ impl Db {
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
             .busy_timeout(Duration::from_secs(5))
+            // Statements for several rows come in a dozen of sizes (`rows_at_once`).
+            .statement_cache_capacity(250)
             .pragma("cache_size", "-4000");
         Lite::open(options)
             .await

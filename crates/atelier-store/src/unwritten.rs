@@ -39,10 +39,15 @@ pub(crate) struct Noted {
     memo: Prepared,
 }
 
-/// How many rows a statement takes. A few sizes only: each is a statement of its own to the database, parsed once and
-/// kept.
+/// How many rows a statement takes. Not any number of them: each is a statement of its own to the database, parsed once
+/// and kept.
 pub(crate) fn rows_at_once(left: usize) -> usize {
-    [64, 16, 4, 2, 1].into_iter().find(|size| *size <= left).unwrap_or(1)
+    match left {
+        ..=8 => left.max(1),
+        9..16 => 8,
+        16..64 => 16,
+        64.. => 64,
+    }
 }
 
 impl Tx {

@@ -10,6 +10,7 @@ use atelier_core::{
 };
 use atelier_model::{Answer, CallRequest, Finish, Request, ToolSchema};
 use atelier_store::{AgentRef, Claim, Client, Error as StoreError, NewCall, Spoken};
+use futures::future::OptionFuture;
 use serde_json::{Map, Value};
 use std::{collections::HashMap, sync::Arc};
 
@@ -51,14 +52,10 @@ impl Shop {
         // Once for the steps that follow each other here: what they are about does not change in between, except for
         // the files that they change themselves.
         let memory = self.recall(&bench.agent, &task).await;
-        let ((), opening) = tokio::join!(
-            self.memory.tell(&claim.owned, bench.agent.id, &task.description, &memory),
-            self.request(claim, &bench, &task, &memory.text)
-        );
-        let (mut opening, mut steps) = (opening?, Vec::new());
-        if task.steps > 0 {
-            steps = self.store.steps(task.id).await?;
-        }
+        let mut telling =
+            Some(self.memory.tell(&claim.owned, bench.agent.id, &claim.task.description, &memory));
+        let mut opening = self.request(claim, &bench, &task, &memory.text).await?;
+        let mut steps = if task.steps > 0 { self.store.steps(task.id).await? } else { Vec::new() };
         loop {
             if let Some(reached) = self.reached(&task, &bench.allowance).await? {
                 return job.finish(self, task, None, Err(reached)).await;
@@ -68,7 +65,12 @@ impl Shop {
             request.messages.extend(prompt::journal(&steps, &calls));
             prompt::fit(&mut request, model.context_window(), bench.agent.config.max_tokens);
             let time = bench.allowance.limits.time_left(&task);
-            let (answer, step) = match self.ask(job, &mut task, &model, &request, time).await {
+            // The model need not wait until it is written down what it was reminded of.
+            let (answered, _) = tokio::join!(
+                self.ask(job, &mut task, &model, &request, time),
+                OptionFuture::from(telling.take())
+            );
+            let (answer, step) = match answered {
                 Ok(answered) => answered,
                 Err(why) => return job.no_answer(self, task, why).await,
             };
