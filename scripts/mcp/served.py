@@ -14,6 +14,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from world import INITIALIZE, request
+
 ATELIER = os.environ["ATELIER"]
 TOOLS = Path(os.environ["MCP_TOOLS"])
 HERE = Path(__file__).parent
@@ -96,3 +98,42 @@ class Served(unittest.TestCase):
         except urllib.error.HTTPError as error:
             with error:
                 return error.code
+
+    def initialize(self, token=None):
+        """The headers of a session that has begun."""
+        with self.post(request(1, "initialize", INITIALIZE), token=token) as response:
+            session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], "MCP-Protocol-Version": "2025-06-18"}
+            response.read()
+        told = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode()
+        self.assertEqual(self.status(told, session, token=token), 202)
+        return session
+
+
+class EveryClient:
+    """`play` is given each of the clients that nobody here wrote."""
+
+    def test_python_client_with_session(self):
+        self.play([*PYTHON, "legacy"])
+
+    def test_python_client_stateless(self):
+        self.play([*PYTHON, "2026-07-28"])
+
+    def test_typescript_client(self):
+        self.play(NODE)
+
+
+class OwnDoor:
+    """Who is let in at `mount`."""
+
+    def test_who_may_come_in(self):
+        """TL-07.1 WS-09.1: the owner's people and agents; nobody else learns that there is anything."""
+        ping = request(1, "ping", {})
+        self.assertEqual(self.status(ping), 200)
+        self.assertEqual(self.status(ping, url=f"{self.mount}/"), 200)
+        self.assertEqual(self.status(ping, token=self.token("--user", "ann", "--role", "agent")), 200)
+        self.assertEqual(self.status(ping, token=self.token("--user", "ann", "--role", "client")), 403)
+        self.assertEqual(self.status(ping, token=""), 401)
+        self.assertEqual(self.status(ping, token="garbage"), 401)
+        self.assertEqual(self.status(ping, token=self.token("--user", "bob")), 404)
+        self.assertEqual(self.status(ping, token=self.token("--user", "root", "--role", "admin")), 404)
+        self.assertEqual(self.status(ping, headers={"Origin": "https://evil.example"}), 403)

@@ -4,8 +4,8 @@ import json
 import subprocess
 import unittest
 
-from served import NODE, PYTHON, Served
-from world import INITIALIZE, request
+from served import EveryClient, OwnDoor, Served
+from world import request
 
 SIX = ["read_file", "write_file", "list_directory", "create_directory", "get_file_info", "search_files"]
 
@@ -31,7 +31,7 @@ class Conversation(Served):
         self.rest("PATCH", path, {"workspace_enabled": enabled})
 
 
-class Clients(Conversation):
+class Clients(EveryClient, Conversation):
     CALLS = [
         {"tool": "write_file", "args": {"path": "out/a.txt", "content": "one\ntwo\n"}},
         {"tool": "write_file", "args": {"path": "out/a.txt", "content": "three\nfour\n"}},
@@ -71,36 +71,11 @@ class Clients(Conversation):
         self.switch(True)
         self.assertEqual([file[2] for file in self.files()], [2])
 
-    def test_python_client_with_session(self):
-        self.play([*PYTHON, "legacy"])
 
-    def test_python_client_stateless(self):
-        self.play([*PYTHON, "2026-07-28"])
-
-    def test_typescript_client(self):
-        self.play(NODE)
-
-
-class Door(Conversation):
-    def test_who_may_come_in(self):
-        """TL-07.1 WS-09.1: the owner's people and agents; nobody else learns that there is anything."""
-        ping = request(1, "ping", {})
-        self.assertEqual(self.status(ping), 200)
-        self.assertEqual(self.status(ping, token=self.token("--user", "ann", "--role", "agent")), 200)
-        self.assertEqual(self.status(ping, token=self.token("--user", "ann", "--role", "client")), 403)
-        self.assertEqual(self.status(ping, token=""), 401)
-        self.assertEqual(self.status(ping, token="garbage"), 401)
-        self.assertEqual(self.status(ping, token=self.token("--user", "bob")), 404)
-        self.assertEqual(self.status(ping, token=self.token("--user", "root", "--role", "admin")), 404)
-        self.assertEqual(self.status(ping, headers={"Origin": "https://evil.example"}), 403)
-
+class Door(OwnDoor, Conversation):
     def test_a_session_is_its_conversations_own(self):
         """WS-09.2"""
-        with self.post(request(1, "initialize", INITIALIZE)) as response:
-            session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], "MCP-Protocol-Version": "2025-06-18"}
-            response.read()
-        told = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode()
-        self.assertEqual(self.status(told, session), 202)
+        session = self.initialize()
         self.assertEqual(self.status(request(2, "tools/list", {}), session), 200)
         self.conversation = self.begin()
         self.assertEqual(self.status(request(2, "tools/list", {}), session), 404)

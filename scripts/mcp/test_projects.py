@@ -10,8 +10,8 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from served import BOTH, NODE, PYTHON, Served
-from world import INITIALIZE, call, following, request
+from served import BOTH, EveryClient, OwnDoor, Served
+from world import call, following, request
 
 
 class Connected(Served):
@@ -43,7 +43,7 @@ class Connected(Served):
         return f"{self.url}/mcp/projects/{self.project}"
 
 
-class Clients(Connected):
+class Clients(EveryClient, Connected):
     CALLS = [
         {"tool": "read_file", "args": {"path": "notes.txt"}},
         {"tool": "write_file", "args": {"path": "new.txt", "content": "written"}, "progress": True},
@@ -86,38 +86,8 @@ class Clients(Connected):
         self.assertTrue(denied["error"] and denied["text"].startswith("Error: Command not allowed"), denied)
         self.assertTrue(outside["error"] and outside["text"].startswith("Error: Access denied"), outside)
 
-    def test_python_client_with_session(self):
-        self.play([*PYTHON, "legacy"])
 
-    def test_python_client_stateless(self):
-        self.play([*PYTHON, "2026-07-28"])
-
-    def test_typescript_client(self):
-        self.play(NODE)
-
-
-class Door(Connected):
-    def test_who_may_come_in(self):
-        """TL-07.1 WS-09.1: the owner's people and agents; nobody else learns that there is anything."""
-        ping = request(1, "ping", {})
-        self.assertEqual(self.status(ping), 200)
-        self.assertEqual(self.status(ping, token=self.token("--user", "ann", "--role", "agent")), 200)
-        self.assertEqual(self.status(ping, token=self.token("--user", "ann", "--role", "client")), 403)
-        self.assertEqual(self.status(ping, token=""), 401)
-        self.assertEqual(self.status(ping, token="garbage"), 401)
-        self.assertEqual(self.status(ping, token=self.token("--user", "bob")), 404)
-        self.assertEqual(self.status(ping, token=self.token("--user", "root", "--role", "admin")), 404)
-        self.assertEqual(self.status(ping, url=f"{self.url}/mcp/projects/{self.project}/"), 200)
-        self.assertEqual(self.status(ping, headers={"Origin": "https://evil.example"}), 403)
-
-    def initialize(self):
-        with self.post(request(1, "initialize", INITIALIZE)) as response:
-            session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], "MCP-Protocol-Version": "2025-06-18"}
-            response.read()
-        told = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode()
-        self.assertEqual(self.status(told, session), 202)
-        return session
-
+class Door(OwnDoor, Connected):
     def test_a_session_is_its_projects_own(self):
         """WS-09.2"""
         session = self.initialize()
@@ -175,9 +145,7 @@ class Door(Connected):
 
     def test_a_revoked_token_ends_its_streams(self):
         token = self.token("--user", "ann")
-        with self.post(request(1, "initialize", INITIALIZE), token=token) as response:
-            session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], "MCP-Protocol-Version": "2025-06-18"}
-            response.read()
+        session = self.initialize(token)
         headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream", **session}
         listening = urllib.request.urlopen(urllib.request.Request(self.mount, headers=headers), timeout=20)
         self.rest("POST", "/auth/revoke", {"token": token})

@@ -1,22 +1,13 @@
 // A person decides: what they see, what their answer does to the disk, on a desk and on a phone.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { Browser, PHONE } from "./harness/browser.mjs";
-import { eventually, Folder, Server } from "./harness/server.mjs";
+import { test } from "node:test";
+import { PHONE } from "./harness/browser.mjs";
+import { eventually, Folder } from "./harness/server.mjs";
+import { browser, server } from "./harness/stage.mjs";
 
 const BEFORE = 'export function greet(name: string) {\n  return "Hello, " + name;\n}\n';
 const AFTER = 'export function greet(name: string) {\n  return `Hello, ${name}!`;\n}\n';
-
-let server, browser;
-before(async () => {
-  server = await Server.start();
-  browser = await Browser.start();
-});
-after(async () => {
-  await browser?.stop();
-  await server?.stop();
-});
 
 /** Somebody with a project and a folder of their own, for one test. */
 async function desk(t, name) {

@@ -1,19 +1,10 @@
 // A message to the demo model becomes work on the user's own files, watched and decided in the browser.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { Browser, PHONE } from "./harness/browser.mjs";
-import { eventually, Folder, Server } from "./harness/server.mjs";
-
-let server, browser;
-before(async () => {
-  server = await Server.start();
-  browser = await Browser.start();
-});
-after(async () => {
-  await browser?.stop();
-  await server?.stop();
-});
+import { test } from "node:test";
+import { PHONE } from "./harness/browser.mjs";
+import { eventually, Folder } from "./harness/server.mjs";
+import { browser, server } from "./harness/stage.mjs";
 
 async function desk(t, name, files) {
   const ann = server.person(name);

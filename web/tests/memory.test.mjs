@@ -2,19 +2,9 @@
 
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
-import { after, before, test } from "node:test";
-import { Browser, PHONE } from "./harness/browser.mjs";
-import { Server } from "./harness/server.mjs";
-
-let server, browser;
-before(async () => {
-  server = await Server.start();
-  browser = await Browser.start();
-});
-after(async () => {
-  await browser?.stop();
-  await server?.stop();
-});
+import { test } from "node:test";
+import { PHONE } from "./harness/browser.mjs";
+import { browser, server } from "./harness/stage.mjs";
 
 const day = (ago) => new Date(Date.now() - ago * 86_400_000).toISOString();
 const EVIL = `<img src=x onerror="document.title='owned'">`;

@@ -1,20 +1,14 @@
 // Every page, in every language, light and dark, on a desk and on a phone: usable with a keyboard and a screen reader.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { Browser, DESK, PHONE } from "./harness/browser.mjs";
-import { Server } from "./harness/server.mjs";
+import { before, test } from "node:test";
+import { DESK, PHONE } from "./harness/browser.mjs";
+import { browser, server } from "./harness/stage.mjs";
 
-let server, browser, ann, shop;
+let ann, shop;
 before(async () => {
-  server = await Server.start();
-  browser = await Browser.start();
   ann = server.person("ann", "--role", "admin");
   shop = await ann.project("shop");
-});
-after(async () => {
-  await browser?.stop();
-  await server?.stop();
 });
 
 const pages = () => [

@@ -6,19 +6,9 @@ import { mkdtempSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
-import { Browser } from "./harness/browser.mjs";
+import { test } from "node:test";
 import { Server } from "./harness/server.mjs";
-
-let server, browser;
-before(async () => {
-  server = await Server.start();
-  browser = await Browser.start();
-});
-after(async () => {
-  await browser?.stop();
-  await server?.stop();
-});
+import { browser, server } from "./harness/stage.mjs";
 
 test("the printed link signs in once and leaves no trace in the address", async () => {
   const link = /\S+#sign-in=\S+/.exec(server.output)?.[0];

@@ -1,19 +1,9 @@
 // What the console must never do: lose something, or run what others wrote.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { Browser } from "./harness/browser.mjs";
-import { Folder, Server } from "./harness/server.mjs";
-
-let server, browser;
-before(async () => {
-  server = await Server.start();
-  browser = await Browser.start();
-});
-after(async () => {
-  await browser?.stop();
-  await server?.stop();
-});
+import { test } from "node:test";
+import { Folder } from "./harness/server.mjs";
+import { browser, server } from "./harness/stage.mjs";
 
 test("the server is restarted under an open page, and nothing is lost", async (t) => {
   const ann = server.person("ann");

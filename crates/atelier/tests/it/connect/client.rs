@@ -11,7 +11,11 @@ use std::{
     sync::{Arc, Mutex},
 };
 use tempfile::TempDir;
-use tokio::{io::copy_bidirectional, net::TcpListener, task::JoinHandle};
+use tokio::{
+    io::{AsyncReadExt, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
 use uuid::Uuid;
 
 /// Somebody's machine: a home of its own and a folder to work in.
@@ -224,6 +228,17 @@ impl Desk {
     }
 }
 
+/// What somebody asks for over HTTP, up to the end of its head.
+pub(crate) async fn request_head(connection: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        if connection.read_buf(&mut head).await.unwrap_or(0) == 0 {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&head).into_owned()
+}
+
 /// A fixed address in front of a server that moves when it is restarted, and a network that can fail.
 pub(crate) struct Road {
     pub(crate) url: String,
@@ -243,7 +258,7 @@ impl Road {
             while let Ok((mut near, _)) = listener.accept().await {
                 let goal = goal.lock().unwrap().clone();
                 let connection = tokio::spawn(async move {
-                    if let Ok(mut far) = tokio::net::TcpStream::connect(goal).await {
+                    if let Ok(mut far) = TcpStream::connect(goal).await {
                         drop(copy_bidirectional(&mut near, &mut far).await);
                     }
                 });

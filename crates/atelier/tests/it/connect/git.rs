@@ -1,15 +1,12 @@
 //! git on the person's machine, with what they lend it.
 
-use super::client::{Desk, Machine};
+use super::client::{Desk, Machine, request_head};
 use crate::start;
 use atelier_testkit::Backend::{self, Postgres, Sqlite};
 use rstest::rstest;
 use serde_json::json;
 use std::sync::{Arc, Mutex};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
-};
+use tokio::{io::AsyncWriteExt, net::TcpListener};
 
 /// A server that lets nobody in. Says where it is, and which authorisations it was shown.
 async fn guarded() -> (String, Arc<Mutex<Vec<String>>>) {
@@ -19,13 +16,7 @@ async fn guarded() -> (String, Arc<Mutex<Vec<String>>>) {
     let seen = shown.clone();
     tokio::spawn(async move {
         while let Ok((mut connection, _)) = listener.accept().await {
-            let mut request = Vec::new();
-            while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-                if connection.read_buf(&mut request).await.unwrap_or(0) == 0 {
-                    break;
-                }
-            }
-            let request = String::from_utf8_lossy(&request);
+            let request = request_head(&mut connection).await;
             let authorised = request.lines().filter_map(|line| line.strip_prefix("Authorization: "));
             seen.lock().unwrap().extend(authorised.map(str::to_owned));
             let refused = "HTTP/1.1 401 Unauthorized\r\nwww-authenticate: Basic realm=\"shop\"\r\n\

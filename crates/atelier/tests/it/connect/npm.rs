@@ -1,14 +1,11 @@
 //! Packages, from a registry of our own.
 
-use super::client::{Desk, Machine};
+use super::client::{Desk, Machine, request_head};
 use crate::{chat::Chat, start};
 use atelier_testkit::Backend::{self, Postgres, Sqlite};
 use rstest::rstest;
 use serde_json::json;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
-};
+use tokio::{io::AsyncWriteExt, net::TcpListener};
 
 /// Serves one package, `express`, as the npm registry does. Says where.
 async fn registry() -> String {
@@ -32,13 +29,7 @@ async fn registry() -> String {
     });
     tokio::spawn(async move {
         while let Ok((mut connection, _)) = listener.accept().await {
-            let mut request = Vec::new();
-            while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-                if connection.read_buf(&mut request).await.unwrap_or(0) == 0 {
-                    break;
-                }
-            }
-            let request = String::from_utf8_lossy(&request);
+            let request = request_head(&mut connection).await;
             let (status, body) = match request.split(' ').nth(1) {
                 Some("/express") => ("200 OK", document.to_string().into_bytes()),
                 Some(path) if path.ends_with(".tgz") => ("200 OK", packed.stdout.clone()),
