@@ -2,7 +2,7 @@
 //! that a crash anywhere leaves nothing half. Objects without a row are swept up later.
 
 use crate::{
-    Result, Workspace,
+    Error, Result, Workspace,
     blobs::{self, Bodies},
     cache::Temp,
     crash, mime,
@@ -10,6 +10,7 @@ use crate::{
 use atelier_core::{ConversationFile, FilePath};
 use atelier_store::{Author, Blob, Edit, Edited, Expect};
 use bytes::Bytes;
+use object_store::{ObjectStoreExt, path::Path as Key};
 
 /// Content that is in the object store and has no name yet.
 #[derive(Debug)]
@@ -42,7 +43,23 @@ impl Workspace {
         let files = &self.files;
         let put = blobs::put(&files.place, &files.tasks, self.conversation, body, limit, tee).await?;
         let head = put.head.clone();
-        Ok(Intake { blob: put.into(), head, local })
+        let mut blob = Blob::from(put);
+        blob.instead_of = self.lost(&blob).await?;
+        Ok(Intake { blob, head, local })
+    }
+
+    /// The object that should hold the same content and does not: somebody who brings it again mends what was lost.
+    async fn lost(&self, blob: &Blob) -> Result<Option<String>> {
+        let Some(kept) = self.files.store.blob_key(self.conversation, &blob.checksum).await? else {
+            return Ok(None);
+        };
+        let place = &self.files.place;
+        let lost = match place.within(place.objects.head(&Key::from(kept.as_str()))).await {
+            Ok(object) => object.size != blob.size as u64,
+            Err(Error::Objects(object_store::Error::NotFound { .. })) => true,
+            Err(error) => return Err(error),
+        };
+        Ok(lost.then_some(kept))
     }
 
     /// Content that turned out to be of no use.
@@ -95,14 +112,15 @@ impl Workspace {
                 // Only where nothing can have come of it: a commit that failed may have happened.
                 if matches!(
                     error,
-                    crate::Error::Path(_)
-                        | crate::Error::Store(
+                    Error::Path(_)
+                        | Error::Store(
                             atelier_store::Error::Precondition
                                 | atelier_store::Error::PathTaken(_)
                                 | atelier_store::Error::NotFound
                         )
                 ) {
-                    let blob = |key| Blob { checksum: String::new(), size: 0, key: Some(key) };
+                    let blob =
+                        |key| Blob { checksum: String::new(), size: 0, key: Some(key), instead_of: None };
                     let intake = |key| Intake { blob: blob(key), head: Bytes::new(), local: None };
                     self.discard(keys.into_iter().map(intake)).await;
                 }

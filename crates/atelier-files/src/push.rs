@@ -305,7 +305,7 @@ impl Run {
         let kind = mime::of(&content[..content.len().min(4096)], changed.path.file_name());
         let size = content.len() as i64;
         let key = blobs::put_bytes(&files.place, conversation, &checksum, content).await?;
-        Ok((Blob { checksum, size, key: Some(key.to_string()) }, kind))
+        Ok((Blob { checksum, size, key: Some(key.to_string()), instead_of: None }, kind))
     }
 }
 

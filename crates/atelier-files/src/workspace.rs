@@ -99,7 +99,7 @@ impl Workspace {
             original_name: old.original_name,
             description: None,
             mime_type: old.mime_type,
-            blob: Blob { checksum: old.checksum, size: old.file_size, key: None },
+            blob: Blob { checksum: old.checksum, size: old.file_size, key: None, instead_of: None },
             // Whoever brings it back, it is what it was.
             source: Some(old.source),
             // Between the look and the edit somebody may have put another file there.
@@ -236,6 +236,11 @@ impl Workspace {
 
 impl From<blobs::Put> for Blob {
     fn from(put: blobs::Put) -> Self {
-        Self { checksum: put.checksum, size: put.size as i64, key: Some(put.key.to_string()) }
+        Self {
+            checksum: put.checksum,
+            size: put.size as i64,
+            key: Some(put.key.to_string()),
+            instead_of: None,
+        }
     }
 }

@@ -109,9 +109,9 @@ impl World {
         self.data.path().join("workspaces").join(self.conversation.id.to_string())
     }
 
-    /// Every key of the conversation, as the object store itself lists them.
-    async fn keys(&self) -> Vec<String> {
-        let store: Box<dyn object_store::ObjectStore> = match &self.bucket {
+    /// The object store itself.
+    fn objects(&self) -> Box<dyn object_store::ObjectStore> {
+        match &self.bucket {
             None => {
                 let top = self.data.path().join("objects");
                 Box::new(object_store::local::LocalFileSystem::new_with_prefix(top).unwrap())
@@ -126,7 +126,17 @@ impl World {
                     .build()
                     .unwrap(),
             ),
-        };
+        }
+    }
+
+    async fn remove(&self, key: &str) {
+        use object_store::ObjectStoreExt as _;
+        self.objects().delete(&key.into()).await.unwrap();
+    }
+
+    /// Every key of the conversation, as the object store itself lists them.
+    async fn keys(&self) -> Vec<String> {
+        let store = self.objects();
         let top = self.bucket.as_ref().map_or("workspaces", |bucket| bucket.prefix.trim_end_matches('/'));
         let prefix = object_store::path::Path::from(top);
         let listed: Vec<_> = store.list(Some(&prefix)).try_collect().await.unwrap();
@@ -617,6 +627,22 @@ async fn a_lost_content_does_not_close_the_workspace() {
     assert_eq!((report.modified, report.damaged), (vec!["lost.txt".to_owned()], vec![]));
     assert_eq!(world.get(&lost, None).await.unwrap(), b"found");
     assert_eq!(world.get(&whole, None).await.unwrap(), b"whole");
+}
+
+/// Whoever brings a content again that the store has lost mends every file that had it.
+#[apply(everywhere)]
+async fn the_same_content_again_mends_what_was_lost(backend: Backend, objects: Objects) {
+    let world = World::new(backend, objects).await;
+    let lost = world.put("lost.txt", "lost").await;
+    for key in world.keys().await.into_iter().filter(|key| key.contains(&lost.checksum)) {
+        world.remove(&key).await;
+    }
+    assert!(world.get(&lost, None).await.is_err());
+    let again = world.put("again.txt", "lost").await;
+    assert_eq!(world.get(&again, None).await.unwrap(), b"lost");
+    assert_eq!(world.get(&lost, None).await.unwrap(), b"lost");
+    world.files.sweep().await.unwrap();
+    assert_eq!(world.get(&lost, None).await.unwrap(), b"lost");
 }
 
 /// A sweep does not take the first file of a form while the last is still on its way.

@@ -20,6 +20,7 @@ use atelier_store::{
 use futures::{StreamExt, stream};
 use metrics::{counter, gauge};
 use std::{
+    collections::HashSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -121,6 +122,9 @@ impl Memory {
             while self.inner.store.purge(&collection).await? {}
         }
         let mut restless = self.inner.store.restless_collections(index).await?;
+        // What has lines to cross out is restless, unless it is another index's by now.
+        let ours: HashSet<AgentId> = restless.iter().map(|(collection, _)| collection.agent).collect();
+        self.ahead().retain(|agent, ahead| !ahead.is_due() || ours.contains(agent));
         restless.retain(|(collection, newest)| match self.ahead().get(&collection.agent) {
             Some(ahead) => *newest > Some(ahead.through) || ahead.is_due(),
             None => true,
@@ -333,7 +337,8 @@ impl Memory {
         Ok(inner.index.switch_to_next(&key).await?)
     }
 
-    /// Points for what came, ids for what went. What has no vector of this embedder yet gets one, and keeps it.
+    /// Points for what came, ids for what went. What has no vector of this embedder yet gets one, and keeps it where it was
+    /// costly to make.
     async fn prepare(
         &self,
         collection: &Collection,
@@ -425,7 +430,7 @@ impl Ahead {
 }
 
 /// Whether a vector can stand beside this embedder's own. Many have the same number of numbers: the name decides.
-fn fits(made: &Embedded, embedder: &Embedder) -> bool {
+pub(crate) fn fits(made: &Embedded, embedder: &Embedder) -> bool {
     made.embedder == embedder.name() && made.vector.len() == embedder.dimension()
 }
 

@@ -166,6 +166,8 @@ impl Memory {
     pub async fn settled(&self, agent: AgentId, ids: &[InteractionId], patience: Duration) -> Result<bool> {
         let mut fed = self.inner.fed.subscribe();
         let began = Instant::now();
+        // Without an index here, searches go by words, which are there already.
+        let patience = if self.inner.index.id().is_none() { Duration::ZERO } else { patience };
         while self.inner.store.is_waiting(agent, self.heard(agent), ids).await? {
             let patience = if self.trouble().is_some() { patience.min(IN_TROUBLE) } else { patience };
             if began.elapsed() > patience {
@@ -177,7 +179,8 @@ impl Memory {
         Ok(true)
     }
 
-    /// The facts that a filter lets through, oldest first, a page at a time, with their vectors.
+    /// The facts that a filter lets through, oldest first, a page at a time, with the vectors that their index has of them,
+    /// or would have.
     pub async fn page(
         &self,
         agent: AgentId,
@@ -189,11 +192,13 @@ impl Memory {
         let mut page = store.page(agent, filter, after, limit, true).await?;
         if !embedder.is_costly() {
             // Made when it is wanted, and not kept.
-            let bare = page.facts.iter().filter(|(_, vector)| vector.is_none());
-            let texts = bare.map(|(fact, _)| fact.text.clone()).collect();
-            let mut made = embedder.stored(texts).await?.into_iter();
-            for (_, vector) in page.facts.iter_mut().filter(|(_, vector)| vector.is_none()) {
-                let made = made.next().flatten();
+            let mut bare: Vec<_> = page
+                .facts
+                .iter_mut()
+                .filter(|(_, vector)| !vector.as_ref().is_some_and(|made| feeder::fits(made, embedder)))
+                .collect();
+            let texts = bare.iter().map(|(fact, _)| fact.text.clone()).collect();
+            for ((_, vector), made) in bare.iter_mut().zip(embedder.stored(texts).await?) {
                 *vector = made.map(|vector| Embedded { embedder: embedder.name().to_owned(), vector });
             }
         }

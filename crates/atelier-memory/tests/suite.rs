@@ -239,7 +239,7 @@ async fn closed_collections_open_again() {
     assert_eq!(memory.index.count(&memory.key).await.unwrap(), 8);
 }
 
-/// What was answered is there after the engine is opened anew, removals too.
+/// What was applied is there after the index was closed and opened anew, removals too.
 #[tokio::test]
 async fn an_embedded_index_keeps_what_it_answered() {
     let Fixture { index, key, _folder: folder } = open(Edge).await;

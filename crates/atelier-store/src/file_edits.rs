@@ -24,6 +24,8 @@ pub struct Blob {
     pub size: i64,
     /// The object it was just put into; `None` where equal content was found to be there already.
     pub key: Option<String>,
+    /// The object that equal content was in until now, and is not any more.
+    pub instead_of: Option<String>,
 }
 
 /// Who changes a file: the person who owns the conversation, or an agent.
@@ -350,7 +352,7 @@ impl Work<'_> {
         }
     }
 
-    /// Equal content is kept once: the first object stays, a second one goes.
+    /// Equal content is kept once: the first object stays, a second one goes; unless the first is known to be lost.
     async fn keep(&mut self, blob: Blob) -> Result<Blob> {
         let found: Option<(String,)> = on!(&mut self.tx.conn, |c| sqlx::query_as(
             "SELECT object_key FROM file_blobs WHERE conversation_id = $1 AND checksum = $2"
@@ -361,6 +363,18 @@ impl Work<'_> {
         .await)?;
         match (&found, &blob.key) {
             (None, None) => return Err(Error::BlobGone),
+            (Some((lost,)), Some(key)) if blob.instead_of.as_ref() == Some(lost) => {
+                on!(&mut self.tx.conn, |c| sqlx::query(
+                    "UPDATE file_blobs SET object_key = $3 WHERE conversation_id = $1 AND checksum = $2"
+                )
+                .bind(self.conversation.0)
+                .bind(&blob.checksum)
+                .bind(key)
+                .execute(c)
+                .await
+                .map(drop))?;
+                remove_later(self.tx, lost).await?;
+            }
             (Some((kept,)), Some(key)) if kept != key => remove_later(self.tx, key).await?,
             (Some(_), _) => {}
             (None, Some(key)) => on!(&mut self.tx.conn, |c| sqlx::query(

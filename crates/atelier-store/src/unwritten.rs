@@ -2,7 +2,7 @@
 //!
 //! A trip to the database costs more than the row it carries, so steps on calls keep what they decide here, and the
 //! group writes all of it in a few statements: before anything else in the group looks, and before it commits. What
-//! agents remember of any of it nobody in the group looks at: that is written once, at the end.
+//! agents remember of any of it nobody in the group has to see: that is written once, at the end.
 
 use crate::{
     CollectionState, Owned, Result, Tx,

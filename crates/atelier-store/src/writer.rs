@@ -311,6 +311,10 @@ async fn run_group(
         if writes[place] && !done {
             tx.forget_situations();
         }
+        if own && done && next {
+            // Before the next savepoint: what it undoes is its own.
+            tx.write_kept().await?;
+        }
         // Each statement is a trip to the database, so releasing one savepoint and setting the next go together. The
         // commit takes what the last one holds.
         guarded = own && next;
@@ -340,4 +344,49 @@ async fn run_group(
         tx.conn.run("COMMIT").await?;
     }
     Ok(stored)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Audit, Settings};
+    use atelier_core::CallId;
+
+    fn job(
+        work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<()>> + Send + 'static,
+    ) -> (Box<dyn Job>, oneshot::Receiver<Result<()>>) {
+        let (reply, answer) = oneshot::channel();
+        (Box::new(Write { work: Some(work), keeps: false, outcome: None, reply }), answer)
+    }
+
+    #[tokio::test]
+    async fn what_a_write_has_kept_does_not_go_with_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings { data: folder.path().into(), database_url: None };
+        let store = Store::open(&settings).await.unwrap();
+        let project = ProjectId(Uuid::from_u128(1));
+        let decides = || {
+            job(move |tx| {
+                let audit = Audit {
+                    tool_id: CallId(Uuid::now_v7()),
+                    approval_id: None,
+                    decision: "approved".into(),
+                    by: None,
+                    via: None,
+                    digest: None,
+                    grant_id: None,
+                    at: Utc::now(),
+                };
+                tx.keep_audit(project, audit);
+                Box::pin(async { Ok(()) })
+            })
+        };
+        let fails = || job(|_| Box::pin(async { Err(Error::NotFound) }));
+        let (mut group, _answers): (Vec<_>, Vec<_>) =
+            [decides(), fails(), decides(), fails()].into_iter().unzip();
+        let mut tx = Tx::new(store.db.connect().await.unwrap());
+        enter(&mut tx.conn, 0).await.unwrap();
+        run_group(&mut tx, &mut group, Uuid::nil()).await.unwrap();
+        assert_eq!(store.audit(project, 10, 0).await.unwrap().len(), 2);
+    }
 }

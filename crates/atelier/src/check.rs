@@ -10,7 +10,7 @@ use clap::{Subcommand, ValueEnum};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{
-    io::{BufRead, Write},
+    io::{self, BufRead, Write},
     path::PathBuf,
     process::ExitCode,
 };
@@ -70,12 +70,24 @@ struct Call {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    match check(args) {
+        // Whoever reads has read enough, as `head` does.
+        Err(error)
+            if error
+                .downcast_ref()
+                .is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe) => {}
+        outcome => outcome?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(args: &Args) -> Result<()> {
     let local = args.root.as_deref().map(Local::open).transpose()?;
     let judge = |tool: &str, params: Value| match &local {
         Some(local) => local.judge(tool, params),
         None => Policy::builtin().judge_request(tool, params, &Roots::relative_only()).1,
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = io::stdout().lock();
     let mut show = |judgement: &Judgement| match args.json {
         true => writeln!(out, "{}", as_json(judgement)),
         false => writeln!(out, "{:<6}  {}\n        {}", judgement.verdict, judgement.rule, judgement.reason),
@@ -99,11 +111,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
         What::Calls { file } => {
             let input: Box<dyn BufRead> = match file.to_str() {
-                Some("-") => Box::new(std::io::stdin().lock()),
+                Some("-") => Box::new(io::stdin().lock()),
                 _ => {
                     let file = std::fs::File::open(file)
                         .with_context(|| format!("cannot read {}", file.display()))?;
-                    Box::new(std::io::BufReader::new(file))
+                    Box::new(io::BufReader::new(file))
                 }
             };
             for line in input.split(b'\n') {
@@ -122,7 +134,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             }
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn as_json(judgement: &Judgement) -> Value {

@@ -1,6 +1,7 @@
 //! The steps that a client takes when things go wrong on its side.
 
-use super::*;
+use super::{steps::MAX_TOLD, *};
+use crate::event::Event;
 use serde_json::json;
 use uuid::Uuid;
 

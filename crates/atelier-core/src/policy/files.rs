@@ -179,16 +179,7 @@ impl FileRules {
             }
         }
         if lower.contains('/') {
-            for (path, at) in &self.paths {
-                let whole = lower.find(&**path).is_some_and(|start| {
-                    let end = start + path.len();
-                    (start == 0 || lower.as_bytes()[start - 1] == b'/')
-                        && lower.as_bytes().get(end).is_none_or(|byte| *byte == b'/')
-                });
-                if whole {
-                    found(*at);
-                }
-            }
+            self.paths.iter().filter(|(path, _)| leads_through(&lower, path)).for_each(|(_, at)| found(*at));
         }
         strictest.map(|at| &self.classes[at])
     }
@@ -253,6 +244,20 @@ impl FileClass {
         let reason = format!("{shown}: {}", self.reason);
         Judgement { code, ..Judgement::new(self.verdict, format!("file.{}", self.id), reason) }
     }
+}
+
+/// Whether a path is `part` or beneath it, wherever that is; of `a/**/b`, whether it is a `b` somewhere beneath an `a`.
+fn leads_through(path: &str, part: &str) -> bool {
+    let (part, name) = match part.split_once("/**/") {
+        Some((part, name)) => (part, Some(name)),
+        None => (part, None),
+    };
+    path.match_indices(part).any(|(start, _)| {
+        let (before, behind) = (&path[..start], &path[start + part.len()..]);
+        (before.is_empty() || before.ends_with('/'))
+            && (behind.is_empty() || behind.starts_with('/'))
+            && name.is_none_or(|name| behind.strip_suffix(name).is_some_and(|between| between.ends_with('/')))
+    })
 }
 
 /// Lower case, and without the characters that some file systems drop from names (`.g\u{200c}it`).

@@ -113,6 +113,7 @@ impl Edge {
         self.run(key, move |inner, slot| {
             let _writing = slot.writing();
             slot.close();
+            slot.spoiled.store(false, Ordering::Relaxed);
             remove(&slot.folder)?;
             let shard = slot.begin("1", dimension)?;
             slot.mark("1")?;
@@ -144,15 +145,16 @@ impl Edge {
     pub(super) async fn flush(&self, key: &Key) -> Result<()> {
         self.run(key, |_, slot| {
             let _writing = slot.writing();
+            // Whether it was opened anew since or not.
+            if slot.spoiled.swap(false, Ordering::Relaxed) {
+                return Err(IndexError::Failed("it could not be flushed when it was closed".into()));
+            }
             match &*slot.shard.read().unwrap_or_else(PoisonError::into_inner) {
                 Some(shard) => guarded(|| {
                     shard.flush();
                     Ok(())
                 }),
-                // Closing it has flushed it, if it could.
-                None if slot.spoiled.swap(false, Ordering::Relaxed) => {
-                    Err(IndexError::Failed("it could not be flushed when it was closed".into()))
-                }
+                // Closing it has flushed it.
                 None => Ok(()),
             }
         })
@@ -306,7 +308,11 @@ impl Edge {
 
     pub(super) async fn fill_next(&self, key: &Key, points: Vec<Point>) -> Result<()> {
         self.run(key, move |_, slot| match &*slot.next() {
-            Some((_, shard)) => guarded(|| insert(shard, points)),
+            Some((_, shard)) => guarded(|| {
+                insert(shard, points)?;
+                shard.flush();
+                Ok(())
+            }),
             None => Err(IndexError::Missing),
         })
         .await

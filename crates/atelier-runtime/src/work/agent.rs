@@ -45,23 +45,26 @@ impl Shop {
             Ok(bench) => bench,
             Err(why) => return job.finish(self, task, None, Err(why)).await,
         };
-        let model = match self.model(claim, &bench.agent.config.model).await {
-            Ok(model) => model,
-            Err(why) => return job.finish(self, task, None, Err(why)).await,
-        };
-        // Once for the steps that follow each other here: what they are about does not change in between, except for
-        // the files that they change themselves.
+        // Once for the steps that follow each other here: what they are about does not change in between.
         let memory = self.recall(&bench.agent, &task).await;
         let mut telling =
             Some(self.memory.tell(&claim.owned, bench.agent.id, &claim.task.description, &memory));
-        let mut opening = self.request(claim, &bench, &task, &memory.text).await?;
+        let opening = self.request(&bench, &task, &memory.text).await?;
         let mut steps = if task.steps > 0 { self.store.steps(task.id).await? } else { Vec::new() };
         loop {
             if let Some(reached) = self.reached(&task, &bench.allowance).await? {
                 return job.finish(self, task, None, Err(reached)).await;
             }
+            let model = match self.model(claim, &bench.agent.config.model).await {
+                Ok(model) => model,
+                Err(why) => return job.finish(self, task, None, Err(why)).await,
+            };
             let calls = self.settled_calls(&task, &steps).await?;
             let mut request = opening.clone();
+            if let Some(conversation) = &bench.files {
+                request.system.push_str("\n\n");
+                request.system.push_str(&self.files_context(claim, conversation).await);
+            }
             request.messages.extend(prompt::journal(&steps, &calls));
             prompt::fit(&mut request, model.context_window(), bench.agent.config.max_tokens);
             let time = bench.allowance.limits.time_left(&task);
@@ -96,7 +99,6 @@ impl Shop {
                 self.store.keep_step(claim, task.clone(), step.clone()).await?;
                 let seen = Seen::here(&steps);
                 self.run_on_own_files(claim, &bench.project, conversation, &mut step, here, seen).await;
-                opening = self.request(claim, &bench, &task, &memory.text).await?;
             }
             if !asked.is_empty() {
                 return match self.store.park(claim, task.clone(), step, asked, job.next).await? {
@@ -142,13 +144,9 @@ impl Shop {
     }
 
     /// What the agent is told before its own steps.
-    async fn request(&self, claim: &Claim, bench: &Bench, task: &Task, memory: &str) -> Result<Request> {
+    async fn request(&self, bench: &Bench, task: &Task, memory: &str) -> Result<Request> {
         let config = &bench.agent.config;
         let mut system = prompt::system(config, &bench.project, bench.client.as_ref());
-        if let Some(conversation) = &bench.files {
-            system.push_str("\n\n");
-            system.push_str(&self.files_context(claim, conversation).await);
-        }
         let history =
             self.store.messages_until(task.session_id, task.message_id, self.settings.history.into()).await?;
         let done = match task.plan_id {

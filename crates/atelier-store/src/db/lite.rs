@@ -5,6 +5,7 @@
 
 use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use std::{
+    collections::VecDeque,
     ops::{Deref, DerefMut},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -22,7 +23,8 @@ pub(crate) struct Lite(Arc<Inner>);
 struct Inner {
     options: SqliteConnectOptions,
     turns: Arc<Semaphore>,
-    idle: Mutex<Vec<SqliteConnection>>,
+    /// The one given back last is the last to be taken: it may still be ending what its reader did not wait for.
+    idle: Mutex<VecDeque<SqliteConnection>>,
 }
 
 /// A connection in use. It goes back when it is dropped.
@@ -44,7 +46,7 @@ impl Lite {
     pub(crate) async fn connect(&self) -> Result<LiteConn, sqlx::Error> {
         let turn = tokio::time::timeout(PATIENCE, self.0.turns.clone().acquire_owned()).await;
         let turn = turn.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)?;
-        let idle = self.idle().pop();
+        let idle = self.idle().pop_front();
         let conn = match idle {
             Some(conn) => conn,
             None => self.0.options.connect().await?,
@@ -65,7 +67,7 @@ impl Lite {
         }
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<SqliteConnection>> {
+    fn idle(&self) -> MutexGuard<'_, VecDeque<SqliteConnection>> {
         self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -94,7 +96,7 @@ impl DerefMut for LiteConn {
 impl Drop for LiteConn {
     fn drop(&mut self) {
         if let Some(conn) = self.conn.take() {
-            self.home.idle().push(conn);
+            self.home.idle().push_back(conn);
         }
     }
 }

@@ -95,12 +95,22 @@ impl Crew {
         Some(Taken { id, name: name.to_owned(), failed: false })
     }
 
+    /// The task when it has ended. Many agents that start a few hundred commands take their time.
     async fn settled(&self, taken: &Taken) -> Value {
-        eventually("it is settled", async || {
+        let since = Instant::now();
+        loop {
             let task = self.get(&format!("tasks/{}", taken.id)).await;
-            task["completed_at"].is_string().then_some(task)
-        })
-        .await
+            if task["completed_at"].is_string() {
+                return task;
+            }
+            if since.elapsed() > Duration::from_secs(120) {
+                let (bus, calls) = (self.get("bus").await, self.get("tools?limit=200").await);
+                let calls = calls["tools"].as_array().unwrap();
+                let open: Vec<_> = calls.iter().filter(|call| call["completed_at"].is_null()).collect();
+                panic!("it does not end: {task}\nbus: {bus}\nopen calls: {open:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// The marks that a task left, in the order in which it did.
