@@ -122,3 +122,23 @@ fn windows_reads_names_its_own_way() {
         assert_eq!(parse(raw), Err("path_reserved"), "{raw:?}");
     }
 }
+
+#[test]
+fn the_longest_path_is_a_path() {
+    let names = |count: usize, size: usize| vec!["n".repeat(size); count].join("/");
+    // Sixteen names of 255 with their slashes are 4095 bytes.
+    let longest = names(16, MAX_NAME_BYTES);
+    assert_eq!(longest.len(), MAX_PATH_BYTES);
+    assert_eq!(parse(&longest), Ok(longest.clone()));
+    assert!(parse(&format!("./{longest}")).is_err() && parse(&names(1, MAX_NAME_BYTES + 1)).is_err());
+    assert!(parse(&names(MAX_DEPTH, 1)).is_ok() && parse(&names(MAX_DEPTH + 1, 1)).is_err());
+    assert_eq!(WorkspacePath::parse("a/b/c", &Roots::relative_only()).unwrap().depth(), 3);
+}
+
+#[test]
+fn errors_show_the_root_by_the_name_it_was_given() {
+    let roots = Roots::announced("/base/ws").shown_as("/workspace");
+    assert_eq!((Roots::announced("/base/ws").display(), roots.display()), ("/base/ws", "/workspace"));
+    let error = WorkspacePath::parse("../x", &roots).unwrap_err().to_string();
+    assert!(error.contains("/workspace") && !error.contains("/base"), "{error}");
+}
