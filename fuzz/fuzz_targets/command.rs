@@ -22,7 +22,7 @@ fuzz_target!(|text: &str| {
         let judgement = Policy::builtin().judge(&call, &roots);
         // What it would touch is asked for as well, when it runs.
         let paths = Policy::builtin().paths(&call, &roots);
-        assert!(paths.iter().all(|used| !used.path.as_str().starts_with("..")), "{call:?}");
+        assert!(paths.iter().all(|used| used.path.components().all(|name| name != "..")), "{call:?}");
         judgement
     };
     let args: Vec<String> = words.take(64).collect();
