@@ -95,6 +95,9 @@ async fn measure(name: &str, index: &Index, size: usize) -> Result<String> {
         inserting += began.elapsed();
     }
     let began = Instant::now();
+    index.flush(&key).await?;
+    inserting += began.elapsed();
+    let began = Instant::now();
     index.tidy(&key).await?;
     while !index.is_tidy(&key).await? {
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -70,8 +70,8 @@ export class Talk {
       this.#timer = undefined;
       const tasks = [...this.#stale];
       this.#stale.clear();
-      // Of a plan that was changed meanwhile, some are no more.
-      for (const id of tasks) if (this.tasks.has(id)) void this.#fetch(id);
+      // Of a plan that was changed meanwhile, some are no more; of one that may still be changed, nothing was done.
+      for (const id of tasks) if ((this.tasks.get(id)?.status ?? "waiting") !== "waiting") void this.#fetch(id);
     }, GATHER);
   }
 
@@ -180,7 +180,8 @@ export class Talk {
     this.#looking.set(id, false);
     try {
       const details = await api.taskDetails(this.project, id);
-      if (details.session_id !== this.session) return;
+      // It may be gone since it was asked for.
+      if (details.session_id !== this.session || !this.tasks.has(id)) return;
       this.details.set(id, details);
       this.tasks.set(id, details);
     } catch (error) {

@@ -1,17 +1,14 @@
-// One server and one browser for all tests of a file.
+// One server and one browser for all tests of a file. Both are there when it is imported: hooks of a file and of what it
+// imports run beside each other.
 
-import { after, before } from "node:test";
+import { after } from "node:test";
 import { Browser } from "./browser.mjs";
 import { Server } from "./server.mjs";
 
-export let server, browser;
-
-before(async () => {
-  server = await Server.start();
-  browser = await Browser.start();
-});
+export const server = await Server.start();
+export const browser = await Browser.start();
 
 after(async () => {
-  await browser?.stop();
-  await server?.stop();
+  await browser.stop();
+  await server.stop();
 });
