@@ -271,7 +271,9 @@ async fn tidying_keeps_what_can_be_found() {
         memory.index.apply(&memory.key, batch.collect(), vec![]).await.unwrap();
     }
     let before = memory.find("note 4242 about topic 71", Filter::default()).await;
+    assert!(!memory.index.is_tidy(&memory.key).await.unwrap(), "none of them is in a graph");
     memory.index.tidy(&memory.key).await.unwrap();
+    assert!(memory.index.is_tidy(&memory.key).await.unwrap());
     let after = memory.find("note 4242 about topic 71", Filter::default()).await;
     assert_eq!((before.0[0], before.1[0]), (4242, 4242));
     assert_eq!((after.0[0], after.1[0]), (4242, 4242));

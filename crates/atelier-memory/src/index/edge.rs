@@ -22,7 +22,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 use uuid::Uuid;
@@ -65,6 +65,8 @@ struct Slot {
     used: AtomicU64,
     /// Closed without a flush.
     spoiled: AtomicBool,
+    /// How many points there were when it was put in order: some may be in no graph even then.
+    tidied: AtomicUsize,
 }
 
 impl From<OperationError> for IndexError {
@@ -114,6 +116,7 @@ impl Edge {
             let _writing = slot.writing();
             slot.close();
             slot.spoiled.store(false, Ordering::Relaxed);
+            slot.tidied.store(0, Ordering::Relaxed);
             remove(&slot.folder)?;
             let shard = slot.begin("1", dimension)?;
             slot.mark("1")?;
@@ -263,7 +266,11 @@ impl Edge {
         self.run(key, |inner, slot| {
             inner.with(slot, |shard| {
                 let info = shard.info();
-                Ok(info.points_count.saturating_sub(info.indexed_vectors_count) < UNTIDY)
+                // Words are indexed as they come, and counted with the vectors that are in a graph.
+                let in_graph = info.indexed_vectors_count.saturating_sub(info.points_count);
+                // Where points went since, as many that came are in none.
+                let tidied = slot.tidied.fetch_min(info.points_count, Ordering::Relaxed);
+                Ok(info.points_count.saturating_sub(in_graph.max(tidied)) < UNTIDY)
             })
         })
         .await
@@ -279,6 +286,7 @@ impl Edge {
             inner.with(slot, |shard| {
                 shard.optimize()?;
                 shard.flush();
+                slot.tidied.store(shard.info().points_count, Ordering::Relaxed);
                 Ok(())
             })
         })
@@ -380,6 +388,7 @@ impl Inner {
                 writing: Mutex::new(()),
                 used: AtomicU64::new(0),
                 spoiled: AtomicBool::new(false),
+                tidied: AtomicUsize::new(0),
             })
         });
         slot.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
