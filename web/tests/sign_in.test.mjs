@@ -47,6 +47,28 @@ test("a pasted token signs in, lasts over a reload, and is gone after signing ou
   await tab.close();
 });
 
+test("what is still on its way when somebody signs out is let go of, not refused", async () => {
+  const person = server.person("lea");
+  const tab = await browser.open(person);
+  const { page } = tab;
+  let goOn;
+  const signedOut = new Promise((resolve) => (goOn = resolve));
+  const held = page.waitForRequest(/\/my\/projects\?/);
+  await page.route(/\/my\/projects\?/, async (route) => {
+    await signedOut;
+    await route.continue().catch(() => {});
+  });
+  await page.reload();
+  await held;
+  await page.getByRole("button", { name: "Account and settings" }).click();
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.getByText("You are signed out.").waitFor();
+  goOn();
+  await page.unrouteAll({ behavior: "wait" });
+  await tab.requestsWhileIdle();
+  await tab.close();
+});
+
 test("a proxy without a server behind it signs nobody out", async () => {
   const person = server.person("bob");
   const tab = await browser.open(person);

@@ -68,7 +68,7 @@ export const signInBack = (back: { code: string; verifier: string; redirect_uri:
 export const waysIn = () => request<Schemas["Ways"]>("GET", "/auth/sign-in", undefined, null);
 export const me = (token: string) => request<Me>("GET", "/auth/me", undefined, token);
 export const refresh = () => request<Token>("POST", "/auth/refresh");
-export const revoke = (token: string) => request<void>("POST", "/auth/revoke", { token });
+export const revoke = (token: string) => request<void>("POST", "/auth/revoke", { token }, token);
 
 export const projects = () =>
   all(async (page) => {

@@ -1,7 +1,7 @@
 // What the console asks about a conversation's files. They belong to the tenant's side of the API.
 
 import { session } from "../session/session.svelte";
-import { authority, authorization, request } from "./client";
+import { authority, authorization, request, send } from "./client";
 import { Problem, Unreachable } from "./problem";
 import type { components } from "./schema";
 
@@ -22,18 +22,12 @@ export const versions = (conversation: string, id: string) =>
 export const restore = (conversation: string, id: string, version: number) =>
   request<WorkFile>("POST", `${file(conversation, id)}/restore`, { version });
 export const diff = (conversation: string, id: string, from: number, to: number) =>
-  bytes(`${file(conversation, id)}/diff?from=${from}&to=${to}`).then((blob) => blob.text());
+  send(`${file(conversation, id)}/diff?from=${from}&to=${to}`).then((response) => response.text());
 export const content = (conversation: string, id: string, version: number) =>
   bytes(`${file(conversation, id)}/versions/${version}`);
 export const archive = (conversation: string) => bytes(`${place(conversation)}/archive.zip`);
 
-async function bytes(path: string): Promise<Blob> {
-  const response = await fetch(path, { headers: authorization(authority.token) }).catch((cause: unknown) => {
-    throw new Unreachable(cause);
-  });
-  if (!response.ok) throw await Problem.from(response);
-  return response.blob();
-}
+const bytes = (path: string) => send(path, { cache: "default" }).then((response) => response.blob());
 
 /** Uploads one file. `fetch` does not tell how far it is, hence the older way. */
 export function upload(conversation: string, path: string, content: File, progress: (part: number) => void): Promise<WorkFile[]> {
@@ -45,7 +39,8 @@ export function upload(conversation: string, path: string, content: File, progre
     sending.open("POST", `${place(conversation)}/files`);
     for (const [name, value] of Object.entries(authorization(authority.token))) sending.setRequestHeader(name, value);
     sending.upload.onprogress = ({ loaded, total }) => progress(total > 0 ? loaded / total : 0);
-    sending.onerror = () => reject(new Unreachable(sending.statusText));
+    authority.until.addEventListener("abort", () => sending.abort(), { once: true });
+    sending.onabort = sending.onerror = () => reject(new Unreachable(sending.statusText));
     sending.onload = () => {
       if (sending.status === 201) resolve((JSON.parse(sending.responseText) as Schemas["Uploaded"]).files);
       else void Problem.from(new Response(sending.responseText, { status: sending.status })).then(reject);

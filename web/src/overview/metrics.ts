@@ -1,17 +1,12 @@
 // The server's figures, as it gives them to Prometheus.
 
-import { authority, authorization } from "../api/client";
-import { Problem, Unreachable } from "../api/problem";
+import { send } from "../api/client";
 
 /** Every sample of one look: by name, with its labels. */
 export type Samples = Map<string, { labels: Record<string, string>; value: number }[]>;
 
 export async function look(): Promise<Samples> {
-  const response = await fetch("/metrics", { headers: authorization(authority.token), cache: "no-store" }).catch((cause: unknown) => {
-    throw new Unreachable(cause);
-  });
-  if (!response.ok) throw await Problem.from(response);
-  return parse(await response.text());
+  return parse(await (await send("/metrics")).text());
 }
 
 export function parse(text: string): Samples {

@@ -13,9 +13,10 @@ type Ended = { why: "signed_out" } | { why: "refused"; detail: string };
 
 /** Who is signed in at this tab, and for how long. */
 class Session {
-  state = $state<"starting" | "unreachable" | "out" | "in">("starting");
+  state = $state<"starting" | "unreachable" | "out" | "in" | "leaving">("starting");
   me = $state.raw<api.Me | null>(null);
   ended = $state.raw<Ended | null>(null);
+  #over = new AbortController();
   #timer: ReturnType<typeof setTimeout> | undefined;
   /** What the address brought, as long as the server has not answered to it. */
   #brought: Credential | null = null;
@@ -66,6 +67,8 @@ class Session {
 
   async signOut(): Promise<void> {
     const { token } = authority;
+    this.state = "leaving";
+    this.#drop();
     try {
       if (token) await api.revoke(token);
     } catch {
@@ -75,15 +78,23 @@ class Session {
   }
 
   #end(ended: Ended): void {
-    clearTimeout(this.#timer);
-    authority.token = null;
-    sessionStorage.removeItem(KEY);
+    this.#drop();
     this.me = null;
     this.ended = ended;
     this.state = "out";
   }
 
+  /** Lets go of the token, and of whatever was asked with it. */
+  #drop(): void {
+    clearTimeout(this.#timer);
+    this.#over.abort();
+    authority.token = null;
+    sessionStorage.removeItem(KEY);
+  }
+
   #use(token: string): void {
+    if (this.#over.signal.aborted) this.#over = new AbortController();
+    authority.until = this.#over.signal;
     authority.token = token;
     sessionStorage.setItem(KEY, token);
   }
