@@ -151,7 +151,7 @@ fn main() -> Result<()> {
         return tokio::runtime::Runtime::new()?.block_on(async {
             match role {
                 Role::BareServer(_) | Role::DurableServer(_) => unreachable!("it was run above"),
-                Role::Memory(args) => memory::run(args).await,
+                Role::Memory(args) => memory::run(args, &plan).await,
                 Role::Locomo(args) => locomo::run(args, &plan).await,
                 Role::Crowd(args) => crowd::run(args, &plan).await,
             }

@@ -3,11 +3,19 @@
 //! Vectors are made up, in clusters, by a generator that gives the same ones again; what the right answers are is found
 //! by looking at every one of them while they are inserted.
 
+use crate::{
+    Plan,
+    calls::asking,
+    load, process,
+    report::{idle_percent, milliseconds},
+};
 use anyhow::{Result, ensure};
 use atelier_core::{AgentId, Filter, Interaction, InteractionId, InteractionType};
 use atelier_memory::{Ask, Index, Key, Point, lexical_query, lexical_text};
+use atelier_testkit::Server;
 use chrono::{DateTime, TimeDelta, Utc};
 use rand::{Rng, SeedableRng, rngs::StdRng};
+use serde_json::json;
 use std::{
     collections::HashSet,
     time::{Duration, Instant},
@@ -19,6 +27,8 @@ const CLUSTERS: usize = 500;
 const BATCH: usize = 500;
 const QUERIES: usize = 200;
 const K: usize = 10;
+/// How many facts the agent has whose memory is searched over HTTP.
+const OVER_HTTP: usize = 10_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -37,7 +47,7 @@ pub(crate) struct Args {
 }
 
 #[expect(clippy::print_stdout, reason = "what was asked for")]
-pub(crate) async fn run(args: &Args) -> Result<()> {
+pub(crate) async fn run(args: &Args, plan: &Plan) -> Result<()> {
     let sizes = args.sizes.iter().copied().chain(args.million.then_some(1_000_000));
     for size in sizes {
         if !args.no_edge {
@@ -50,7 +60,66 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
             println!("{}", measure("qdrant", &Index::server(url, None)?, size).await?);
         }
     }
+    if !args.no_edge {
+        println!("{}", over_http("edge", None, plan).await?);
+    }
+    if let Some(url) = &args.qdrant {
+        println!("{}", over_http("qdrant", Some(url), plan).await?);
+    }
     Ok(())
+}
+
+/// A search as a person asks for it, beside what the index itself takes of it on the same server.
+async fn over_http(name: &str, qdrant: Option<&str>, plan: &Plan) -> Result<String> {
+    let server = Server::build(&plan.binary, plan.backend);
+    let server = match qdrant {
+        Some(url) => server.environment("ATELIER_QDRANT_URL", url),
+        None => server,
+    };
+    let server = server.start().await;
+    let user = server.user("bench");
+    let project = user.project("memory").await;
+    user.post(&format!("{project}/agents"), json!({"name": "rememberer"})).await.expect(201);
+    let context = format!("{project}/agents/rememberer/context");
+    let start = DateTime::from_timestamp(1_700_000_000, 0).unwrap_or_default();
+    for begin in (0..OVER_HTTP).step_by(BATCH) {
+        let facts: Vec<_> = (begin..begin + BATCH)
+            .map(|number| fact(number, start))
+            .map(|fact| json!({"text": fact.text, "interaction_type": fact.interaction_type}))
+            .collect();
+        user.post(&format!("{context}/import"), json!({"interactions": facts})).await.expect(200);
+    }
+    // What was imported is put in order in the background, when nothing more has come for a moment.
+    let rest = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        while idle_percent().await? < 90.0 {}
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(Duration::from_secs(60), rest).await??;
+    let address = process::address(&server.url)?;
+    let mut text = format!("\n{name}, {OVER_HTTP} facts, over HTTP, mean of one search at a time:\n");
+    for mode in ["hybrid", "dense", "lexical"] {
+        let (path, token) = (format!("{context}/search"), user.token.clone());
+        let index = async || {
+            let of = async |what| server.metric(&format!("atelier_memory_index_seconds_{what}")).await;
+            (of("sum").await, of("count").await)
+        };
+        let before = index().await;
+        let pace = load::run(address, 1, plan.window, 200, move |number| {
+            let query = format!("note about topic {} and place {}", number % 97, number % 31);
+            asking(&path, &token, &json!({"query": query, "k": K, "mode": mode}).to_string())
+        })
+        .await?;
+        let after = index().await;
+        let (engine, asked) = (after.0 - before.0, after.1 - before.1);
+        ensure!(asked >= pace.answered as f64, "the index was not asked each time");
+        let (whole, engine) = (1000.0 / pace.per_second, 1000.0 * engine / asked);
+        let (p50, beyond) = (milliseconds(pace.p50), whole - engine);
+        text.push_str(&format!(
+            "  {mode:<8} {whole:.2} ms (p50 {p50:.2}), of it the index {engine:.2}, beyond it {beyond:.2} (aim: at most 1)\n"
+        ));
+    }
+    Ok(text)
 }
 
 /// One kind of question: what it filters by, and the right answers to each query so far.

@@ -53,12 +53,9 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) async fn new() -> Result<Self> {
-        let (idle, all) = processor_time()?;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        let (idle_then, all_then) = processor_time()?;
         Ok(Self {
             cores: std::thread::available_parallelism()?.get(),
-            idle_percent: 100.0 * (idle_then - idle) / (all_then - all).max(1.0),
+            idle_percent: idle_percent().await?,
             figures: Vec::new(),
             backend: "",
         })
@@ -164,6 +161,14 @@ impl Unit {
             Unit::Kibibytes => format!("{value:.1} KiB"),
         }
     }
+}
+
+/// How much of the machine nobody used in the second that this takes.
+pub(crate) async fn idle_percent() -> Result<f64> {
+    let (idle, all) = processor_time()?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (idle_then, all_then) = processor_time()?;
+    Ok(100.0 * (idle_then - idle) / (all_then - all).max(1.0))
 }
 
 pub(crate) fn milliseconds(time: Duration) -> f64 {

@@ -263,7 +263,8 @@ impl Index {
     }
 }
 
-/// The beam of a search in the graph: two filters at once thin it out.
+/// The beam of a search in the graph. What a filter leaves of it has fewer edges, of two filters still fewer: at 100,000 points
+/// and a beam of 256, one in fourteen of the ten nearest that pass two filters was not found.
 fn beam(filter: &Filter) -> usize {
     let parts = [
         !filter.types.is_empty(),
@@ -272,5 +273,9 @@ fn beam(filter: &Filter) -> usize {
         filter.task_id.is_some(),
         filter.session_id.is_some(),
     ];
-    if parts.into_iter().filter(|part| *part).count() >= 2 { 256 } else { 128 }
+    match parts.into_iter().filter(|part| *part).count() {
+        0 => 128,
+        1 => 256,
+        _ => 512,
+    }
 }

@@ -109,7 +109,10 @@ impl Memory {
         let words = (query.mode != Mode::Dense).then(|| lexical::asked(&query.text));
         let limit = CANDIDATES.max(query.k);
         let ask = Ask { vector, words: words.clone(), filter: query.filter.clone(), limit };
-        let mut answer = match inner.index.search(&key(&collection), ask).await {
+        let began = Instant::now();
+        let answer = inner.index.search(&key(&collection), ask).await;
+        histogram!("atelier_memory_index_seconds").record(began.elapsed().as_secs_f64());
+        let mut answer = match answer {
             Err(IndexError::Missing) => {
                 tracing::warn!(
                     collection = collection.name,

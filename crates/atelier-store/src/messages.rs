@@ -2,15 +2,15 @@
 
 use crate::{
     Error, Owned, Result, Store, Tx,
-    conversations::lock_conversation,
-    db::on,
+    db::{Conn, on},
     memos, new_id, now,
     projects::{corrupt, json},
-    tasks::{self, Claim},
+    tasks::{self, Claim, Standing, StandingRow, standing},
+    unwritten::rows_at_once,
 };
 use atelier_core::{
-    Agent, ConversationStatus, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId, PlanStatus,
-    ProjectId, SessionId, Task, TaskId, TaskKind, TaskStatus, Usage,
+    Agent, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId, PlanStatus, ProjectId, SessionId,
+    Task, TaskId, TaskKind, TaskStatus, Usage,
 };
 use uuid::Uuid;
 
@@ -43,6 +43,12 @@ impl Store {
     /// for that node at once.
     pub async fn say(&self, owned: &Owned, said: Said, node: Option<NodeId>) -> Result<Begun> {
         let owned = owned.clone();
+        if said.agent.is_some() {
+            let owner = owned.owner;
+            return self
+                .write_kept(owner, move |tx| Box::pin(async move { say(tx, &owned, said, node).await }))
+                .await;
+        }
         self.write(owned.owner, move |tx| Box::pin(async move { say(tx, &owned, said, node).await })).await
     }
 
@@ -111,15 +117,15 @@ fn read_message((record,): (String,)) -> Result<Message> {
     corrupt(serde_json::from_str(&record))
 }
 
+/// Where the message is for an agent, this only looks, and keeps what comes of it at the end.
 async fn say(tx: &mut Tx, owned: &Owned, said: Said, node: Option<NodeId>) -> Result<Begun> {
-    let conversation = lock_conversation(tx, owned.project, said.session).await?;
-    if conversation.status == ConversationStatus::Archived {
+    let queue = said.agent.as_ref().map_or(owned.project.0, |agent| agent.id.0);
+    let (archived, standing) = room_for(tx, owned, said.session, queue).await?;
+    if archived {
         return Err(Error::Archived);
     }
-    let queue = said.agent.as_ref().map_or(owned.project.0, |agent| agent.id.0);
-    let waiting = tasks::waiting(tx, queue).await?;
-    if waiting >= said.max_queue {
-        return Err(Error::QueueFull { waiting });
+    if standing.waiting >= said.max_queue {
+        return Err(Error::QueueFull { waiting: standing.waiting });
     }
     let (task_id, plan_id) = (TaskId(new_id()), said.agent.is_none().then(|| PlanId(new_id())));
     let message = Message {
@@ -138,7 +144,6 @@ async fn say(tx: &mut Tx, owned: &Owned, said: Said, node: Option<NodeId>) -> Re
         plan_id,
         created_at: now(),
     };
-    insert_message(tx, owned, &message).await?;
     let plan = plan_id.map(|id| Plan {
         id,
         project_id: owned.project,
@@ -177,28 +182,57 @@ async fn say(tx: &mut Tx, owned: &Owned, said: Said, node: Option<NodeId>) -> Re
         started_at: None,
         completed_at: None,
     };
-    tasks::insert_task(tx, owned, &task).await?;
-    let claims = tasks::claim_or_ring(tx, owned, queue, node).await?;
+    tx.keep_touched(said.session, message.created_at);
+    add_message(tx, owned, message.clone());
+    let claims = tasks::begin_or_queue(tx, owned, &task, standing, node).into_iter().collect();
     Ok(Begun { message, task, plan, claims })
 }
 
-pub(crate) async fn insert_message(tx: &mut Tx, owned: &Owned, message: &Message) -> Result<()> {
-    let answers = match message.role {
+/// Whether a conversation is archived, and how the queue stands that is spoken to in it.
+async fn room_for(tx: &mut Tx, owned: &Owned, session: SessionId, queue: Uuid) -> Result<(bool, Standing)> {
+    type Row = (bool, i64, i64, Option<String>);
+    let row: Option<Row> = on!(&mut tx.conn, |c| sqlx::query_as(concat!(
+        "SELECT status = 'archived', ",
+        standing!(),
+        " FROM conversations WHERE id = $2 AND project_id = $3"
+    ))
+    .bind(queue)
+    .bind(session.0)
+    .bind(owned.project.0)
+    .fetch_optional(c)
+    .await)?;
+    let (archived, waiting, running, config) = row.ok_or(Error::NotFound)?;
+    let row: StandingRow = (waiting, running, config);
+    Ok((archived, Standing::read(tx, queue, row)?))
+}
+
+pub(crate) fn add_message(tx: &mut Tx, owned: &Owned, message: Message) {
+    tx.emit(owned.project, owned.owner, &Event::MessageCreated { message: message.told() });
+    memos::message(tx, owned, &message);
+    tx.keep_message(message);
+}
+
+pub(crate) async fn write_messages(conn: &mut Conn, messages: Vec<Message>) -> Result<(), sqlx::Error> {
+    let answers = |message: &Message| match message.role {
         MessageRole::User => None,
         MessageRole::Assistant => message.plan_id.map(|id| id.0).or_else(|| message.task_id.map(|id| id.0)),
     };
-    on!(&mut tx.conn, |c| sqlx::query(
-        "INSERT INTO messages (id, project_id, session_id, answers, record) VALUES ($1, $2, $3, $4, $5)"
-    )
-    .bind(message.id.0)
-    .bind(message.project_id.0)
-    .bind(message.session_id.0)
-    .bind(answers)
-    .bind(json(message))
-    .execute(c)
-    .await
-    .map(drop))?;
-    tx.emit(owned.project, owned.owner, &Event::MessageCreated { message: message.told() });
-    memos::message(tx, owned, message);
+    let mut left = messages.into_iter();
+    while left.len() > 0 {
+        let size = rows_at_once(left.len());
+        on!(&mut *conn, |c| {
+            let mut insert = sqlx::QueryBuilder::new(
+                "INSERT INTO messages (id, project_id, session_id, answers, record) ",
+            );
+            insert.push_values(left.by_ref().take(size), |mut row, message| {
+                row.push_bind(message.id.0)
+                    .push_bind(message.project_id.0)
+                    .push_bind(message.session_id.0)
+                    .push_bind(answers(&message))
+                    .push_bind(json(&message));
+            });
+            insert.build().execute(c).await.map(drop)
+        })?;
+    }
     Ok(())
 }

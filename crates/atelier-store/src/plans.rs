@@ -4,7 +4,7 @@ use crate::{
     Error, Owned, Result, Store, Tx,
     db::on,
     feed::Ring,
-    messages::insert_message,
+    messages::add_message,
     new_id, now,
     projects::{corrupt, json},
     tasks::{self, Claim, Stopped, insert_task, read_task, save_task},
@@ -361,7 +361,7 @@ pub(crate) async fn moved(
     match ended.kind {
         // The planner is done here only when it failed.
         TaskKind::Plan | TaskKind::Answer => {
-            tasks::answer(tx, owned, ended, model).await?;
+            tasks::answer(tx, owned, ended, model);
             plan.error = ended.error.clone();
             let status = match ended.status {
                 TaskStatus::Completed => PlanStatus::Completed,
@@ -397,7 +397,7 @@ async fn conclude(
     let succeeded = work.iter().any(|task| task.status == TaskStatus::Completed);
     if work.len() == 1 || !succeeded {
         let Some(task) = work.iter().find(|task| task.status != TaskStatus::Waiting) else { return Ok(()) };
-        tasks::answer(tx, owned, task, model).await?;
+        tasks::answer(tx, owned, task, model);
         plan.error = task.error.clone();
         let status = if succeeded { PlanStatus::Completed } else { PlanStatus::Failed };
         return end(tx, owned, plan, status).await;
@@ -442,7 +442,7 @@ async fn end_with_tasks(
         plan_id: Some(plan.id),
         created_at: now(),
     };
-    insert_message(tx, owned, &message).await?;
+    add_message(tx, owned, message);
     plan.error = Some(why.clone());
     // Before its tasks, so that ending them does not move it on.
     end(tx, owned, plan, status).await?;

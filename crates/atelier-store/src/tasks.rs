@@ -5,20 +5,27 @@
 //! taken carries a fence; whoever has lost it in the meantime cannot write about it any more.
 
 mod look;
+mod queue;
 
 pub use look::QueueState;
+pub(crate) use queue::{
+    KeptTask, Standing, StandingRow, begin_or_queue, claim_or_ring, insert_task, standing, take_next,
+    write_tasks,
+};
 
 use crate::{
     Error, Owned, Result, Store, Tx,
     db::{Conn, on},
     feed::Ring,
     gate::{NewCall, carry_out, remember},
-    memos, now, plans,
+    memos,
+    messages::add_message,
+    now, plans,
     projects::{corrupt, json},
 };
 use atelier_core::{
-    AgentConfig, AgentId, CallId, Event, Invalid, Message, MessageId, MessageRole, NodeId, ProjectId,
-    SessionId, Task, TaskFailure, TaskId, TaskKind, TaskStatus, UserId, event::TaskCall, task::Step,
+    AgentId, CallId, Event, Invalid, Message, MessageId, MessageRole, NodeId, ProjectId, SessionId, Task,
+    TaskFailure, TaskId, TaskKind, TaskStatus, UserId, event::TaskCall, task::Step,
 };
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -69,107 +76,6 @@ pub(crate) fn read_task((record, status, started_at): TaskRow) -> Result<Task> {
     // Taking a task changes these two only, and leaves the record as it was.
     let status = corrupt(serde_json::from_value(serde_json::Value::String(status)))?;
     Ok(Task { status, started_at, ..task })
-}
-
-/// How many tasks wait in a queue.
-pub(crate) async fn waiting(tx: &mut Tx, queue: Uuid) -> Result<i64> {
-    let (waiting,): (i64,) = on!(&mut tx.conn, |c| sqlx::query_as(
-        "SELECT COUNT(*) FROM tasks WHERE queue = $1 AND status = 'queued'"
-    )
-    .bind(queue)
-    .fetch_one(c)
-    .await)?;
-    Ok(waiting)
-}
-
-pub(crate) async fn insert_task(tx: &mut Tx, owned: &Owned, task: &Task) -> Result<()> {
-    let queued = (task.status == TaskStatus::Queued).then(now);
-    on!(&mut tx.conn, |c| sqlx::query(
-        "INSERT INTO tasks
-         (id, project_id, user_id, session_id, plan_id, queue, status, priority, queued_at, record)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
-    )
-    .bind(task.id.0)
-    .bind(task.project_id.0)
-    .bind(owned.owner.0)
-    .bind(task.session_id.0)
-    .bind(task.plan_id.map(|id| id.0))
-    .bind(queue_of(task))
-    .bind(task.status.as_str())
-    .bind(i64::from(task.priority))
-    .bind(queued)
-    .bind(json(task))
-    .execute(c)
-    .await
-    .map(drop))?;
-    if task.status == TaskStatus::Queued {
-        tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.told() });
-    }
-    Ok(())
-}
-
-/// Takes what is free to run in a queue for `node`, or lets everybody know that something may be.
-pub(crate) async fn claim_or_ring(
-    tx: &mut Tx,
-    owned: &Owned,
-    queue: Uuid,
-    node: Option<NodeId>,
-) -> Result<Vec<Claim>> {
-    match node {
-        Some(node) => claim(tx, owned, queue, node).await,
-        None => {
-            tx.ring(Ring::Queue(owned.owner, queue));
-            Ok(Vec::new())
-        }
-    }
-}
-
-async fn claim(tx: &mut Tx, owned: &Owned, queue: Uuid, node: NodeId) -> Result<Vec<Claim>> {
-    let config: Option<(String,)> = match queue == owned.project.0 {
-        true => None,
-        false => on!(&mut tx.conn, |c| sqlx::query_as("SELECT config FROM agents WHERE id = $1")
-            .bind(queue)
-            .fetch_optional(c)
-            .await)?,
-    };
-    let limit = match config {
-        Some((config,)) => corrupt(serde_json::from_str::<AgentConfig>(&config))?.concurrency_limit,
-        None => PROJECT_LIMIT,
-    };
-    let time = now();
-    type Row = (String, i64, DateTime<Utc>);
-    let rows: Vec<Row> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "UPDATE tasks SET status = 'running', node = $2, fence = fence + 1, queued_at = NULL,
-                          started_at = COALESCE(started_at, $3)
-         WHERE id IN (
-           SELECT id FROM tasks WHERE queue = $1 AND status = 'queued' ORDER BY priority DESC, id
-           LIMIT (SELECT CASE WHEN COUNT(*) < $4 THEN $4 - COUNT(*) ELSE 0 END
-                  FROM tasks WHERE queue = $1 AND status = 'running'))
-         RETURNING record, fence, started_at"
-    )
-    .bind(queue)
-    .bind(node.0)
-    .bind(time)
-    .bind(i64::from(limit))
-    .fetch_all(c)
-    .await)?;
-    let mut claims = Vec::with_capacity(rows.len());
-    for (record, fence, started_at) in rows {
-        let task = read_task((record, TaskStatus::Running.as_str().to_owned(), Some(started_at)))?;
-        if started_at == time {
-            let started = Event::TaskStarted {
-                task_id: task.id,
-                session_id: task.session_id,
-                plan_id: task.plan_id,
-                agent_id: task.agent_id,
-                agent_name: task.agent_name.clone(),
-            };
-            tx.emit(owned.project, owned.owner, &started);
-        }
-        claims.push(Claim { owned: owned.clone(), task, node, fence });
-    }
-    claims.sort_by_key(|claim| (-claim.task.priority, claim.task.id));
-    Ok(claims)
 }
 
 /// Writes a task that this node runs; refused when it has lost it.
@@ -249,6 +155,11 @@ async fn journal(tx: &mut Tx, claim: &Claim, task: &Task, step: &Step) -> Result
         .map(drop))?;
         return Ok(false);
     }
+    tell_usage(tx, &claim.owned, task, step);
+    Ok(true)
+}
+
+fn tell_usage(tx: &mut Tx, owned: &Owned, task: &Task, step: &Step) {
     let used = Event::Usage {
         task_id: task.id,
         session_id: task.session_id,
@@ -257,8 +168,35 @@ async fn journal(tx: &mut Tx, claim: &Claim, task: &Task, step: &Step) -> Result
         usage: step.usage,
         cost: step.cost,
     };
-    tx.emit(claim.owned.project, claim.owned.owner, &used);
-    Ok(true)
+    tx.emit(owned.project, owned.owner, &used);
+}
+
+/// Ends a task of no plan: looks, and then keeps what comes of it.
+async fn finish_alone(
+    tx: &mut Tx,
+    claim: &Claim,
+    task: Task,
+    step: Option<Step>,
+    model: Option<String>,
+    next: Option<NodeId>,
+) -> Result<Vec<Claim>> {
+    let owned = &claim.owned;
+    let standing = Standing::held(tx, claim).await?;
+    if let Some(step) = step {
+        tell_usage(tx, owned, &task, &step);
+        // A new one: a step that is in the journal is counted in the record, and the model was asked since.
+        tx.keep_step(task.id, task.steps, step);
+    }
+    settled(tx, owned, &task, model).await?;
+    tx.keep_task(KeptTask { owner: owned.owner, task, node: None, fence: claim.fence, is_new: false });
+    let standing = standing.without_one();
+    let taken = take_next(tx, owned, claim.queue(), standing, next).await;
+    Ok(taken.unwrap_or_else(|error| {
+        // The task has ended all the same.
+        tracing::warn!(%error, "cannot take the next task from a queue");
+        tx.ring(Ring::Queue(owned.owner, claim.queue()));
+        Vec::new()
+    }))
 }
 
 /// Tells what a step is about to do.
@@ -279,7 +217,10 @@ impl Store {
     /// Takes what is free to run in a queue.
     pub async fn claim(&self, owned: &Owned, queue: Uuid, node: NodeId) -> Result<Vec<Claim>> {
         let owned = owned.clone();
-        self.write(owned.owner, move |tx| Box::pin(async move { claim(tx, &owned, queue, node).await })).await
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move { claim_or_ring(tx, &owned, queue, Some(node)).await })
+        })
+        .await
     }
 
     /// Notes what the model said, before anything of it is done; the task goes on running.
@@ -348,22 +289,29 @@ impl Store {
         outcome: Result<Spoken, TaskFailure>,
         next: Option<NodeId>,
     ) -> Result<Vec<Claim>> {
+        let mut model = None;
+        match outcome {
+            Ok(spoken) => {
+                task.status = TaskStatus::Completed;
+                task.result = Some(spoken.text);
+                model = spoken.model;
+            }
+            Err(failure) => {
+                task.status = TaskStatus::Failed;
+                task.error = Some(failure);
+            }
+        }
+        task.completed_at = Some(now());
         let claim = claim.clone();
+        if task.plan_id.is_none() {
+            return self
+                .write_kept(claim.owned.owner, move |tx| {
+                    Box::pin(async move { finish_alone(tx, &claim, task, step, model, next).await })
+                })
+                .await;
+        }
         self.write(claim.owned.owner, move |tx| {
             Box::pin(async move {
-                let mut model = None;
-                match outcome {
-                    Ok(spoken) => {
-                        task.status = TaskStatus::Completed;
-                        task.result = Some(spoken.text);
-                        model = spoken.model;
-                    }
-                    Err(failure) => {
-                        task.status = TaskStatus::Failed;
-                        task.error = Some(failure);
-                    }
-                }
-                task.completed_at = Some(now());
                 end_claimed(tx, &claim, &task, step.as_ref()).await?;
                 settled(tx, &claim.owned, &task, model).await?;
                 claim_or_ring(tx, &claim.owned, claim.queue(), next).await
@@ -479,7 +427,7 @@ impl Store {
                 if !matches!(task.status, TaskStatus::Failed | TaskStatus::Cancelled) {
                     return Err(Error::TaskSettled(task.status));
                 }
-                let waiting = waiting(tx, queue_of(&task)).await?;
+                let waiting = Standing::now(tx, queue_of(&task)).await?.waiting;
                 if waiting >= max_queue {
                     return Err(Error::QueueFull { waiting });
                 }
@@ -604,7 +552,7 @@ async fn settled(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<String>)
     tx.ring(Ring::Work(task.id.0));
     memos::task(tx, owned, task);
     match task.plan_id {
-        None => answer(tx, owned, task, model).await?,
+        None => answer(tx, owned, task, model),
         Some(plan) => {
             tx.emit(owned.project, owned.owner, &event);
             return plans::moved(tx, owned, plan, task, model).await;
@@ -615,14 +563,14 @@ async fn settled(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<String>)
 }
 
 /// Says in the conversation what came of a task.
-pub(crate) async fn answer(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<String>) -> Result<()> {
+pub(crate) fn answer(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<String>) {
     let content = match (&task.result, &task.error) {
         (Some(result), _) => result.clone(),
         (None, Some(error)) if task.status == TaskStatus::Cancelled => {
             format!("I stopped: {}.", error.detail)
         }
         (None, Some(error)) => format!("I could not finish this: {}.", error.detail.trim_end_matches('.')),
-        (None, None) => return Ok(()),
+        (None, None) => return,
     };
     let message = Message {
         id: MessageId(crate::new_id()),
@@ -640,7 +588,7 @@ pub(crate) async fn answer(tx: &mut Tx, owned: &Owned, task: &Task, model: Optio
         plan_id: task.plan_id,
         created_at: now(),
     };
-    crate::messages::insert_message(tx, owned, &message).await
+    add_message(tx, owned, message);
 }
 
 /// A call that a task waits for is settled; with the last of them, the task goes back to its queue, ahead of

@@ -1,8 +1,8 @@
 //! What a group of writes has decided and not written yet.
 //!
-//! A trip to the database costs more than the row it carries, so steps on calls keep what they decide here, and the
-//! group writes all of it in a few statements: before anything else in the group looks, and before it commits. What
-//! agents remember of any of it nobody in the group has to see: that is written once, at the end.
+//! A trip to the database costs more than the row it carries, so messages, the tasks they begin and steps on calls are kept
+//! here, and the group writes all of it in a few statements: before anything else in the group looks, and before it
+//! commits. What agents remember of any of it nobody in the group has to see: that is written once, at the end.
 
 use crate::{
     CollectionState, Owned, Result, Tx,
@@ -10,19 +10,28 @@ use crate::{
     db::{Conn, on},
     gate::Audit,
     interactions::Prepared,
+    messages::write_messages,
     new_id,
     projects::json,
-    tasks::call_settled,
+    tasks::{KeptTask, call_settled, write_tasks},
 };
 use atelier_core::{
-    AgentId, CallId, Memo, ProjectId, TaskId, UserId,
+    AgentId, CallId, Memo, Message, ProjectId, SessionId, TaskId, UserId,
     gate::{GatedCall, Grant},
+    task::Step,
 };
+use chrono::{DateTime, Utc};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use uuid::Uuid;
 
 #[derive(Default)]
 pub(crate) struct Unwritten {
+    tasks: Vec<KeptTask>,
+    messages: Vec<Message>,
+    /// Each by its number.
+    steps: Vec<(TaskId, u32, Step)>,
+    /// Conversations that something was said in, and when.
+    touched: BTreeMap<SessionId, DateTime<Utc>>,
     calls: BTreeMap<CallId, GatedCall>,
     grants: Vec<Grant>,
     audit: Vec<(ProjectId, Audit)>,
@@ -76,6 +85,27 @@ impl Tx {
         self.unwritten.settled.push(task);
     }
 
+    /// As this group leaves them: new ones, and those that have ended.
+    pub(crate) fn unwritten_tasks(&self) -> impl Iterator<Item = &KeptTask> {
+        self.unwritten.tasks.iter()
+    }
+
+    pub(crate) fn keep_task(&mut self, task: KeptTask) {
+        self.unwritten.tasks.push(task);
+    }
+
+    pub(crate) fn keep_message(&mut self, message: Message) {
+        self.unwritten.messages.push(message);
+    }
+
+    pub(crate) fn keep_step(&mut self, task: TaskId, number: u32, step: Step) {
+        self.unwritten.steps.push((task, number, step));
+    }
+
+    pub(crate) fn keep_touched(&mut self, conversation: SessionId, time: DateTime<Utc>) {
+        self.unwritten.touched.insert(conversation, time);
+    }
+
     pub(crate) fn keep_memo(&mut self, owned: &Owned, agent: AgentId, memo: Memo) {
         let (project, owner) = (owned.project, owned.owner);
         self.unwritten.memos.push(Noted { project, owner, agent, memo: Prepared::new(memo) });
@@ -109,10 +139,21 @@ impl Tx {
         self.put_memos(&memos).await.map(drop)
     }
 
+    /// Gives up what was kept, but for what agents remember.
+    pub(crate) fn drop_kept(&mut self) {
+        self.unwritten =
+            Unwritten { memos: std::mem::take(&mut self.unwritten.memos), ..Unwritten::default() };
+    }
+
     /// Writes what was kept.
     pub(crate) async fn write_kept(&mut self) -> Result<(), sqlx::Error> {
-        let Unwritten { calls, grants, audit, settled, memos } = std::mem::take(&mut self.unwritten);
+        let Unwritten { tasks, messages, steps, touched, calls, grants, audit, settled, memos } =
+            std::mem::take(&mut self.unwritten);
         self.unwritten.memos = memos;
+        write_tasks(&mut self.conn, tasks).await?;
+        write_messages(&mut self.conn, messages).await?;
+        write_steps(&mut self.conn, steps).await?;
+        touch(&mut self.conn, touched).await?;
         write_calls(&mut self.conn, calls.into_values().collect()).await?;
         for grant in grants {
             on!(&mut self.conn, |c| sqlx::query(
@@ -142,6 +183,39 @@ impl Tx {
         }
         Ok(())
     }
+}
+
+async fn write_steps(conn: &mut Conn, steps: Vec<(TaskId, u32, Step)>) -> Result<(), sqlx::Error> {
+    let mut left = steps.into_iter();
+    while left.len() > 0 {
+        let size = rows_at_once(left.len());
+        on!(&mut *conn, |c| {
+            let mut insert = sqlx::QueryBuilder::new("INSERT INTO task_steps (task_id, step, record) ");
+            insert.push_values(left.by_ref().take(size), |mut row, (task, number, step)| {
+                row.push_bind(task.0).push_bind(i64::from(number)).push_bind(json(&step));
+            });
+            insert.push(" ON CONFLICT (task_id, step) DO UPDATE SET record = excluded.record");
+            insert.build().execute(c).await.map(drop)
+        })?;
+    }
+    Ok(())
+}
+
+async fn touch(conn: &mut Conn, touched: BTreeMap<SessionId, DateTime<Utc>>) -> Result<(), sqlx::Error> {
+    let mut left = touched.into_iter();
+    while left.len() > 0 {
+        let size = rows_at_once(left.len());
+        on!(&mut *conn, |c| {
+            let mut update =
+                sqlx::QueryBuilder::new("UPDATE conversations SET updated_at = v.column2 FROM (");
+            update.push_values(left.by_ref().take(size), |mut row, (conversation, time)| {
+                row.push_bind(conversation.0).push_bind(time);
+            });
+            update.push(") AS v WHERE id = v.column1");
+            update.build().execute(c).await.map(drop)
+        })?;
+    }
+    Ok(())
 }
 
 async fn write_calls(conn: &mut Conn, calls: Vec<GatedCall>) -> Result<(), sqlx::Error> {

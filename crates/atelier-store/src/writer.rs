@@ -289,6 +289,9 @@ async fn run_group(
     let alone = group.len() == 1;
     tx.forget();
     let (mut kept, mut guarded) = (0, false);
+    // Those that only keep first, so that all they keep is written at once. Nobody was answered yet, so none of them can
+    // have come before another.
+    group.sort_by_key(|job| !job.keeps());
     let writes: Vec<bool> = group.iter().map(|job| !job.keeps()).collect();
     for (place, job) in group.iter_mut().enumerate() {
         let (own, next) = (writes[place] && !alone, writes.get(place + 1) == Some(&true));
@@ -309,6 +312,7 @@ async fn run_group(
             tx.memos().truncate(memos);
         }
         if writes[place] && !done {
+            tx.drop_kept();
             tx.forget_situations();
         }
         if own && done && next {
@@ -359,34 +363,54 @@ mod tests {
         (Box::new(Write { work: Some(work), keeps: false, outcome: None, reply }), answer)
     }
 
-    #[tokio::test]
-    async fn what_a_write_has_kept_does_not_go_with_the_next_one() {
+    fn audit() -> Audit {
+        Audit {
+            tool_id: CallId(Uuid::now_v7()),
+            approval_id: None,
+            decision: "approved".into(),
+            by: None,
+            via: None,
+            digest: None,
+            grant_id: None,
+            at: Utc::now(),
+        }
+    }
+
+    /// Runs such a group and tells how many of the decisions that it kept are on disk.
+    async fn decisions_of(group: Vec<(Box<dyn Job>, oneshot::Receiver<Result<()>>)>) -> usize {
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings { data: folder.path().into(), database_url: None };
         let store = Store::open(&settings).await.unwrap();
-        let project = ProjectId(Uuid::from_u128(1));
-        let decides = || {
-            job(move |tx| {
-                let audit = Audit {
-                    tool_id: CallId(Uuid::now_v7()),
-                    approval_id: None,
-                    decision: "approved".into(),
-                    by: None,
-                    via: None,
-                    digest: None,
-                    grant_id: None,
-                    at: Utc::now(),
-                };
-                tx.keep_audit(project, audit);
-                Box::pin(async { Ok(()) })
-            })
-        };
-        let fails = || job(|_| Box::pin(async { Err(Error::NotFound) }));
-        let (mut group, _answers): (Vec<_>, Vec<_>) =
-            [decides(), fails(), decides(), fails()].into_iter().unzip();
+        let (mut group, _answers): (Vec<_>, Vec<_>) = group.into_iter().unzip();
         let mut tx = Tx::new(store.db.connect().await.unwrap());
         enter(&mut tx.conn, 0).await.unwrap();
         run_group(&mut tx, &mut group, Uuid::nil()).await.unwrap();
-        assert_eq!(store.audit(project, 10, 0).await.unwrap().len(), 2);
+        store.audit(PROJECT, 10, 0).await.unwrap().len()
+    }
+
+    const PROJECT: ProjectId = ProjectId(Uuid::from_u128(1));
+
+    fn decides() -> (Box<dyn Job>, oneshot::Receiver<Result<()>>) {
+        job(|tx| {
+            tx.keep_audit(PROJECT, audit());
+            Box::pin(async { Ok(()) })
+        })
+    }
+
+    #[tokio::test]
+    async fn what_a_write_has_kept_does_not_go_with_the_next_one() {
+        let fails = || job(|_| Box::pin(async { Err(Error::NotFound) }));
+        assert_eq!(decisions_of(vec![decides(), fails(), decides(), fails()]).await, 2);
+    }
+
+    #[tokio::test]
+    async fn what_a_write_has_kept_goes_with_it() {
+        let keeps_and_fails = || {
+            job(|tx| {
+                tx.keep_audit(PROJECT, audit());
+                Box::pin(async { Err(Error::NotFound) })
+            })
+        };
+        assert_eq!(decisions_of(vec![keeps_and_fails(), decides(), keeps_and_fails()]).await, 1);
     }
 }

@@ -1,0 +1,233 @@
+//! The queue of an agent, or of a project for its plans: what waits in it, what runs, and who takes the next.
+
+use super::{Claim, PROJECT_LIMIT, queue_of, read_task};
+use crate::{
+    Error, Owned, Result, Tx,
+    db::{Conn, on},
+    feed::Ring,
+    now,
+    projects::{corrupt, json},
+    unwritten::rows_at_once,
+};
+use atelier_core::{AgentConfig, Event, NodeId, Task, TaskStatus, UserId};
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+/// How a queue stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Standing {
+    pub(crate) waiting: i64,
+    running: i64,
+    limit: i64,
+}
+
+/// What `Standing` is read from, where `$1` is the queue.
+macro_rules! standing {
+    () => {
+        "(SELECT COUNT(*) FROM tasks WHERE queue = $1 AND status = 'queued'),
+         (SELECT COUNT(*) FROM tasks WHERE queue = $1 AND status = 'running'),
+         (SELECT config FROM agents WHERE id = $1)"
+    };
+}
+pub(crate) use standing;
+
+pub(crate) type StandingRow = (i64, i64, Option<String>);
+
+impl Standing {
+    /// As it is with what this group has not written yet.
+    pub(crate) fn read(tx: &Tx, queue: Uuid, (waiting, running, config): StandingRow) -> Result<Self> {
+        let limit = match config {
+            Some(config) => corrupt(serde_json::from_str::<AgentConfig>(&config))?.concurrency_limit,
+            None => PROJECT_LIMIT,
+        };
+        let mut standing = Self { waiting, running, limit: limit.into() };
+        for kept in tx.unwritten_tasks().filter(|kept| queue_of(&kept.task) == queue) {
+            match (kept.is_new, kept.task.status) {
+                (true, TaskStatus::Queued) => standing.waiting += 1,
+                (true, _) => standing.running += 1,
+                // What is kept of others is that they have ended.
+                (false, _) => standing.running -= 1,
+            }
+        }
+        Ok(standing)
+    }
+
+    pub(crate) async fn now(tx: &mut Tx, queue: Uuid) -> Result<Self> {
+        let row: StandingRow = on!(&mut tx.conn, |c| sqlx::query_as(concat!("SELECT ", standing!()))
+            .bind(queue)
+            .fetch_one(c)
+            .await)?;
+        Self::read(tx, queue, row)
+    }
+
+    /// How the queue of a task stands; refused when the claim on it is lost.
+    pub(crate) async fn held(tx: &mut Tx, claim: &Claim) -> Result<Self> {
+        let row: Option<StandingRow> = on!(&mut tx.conn, |c| sqlx::query_as(concat!(
+            "SELECT ",
+            standing!(),
+            " FROM tasks WHERE id = $2 AND node = $3 AND fence = $4 AND status = 'running'"
+        ))
+        .bind(claim.queue())
+        .bind(claim.task.id.0)
+        .bind(claim.node.0)
+        .bind(claim.fence)
+        .fetch_optional(c)
+        .await)?;
+        Self::read(tx, claim.queue(), row.ok_or(Error::TaskLost)?)
+    }
+
+    /// When one that runs has ended.
+    pub(crate) fn without_one(self) -> Self {
+        Self { running: self.running - 1, ..self }
+    }
+
+    fn has_room(&self) -> bool {
+        self.running < self.limit
+    }
+}
+
+/// A task as it is to be written with its group: a new one, or one that has ended.
+pub(crate) struct KeptTask {
+    pub(crate) owner: UserId,
+    pub(crate) task: Task,
+    /// Who runs it.
+    pub(crate) node: Option<NodeId>,
+    pub(crate) fence: i64,
+    pub(crate) is_new: bool,
+}
+
+pub(crate) async fn write_tasks(conn: &mut Conn, tasks: Vec<KeptTask>) -> Result<(), sqlx::Error> {
+    let mut left = tasks.into_iter();
+    while left.len() > 0 {
+        let size = rows_at_once(left.len());
+        on!(&mut *conn, |c| {
+            let mut insert = sqlx::QueryBuilder::new(
+                "INSERT INTO tasks (id, project_id, user_id, session_id, plan_id, queue, status, priority, node, fence,
+                                    queued_at, started_at, record) ",
+            );
+            insert.push_values(
+                left.by_ref().take(size),
+                |mut row, KeptTask { owner, task, node, fence, .. }| {
+                    row.push_bind(task.id.0)
+                        .push_bind(task.project_id.0)
+                        .push_bind(owner.0)
+                        .push_bind(task.session_id.0)
+                        .push_bind(task.plan_id.map(|id| id.0))
+                        .push_bind(queue_of(&task))
+                        .push_bind(task.status.as_str())
+                        .push_bind(i64::from(task.priority))
+                        .push_bind(node.map(|node| node.0))
+                        .push_bind(fence)
+                        .push_bind((task.status == TaskStatus::Queued).then(now))
+                        .push_bind(task.started_at)
+                        .push_bind(json(&task));
+                },
+            );
+            insert.push(
+                " ON CONFLICT (id) DO UPDATE SET status = excluded.status, node = excluded.node,
+                  pending_calls = 0, queued_at = excluded.queued_at, record = excluded.record",
+            );
+            insert.build().execute(c).await.map(drop)
+        })?;
+    }
+    Ok(())
+}
+
+/// Queues a new task among others, or keeps it waiting for those it depends on.
+pub(crate) async fn insert_task(tx: &mut Tx, owned: &Owned, task: &Task) -> Result<()> {
+    let new = KeptTask { owner: owned.owner, task: task.clone(), node: None, fence: 0, is_new: true };
+    write_tasks(&mut tx.conn, vec![new]).await?;
+    if task.status == TaskStatus::Queued {
+        tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.told() });
+    }
+    Ok(())
+}
+
+/// Queues a new task. Where nothing is ahead of it, it begins at once on `node`.
+pub(crate) fn begin_or_queue(
+    tx: &mut Tx,
+    owned: &Owned,
+    task: &Task,
+    standing: Standing,
+    node: Option<NodeId>,
+) -> Option<Claim> {
+    tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.told() });
+    let keep = |task: Task, node, fence| KeptTask { owner: owned.owner, task, node, fence, is_new: true };
+    let Some(node) = node.filter(|_| standing.waiting == 0 && standing.has_room()) else {
+        tx.keep_task(keep(task.clone(), None, 0));
+        if standing.has_room() {
+            tx.ring(Ring::Queue(owned.owner, queue_of(task)));
+        }
+        return None;
+    };
+    let task = Task { status: TaskStatus::Running, started_at: Some(now()), ..task.clone() };
+    tell_start(tx, owned, &task);
+    let fence = 1;
+    tx.keep_task(keep(task.clone(), Some(node), fence));
+    Some(Claim { owned: owned.clone(), task, node, fence })
+}
+
+/// Takes what is free to run in a queue for `node`, or lets everybody know that something may be.
+pub(crate) async fn claim_or_ring(
+    tx: &mut Tx,
+    owned: &Owned,
+    queue: Uuid,
+    node: Option<NodeId>,
+) -> Result<Vec<Claim>> {
+    let standing = Standing::now(tx, queue).await?;
+    take_next(tx, owned, queue, standing, node).await
+}
+
+/// The same for a queue that stands like this.
+pub(crate) async fn take_next(
+    tx: &mut Tx,
+    owned: &Owned,
+    queue: Uuid,
+    standing: Standing,
+    node: Option<NodeId>,
+) -> Result<Vec<Claim>> {
+    let Some(node) = node.filter(|_| standing.waiting > 0 && standing.has_room()) else {
+        if standing.waiting > 0 && standing.has_room() {
+            tx.ring(Ring::Queue(owned.owner, queue));
+        }
+        return Ok(Vec::new());
+    };
+    // What this group keeps is in the queue, too.
+    tx.write_kept().await?;
+    let time = now();
+    type Row = (String, i64, DateTime<Utc>);
+    let rows: Vec<Row> = on!(&mut tx.conn, |c| sqlx::query_as(
+        "UPDATE tasks SET status = 'running', node = $2, fence = fence + 1, queued_at = NULL,
+                          started_at = COALESCE(started_at, $3)
+         WHERE id IN (
+           SELECT id FROM tasks WHERE queue = $1 AND status = 'queued' ORDER BY priority DESC, id LIMIT $4)
+         RETURNING record, fence, started_at"
+    )
+    .bind(queue)
+    .bind(node.0)
+    .bind(time)
+    .bind(standing.limit - standing.running)
+    .fetch_all(c)
+    .await)?;
+    let mut claims = Vec::with_capacity(rows.len());
+    for (record, fence, started_at) in rows {
+        let task = read_task((record, TaskStatus::Running.as_str().to_owned(), Some(started_at)))?;
+        if started_at == time {
+            tell_start(tx, owned, &task);
+        }
+        claims.push(Claim { owned: owned.clone(), task, node, fence });
+    }
+    claims.sort_by_key(|claim| (-claim.task.priority, claim.task.id));
+    Ok(claims)
+}
+
+fn tell_start(tx: &mut Tx, owned: &Owned, task: &Task) {
+    let started = Event::TaskStarted {
+        task_id: task.id,
+        session_id: task.session_id,
+        plan_id: task.plan_id,
+        agent_id: task.agent_id,
+        agent_name: task.agent_name.clone(),
+    };
+    tx.emit(owned.project, owned.owner, &started);
+}
