@@ -29,8 +29,12 @@ impl Process {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let mut output = BufReader::new(child.stdout.take().context("no standard output")?);
         let mut line = String::new();
-        output.read_line(&mut line)?;
-        let url = line.trim().strip_prefix(GREETING).context("it ended instead of listening")?;
+        // A first start has more to say before.
+        while !line.starts_with(GREETING) {
+            line.clear();
+            ensure!(output.read_line(&mut line)? > 0, "it ended instead of listening");
+        }
+        let url = line.trim().trim_start_matches(GREETING);
         let process = Self { address: address(url)?, _input: child.stdin.take(), _output: output, child };
         let mut connection = Connection::open(process.address).await?;
         let answer = connection.ask(&request("GET", "/ready", "", "")).await?;

@@ -2,13 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::sync::Arc;
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Request {
     pub system: String,
     /// Oldest first. Calls are followed by their results before anybody else speaks.
     pub messages: Vec<Message>,
-    pub tools: Vec<ToolSchema>,
+    pub tools: Arc<[ToolSchema]>,
     pub temperature: Option<f32>,
     pub max_tokens: Option<u32>,
     /// The answer has to be JSON of this shape.
@@ -45,7 +46,26 @@ pub struct ToolSchema {
     pub name: String,
     pub description: String,
     /// JSON Schema of the arguments.
-    pub parameters: Value,
+    parameters: Value,
+    tokens: u64,
+}
+
+impl ToolSchema {
+    pub fn new(name: impl Into<String>, description: impl Into<String>, parameters: Value) -> Self {
+        let (name, description) = (name.into(), description.into());
+        // Once: it is asked for before every step.
+        let tokens = tokens(&parameters.to_string()) + tokens(&description);
+        Self { name, description, parameters, tokens }
+    }
+
+    pub fn parameters(&self) -> &Value {
+        &self.parameters
+    }
+
+    /// About how many tokens it has.
+    pub fn tokens(&self) -> u64 {
+        self.tokens
+    }
 }
 
 /// Structured output. OpenAI takes a schema only when every property of every object is required and
@@ -88,9 +108,8 @@ impl Message {
 impl Request {
     /// About how many tokens it has.
     pub fn tokens(&self) -> u64 {
-        let tool = |tool: &ToolSchema| tokens(&tool.parameters.to_string()) + tokens(&tool.description);
         tokens(&self.system)
-            + self.tools.iter().map(tool).sum::<u64>()
+            + self.tools.iter().map(ToolSchema::tokens).sum::<u64>()
             + self.messages.iter().map(Message::tokens).sum::<u64>()
     }
 }

@@ -189,7 +189,7 @@ impl OpenAi {
                 function: FunctionObject {
                     name: tool.name.clone(),
                     description: Some(tool.description.clone()),
-                    parameters: Some(tool.parameters.clone()),
+                    parameters: Some(tool.parameters().clone()),
                     strict: None,
                 },
             })

@@ -10,6 +10,7 @@ mod planner;
 mod prompt;
 mod seen;
 mod settings;
+mod tools;
 mod waiters;
 
 pub use bus::{Bus, QueueReport};

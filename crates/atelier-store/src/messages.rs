@@ -98,22 +98,9 @@ impl Store {
         .await)?;
         rows.into_iter().rev().map(read_message).collect()
     }
-
-    /// What was answered to a task or a plan, if it was.
-    pub async fn answer_to(&self, project: ProjectId, work: Uuid) -> Result<Option<Message>> {
-        let mut conn = self.db.connect().await?;
-        let row: Option<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT record FROM messages WHERE answers = $1 AND project_id = $2 ORDER BY id DESC LIMIT 1"
-        )
-        .bind(work)
-        .bind(project.0)
-        .fetch_optional(c)
-        .await)?;
-        row.map(read_message).transpose()
-    }
 }
 
-fn read_message((record,): (String,)) -> Result<Message> {
+pub(crate) fn read_message((record,): (String,)) -> Result<Message> {
     corrupt(serde_json::from_str(&record))
 }
 

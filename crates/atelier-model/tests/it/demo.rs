@@ -25,11 +25,7 @@ async fn ask(model: &Model, request: &Request) -> Answer {
 
 /// Asks, answers its calls with `results`, and gives the calls it made and its last words.
 async fn run(model: &Model, message: &str, results: &[(&str, bool)]) -> (Vec<(String, Value)>, String) {
-    let tool = |name: &&str| ToolSchema {
-        name: (*name).into(),
-        description: String::new(),
-        parameters: json!({"type": "object"}),
-    };
+    let tool = |name: &&str| ToolSchema::new(*name, "", json!({"type": "object"}));
     let mut request = Request {
         messages: vec![
             Message::User("list everything".into()),

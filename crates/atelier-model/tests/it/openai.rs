@@ -26,11 +26,7 @@ fn conversation() -> Request {
             },
             Message::Results(vec![result("a", "the text", false), result("b", "not JSON", true)]),
         ],
-        tools: vec![ToolSchema {
-            name: "read_file".into(),
-            description: "Read a file.".into(),
-            parameters: json!({"type": "object"}),
-        }],
+        tools: [ToolSchema::new("read_file", "Read a file.", json!({"type": "object"}))].into(),
         temperature: Some(1.5),
         max_tokens: Some(100),
         format: None,

@@ -1,11 +1,14 @@
 //! One agent's part: ask its model, hand its calls to the gate, go on with what came of them.
 
-use super::{Allowance, Job, ProjectSettings, Shop, context, own_files, prompt, seen::Seen};
+use super::{
+    Allowance, Job, ProjectSettings, Shop, prompt,
+    seen::Seen,
+    tools::{self, tool},
+};
 use crate::{Ask, Error, Result, WorkerSpace};
 use atelier_core::{
     Agent, Conversation, Project, Task, TaskFailure, TaskStatus, WorkspaceKind,
     gate::GatedCall,
-    policy::catalog::catalog,
     task::{Step, StepCall, StepResult},
 };
 use atelier_model::{Answer, CallRequest, Finish, Request, ToolSchema};
@@ -22,7 +25,7 @@ struct Bench {
     agent: Arc<Agent>,
     project: Project,
     allowance: Allowance,
-    tools: Vec<ToolSchema>,
+    tools: Arc<[ToolSchema]>,
     client: Option<Client>,
     /// Where the agent may use the conversation's own files.
     files: Option<Conversation>,
@@ -135,11 +138,7 @@ impl Shop {
         let client = self.store.clients(claim.owned.project).await?.into_iter().next();
         let conversation = self.store.conversation(claim.owned.project, claim.task.session_id).await?;
         let files = conversation.workspace_enabled.then_some(conversation);
-        let only_own = project.workspace == WorkspaceKind::Conversation;
-        let mut tools = if only_own && files.is_none() { Vec::new() } else { tools_of(&agent) };
-        if files.is_some() {
-            own_files::offer(&mut tools, only_own);
-        }
+        let tools = tools::offered(&agent.config, project.workspace, files.is_some());
         Ok(Ok(Bench { tools, agent, project, allowance, client, files }))
     }
 
@@ -205,7 +204,7 @@ impl Shop {
             };
             let result = match parsed {
                 Ok(mut params) => {
-                    if context::is_tool(name) {
+                    if tools::is_about_memory(name) {
                         recalls.push((place, params));
                     } else if bench.is_own(name, &mut params) {
                         here.push((place, params));
@@ -253,30 +252,13 @@ struct Sorted {
 impl Bench {
     /// Whether a call is about the conversation's own files. What says so is taken out of its arguments.
     fn is_own(&self, tool: &str, params: &mut Map<String, Value>) -> bool {
-        let place = params.remove(own_files::PLACE);
+        let place = params.remove(tools::PLACE);
         let own = match self.project.workspace {
             WorkspaceKind::Conversation => true,
             WorkspaceKind::Client => place.is_some_and(|place| place == "conversation"),
         };
-        self.files.is_some() && (own || tool == own_files::PRESENT)
+        self.files.is_some() && (own || tool == tools::PRESENT)
     }
-}
-
-/// The tools an agent may call, as its model is told of them.
-fn tools_of(agent: &Agent) -> Vec<ToolSchema> {
-    let wanted = &agent.config.tools;
-    let named = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| tool(wanted) == name);
-    let gated = catalog().into_iter().map(|tool| ToolSchema {
-        name: tool.name.to_owned(),
-        description: tool.description.to_owned(),
-        parameters: tool.parameters,
-    });
-    gated.chain(context::tools()).filter(|tool| named(&tool.name)).collect()
-}
-
-/// Some models put what kind of thing it is before a tool's name.
-pub(super) fn tool(name: &str) -> &str {
-    name.strip_prefix("tool_").unwrap_or(name)
 }
 
 /// The arguments of a call to a tool that there is, or what to tell the model.

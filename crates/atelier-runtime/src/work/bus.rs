@@ -109,12 +109,9 @@ impl Bus {
         let waiter = self.0.waiters.enlist(work);
         let answered = async {
             loop {
-                if let Some(answer) = self.store().answer_to(owned.project, work).await? {
-                    return Ok(Some(answer));
-                }
-                if self.store().is_settled(owned.project, work).await? {
-                    // It may have been answered since the first look.
-                    return Ok(self.store().answer_to(owned.project, work).await?);
+                let (settled, answer) = self.store().outcome(owned.project, work).await?;
+                if settled || answer.is_some() {
+                    return Ok(answer);
                 }
                 drop(tokio::time::timeout(LOOK_AROUND, waiter.woken()).await);
             }

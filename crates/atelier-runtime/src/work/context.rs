@@ -1,10 +1,9 @@
 //! Memory at work: what an agent recalls before it begins, and the two tools by which it looks and notes for itself.
 
-use super::Shop;
+use super::{Shop, tools::SEARCH_CONTEXT};
 use crate::Result;
 use atelier_core::{Agent, InteractionType, Memo, Task, memory::shortened, task::StepResult};
 use atelier_memory::{Query, Recalled};
-use atelier_model::ToolSchema;
 use atelier_store::Claim;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -13,9 +12,6 @@ use serde_json::{Map, Value, json};
 const BUDGET: usize = 1500;
 /// How much of one result the model gets to see, in characters.
 const OF_ONE_RESULT: usize = 2000;
-
-const SEARCH: &str = "search_context";
-const ADD: &str = "add_context";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,42 +34,6 @@ struct Add {
     text: String,
 }
 
-pub(super) fn is_tool(name: &str) -> bool {
-    matches!(name, SEARCH | ADD)
-}
-
-/// The tools that need no gate: they reach the agent's own memory and nothing else.
-pub(super) fn tools() -> Vec<ToolSchema> {
-    let types: Vec<&str> = InteractionType::ALL.map(InteractionType::as_str).to_vec();
-    vec![
-        ToolSchema {
-            name: SEARCH.into(),
-            description: "Search your own memory of earlier messages, tasks and tool calls.".into(),
-            parameters: json!({
-                "type": "object",
-                "properties": {
-                    "query": {"type": "string", "description": "What to look for, in any words"},
-                    "k": {"type": "integer", "minimum": 1, "maximum": 20, "description": "How many results, 5 by default"},
-                    "types": {"type": "array", "items": {"type": "string", "enum": types}},
-                    "success": {"type": "boolean", "description": "Only what succeeded, or only what failed"},
-                },
-                "required": ["query"],
-                "additionalProperties": false,
-            }),
-        },
-        ToolSchema {
-            name: ADD.into(),
-            description: "Note something in your own memory, to find it again in later tasks.".into(),
-            parameters: json!({
-                "type": "object",
-                "properties": {"text": {"type": "string", "description": "What to remember, in a few sentences"}},
-                "required": ["text"],
-                "additionalProperties": false,
-            }),
-        },
-    ]
-}
-
 impl Shop {
     /// What the agent remembers about its task, for the prompt; empty if nothing bears on it.
     pub(super) async fn recall(&self, agent: &Agent, task: &Task) -> Recalled {
@@ -93,7 +53,7 @@ impl Shop {
         let params = Value::Object(params);
         let refuse = |error: serde_json::Error| StepResult::error(error.to_string());
         Ok(match name {
-            SEARCH => match serde_json::from_value::<Search>(params) {
+            SEARCH_CONTEXT => match serde_json::from_value::<Search>(params) {
                 Err(error) => refuse(error),
                 Ok(asked) => {
                     let mut query = Query::new(asked.query, asked.k.clamp(1, 20));

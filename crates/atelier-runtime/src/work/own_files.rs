@@ -1,6 +1,10 @@
 //! An agent's calls on its conversation's own files: they run here, in the local copy of the object store.
 
-use super::{Shop, agent::tool, seen::Seen};
+use super::{
+    Shop,
+    seen::Seen,
+    tools::{PRESENT, tool},
+};
 use atelier_core::{
     Conversation, FilePath, Project,
     path::Roots,
@@ -9,7 +13,6 @@ use atelier_core::{
 };
 use atelier_executor::{Approval, Cancel, Failure, Options, ToolResult, Tools, Workspace};
 use atelier_files::Run;
-use atelier_model::ToolSchema;
 use atelier_store::Claim;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -17,45 +20,11 @@ use std::{fmt::Write, path::PathBuf, sync::Arc, time::Duration};
 
 /// How long a call waits for another run in the same conversation.
 const WAIT: Duration = Duration::from_secs(30);
-pub(super) const PRESENT: &str = "present_files";
-/// Where a file tool is to act, when there are two places.
-pub(super) const PLACE: &str = "workspace";
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Present {
     paths: Vec<String>,
     description: Option<String>,
-}
-
-/// Tells the model of the tool that shows files to the person, and of the second place where file tools act.
-pub(super) fn offer(tools: &mut Vec<ToolSchema>, only_place: bool) {
-    // A conversation has files, and nothing to run commands with.
-    if only_place {
-        tools.retain(|tool| tool.name != "execute_command");
-    } else {
-        let place = json!({
-            "enum": ["client", "conversation"],
-            "default": "client",
-            "description": "The person's machine, or the files of this conversation",
-        });
-        for tool in tools.iter_mut().filter(|tool| tool.name != "execute_command") {
-            tool.parameters["properties"][PLACE] = place.clone();
-        }
-    }
-    tools.push(ToolSchema {
-        name: PRESENT.into(),
-        description: "Show files of this conversation to the person, who can then download them.".into(),
-        parameters: json!({
-            "type": "object",
-            "properties": {
-                "paths": {"type": "array", "minItems": 1, "items": {"type": "string"}},
-                "description": {"type": "string"},
-            },
-            "required": ["paths"],
-            "additionalProperties": false,
-        }),
-    });
 }
 
 impl Shop {

@@ -6,7 +6,9 @@ use atelier_core::{
     gate::{CallStatus, GatedCall},
     task::Step,
 };
-use atelier_model::{BYTES_PER_TOKEN as BYTES, CallRequest, CallResult, Message, Request, tokens};
+use atelier_model::{
+    BYTES_PER_TOKEN as BYTES, CallRequest, CallResult, Message, Request, ToolSchema, tokens,
+};
 use atelier_store::Client;
 use serde_json::json;
 use std::{collections::HashMap, fmt::Write};
@@ -155,13 +157,8 @@ const LEAST: usize = 512;
 /// oldest first, then the oldest steps of the last turn. What is left of that stays, shortened where even that is
 /// too much.
 pub(super) fn fit(request: &mut Request, window: u32, answer: u32) {
-    let tools: usize = request
-        .tools
-        .iter()
-        .map(|tool| tokens(&tool.parameters.to_string()) + tokens(&tool.description))
-        .map(|tokens| tokens as usize)
-        .sum();
-    let fixed = tokens(&request.system) as usize + tools + answer as usize;
+    let tools: u64 = request.tools.iter().map(ToolSchema::tokens).sum();
+    let fixed = (tokens(&request.system) + tools) as usize + answer as usize;
     let room = (window as usize).saturating_sub(fixed).max(1024);
     let total = |request: &Request| -> usize { request.messages.iter().map(size).sum() };
     if total(request) <= room {

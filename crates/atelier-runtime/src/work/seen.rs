@@ -1,7 +1,7 @@
 //! What an agent has seen of files. Changes of a file are made against that: its checksum goes along, so that a file
 //! that somebody changed meanwhile is a conflict, not a lost update.
 
-use super::agent::tool;
+use super::tools::tool;
 use atelier_core::{
     CallId,
     gate::{CallStatus, GatedCall},

@@ -1,9 +1,9 @@
 //! Looking at tasks and queues; nothing here changes them.
 
 use super::{TaskRow, read_task};
-use crate::{Error, Owned, Result, Store, db::on, projects::corrupt};
+use crate::{Error, Owned, Result, Store, db::on, messages::read_message, projects::corrupt};
 use atelier_core::{
-    CallId, NodeId, ProjectId, SessionId, Task, TaskId, TaskStatus, gate::GatedCall, task::Step,
+    CallId, Message, NodeId, ProjectId, SessionId, Task, TaskId, TaskStatus, gate::GatedCall, task::Step,
 };
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -57,21 +57,24 @@ impl Store {
         Ok(calls)
     }
 
-    /// Whether a task or a plan has ended.
-    pub async fn is_settled(&self, project: ProjectId, work: Uuid) -> Result<bool> {
+    /// Whether a task or a plan has ended, and what was answered.
+    pub async fn outcome(&self, project: ProjectId, work: Uuid) -> Result<(bool, Option<Message>)> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(bool,)> = on!(&mut conn, |c| {
+        let row: Option<(bool, Option<String>)> = on!(&mut conn, |c| {
             sqlx::query_as(
-            "SELECT status IN ('completed', 'failed', 'cancelled') FROM tasks WHERE id = $1 AND project_id = $2
-             UNION ALL
-             SELECT status IN ('completed', 'failed', 'cancelled') FROM plans WHERE id = $1 AND project_id = $2"
+            "SELECT status IN ('completed', 'failed', 'cancelled'),
+                    (SELECT record FROM messages WHERE answers = $1 AND project_id = $2 ORDER BY id DESC LIMIT 1)
+             FROM (SELECT status FROM tasks WHERE id = $1 AND project_id = $2
+                   UNION ALL
+                   SELECT status FROM plans WHERE id = $1 AND project_id = $2) AS work"
         )
         .bind(work)
         .bind(project.0)
         .fetch_optional(c)
         .await
         })?;
-        row.map(|(settled,)| settled).ok_or(Error::NotFound)
+        let (settled, answer) = row.ok_or(Error::NotFound)?;
+        Ok((settled, answer.map(|record| read_message((record,))).transpose()?))
     }
 
     /// The project's tasks, newest first.
