@@ -30,11 +30,13 @@ impl Process {
         let mut output = BufReader::new(child.stdout.take().context("no standard output")?);
         let mut line = String::new();
         // A first start has more to say before.
-        while !line.starts_with(GREETING) {
+        let url = loop {
             line.clear();
             ensure!(output.read_line(&mut line)? > 0, "it ended instead of listening");
-        }
-        let url = line.trim().trim_start_matches(GREETING);
+            if let Some(url) = line.trim().strip_prefix(GREETING) {
+                break url;
+            }
+        };
         let process = Self { address: address(url)?, _input: child.stdin.take(), _output: output, child };
         let mut connection = Connection::open(process.address).await?;
         let answer = connection.ask(&request("GET", "/ready", "", "")).await?;

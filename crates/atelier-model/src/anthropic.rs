@@ -139,7 +139,7 @@ impl Anthropic {
                 json!([{"name": format.name, "description": description, "input_schema": format.schema}]);
             body["tool_choice"] = json!({"type": "tool", "name": format.name});
         } else if !request.tools.is_empty() {
-            let tool = |tool: &crate::ToolSchema| json!({"name": tool.name, "description": tool.description, "input_schema": tool.parameters()});
+            let tool = |tool: &crate::ToolSchema| json!({"name": tool.name, "description": tool.description(), "input_schema": tool.parameters()});
             body["tools"] = request.tools.iter().map(tool).collect();
         }
         body

@@ -44,8 +44,7 @@ pub struct CallResult {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolSchema {
     pub name: String,
-    pub description: String,
-    /// JSON Schema of the arguments.
+    description: String,
     parameters: Value,
     tokens: u64,
 }
@@ -58,6 +57,11 @@ impl ToolSchema {
         Self { name, description, parameters, tokens }
     }
 
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// JSON Schema of the arguments.
     pub fn parameters(&self) -> &Value {
         &self.parameters
     }

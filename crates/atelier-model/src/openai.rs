@@ -188,7 +188,7 @@ impl OpenAi {
             ChatCompletionTools::Function(ChatCompletionTool {
                 function: FunctionObject {
                     name: tool.name.clone(),
-                    description: Some(tool.description.clone()),
+                    description: Some(tool.description().to_owned()),
                     parameters: Some(tool.parameters().clone()),
                     strict: None,
                 },

@@ -2,23 +2,30 @@
 
 use crate::{App, error::Error, openapi};
 use axum::{
-    Json, Router,
+    Router,
+    body::Bytes,
     extract::Path,
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
     routing::get,
 };
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use utoipa_swagger_ui::Config;
 
 /// Swagger UI sets styles inline; scripts it does not.
 const POLICY: &str = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
                       frame-ancestors 'none'; base-uri 'none'";
 
+/// When somebody first asks: making it takes more memory than all else of an idle server.
+static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| {
+    let text = serde_json::to_vec(&openapi::document());
+    text.unwrap_or_else(|error| unreachable!("a document of strings and lists: {error}")).into()
+});
+
 pub(crate) fn routes() -> Router<App> {
-    let document = Arc::new(openapi::document());
+    let document = async || ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.clone());
     Router::new()
-        .route("/openapi.json", get(async move || Json(document)))
+        .route("/openapi.json", get(document))
         .route("/docs", get(async || file("index.html")))
         .route("/docs/{*path}", get(async |Path(path): Path<String>| file(&path)))
 }

@@ -5,7 +5,7 @@ use crate::{
     db::{Conn, on},
     memos, new_id, now,
     projects::{corrupt, json},
-    tasks::{self, Claim, Standing, StandingRow, standing},
+    tasks::{self, Claim, Standing, StandingRow, counted},
     unwritten::rows_at_once,
 };
 use atelier_core::{
@@ -180,7 +180,7 @@ async fn room_for(tx: &mut Tx, owned: &Owned, session: SessionId, queue: Uuid) -
     type Row = (bool, i64, i64, Option<String>);
     let row: Option<Row> = on!(&mut tx.conn, |c| sqlx::query_as(concat!(
         "SELECT status = 'archived', ",
-        standing!(),
+        counted!(),
         " FROM conversations WHERE id = $2 AND project_id = $3"
     ))
     .bind(queue)

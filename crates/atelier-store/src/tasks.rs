@@ -9,8 +9,7 @@ mod queue;
 
 pub use look::QueueState;
 pub(crate) use queue::{
-    KeptTask, Standing, StandingRow, begin_or_queue, claim_or_ring, insert_task, standing, take_next,
-    write_tasks,
+    KeptTask, Standing, StandingRow, Turn, begin_or_queue, claim_or_ring, counted, insert_task, write_tasks,
 };
 
 use crate::{
@@ -171,7 +170,7 @@ fn tell_usage(tx: &mut Tx, owned: &Owned, task: &Task, step: &Step) {
     tx.emit(owned.project, owned.owner, &used);
 }
 
-/// Ends a task of no plan: looks, and then keeps what comes of it.
+/// Ends a task of no plan: looks, and then keeps what comes of it. Who is to take the next from its queue, if anybody can.
 async fn finish_alone(
     tx: &mut Tx,
     claim: &Claim,
@@ -179,24 +178,22 @@ async fn finish_alone(
     step: Option<Step>,
     model: Option<String>,
     next: Option<NodeId>,
-) -> Result<Vec<Claim>> {
+) -> Result<Option<NodeId>> {
     let owned = &claim.owned;
-    let standing = Standing::held(tx, claim).await?;
+    let standing = Standing::held(tx, claim).await?.without_one();
+    if let Some(step) = &step {
+        tell_usage(tx, owned, &task, step);
+    }
+    settled(tx, owned, &task, model).await?;
     if let Some(step) = step {
-        tell_usage(tx, owned, &task, &step);
         // A new one: a step that is in the journal is counted in the record, and the model was asked since.
         tx.keep_step(task.id, task.steps, step);
     }
-    settled(tx, owned, &task, model).await?;
-    tx.keep_task(KeptTask { owner: owned.owner, task, node: None, fence: claim.fence, is_new: false });
-    let standing = standing.without_one();
-    let taken = take_next(tx, owned, claim.queue(), standing, next).await;
-    Ok(taken.unwrap_or_else(|error| {
-        // The task has ended all the same.
-        tracing::warn!(%error, "cannot take the next task from a queue");
+    tx.keep_task(KeptTask { owner: owned.owner, task, turn: Turn::Ended(claim.fence) });
+    if standing.can_go_on() && next.is_none() {
         tx.ring(Ring::Queue(owned.owner, claim.queue()));
-        Vec::new()
-    }))
+    }
+    Ok(next.filter(|_| standing.can_go_on()))
 }
 
 /// Tells what a step is about to do.
@@ -268,7 +265,7 @@ impl Store {
                 journal(tx, &claim, &task, &step).await?;
                 progress(tx, owned, &task, &step);
                 let claims = claim_or_ring(tx, owned, claim.queue(), next).await?;
-                // Last, because it cannot fail: what is kept here is not rolled back with the rest.
+                // Last, because it cannot fail.
                 for (call, decided) in begun {
                     remember(tx, owned, &call);
                     carry_out(tx, owned, call, decided);
@@ -304,11 +301,14 @@ impl Store {
         task.completed_at = Some(now());
         let claim = claim.clone();
         if task.plan_id.is_none() {
-            return self
-                .write_kept(claim.owned.owner, move |tx| {
-                    Box::pin(async move { finish_alone(tx, &claim, task, step, model, next).await })
-                })
-                .await;
+            let (owned, queue) = (claim.owned.clone(), claim.queue());
+            let finished = self.write_kept(owned.owner, move |tx| {
+                Box::pin(async move { finish_alone(tx, &claim, task, step, model, next).await })
+            });
+            return match finished.await? {
+                Some(node) => self.claim(&owned, queue, node).await,
+                None => Ok(Vec::new()),
+            };
         }
         self.write(claim.owned.owner, move |tx| {
             Box::pin(async move {

@@ -28,7 +28,7 @@ use uuid::Uuid;
 pub(crate) struct Unwritten {
     tasks: Vec<KeptTask>,
     messages: Vec<Message>,
-    /// Each by its number.
+    /// By their number in the task.
     steps: Vec<(TaskId, u32, Step)>,
     /// Conversations that something was said in, and when.
     touched: BTreeMap<SessionId, DateTime<Utc>>,
@@ -106,6 +106,11 @@ impl Tx {
         self.unwritten.touched.insert(conversation, time);
     }
 
+    /// Whether tasks that have begun may go on when this is written.
+    pub(crate) fn settles_calls(&self) -> bool {
+        !self.unwritten.settled.is_empty()
+    }
+
     pub(crate) fn keep_memo(&mut self, owned: &Owned, agent: AgentId, memo: Memo) {
         let (project, owner) = (owned.project, owned.owner);
         self.unwritten.memos.push(Noted { project, owner, agent, memo: Prepared::new(memo) });
@@ -146,7 +151,7 @@ impl Tx {
     }
 
     /// Writes what was kept.
-    pub(crate) async fn write_kept(&mut self) -> Result<(), sqlx::Error> {
+    pub(crate) async fn flush_kept(&mut self) -> Result<(), sqlx::Error> {
         let Unwritten { tasks, messages, steps, touched, calls, grants, audit, settled, memos } =
             std::mem::take(&mut self.unwritten);
         self.unwritten.memos = memos;

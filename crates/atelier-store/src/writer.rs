@@ -1,7 +1,7 @@
 //! The one door for writes: closures are grouped into commits, and answered when they are on disk.
 //!
-//! A commit costs a flush whatever its size, so whatever is waiting goes into the next one, each write
-//! behind a savepoint of its own. Events are numbered last, just before the commit: the counters they
+//! A commit costs a flush whatever its size, so whatever is waiting goes into the next one: first what only looks and
+//! keeps what it decides (`unwritten.rs`), then the rest, each behind a savepoint of its own. Events are numbered last, just before the commit: the counters they
 //! take are locked for the shortest time, and numbers follow the order of commits.
 
 use crate::{
@@ -286,55 +286,47 @@ async fn run_group(
     group: &mut [Box<dyn Job>],
     node: Uuid,
 ) -> Result<Vec<Arc<events::StoredEvent>>, sqlx::Error> {
-    let alone = group.len() == 1;
     tx.forget();
-    let (mut kept, mut guarded) = (0, false);
-    // Those that only keep first, so that all they keep is written at once. Nobody was answered yet, so none of them can
+    // Those that only keep come first, so that all they keep is written at once. Nobody was answered yet, so none of the group can
     // have come before another.
     group.sort_by_key(|job| !job.keeps());
-    let writes: Vec<bool> = group.iter().map(|job| !job.keeps()).collect();
-    for (place, job) in group.iter_mut().enumerate() {
-        let (own, next) = (writes[place] && !alone, writes.get(place + 1) == Some(&true));
-        if writes[place] {
-            // It may look at what the others decided.
-            tx.write_kept().await?;
-        }
-        if own && !guarded {
-            tx.conn.run("SAVEPOINT w").await?;
-        }
-        let (events, rings, memos) = (tx.events.len(), tx.rings.len(), tx.memos().len());
-        let done = job.run(tx).await;
-        if done {
-            kept += 1;
-        } else {
-            tx.events.truncate(events);
-            tx.rings.truncate(rings);
-            tx.memos().truncate(memos);
-        }
-        if writes[place] && !done {
+    let (keeping, writing) = group.split_at_mut(group.partition_point(|job| job.keeps()));
+    let mut kept = 0;
+    for job in keeping.iter_mut() {
+        kept += usize::from(attempt(tx, job).await);
+    }
+    let alone = keeping.is_empty() && writing.len() == 1;
+    if !writing.is_empty() && !alone {
+        tx.flush_kept().await?;
+        tx.conn.run("SAVEPOINT w").await?;
+    }
+    let mut left = writing.len();
+    for job in writing {
+        left -= 1;
+        let done = attempt(tx, job).await;
+        kept += usize::from(done);
+        if !done {
             tx.drop_kept();
             tx.forget_situations();
         }
-        if own && done && next {
-            // Before the next savepoint: what it undoes is its own.
-            tx.write_kept().await?;
-        }
-        // Each statement is a trip to the database, so releasing one savepoint and setting the next go together. The
-        // commit takes what the last one holds.
-        guarded = own && next;
-        match (own, done, next) {
-            (true, true, true) => tx.conn.run("RELEASE w; SAVEPOINT w").await?,
-            (true, true, false) if place + 1 < writes.len() => tx.conn.run("RELEASE w").await?,
-            (true, false, true) => tx.conn.run("ROLLBACK TO w").await?,
-            (true, false, false) => tx.conn.run("ROLLBACK TO w; RELEASE w").await?,
-            _ => {}
+        match (done, alone) {
+            // The commit takes what the last one holds.
+            (true, _) if left == 0 => {}
+            (true, _) => {
+                // The next one may look at it, and does not undo it.
+                tx.flush_kept().await?;
+                // Each statement is a trip to the database, so these go together.
+                tx.conn.run("RELEASE w; SAVEPOINT w").await?;
+            }
+            (false, false) => tx.conn.run("ROLLBACK TO w").await?,
+            (false, true) => {}
         }
     }
     if kept == 0 {
         tx.conn.run("ROLLBACK").await?;
         return Ok(Vec::new());
     }
-    tx.write_kept().await?;
+    tx.flush_kept().await?;
     tx.write_memos().await.map_err(|error| match error {
         Error::Sql(error) => error,
         other => sqlx::Error::Protocol(other.to_string()),
@@ -350,17 +342,32 @@ async fn run_group(
     Ok(stored)
 }
 
+/// Runs a job; one that fails tells of nothing.
+async fn attempt(tx: &mut Tx, job: &mut Box<dyn Job>) -> bool {
+    let (events, rings, memos) = (tx.events.len(), tx.rings.len(), tx.memos().len());
+    let done = job.run(tx).await;
+    if !done {
+        tx.events.truncate(events);
+        tx.rings.truncate(rings);
+        tx.memos().truncate(memos);
+    }
+    done
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Audit, Settings};
     use atelier_core::CallId;
 
+    type Handed = (Box<dyn Job>, oneshot::Receiver<Result<()>>);
+
     fn job(
+        keeps: bool,
         work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<()>> + Send + 'static,
-    ) -> (Box<dyn Job>, oneshot::Receiver<Result<()>>) {
+    ) -> Handed {
         let (reply, answer) = oneshot::channel();
-        (Box::new(Write { work: Some(work), keeps: false, outcome: None, reply }), answer)
+        (Box::new(Write { work: Some(work), keeps, outcome: None, reply }), answer)
     }
 
     fn audit() -> Audit {
@@ -376,8 +383,22 @@ mod tests {
         }
     }
 
+    const PROJECT: ProjectId = ProjectId(Uuid::from_u128(1));
+
+    /// Keeps a decision, and goes well or not.
+    fn decides(keeps: bool, well: bool) -> Handed {
+        job(keeps, move |tx| {
+            tx.keep_audit(PROJECT, audit());
+            Box::pin(async move { if well { Ok(()) } else { Err(Error::NotFound) } })
+        })
+    }
+
+    fn fails(keeps: bool) -> Handed {
+        job(keeps, |_| Box::pin(async { Err(Error::NotFound) }))
+    }
+
     /// Runs such a group and tells how many of the decisions that it kept are on disk.
-    async fn decisions_of(group: Vec<(Box<dyn Job>, oneshot::Receiver<Result<()>>)>) -> usize {
+    async fn decisions_of(group: Vec<Handed>) -> usize {
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings { data: folder.path().into(), database_url: None };
         let store = Store::open(&settings).await.unwrap();
@@ -388,29 +409,24 @@ mod tests {
         store.audit(PROJECT, 10, 0).await.unwrap().len()
     }
 
-    const PROJECT: ProjectId = ProjectId(Uuid::from_u128(1));
-
-    fn decides() -> (Box<dyn Job>, oneshot::Receiver<Result<()>>) {
-        job(|tx| {
-            tx.keep_audit(PROJECT, audit());
-            Box::pin(async { Ok(()) })
-        })
-    }
-
     #[tokio::test]
     async fn what_a_write_has_kept_does_not_go_with_the_next_one() {
-        let fails = || job(|_| Box::pin(async { Err(Error::NotFound) }));
-        assert_eq!(decisions_of(vec![decides(), fails(), decides(), fails()]).await, 2);
+        let group = vec![decides(false, true), fails(false), decides(false, true), fails(false)];
+        assert_eq!(decisions_of(group).await, 2);
     }
 
     #[tokio::test]
     async fn what_a_write_has_kept_goes_with_it() {
-        let keeps_and_fails = || {
-            job(|tx| {
-                tx.keep_audit(PROJECT, audit());
-                Box::pin(async { Err(Error::NotFound) })
-            })
-        };
-        assert_eq!(decisions_of(vec![keeps_and_fails(), decides(), keeps_and_fails()]).await, 1);
+        let group = vec![decides(false, false), decides(false, true), decides(false, false)];
+        assert_eq!(decisions_of(group).await, 1);
+        assert_eq!(decisions_of(vec![decides(false, false)]).await, 0);
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_first_outlives_whatever_fails() {
+        let group =
+            vec![fails(false), decides(true, true), fails(true), decides(false, false), decides(true, true)];
+        assert_eq!(decisions_of(group).await, 2);
+        assert_eq!(decisions_of(vec![fails(true), decides(false, true)]).await, 1);
     }
 }

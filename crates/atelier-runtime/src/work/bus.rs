@@ -98,10 +98,15 @@ impl Bus {
     /// Takes a message and sets going what it asks for.
     pub async fn say(&self, owned: &Owned, mut said: Said) -> Result<(Message, Task, Option<Plan>)> {
         said.max_queue = self.0.shop.settings.max_queue.into();
-        let Begun { message, task, plan, claims } = self.store().say(owned, said, self.room()).await?;
-        counter!("atelier_messages_total").increment(1);
-        self.spawn(claims);
-        Ok((message, task, plan))
+        let (bus, owned) = (self.clone(), owned.clone());
+        // By itself: what was taken from the queue has to be run, even if whoever asked goes away at this moment.
+        let saying = self.0.tracker.spawn(async move {
+            let Begun { message, task, plan, claims } = bus.store().say(&owned, said, bus.room()).await?;
+            counter!("atelier_messages_total").increment(1);
+            bus.spawn(claims);
+            Ok((message, task, plan))
+        });
+        saying.await.unwrap_or(Err(Error::Store(StoreError::Closed)))
     }
 
     /// What was answered to a task or a plan, as soon as it is; nothing after `time`, or when it ended without an answer.
@@ -423,7 +428,7 @@ impl Bus {
         // Twice in a row: one that was just taken is not running yet.
         for &id in orphans.intersection(held_before) {
             if !self.running().contains_key(&id) {
-                self.store().fail_orphan(self.0.node, id).await?;
+                self.fail_broken(id).await;
             }
         }
         *held_before = held;

@@ -20,6 +20,7 @@ use std::{fmt::Write, path::PathBuf, sync::Arc, time::Duration};
 
 /// How long a call waits for another run in the same conversation.
 const WAIT: Duration = Duration::from_secs(30);
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Present {

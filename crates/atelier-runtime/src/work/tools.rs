@@ -14,14 +14,14 @@ pub(super) const PLACE: &str = "workspace";
 const COMMAND: &str = "execute_command";
 
 /// Made once: a model is told of them before every step.
-static ON_THE_MACHINE: LazyLock<Vec<ToolSchema>> = LazyLock::new(|| {
+static ON_THE_MACHINE: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(|| {
     let gated =
         catalog().into_iter().map(|tool| ToolSchema::new(tool.name, tool.description, tool.parameters));
     gated.chain(about_memory()).collect()
 });
 
 /// The same with the conversation's files for a second place.
-static IN_BOTH_PLACES: LazyLock<Vec<ToolSchema>> = LazyLock::new(|| {
+static IN_BOTH_PLACES: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(|| {
     let two_places = |tool: &ToolSchema| {
         if tool.name == COMMAND || is_about_memory(&tool.name) {
             return tool.clone();
@@ -32,26 +32,29 @@ static IN_BOTH_PLACES: LazyLock<Vec<ToolSchema>> = LazyLock::new(|| {
             "default": "client",
             "description": "The person's machine, or the files of this conversation",
         });
-        ToolSchema::new(&tool.name, &tool.description, parameters)
+        ToolSchema::new(&tool.name, tool.description(), parameters)
     };
     ON_THE_MACHINE.iter().map(two_places).chain([present()]).collect()
 });
 
 /// A conversation has files, and nothing to run commands with.
-static IN_THE_CONVERSATION: LazyLock<Vec<ToolSchema>> = LazyLock::new(|| {
+static IN_THE_CONVERSATION: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(|| {
     ON_THE_MACHINE.iter().filter(|tool| tool.name != COMMAND).cloned().chain([present()]).collect()
 });
 
 /// What an agent of this project is offered in a conversation, whose own files it may use or not.
 pub(super) fn offered(config: &AgentConfig, place: WorkspaceKind, own_files: bool) -> Arc<[ToolSchema]> {
     let tools = match (place, own_files) {
-        (WorkspaceKind::Client, false) => &*ON_THE_MACHINE,
-        (WorkspaceKind::Client, true) => &*IN_BOTH_PLACES,
-        (WorkspaceKind::Conversation, true) => &*IN_THE_CONVERSATION,
+        (WorkspaceKind::Client, false) => &ON_THE_MACHINE,
+        (WorkspaceKind::Client, true) => &IN_BOTH_PLACES,
+        (WorkspaceKind::Conversation, true) => &IN_THE_CONVERSATION,
         (WorkspaceKind::Conversation, false) => return Arc::default(),
     };
     let wanted = &config.tools;
-    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| tool(wanted) == name);
+    if wanted.is_empty() {
+        return Arc::clone(tools);
+    }
+    let is_wanted = |name: &str| wanted.iter().any(|wanted| tool(wanted) == name);
     tools.iter().filter(|tool| tool.name == PRESENT || is_wanted(&tool.name)).cloned().collect()
 }
 
@@ -123,18 +126,17 @@ mod tests {
         let everything = AgentConfig::default();
         let few =
             AgentConfig { tools: vec!["tool_read_file".into(), COMMAND.into()], ..AgentConfig::default() };
-        let offered_to = |config, place, own| offered(config, place, own);
-        let here = offered_to(&few, WorkspaceKind::Client, false);
+        let here = offered(&few, WorkspaceKind::Client, false);
         assert_eq!(names(&here), ["read_file", COMMAND]);
         assert!(here[0].parameters()["properties"].get(PLACE).is_none());
-        let both = offered_to(&few, WorkspaceKind::Client, true);
+        let both = offered(&few, WorkspaceKind::Client, true);
         assert_eq!(names(&both), ["read_file", COMMAND, PRESENT]);
         assert!(both[0].parameters()["properties"].get(PLACE).is_some());
         assert!(both[1].parameters()["properties"].get(PLACE).is_none());
-        assert_eq!(names(&offered_to(&few, WorkspaceKind::Conversation, true)), ["read_file", PRESENT]);
-        assert!(offered_to(&everything, WorkspaceKind::Conversation, false).is_empty());
+        assert_eq!(names(&offered(&few, WorkspaceKind::Conversation, true)), ["read_file", PRESENT]);
+        assert!(offered(&everything, WorkspaceKind::Conversation, false).is_empty());
         // Memory is in neither place.
-        let all = offered_to(&everything, WorkspaceKind::Client, true);
+        let all = offered(&everything, WorkspaceKind::Client, true);
         let memory = all.iter().filter(|tool| is_about_memory(&tool.name));
         assert!(
             memory.clone().count() == 2

@@ -22,14 +22,14 @@ pub(crate) struct Standing {
 }
 
 /// What `Standing` is read from, where `$1` is the queue.
-macro_rules! standing {
+macro_rules! counted {
     () => {
         "(SELECT COUNT(*) FROM tasks WHERE queue = $1 AND status = 'queued'),
          (SELECT COUNT(*) FROM tasks WHERE queue = $1 AND status = 'running'),
          (SELECT config FROM agents WHERE id = $1)"
     };
 }
-pub(crate) use standing;
+pub(crate) use counted;
 
 pub(crate) type StandingRow = (i64, i64, Option<String>);
 
@@ -42,18 +42,17 @@ impl Standing {
         };
         let mut standing = Self { waiting, running, limit: limit.into() };
         for kept in tx.unwritten_tasks().filter(|kept| queue_of(&kept.task) == queue) {
-            match (kept.is_new, kept.task.status) {
-                (true, TaskStatus::Queued) => standing.waiting += 1,
-                (true, _) => standing.running += 1,
-                // What is kept of others is that they have ended.
-                (false, _) => standing.running -= 1,
+            match kept.turn {
+                Turn::Queued => standing.waiting += 1,
+                Turn::Begun(_) => standing.running += 1,
+                Turn::Ended(_) => standing.running -= 1,
             }
         }
         Ok(standing)
     }
 
     pub(crate) async fn now(tx: &mut Tx, queue: Uuid) -> Result<Self> {
-        let row: StandingRow = on!(&mut tx.conn, |c| sqlx::query_as(concat!("SELECT ", standing!()))
+        let row: StandingRow = on!(&mut tx.conn, |c| sqlx::query_as(concat!("SELECT ", counted!()))
             .bind(queue)
             .fetch_one(c)
             .await)?;
@@ -64,7 +63,7 @@ impl Standing {
     pub(crate) async fn held(tx: &mut Tx, claim: &Claim) -> Result<Self> {
         let row: Option<StandingRow> = on!(&mut tx.conn, |c| sqlx::query_as(concat!(
             "SELECT ",
-            standing!(),
+            counted!(),
             " FROM tasks WHERE id = $2 AND node = $3 AND fence = $4 AND status = 'running'"
         ))
         .bind(claim.queue())
@@ -81,19 +80,45 @@ impl Standing {
         Self { running: self.running - 1, ..self }
     }
 
+    /// Whether something waits that could run.
+    pub(crate) fn can_go_on(&self) -> bool {
+        self.waiting > 0 && self.has_room()
+    }
+
     fn has_room(&self) -> bool {
         self.running < self.limit
     }
 }
 
-/// A task as it is to be written with its group: a new one, or one that has ended.
+/// A task as it is to be written with its group.
 pub(crate) struct KeptTask {
     pub(crate) owner: UserId,
     pub(crate) task: Task,
-    /// Who runs it.
-    pub(crate) node: Option<NodeId>,
-    pub(crate) fence: i64,
-    pub(crate) is_new: bool,
+    pub(crate) turn: Turn,
+}
+
+/// What has become of a task.
+pub(crate) enum Turn {
+    /// A new one, which has to wait.
+    Queued,
+    /// A new one, which this node runs at once.
+    Begun(NodeId),
+    /// One that was taken with this fence has come to its end.
+    Ended(i64),
+}
+
+/// The fence of a task that is taken for the first time.
+const FIRST: i64 = 1;
+
+impl Turn {
+    /// Who runs it, and its fence.
+    fn holder(&self) -> (Option<Uuid>, i64) {
+        match self {
+            Turn::Queued => (None, 0),
+            Turn::Begun(node) => (Some(node.0), FIRST),
+            Turn::Ended(fence) => (None, *fence),
+        }
+    }
 }
 
 pub(crate) async fn write_tasks(conn: &mut Conn, tasks: Vec<KeptTask>) -> Result<(), sqlx::Error> {
@@ -105,27 +130,26 @@ pub(crate) async fn write_tasks(conn: &mut Conn, tasks: Vec<KeptTask>) -> Result
                 "INSERT INTO tasks (id, project_id, user_id, session_id, plan_id, queue, status, priority, node, fence,
                                     queued_at, started_at, record) ",
             );
-            insert.push_values(
-                left.by_ref().take(size),
-                |mut row, KeptTask { owner, task, node, fence, .. }| {
-                    row.push_bind(task.id.0)
-                        .push_bind(task.project_id.0)
-                        .push_bind(owner.0)
-                        .push_bind(task.session_id.0)
-                        .push_bind(task.plan_id.map(|id| id.0))
-                        .push_bind(queue_of(&task))
-                        .push_bind(task.status.as_str())
-                        .push_bind(i64::from(task.priority))
-                        .push_bind(node.map(|node| node.0))
-                        .push_bind(fence)
-                        .push_bind((task.status == TaskStatus::Queued).then(now))
-                        .push_bind(task.started_at)
-                        .push_bind(json(&task));
-                },
-            );
+            insert.push_values(left.by_ref().take(size), |mut row, KeptTask { owner, task, turn }| {
+                let (node, fence) = turn.holder();
+                row.push_bind(task.id.0)
+                    .push_bind(task.project_id.0)
+                    .push_bind(owner.0)
+                    .push_bind(task.session_id.0)
+                    .push_bind(task.plan_id.map(|id| id.0))
+                    .push_bind(queue_of(&task))
+                    .push_bind(task.status.as_str())
+                    .push_bind(i64::from(task.priority))
+                    .push_bind(node)
+                    .push_bind(fence)
+                    .push_bind((task.status == TaskStatus::Queued).then(now))
+                    .push_bind(task.started_at)
+                    .push_bind(json(&task));
+            });
             insert.push(
                 " ON CONFLICT (id) DO UPDATE SET status = excluded.status, node = excluded.node,
-                  pending_calls = 0, queued_at = excluded.queued_at, record = excluded.record",
+                  pending_calls = 0, queued_at = excluded.queued_at, record = excluded.record
+                  WHERE tasks.fence = excluded.fence AND tasks.status = 'running'",
             );
             insert.build().execute(c).await.map(drop)
         })?;
@@ -135,7 +159,7 @@ pub(crate) async fn write_tasks(conn: &mut Conn, tasks: Vec<KeptTask>) -> Result
 
 /// Queues a new task among others, or keeps it waiting for those it depends on.
 pub(crate) async fn insert_task(tx: &mut Tx, owned: &Owned, task: &Task) -> Result<()> {
-    let new = KeptTask { owner: owned.owner, task: task.clone(), node: None, fence: 0, is_new: true };
+    let new = KeptTask { owner: owned.owner, task: task.clone(), turn: Turn::Queued };
     write_tasks(&mut tx.conn, vec![new]).await?;
     if task.status == TaskStatus::Queued {
         tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.told() });
@@ -152,9 +176,11 @@ pub(crate) fn begin_or_queue(
     node: Option<NodeId>,
 ) -> Option<Claim> {
     tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.told() });
-    let keep = |task: Task, node, fence| KeptTask { owner: owned.owner, task, node, fence, is_new: true };
-    let Some(node) = node.filter(|_| standing.waiting == 0 && standing.has_room()) else {
-        tx.keep_task(keep(task.clone(), None, 0));
+    let keep = |task: Task, turn| KeptTask { owner: owned.owner, task, turn };
+    let free = standing.waiting == 0 && standing.has_room();
+    // A call that settled in this group may let one go on that has begun already: it is ahead of this one.
+    let Some(node) = node.filter(|_| free && !tx.settles_calls()) else {
+        tx.keep_task(keep(task.clone(), Turn::Queued));
         if standing.has_room() {
             tx.ring(Ring::Queue(owned.owner, queue_of(task)));
         }
@@ -162,9 +188,8 @@ pub(crate) fn begin_or_queue(
     };
     let task = Task { status: TaskStatus::Running, started_at: Some(now()), ..task.clone() };
     tell_start(tx, owned, &task);
-    let fence = 1;
-    tx.keep_task(keep(task.clone(), Some(node), fence));
-    Some(Claim { owned: owned.clone(), task, node, fence })
+    tx.keep_task(keep(task.clone(), Turn::Begun(node)));
+    Some(Claim { owned: owned.clone(), task, node, fence: FIRST })
 }
 
 /// Takes what is free to run in a queue for `node`, or lets everybody know that something may be.
@@ -175,25 +200,13 @@ pub(crate) async fn claim_or_ring(
     node: Option<NodeId>,
 ) -> Result<Vec<Claim>> {
     let standing = Standing::now(tx, queue).await?;
-    take_next(tx, owned, queue, standing, node).await
-}
-
-/// The same for a queue that stands like this.
-pub(crate) async fn take_next(
-    tx: &mut Tx,
-    owned: &Owned,
-    queue: Uuid,
-    standing: Standing,
-    node: Option<NodeId>,
-) -> Result<Vec<Claim>> {
-    let Some(node) = node.filter(|_| standing.waiting > 0 && standing.has_room()) else {
-        if standing.waiting > 0 && standing.has_room() {
-            tx.ring(Ring::Queue(owned.owner, queue));
-        }
+    if !standing.can_go_on() {
+        return Ok(Vec::new());
+    }
+    let Some(node) = node else {
+        tx.ring(Ring::Queue(owned.owner, queue));
         return Ok(Vec::new());
     };
-    // What this group keeps is in the queue, too.
-    tx.write_kept().await?;
     let time = now();
     type Row = (String, i64, DateTime<Utc>);
     let rows: Vec<Row> = on!(&mut tx.conn, |c| sqlx::query_as(
