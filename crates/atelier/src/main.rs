@@ -20,11 +20,6 @@ mod tool;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// A message to an agent is thousands of small pieces of memory; with the system's own allocator a seventh of the server's time
-/// went into them.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// The workspace server for AI agents.
 ///
 /// Agents run on the server, your files stay on your machine, and between them stands a gate that asks you.

@@ -6,8 +6,10 @@ use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
     Reply, ScriptedModel, eventually,
 };
+use futures::future::join_all;
 use rstest::rstest;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 async fn queue(chat: &Chat, agent: &str) -> Value {
     let bus = chat.get("bus").await;
@@ -230,4 +232,61 @@ async fn the_urgent_goes_first(#[values(Sqlite, Postgres)] backend: Backend) {
     chat.desk.post(&cancel, json!(null)).await.expect(200);
     chat.task_until(&urgent, "running").await;
     assert_eq!(chat.task(&second).await["status"], "queued");
+}
+
+/// Messages that come at the same moment are written together, and no more of their tasks run than may.
+#[rstest]
+#[tokio::test]
+async fn a_burst_keeps_to_the_limit(#[values(Sqlite, Postgres)] backend: Backend) {
+    let model = ScriptedModel::start(|_: &Asked| Reply::silence()).await;
+    let server = crate::build(backend).model(&model).with("WORK__MAX_QUEUE", 20).start().await;
+    let chat = Chat::new(&server, "ann").await;
+    let path = format!("{}/agents/coder", chat.desk.project);
+    chat.desk.user.put(&path, json!({"config": {"concurrency_limit": 3}})).await.expect(200);
+    let burst = (0..40).map(async |n| chat.say(&format!("job {n}"), Some("coder")).await);
+    let (accepted, refused): (Vec<_>, Vec<_>) =
+        join_all(burst).await.into_iter().partition(|answer| answer.status == 202);
+    assert_eq!((accepted.len(), refused.len()), (23, 17));
+    assert!(refused.iter().all(|answer| answer.problem() == (429, "queue_full")));
+    model.answering(3).await;
+    let state = queue(&chat, "agent_coder").await;
+    assert_eq!(json!([state["queue_size"], state["active"]]), json!([20, 3]));
+
+    // Those who run end together, and as many others take their places.
+    let tasks = chat.get("tasks?status=running").await["tasks"].as_array().unwrap().clone();
+    let cancels = tasks.iter().map(async |task| {
+        chat.desk
+            .post(&format!("tasks/{}/cancel", task["id"].as_str().unwrap()), json!(null))
+            .await
+            .expect(200)
+    });
+    join_all(cancels).await;
+    eventually("three others run", async || {
+        let state = queue(&chat, "agent_coder").await;
+        assert!(state["active"].as_u64().unwrap() <= 3, "{state}");
+        (json!([state["queue_size"], state["active"]]) == json!([17, 3])).then_some(())
+    })
+    .await;
+}
+
+/// Whoever says something may hang up at any moment: what came of it is done all the same.
+#[rstest]
+#[tokio::test]
+async fn hanging_up_breaks_nothing_off(#[values(Sqlite, Postgres)] backend: Backend) {
+    let model = ScriptedModel::start(|_: &Asked| Reply::text("done")).await;
+    let server = with_model(backend, &model).await;
+    let chat = Chat::new(&server, "ann").await;
+    for n in 0..60 {
+        let patience = Duration::from_micros(n * 150);
+        drop(tokio::time::timeout(patience, chat.say("a job", Some("coder"))).await);
+    }
+    // Said last, it is taken in last.
+    let last = chat.said("the last job", Some("coder")).await;
+    chat.task_until(&last, "completed").await;
+    eventually("everything is done", async || {
+        let tasks = chat.get("tasks?limit=100").await["tasks"].as_array().unwrap().clone();
+        assert!(tasks.iter().all(|task| task["status"] != "failed"), "{tasks:?}");
+        tasks.iter().all(|task| task["status"] == "completed").then_some(())
+    })
+    .await;
 }
