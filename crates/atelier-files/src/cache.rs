@@ -59,8 +59,7 @@ impl Cache {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
                 _ => {}
             }
-            fs::create_dir_all(root.join(TEMP))?;
-            fs::create_dir_all(root.join(MANIFESTS))?;
+            fs::create_dir_all(&root)?;
             let used = Mutex::new(measure(&root)?);
             Ok(Self { root, limit, desks: Locks::default(), used })
         })
@@ -83,12 +82,16 @@ impl Cache {
             fs::remove_file(&path)?;
         }
         fs::create_dir_all(&path)?;
+        // It may have been deleted with everything else.
+        fs::create_dir_all(self.root.join(MANIFESTS))?;
         Ok(Folder::open(&path, Options { obey_ignore: false, ..Options::default() })?)
     }
 
     /// A file to write into, on the same file system as the folders.
     pub(crate) fn temp(&self) -> io::Result<(Temp, fs::File)> {
-        let path = self.root.join(TEMP).join(Uuid::now_v7().simple().to_string());
+        let place = self.root.join(TEMP);
+        fs::create_dir_all(&place)?;
+        let path = place.join(Uuid::now_v7().simple().to_string());
         let file = fs::File::create_new(&path)?;
         Ok((Temp(path), file))
     }

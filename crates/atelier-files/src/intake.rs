@@ -10,6 +10,7 @@ use crate::{
 use atelier_core::{ConversationFile, FilePath};
 use atelier_store::{Author, Blob, Edit, Edited, Expect};
 use bytes::Bytes;
+use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, path::Path as Key};
 
 /// Content that is in the object store and has no name yet.
@@ -48,18 +49,28 @@ impl Workspace {
         Ok(Intake { blob, head, local })
     }
 
-    /// The object that should hold the same content and does not: somebody who brings it again mends what was lost.
+    /// The object that should hold the same content and does not: somebody who brings it again mends what was lost. Read to
+    /// its end, because the bytes that were brought are kept only if those are bad.
     async fn lost(&self, blob: &Blob) -> Result<Option<String>> {
         let Some(kept) = self.files.store.blob_key(self.conversation, &blob.checksum).await? else {
             return Ok(None);
         };
-        let place = &self.files.place;
-        let lost = match place.within(place.objects.head(&Key::from(kept.as_str()))).await {
-            Ok(object) => object.size != blob.size as u64,
-            Err(Error::Objects(object_store::Error::NotFound { .. })) => true,
-            Err(error) => return Err(error),
+        let (place, key, size) = (&self.files.place, Key::from(kept.as_str()), blob.size as u64);
+        let looked = async {
+            if place.within(place.objects.head(&key)).await?.size != size {
+                return Ok(false);
+            }
+            let content = blobs::get(&self.files, key.clone(), 0..size);
+            let content = blobs::checked(content, blob.checksum.clone(), kept.clone());
+            content.try_for_each(async |_| Ok(())).await.map(|()| true)
         };
-        Ok(lost.then_some(kept))
+        match looked.await {
+            Ok(true) => Ok(None),
+            Ok(false) | Err(Error::Damaged { .. } | Error::Objects(object_store::Error::NotFound { .. })) => {
+                Ok(Some(kept))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Content that turned out to be of no use.

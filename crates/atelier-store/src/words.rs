@@ -84,7 +84,7 @@ impl Store {
                 (
                     concat!(
                         "SELECT i.id, -bm25(interaction_terms, 0.0, 1.0) AS score FROM interaction_terms
-                         JOIN interactions i ON i.seq = interaction_terms.rowid
+                         CROSS JOIN interactions i ON i.seq = interaction_terms.rowid
                          WHERE interaction_terms MATCH $14 AND ",
                         matching!(),
                         " ORDER BY score DESC, i.at DESC LIMIT $15"

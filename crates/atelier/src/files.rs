@@ -45,6 +45,7 @@ enum Action {
         to: Option<String>,
     },
     /// Download a file
+    #[command(disable_version_flag = true)]
     Get {
         #[command(flatten)]
         conversation: Conversation,
@@ -54,7 +55,7 @@ enum Action {
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
         /// An earlier version
-        #[arg(long, value_name = "VERSION")]
+        #[arg(long, alias = "version", value_name = "VERSION")]
         at: Option<i64>,
     },
     /// Delete files with all their versions
@@ -73,6 +74,7 @@ enum Action {
         file: String,
     },
     /// Go back to an earlier version of a file
+    #[command(disable_version_flag = true)]
     Restore {
         #[command(flatten)]
         conversation: Conversation,

@@ -51,6 +51,8 @@ async fn files_from_the_command_line() {
     assert!(listed.lines().nth(1).unwrap().ends_with("user_upload  in/notes.txt"), "{listed}");
     assert_eq!(desk.cli(&["get", "in/notes.txt", "-o", "-"]).unwrap(), "two");
     assert_eq!(desk.cli(&["get", "in/notes.txt", "--at", "1", "-o", "-"]).unwrap(), "one");
+    assert_eq!(desk.cli(&["get", "in/notes.txt", "--version", "1", "-o", "-"]).unwrap(), "one");
+    desk.cli(&["restore", "in/notes.txt", "--version", "1"]).unwrap_err();
     let copy = folder.path().join("copy.bin");
     desk.cli(&["get", "in/large.bin", "-o", copy.to_str().unwrap()]).unwrap();
     assert!(std::fs::read(copy).unwrap() == content);

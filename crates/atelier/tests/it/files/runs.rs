@@ -30,9 +30,12 @@ async fn a_sync_mends_the_cache(
     for name in ["a.txt", "b.txt", "c/d.txt"] {
         desk.upload(name, name).await;
     }
-    fs::remove_dir_all(desk.folder()).unwrap();
-    let report = desk.sync().await;
-    assert_eq!((&report["fetched"], &report["unchanged"]), (&json!(3), &json!(0)));
+    // The conversation's folder, or those of all, and what belongs to them.
+    for cache in [desk.folder(), desk.folder().parent().unwrap().to_owned()] {
+        fs::remove_dir_all(cache).unwrap();
+        let report = desk.sync().await;
+        assert_eq!((&report["fetched"], &report["unchanged"]), (&json!(3), &json!(0)));
+    }
     assert_eq!(fs::read_to_string(desk.folder().join("c/d.txt")).unwrap(), "c/d.txt");
     fs::write(desk.folder().join("a.txt"), "A.txt").unwrap();
     fs::remove_file(desk.folder().join("b.txt")).unwrap();
