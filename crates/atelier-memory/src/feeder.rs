@@ -429,9 +429,13 @@ impl Ahead {
     }
 }
 
-/// Whether a vector can stand beside this embedder's own. Many have the same number of numbers: the name decides.
+/// Whether a vector can stand beside this embedder's own. Many have the same number of numbers: the name decides. One without a
+/// direction, which somebody may have imported, is near to nothing.
 pub(crate) fn fits(made: &Embedded, embedder: &Embedder) -> bool {
-    made.embedder == embedder.name() && made.vector.len() == embedder.dimension()
+    let length_squared: f32 = made.vector.iter().map(|value| value * value).sum();
+    made.embedder == embedder.name()
+        && made.vector.len() == embedder.dimension()
+        && length_squared.is_normal()
 }
 
 /// Facts as the index holds them. Long texts have many words: off the threads that answer requests.

@@ -91,13 +91,13 @@ enum Command {
         /// What is older than so many days
         #[arg(long)]
         days: Option<u32>,
-        /// The oldest, until only so many are left
+        /// After that, the oldest of whatever kind, until only so many are left
         #[arg(long)]
         max_vectors: Option<u32>,
         /// What succeeded (true) or failed (false)
         #[arg(long)]
         success: Option<bool>,
-        /// Only these types
+        /// Of the former, only these types
         #[arg(long = "type", value_name = "TYPE")]
         types: Vec<String>,
         /// Only say how many it would be

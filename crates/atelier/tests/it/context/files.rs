@@ -45,6 +45,23 @@ async fn an_export_holds_what_was_asked_for(
     }
 }
 
+/// A vector that points nowhere is made again.
+#[rstest]
+#[tokio::test]
+async fn an_embedding_without_a_direction_is_made_again(#[values(Edge, Qdrant)] engine: Engine) {
+    let memory = open(Sqlite, engine).await;
+    let mut entries = week();
+    for (number, value) in [(0, 0.0), (1, 1e30)] {
+        entries[number]["embedding"] = json!(vec![value; 1536]);
+        entries[number]["embedder"] = json!("builtin-1");
+    }
+    memory.import(entries.clone()).await;
+    for entry in entries.as_array().unwrap().iter().take(2) {
+        let found = memory.search(json!({"query": entry["text"], "mode": "dense", "k": 1})).await;
+        assert_eq!(texts(&found), [entry["text"].as_str().unwrap()]);
+    }
+}
+
 #[rstest]
 #[tokio::test]
 async fn an_export_can_be_read_back_twice_and_elsewhere(
