@@ -49,8 +49,8 @@ impl Workspace {
         Ok(Intake { blob, head, local })
     }
 
-    /// The object that should hold the same content and does not: somebody who brings it again mends what was lost. Read to
-    /// its end, because the bytes that were brought are kept only if those are bad.
+    /// The object that should hold the same content and does not: somebody who brings it again mends what was lost.
+    /// It is read to its end, because the bytes that were brought are kept only if those are bad.
     async fn lost(&self, blob: &Blob) -> Result<Option<String>> {
         let Some(kept) = self.files.store.blob_key(self.conversation, &blob.checksum).await? else {
             return Ok(None);

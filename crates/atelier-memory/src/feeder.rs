@@ -429,8 +429,8 @@ impl Ahead {
     }
 }
 
-/// Whether a vector can stand beside this embedder's own. Many have the same number of numbers: the name decides. One without a
-/// direction, which somebody may have imported, is near to nothing.
+/// Whether a vector can stand beside this embedder's own. Many have the same number of numbers: the name decides. One
+/// without a direction, which somebody may have imported, is near to nothing.
 pub(crate) fn fits(made: &Embedded, embedder: &Embedder) -> bool {
     let length_squared: f32 = made.vector.iter().map(|value| value * value).sum();
     made.embedder == embedder.name()

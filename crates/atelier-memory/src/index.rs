@@ -263,8 +263,8 @@ impl Index {
     }
 }
 
-/// The beam of a search in the graph. What a filter leaves of it has fewer edges, of two filters still fewer: at 100,000 points
-/// and a beam of 256, one in fourteen of the ten nearest that pass two filters was not found.
+/// The beam of a search in the graph. What a filter leaves of it has fewer edges, two filters still fewer: at 100,000
+/// points and a beam of 256, one in fourteen of the ten nearest that pass two filters was not found.
 fn beam(filter: &Filter) -> usize {
     let parts = [
         !filter.types.is_empty(),

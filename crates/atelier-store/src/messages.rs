@@ -5,8 +5,8 @@ use crate::{
     db::{Conn, on},
     memos, new_id, now,
     projects::{corrupt, json},
-    tasks::{self, Claim, Standing, StandingRow, counted},
-    unwritten::rows_at_once,
+    tasks::{self, Claim, Standing, counted},
+    unwritten::write_rows,
 };
 use atelier_core::{
     Agent, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId, PlanStatus, ProjectId, SessionId,
@@ -43,13 +43,10 @@ impl Store {
     /// for that node at once.
     pub async fn say(&self, owned: &Owned, said: Said, node: Option<NodeId>) -> Result<Begun> {
         let owned = owned.clone();
-        if said.agent.is_some() {
-            let owner = owned.owner;
-            return self
-                .write_kept(owner, move |tx| Box::pin(async move { say(tx, &owned, said, node).await }))
-                .await;
-        }
-        self.write(owned.owner, move |tx| Box::pin(async move { say(tx, &owned, said, node).await })).await
+        // A plan is written at once; what comes of a message to an agent is only kept.
+        let keeps = said.agent.is_some();
+        self.hand_in(owned.owner, keeps, move |tx| Box::pin(async move { say(tx, &owned, said, node).await }))
+            .await
     }
 
     /// The messages of a conversation, oldest first.
@@ -189,8 +186,7 @@ async fn room_for(tx: &mut Tx, owned: &Owned, session: SessionId, queue: Uuid) -
     .fetch_optional(c)
     .await)?;
     let (archived, waiting, running, config) = row.ok_or(Error::NotFound)?;
-    let row: StandingRow = (waiting, running, config);
-    Ok((archived, Standing::read(tx, queue, row)?))
+    Ok((archived, Standing::read(tx, queue, (waiting, running, config))?))
 }
 
 pub(crate) fn add_message(tx: &mut Tx, owned: &Owned, message: Message) {
@@ -204,22 +200,17 @@ pub(crate) async fn write_messages(conn: &mut Conn, messages: Vec<Message>) -> R
         MessageRole::User => None,
         MessageRole::Assistant => message.plan_id.map(|id| id.0).or_else(|| message.task_id.map(|id| id.0)),
     };
-    let mut left = messages.into_iter();
-    while left.len() > 0 {
-        let size = rows_at_once(left.len());
-        on!(&mut *conn, |c| {
-            let mut insert = sqlx::QueryBuilder::new(
-                "INSERT INTO messages (id, project_id, session_id, answers, record) ",
-            );
-            insert.push_values(left.by_ref().take(size), |mut row, message| {
-                row.push_bind(message.id.0)
-                    .push_bind(message.project_id.0)
-                    .push_bind(message.session_id.0)
-                    .push_bind(answers(&message))
-                    .push_bind(json(&message));
-            });
-            insert.build().execute(c).await.map(drop)
-        })?;
-    }
-    Ok(())
+    write_rows!(
+        conn,
+        messages,
+        "INSERT INTO messages (id, project_id, session_id, answers, record) ",
+        |row, message| {
+            row.push_bind(message.id.0)
+                .push_bind(message.project_id.0)
+                .push_bind(message.session_id.0)
+                .push_bind(answers(&message))
+                .push_bind(json(&message));
+        },
+        ""
+    )
 }

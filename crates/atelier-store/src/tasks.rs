@@ -9,7 +9,7 @@ mod queue;
 
 pub use look::QueueState;
 pub(crate) use queue::{
-    KeptTask, Standing, StandingRow, Turn, begin_or_queue, claim_or_ring, counted, insert_task, write_tasks,
+    KeptTask, Standing, Turn, begin_or_queue, claim_or_ring, counted, insert_task, write_tasks,
 };
 
 use crate::{
@@ -170,7 +170,8 @@ fn tell_usage(tx: &mut Tx, owned: &Owned, task: &Task, step: &Step) {
     tx.emit(owned.project, owned.owner, &used);
 }
 
-/// Ends a task of no plan: looks, and then keeps what comes of it. Who is to take the next from its queue, if anybody can.
+/// Ends a task of no plan: looks, and then keeps what comes of it. Gives who is to take the next from its queue, if there
+/// is one that can run.
 async fn finish_alone(
     tx: &mut Tx,
     claim: &Claim,

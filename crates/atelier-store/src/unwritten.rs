@@ -1,8 +1,9 @@
 //! What a group of writes has decided and not written yet.
 //!
-//! A trip to the database costs more than the row it carries, so messages, the tasks they begin and steps on calls are kept
-//! here, and the group writes all of it in a few statements: before anything else in the group looks, and before it
-//! commits. What agents remember of any of it nobody in the group has to see: that is written once, at the end.
+//! A trip to the database costs more than the row it carries, so messages, the tasks they begin and steps on calls
+//! are kept here, and the group writes all of it in a few statements: before anything else in the group looks, and
+//! before it commits. What agents remember of any of it nobody in the group has to see: that is written once, at the
+//! end.
 
 use crate::{
     CollectionState, Owned, Result, Tx,
@@ -58,6 +59,25 @@ pub(crate) fn rows_at_once(left: usize) -> usize {
         64.. => 64,
     }
 }
+
+/// Writes rows in as few statements as `rows_at_once` makes of them: what stands before the rows, the values of one of
+/// them, and what stands after.
+macro_rules! write_rows {
+    ($conn:expr, $rows:expr, $before:expr, |$row:ident, $one:pat_param| $bind:block, $after:expr) => {{
+        let mut left = $rows.into_iter();
+        while left.len() > 0 {
+            let size = $crate::unwritten::rows_at_once(left.len());
+            $crate::db::on!(&mut *$conn, |c| {
+                let mut statement = sqlx::QueryBuilder::new($before);
+                statement.push_values(left.by_ref().take(size), |mut $row, $one| $bind);
+                statement.push($after);
+                statement.build().execute(c).await.map(drop)
+            })?;
+        }
+        Ok::<(), sqlx::Error>(())
+    }};
+}
+pub(crate) use write_rows;
 
 impl Tx {
     /// As this group has left the call, if it has touched it.
@@ -159,7 +179,7 @@ impl Tx {
         write_messages(&mut self.conn, messages).await?;
         write_steps(&mut self.conn, steps).await?;
         touch(&mut self.conn, touched).await?;
-        write_calls(&mut self.conn, calls.into_values().collect()).await?;
+        write_calls(&mut self.conn, calls).await?;
         for grant in grants {
             on!(&mut self.conn, |c| sqlx::query(
                 "INSERT INTO grants (id, project_id, session, record) VALUES ($1, $2, $3, $4)"
@@ -172,17 +192,7 @@ impl Tx {
             .await
             .map(drop))?;
         }
-        let mut left = audit.into_iter();
-        while left.len() > 0 {
-            let size = rows_at_once(left.len());
-            on!(&mut self.conn, |c| {
-                let mut insert = sqlx::QueryBuilder::new("INSERT INTO audit (id, project_id, record) ");
-                insert.push_values(left.by_ref().take(size), |mut row, (project, audit)| {
-                    row.push_bind(new_id()).push_bind(project.0).push_bind(json(&audit));
-                });
-                insert.build().execute(c).await.map(drop)
-            })?;
-        }
+        write_audit(&mut self.conn, audit).await?;
         for task in settled {
             call_settled(self, task).await?;
         }
@@ -191,61 +201,57 @@ impl Tx {
 }
 
 async fn write_steps(conn: &mut Conn, steps: Vec<(TaskId, u32, Step)>) -> Result<(), sqlx::Error> {
-    let mut left = steps.into_iter();
-    while left.len() > 0 {
-        let size = rows_at_once(left.len());
-        on!(&mut *conn, |c| {
-            let mut insert = sqlx::QueryBuilder::new("INSERT INTO task_steps (task_id, step, record) ");
-            insert.push_values(left.by_ref().take(size), |mut row, (task, number, step)| {
-                row.push_bind(task.0).push_bind(i64::from(number)).push_bind(json(&step));
-            });
-            insert.push(" ON CONFLICT (task_id, step) DO UPDATE SET record = excluded.record");
-            insert.build().execute(c).await.map(drop)
-        })?;
-    }
-    Ok(())
+    write_rows!(
+        conn,
+        steps,
+        "INSERT INTO task_steps (task_id, step, record) ",
+        |row, (task, number, step)| {
+            row.push_bind(task.0).push_bind(i64::from(number)).push_bind(json(&step));
+        },
+        " ON CONFLICT (task_id, step) DO UPDATE SET record = excluded.record"
+    )
 }
 
 async fn touch(conn: &mut Conn, touched: BTreeMap<SessionId, DateTime<Utc>>) -> Result<(), sqlx::Error> {
-    let mut left = touched.into_iter();
-    while left.len() > 0 {
-        let size = rows_at_once(left.len());
-        on!(&mut *conn, |c| {
-            let mut update =
-                sqlx::QueryBuilder::new("UPDATE conversations SET updated_at = v.column2 FROM (");
-            update.push_values(left.by_ref().take(size), |mut row, (conversation, time)| {
-                row.push_bind(conversation.0).push_bind(time);
-            });
-            update.push(") AS v WHERE id = v.column1");
-            update.build().execute(c).await.map(drop)
-        })?;
-    }
-    Ok(())
+    write_rows!(
+        conn,
+        touched,
+        "UPDATE conversations SET updated_at = v.column2 FROM (",
+        |row, (conversation, time)| {
+            row.push_bind(conversation.0).push_bind(time);
+        },
+        ") AS v WHERE id = v.column1"
+    )
 }
 
-async fn write_calls(conn: &mut Conn, calls: Vec<GatedCall>) -> Result<(), sqlx::Error> {
-    let mut left = calls.into_iter();
-    while left.len() > 0 {
-        let size = rows_at_once(left.len());
-        on!(&mut *conn, |c| {
-            let mut insert = sqlx::QueryBuilder::new(
-                "INSERT INTO tool_calls (id, project_id, approval_id, approval_status, status, deadline, record) ",
-            );
-            insert.push_values(left.by_ref().take(size), |mut row, call| {
-                row.push_bind(call.tool_id.0)
-                    .push_bind(call.project_id.0)
-                    .push_bind(call.approval_id.map(|id| id.0))
-                    .push_bind(call.approval.as_ref().map(|approval| approval.status.as_str()))
-                    .push_bind(call.status.as_str())
-                    .push_bind(call.deadline)
-                    .push_bind(json(&call));
-            });
-            insert.push(
-                " ON CONFLICT (id) DO UPDATE SET approval_id = excluded.approval_id,
-                 approval_status = excluded.approval_status, status = excluded.status, deadline = excluded.deadline, record = excluded.record",
-            );
-            insert.build().execute(c).await.map(drop)
-        })?;
-    }
-    Ok(())
+async fn write_audit(conn: &mut Conn, audit: Vec<(ProjectId, Audit)>) -> Result<(), sqlx::Error> {
+    write_rows!(
+        conn,
+        audit,
+        "INSERT INTO audit (id, project_id, record) ",
+        |row, (project, audit)| {
+            row.push_bind(new_id()).push_bind(project.0).push_bind(json(&audit));
+        },
+        ""
+    )
+}
+
+async fn write_calls(conn: &mut Conn, calls: BTreeMap<CallId, GatedCall>) -> Result<(), sqlx::Error> {
+    write_rows!(
+        conn,
+        calls,
+        "INSERT INTO tool_calls (id, project_id, approval_id, approval_status, status, deadline, record) ",
+        |row, (id, call)| {
+            row.push_bind(id.0)
+                .push_bind(call.project_id.0)
+                .push_bind(call.approval_id.map(|id| id.0))
+                .push_bind(call.approval.as_ref().map(|approval| approval.status.as_str()))
+                .push_bind(call.status.as_str())
+                .push_bind(call.deadline)
+                .push_bind(json(&call));
+        },
+        " ON CONFLICT (id) DO UPDATE SET approval_id = excluded.approval_id,
+          approval_status = excluded.approval_status, status = excluded.status, deadline = excluded.deadline,
+          record = excluded.record"
+    )
 }

@@ -62,6 +62,16 @@ pub(crate) async fn add(conn: &mut Conn, rows: &[Row<'_>]) -> Result<()> {
     Ok(())
 }
 
+/// `CROSS JOIN` keeps their order: the planner would go through all facts of the agent, and ask of each whether it has the
+/// words.
+const IN_SQLITE: &str = concat!(
+    "SELECT i.id, -bm25(interaction_terms, 0.0, 1.0) AS score FROM interaction_terms
+     CROSS JOIN interactions i ON i.seq = interaction_terms.rowid
+     WHERE interaction_terms MATCH $14 AND ",
+    matching!(),
+    " ORDER BY score DESC, i.at DESC LIMIT $15"
+);
+
 impl Store {
     /// The facts that share most words with the text, best first, with how good they are: more is better, and
     /// figures of different searches do not compare.
@@ -81,16 +91,7 @@ impl Store {
             Conn::Lite(_) => {
                 let any: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
                 let agent = agent.0.simple();
-                (
-                    concat!(
-                        "SELECT i.id, -bm25(interaction_terms, 0.0, 1.0) AS score FROM interaction_terms
-                         CROSS JOIN interactions i ON i.seq = interaction_terms.rowid
-                         WHERE interaction_terms MATCH $14 AND ",
-                        matching!(),
-                        " ORDER BY score DESC, i.at DESC LIMIT $15"
-                    ),
-                    format!("agent:\"{agent}\" AND terms:({})", any.join(" OR ")),
-                )
+                (IN_SQLITE, format!("agent:\"{agent}\" AND terms:({})", any.join(" OR ")))
             }
             Conn::Pg(_) => {
                 // Terms are letters, digits and underscores: nothing to escape.
@@ -119,6 +120,25 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Settings;
+
+    #[tokio::test]
+    async fn words_are_looked_up_before_facts() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings { data: folder.path().into(), database_url: None };
+        let store = Store::open(&settings).await.unwrap();
+        let Conn::Lite(mut conn) = store.db.connect().await.unwrap() else { unreachable!("it is SQLite") };
+        let explain = format!("EXPLAIN QUERY PLAN {IN_SQLITE}");
+        let query = sqlx::query_as(sqlx::AssertSqlSafe(explain));
+        let plan: Vec<(i64, i64, i64, String)> =
+            bind_filter!(query, AgentId(Uuid::nil()), &Filter::default())
+                .bind("terms:word")
+                .bind(10i64)
+                .fetch_all(&mut *conn)
+                .await
+                .unwrap();
+        assert!(plan[0].3.starts_with("SCAN interaction_terms VIRTUAL TABLE"), "{plan:?}");
+    }
 
     #[test]
     fn a_long_query_keeps_what_it_begins_and_ends_with() {

@@ -1,8 +1,9 @@
 //! The one door for writes: closures are grouped into commits, and answered when they are on disk.
 //!
 //! A commit costs a flush whatever its size, so whatever is waiting goes into the next one: first what only looks and
-//! keeps what it decides (`unwritten.rs`), then the rest, each behind a savepoint of its own. Events are numbered last, just before the commit: the counters they
-//! take are locked for the shortest time, and numbers follow the order of commits.
+//! keeps what it decides (`unwritten.rs`), then the rest, each behind a savepoint of its own. Events are numbered last,
+//! just before the commit: the counters they take are locked for the shortest time, and numbers follow the order of
+//! commits.
 
 use crate::{
     Error, Result, Store,
@@ -99,7 +100,8 @@ impl Store {
         self.hand_in(owner, true, work).await
     }
 
-    async fn hand_in<T, F>(&self, owner: UserId, keeps: bool, work: F) -> Result<T>
+    /// The one or the other.
+    pub(crate) async fn hand_in<T, F>(&self, owner: UserId, keeps: bool, work: F) -> Result<T>
     where
         T: Send + 'static,
         F: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T>> + Send + 'static,
@@ -287,8 +289,8 @@ async fn run_group(
     node: Uuid,
 ) -> Result<Vec<Arc<events::StoredEvent>>, sqlx::Error> {
     tx.forget();
-    // Those that only keep come first, so that all they keep is written at once. Nobody was answered yet, so none of the group can
-    // have come before another.
+    // Those that only keep come first, so that all they keep is written at once. Nobody was answered yet, so none of
+    // the group can have come before another.
     group.sort_by_key(|job| !job.keeps());
     let (keeping, writing) = group.split_at_mut(group.partition_point(|job| job.keeps()));
     let mut kept = 0;

@@ -1,4 +1,4 @@
-import { authority, authorization } from "../api/client";
+import { send } from "../api/client";
 import { Problem } from "../api/problem";
 import { parseDelta, parseEvent, type Delta, type LiveEvent } from "./event";
 import { readMessages, type Message } from "./sse";
@@ -76,22 +76,14 @@ class Stream {
   }
 
   async #follow(reader: Reader, stop: AbortSignal, connected: () => void): Promise<void> {
-    const { token } = authority;
-    const headers = { ...authorization(token), accept: "text/event-stream" };
+    const headers = { accept: "text/event-stream" };
     if (this.#last !== null) Object.assign(headers, { "last-event-id": this.#last });
     const silence = new AbortController();
     let watchdog = setTimeout(() => silence.abort(), SILENCE);
     try {
-      const response = await fetch(this.#last === null ? `/my/events?tail=${TAIL}` : "/my/events", {
-        headers,
-        cache: "no-store",
-        signal: AbortSignal.any([stop, silence.signal]),
-      });
-      if (!response.ok || !response.body) {
-        const problem = await Problem.from(response);
-        if (response.status === 401 && token) authority.refused(token, problem);
-        throw problem;
-      }
+      const path = this.#last === null ? `/my/events?tail=${TAIL}` : "/my/events";
+      const response = await send(path, { headers, signal: AbortSignal.any([stop, silence.signal]) });
+      if (!response.body) return;
       connected();
       for await (const messages of readMessages(response.body)) {
         if (stop.aborted) return;

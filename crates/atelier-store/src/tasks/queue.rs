@@ -7,7 +7,7 @@ use crate::{
     feed::Ring,
     now,
     projects::{corrupt, json},
-    unwritten::rows_at_once,
+    unwritten::write_rows,
 };
 use atelier_core::{AgentConfig, Event, NodeId, Task, TaskStatus, UserId};
 use chrono::{DateTime, Utc};
@@ -31,7 +31,7 @@ macro_rules! counted {
 }
 pub(crate) use counted;
 
-pub(crate) type StandingRow = (i64, i64, Option<String>);
+type StandingRow = (i64, i64, Option<String>);
 
 impl Standing {
     /// As it is with what this group has not written yet.
@@ -122,39 +122,31 @@ impl Turn {
 }
 
 pub(crate) async fn write_tasks(conn: &mut Conn, tasks: Vec<KeptTask>) -> Result<(), sqlx::Error> {
-    let mut left = tasks.into_iter();
-    while left.len() > 0 {
-        let size = rows_at_once(left.len());
-        on!(&mut *conn, |c| {
-            let mut insert = sqlx::QueryBuilder::new(
-                "INSERT INTO tasks (id, project_id, user_id, session_id, plan_id, queue, status, priority, node, fence,
-                                    queued_at, started_at, record) ",
-            );
-            insert.push_values(left.by_ref().take(size), |mut row, KeptTask { owner, task, turn }| {
-                let (node, fence) = turn.holder();
-                row.push_bind(task.id.0)
-                    .push_bind(task.project_id.0)
-                    .push_bind(owner.0)
-                    .push_bind(task.session_id.0)
-                    .push_bind(task.plan_id.map(|id| id.0))
-                    .push_bind(queue_of(&task))
-                    .push_bind(task.status.as_str())
-                    .push_bind(i64::from(task.priority))
-                    .push_bind(node)
-                    .push_bind(fence)
-                    .push_bind((task.status == TaskStatus::Queued).then(now))
-                    .push_bind(task.started_at)
-                    .push_bind(json(&task));
-            });
-            insert.push(
-                " ON CONFLICT (id) DO UPDATE SET status = excluded.status, node = excluded.node,
-                  pending_calls = 0, queued_at = excluded.queued_at, record = excluded.record
-                  WHERE tasks.fence = excluded.fence AND tasks.status = 'running'",
-            );
-            insert.build().execute(c).await.map(drop)
-        })?;
-    }
-    Ok(())
+    write_rows!(
+        conn,
+        tasks,
+        "INSERT INTO tasks (id, project_id, user_id, session_id, plan_id, queue, status, priority, node, fence,
+                            queued_at, started_at, record) ",
+        |row, KeptTask { owner, task, turn }| {
+            let (node, fence) = turn.holder();
+            row.push_bind(task.id.0)
+                .push_bind(task.project_id.0)
+                .push_bind(owner.0)
+                .push_bind(task.session_id.0)
+                .push_bind(task.plan_id.map(|id| id.0))
+                .push_bind(queue_of(&task))
+                .push_bind(task.status.as_str())
+                .push_bind(i64::from(task.priority))
+                .push_bind(node)
+                .push_bind(fence)
+                .push_bind((task.status == TaskStatus::Queued).then(now))
+                .push_bind(task.started_at)
+                .push_bind(json(&task));
+        },
+        " ON CONFLICT (id) DO UPDATE SET status = excluded.status, node = excluded.node,
+          pending_calls = 0, queued_at = excluded.queued_at, record = excluded.record
+          WHERE tasks.fence = excluded.fence AND tasks.status = 'running'"
+    )
 }
 
 /// Queues a new task among others, or keeps it waiting for those it depends on.

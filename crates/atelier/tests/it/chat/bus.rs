@@ -16,6 +16,13 @@ async fn queue(chat: &Chat, agent: &str) -> Value {
     bus["queues"].as_array().unwrap().iter().find(|queue| queue["agent_name"] == agent).unwrap().clone()
 }
 
+/// Lets the coder run so many tasks at once; its address.
+async fn limit_coder(chat: &Chat, limit: u32) -> String {
+    let path = format!("{}/agents/coder", chat.desk.project);
+    chat.desk.user.put(&path, json!({"config": {"concurrency_limit": limit}})).await.expect(200);
+    path
+}
+
 /// WS-05.1 WS-05.2 WS-05.3: no more tasks of an agent run than its limit, the others wait in order, one too many is
 /// refused; deleting the agent ends what runs and settles everything that waits.
 #[rstest]
@@ -24,8 +31,7 @@ async fn a_queue_holds_its_limits_and_ends_with_its_agent(#[values(Sqlite, Postg
     let model = ScriptedModel::start(|_: &Asked| Reply::silence()).await;
     let server = crate::build(backend).model(&model).with("WORK__MAX_QUEUE", 4).start().await;
     let chat = Chat::new(&server, "ann").await;
-    let path = format!("{}/agents/coder", chat.desk.project);
-    chat.desk.user.put(&path, json!({"config": {"concurrency_limit": 2}})).await.expect(200);
+    let path = limit_coder(&chat, 2).await;
     let mut accepted = Vec::new();
     for n in 0..6 {
         accepted.push(chat.said(&format!("job {n}"), Some("coder")).await);
@@ -184,8 +190,7 @@ async fn a_reset_begins_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
     let model = ScriptedModel::start(script).await;
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
-    let path = format!("{}/agents/coder", chat.desk.project);
-    chat.desk.user.put(&path, json!({"config": {"concurrency_limit": 1}})).await.expect(200);
+    limit_coder(&chat, 1).await;
     let mut queued = Vec::new();
     for n in 0..20 {
         queued.push(chat.said(&format!("job {n}"), Some("coder")).await);
@@ -217,8 +222,7 @@ async fn the_urgent_goes_first(#[values(Sqlite, Postgres)] backend: Backend) {
     let model = ScriptedModel::start(|_: &Asked| Reply::silence()).await;
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
-    let path = format!("{}/agents/coder", chat.desk.project);
-    chat.desk.user.put(&path, json!({"config": {"concurrency_limit": 1}})).await.expect(200);
+    limit_coder(&chat, 1).await;
     let say = async |content: &str, priority: i32| {
         let body = json!({"content": content, "target_agent": "coder", "priority": priority});
         chat.desk.post(&format!("chat/{}/message", chat.session), body).await
@@ -241,8 +245,7 @@ async fn a_burst_keeps_to_the_limit(#[values(Sqlite, Postgres)] backend: Backend
     let model = ScriptedModel::start(|_: &Asked| Reply::silence()).await;
     let server = crate::build(backend).model(&model).with("WORK__MAX_QUEUE", 20).start().await;
     let chat = Chat::new(&server, "ann").await;
-    let path = format!("{}/agents/coder", chat.desk.project);
-    chat.desk.user.put(&path, json!({"config": {"concurrency_limit": 3}})).await.expect(200);
+    limit_coder(&chat, 3).await;
     let burst = (0..40).map(async |n| chat.say(&format!("job {n}"), Some("coder")).await);
     let (accepted, refused): (Vec<_>, Vec<_>) =
         join_all(burst).await.into_iter().partition(|answer| answer.status == 202);
