@@ -51,6 +51,11 @@ export const router = {
   go(href: string): void {
     location.hash = href;
   },
+  /** Says, once an answer has come, whether the person is still here: whoever has gone elsewhere meanwhile is left there. */
+  here(): () => boolean {
+    const place = location.hash;
+    return () => location.hash === place;
+  },
 };
 
 export const link = {

@@ -71,6 +71,51 @@ test("a write shows its difference; reject leaves the disk as it was, approve ch
   await tab.close();
 });
 
+/** Holds back the answers to approvals; gives a function that waits for one to be asked for and lets it go on. */
+async function holdApprovals(page) {
+  const held = [];
+  await page.route(/\/approvals\/[^/]+\/approve$/, (route) => void held.push(route));
+  return async (meanwhile) => {
+    const route = await eventually("an approval is sent", () => held.shift());
+    await meanwhile();
+    await route.continue();
+  };
+}
+
+test("whoever goes elsewhere while an answer is on its way is left there", async (t) => {
+  const { ann, shop, asked } = await desk(t, "ben");
+  const [first, second, third] = [
+    await asked("write_file", { path: "a.txt", content: "a" }),
+    await asked("write_file", { path: "b.txt", content: "b" }),
+    await asked("write_file", { path: "c.txt", content: "c" }),
+  ];
+  const tab = await browser.open(ann, "#/approvals");
+  const { page } = tab;
+  const approved = await holdApprovals(page);
+  const approve = page.getByRole("button", { name: "Approve" });
+
+  // To another question ...
+  await page.getByRole("article", { name: /a\.txt/ }).waitFor();
+  await approve.click();
+  await approved(async () => {
+    await page.keyboard.press("j");
+    await page.keyboard.press("j");
+    await page.getByRole("article", { name: /c\.txt/ }).waitFor();
+  });
+  await page.getByRole("button", { name: /a\.txt Done/ }).waitFor();
+  await page.getByRole("article", { name: /c\.txt/ }).waitFor();
+
+  // ... and to another page.
+  await approve.click();
+  await approved(() => tab.go("#/activity"));
+  await page.getByText("Approved: Write file c.txt").waitFor();
+  await page.getByRole("heading", { name: "Activity" }).waitFor();
+  assert.equal(new URL(page.url()).hash, "#/activity");
+  for (const call of [first, third]) await shop.until(call, "completed");
+  assert.equal((await shop.until(second, "pending_approval")).status, "pending_approval");
+  await tab.close();
+});
+
 /// TL-02.3
 test("keys walk the list and decide; a class is allowed for the session and can be withdrawn", async (t) => {
   const { ann, shop, asked } = await desk(t, "bob");
