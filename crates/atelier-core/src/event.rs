@@ -187,7 +187,7 @@ pub enum Event {
         #[cfg_attr(feature = "openapi", schema(value_type = String))]
         risk_level: Verdict,
         /// For a write: the checksum of the file that was shown, or null where there was none.
-        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "said")]
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::json::given")]
         #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
         base_checksum: Option<Option<String>>,
         network: bool,
@@ -263,13 +263,6 @@ pub struct TaskCall {
     pub name: String,
     #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub tool_id: Option<CallId>,
-}
-
-/// Null is something that was said; serde alone would take it for silence.
-fn said<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
-    deserializer: D,
-) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -172,6 +172,12 @@ impl FilePath {
         self.0.file_name().unwrap_or_else(|| self.as_str())
     }
 
+    /// What comes after the last dot of its name, if that is not all of it.
+    pub fn extension(&self) -> Option<&str> {
+        let (stem, extension) = self.file_name().rsplit_once('.')?;
+        (!stem.is_empty()).then_some(extension)
+    }
+
     /// The folders it lies in, the nearest last.
     pub fn folders(&self) -> impl Iterator<Item = &str> {
         let text = self.as_str();
@@ -181,10 +187,8 @@ impl FilePath {
     /// The same folder, the name with `mark` before its extension.
     pub fn marked(&self, mark: &str) -> Result<Self, FilePathError> {
         let (folder, name) = self.as_str().rsplit_once('/').map_or(("", self.as_str()), |split| split);
-        let (stem, extension) = match name.rsplit_once('.') {
-            Some((stem, extension)) if !stem.is_empty() => (stem, format!(".{extension}")),
-            _ => (name, String::new()),
-        };
+        let extension = self.extension().map_or_else(String::new, |extension| format!(".{extension}"));
+        let stem = &name[..name.len() - extension.len()];
         // A name may be as long as names can be: then the stem gives way.
         let room = crate::path::MAX_NAME_BYTES.saturating_sub(mark.len() + 1 + extension.len());
         let stem = &stem[..stem.floor_char_boundary(room)];

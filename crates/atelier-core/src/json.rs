@@ -25,6 +25,11 @@ pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -
     deserializer.deserialize_map(Object(PhantomData))
 }
 
+/// A field that is there, if only as null; serde alone would take null for silence.
+pub fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
 /// JSON has one kind of number: `2048.0` is as whole as `2048`.
 pub fn whole<'de, D: Deserializer<'de>, T: TryFrom<i64>>(deserializer: D) -> Result<T, D::Error> {
     as_whole(f64::deserialize(deserializer)?)

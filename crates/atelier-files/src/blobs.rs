@@ -19,8 +19,12 @@ pub type Bodies<'a> = BoxStream<'a, Result<Bytes>>;
 pub(crate) const PART: usize = 8 << 20;
 /// Parts on their way at a time.
 const IN_FLIGHT: usize = 3;
+/// What is read at a time, and how many of those are asked for ahead of a reader: a reader that stands still holds no
+/// more than this, and there may be many.
+const PIECE: usize = 2 << 20;
+const AHEAD: usize = 3;
 /// As much as telling a kind of file takes.
-const HEAD: usize = 4096;
+pub(crate) const HEAD: usize = 4096;
 
 /// Content that was put.
 #[derive(Debug)]
@@ -182,14 +186,14 @@ pub(crate) async fn get_checked(place: &Place, key: &Key, size: u64, checksum: &
 /// A range of an object in pieces that are asked for ahead of their reader.
 pub(crate) fn get(files: &Files, key: Key, range: Range<u64>) -> BoxStream<'static, Result<Bytes>> {
     let files = files.clone();
-    let pieces = (range.start..range.end).step_by(PART);
+    let pieces = (range.start..range.end).step_by(PIECE);
     let end = range.end;
     futures::stream::iter(pieces)
         .map(move |start| {
             let (files, key) = (files.clone(), key.clone());
             async move {
                 let place = &files.place;
-                let wanted = start..end.min(start + PART as u64);
+                let wanted = start..end.min(start + PIECE as u64);
                 let length = wanted.end - wanted.start;
                 let options = GetOptions { range: Some(GetRange::Bounded(wanted)), ..Default::default() };
                 let read = async { place.objects.get_opts(&key, options).await?.bytes().await };
@@ -201,7 +205,7 @@ pub(crate) fn get(files: &Files, key: Key, range: Range<u64>) -> BoxStream<'stat
                 }
             }
         })
-        .buffered(2)
+        .buffered(AHEAD)
         .boxed()
 }
 

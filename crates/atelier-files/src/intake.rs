@@ -101,7 +101,9 @@ impl Workspace {
         let mut keys = Vec::with_capacity(files.len());
         let mut edits = Vec::with_capacity(files.len());
         for NewFile { intake, path, original_name, description, expect } in files {
-            let mime_type = mime::of(&intake.head, &original_name);
+            // Its name here says what it is; where that says nothing, the name it came with.
+            let name = if path.extension().is_some() { path.file_name() } else { &original_name };
+            let mime_type = mime::of(&intake.head, name);
             locals.push((path.clone(), intake.local));
             keys.extend(intake.blob.key.clone());
             let blob = intake.blob;

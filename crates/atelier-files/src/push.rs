@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result,
-    blobs::{self, PART},
+    blobs::{self, HEAD, PART},
     crash,
     manifest::{Entry, Manifest, clock},
     mime,
@@ -11,7 +11,7 @@ use crate::{
 };
 use atelier_core::{ConversationFile, FilePath};
 use atelier_executor::{Kind, Leaf, Stamp, Workspace as Folder};
-use atelier_store::{Author, Blob, Edit, Edited, Expect};
+use atelier_store::{Amendment, Author, Blob, ContentKind, Edit, Edited, Expect};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use std::{
@@ -166,13 +166,9 @@ impl Run {
     ) -> Result<()> {
         for (from, found) in renamed {
             let Some(entry) = manifest.files.remove(&from) else { continue };
-            let edit = Edit::Change {
-                file: entry.file_id,
-                path: Some(found.path.clone()),
-                description: None,
-                presented: None,
-                expect: Expect::Version(entry.version),
-            };
+            let kind = self.kind(&found).await;
+            let to = Amendment { path: Some(found.path.clone()), kind, ..Amendment::default() };
+            let edit = Edit::Change { file: entry.file_id, to, expect: Expect::Version(entry.version) };
             let edited = self.workspace.edit(Author::Agent, vec![edit], Some(self.fence)).await?;
             if let [Edited::Done(file)] = &edited[..] {
                 report.renamed.push(Renamed { from: from.to_string(), to: found.path.to_string() });
@@ -270,6 +266,18 @@ impl Run {
         Err(atelier_store::Error::PathTaken(changed.path.to_string()).into())
     }
 
+    /// What a file that was only renamed is under its new name; nothing, where it is gone again by now.
+    async fn kind(&self, found: &Changed) -> Option<ContentKind> {
+        let (folder, path, checksum) = (self.folder.clone(), found.path.clone(), found.checksum.clone());
+        let look = move || {
+            let (file, _) = folder.open_leaf(path.as_workspace()).ok()?;
+            let mut head = Vec::new();
+            file.take(HEAD as u64).read_to_end(&mut head).ok()?;
+            Some(ContentKind { checksum, mime_type: mime::of(&head, path.file_name()) })
+        };
+        tokio::task::spawn_blocking(look).await.ok().flatten()
+    }
+
     async fn drop_content(&self, blob: &Blob) -> Result<()> {
         let keys = blob.key.clone().into_iter().collect();
         Ok(self.workspace.files.store.discard_objects(&self.workspace.owned, keys).await?)
@@ -302,7 +310,7 @@ impl Run {
             Ok::<_, Error>((Bytes::from(content), checksum))
         })
         .await??;
-        let kind = mime::of(&content[..content.len().min(4096)], changed.path.file_name());
+        let kind = mime::of(&content[..content.len().min(HEAD)], changed.path.file_name());
         let size = content.len() as i64;
         let key = blobs::put_bytes(&files.place, conversation, &checksum, content).await?;
         Ok((Blob { checksum, size, key: Some(key.to_string()), instead_of: None }, kind))

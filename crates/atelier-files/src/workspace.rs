@@ -1,8 +1,9 @@
 //! The files of one conversation, for its owner.
 
-use crate::{Error, Files, Result, blobs, crash, manifest::Manifest, place};
+use crate::{Error, Files, Result, blobs, crash, manifest::Manifest, mime, place};
 use atelier_core::{ConversationFile, FileId, FilePath, FileVersion, SessionId, file::FilePathError};
-use atelier_store::{Author, Blob, Edit, Edited, Expect, Fence, FilesPlace, Owned};
+use atelier_store::{Amendment, Author, Blob, ContentKind, Edit, Edited, Expect, Fence, FilesPlace, Owned};
+use futures::TryStreamExt;
 use object_store::path::Path as Key;
 use std::time::Duration;
 
@@ -54,20 +55,41 @@ impl Workspace {
         &self,
         author: Author,
         id: FileId,
-        path: Option<FilePath>,
-        description: Option<String>,
-        presented: Option<bool>,
+        mut to: Amendment,
         expect: Expect,
     ) -> Result<ConversationFile> {
         let old = self.file(id).await?;
-        let moved = path.clone().filter(|path| *path != old.file_path);
-        let edit = Edit::Change { file: id, path, description, presented, expect };
-        let file = self.edit_one(author, edit).await?;
+        let moved = to.path.clone().filter(|path| *path != old.file_path);
+        if let Some(path) = &moved
+            && path.extension() != old.file_path.extension()
+        {
+            to.kind = self.kind_as(&old, path).await;
+        }
+        let file = self.edit_one(author, Edit::Change { file: id, to, expect }).await?;
         self.settle_copies().await;
         if let Some(to) = moved {
             self.move_in_cache(&old.file_path, &to).await;
         }
         Ok(file)
+    }
+
+    /// What a file's content is under another name. A store that does not answer keeps nobody from renaming.
+    async fn kind_as(&self, file: &ConversationFile, path: &FilePath) -> Option<ContentKind> {
+        let head = async {
+            let key = self.content_key(&file.checksum, &file.file_path).await?;
+            let head = 0..(file.file_size as u64).min(blobs::HEAD as u64);
+            Ok::<_, Error>(blobs::get(&self.files, key, head).try_next().await?.unwrap_or_default())
+        };
+        match head.await {
+            Ok(head) => Some(ContentKind {
+                checksum: file.checksum.clone(),
+                mime_type: mime::of(&head, path.file_name()),
+            }),
+            Err(error) => {
+                tracing::warn!(%error, file = %file.file_id, "a renamed file keeps the kind it had");
+                None
+            }
+        }
     }
 
     /// Row first, then objects, then cache; what fails is tried again until it is done.
@@ -132,7 +154,7 @@ impl Workspace {
                     self.check_room(path)?;
                     self.keep_young(blob).await?;
                 }
-                Edit::Change { path: Some(path), .. } => self.check_room(path)?,
+                Edit::Change { to: Amendment { path: Some(path), .. }, .. } => self.check_room(path)?,
                 Edit::Change { .. } | Edit::Delete { .. } | Edit::Complete { .. } => {}
             }
         }

@@ -6,7 +6,7 @@ use atelier_core::{
     Conversation, ConversationFile, FilePath, FileSource, ProjectName, Tenant, UserId, WorkspaceKind,
 };
 use atelier_files::{Error, Files, NewFile, Settings, Swept, Workspace};
-use atelier_store::{Author, Error as StoreError, Expect, Owned, Store};
+use atelier_store::{Amendment, Author, Error as StoreError, Expect, Owned, Store};
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
     Bucket, Database,
@@ -538,7 +538,12 @@ async fn a_person_does_not_write_over_what_a_run_left(backend: Backend, objects:
     world.put("notes/a.txt", "the person's").await;
     let (workspace, path) = (world.workspace(), FilePath::parse("elsewhere.txt").unwrap());
     workspace.restore(world.author(), base.file_id, 1, Expect::Anything).await.unwrap();
-    let change = workspace.change(world.author(), moved.file_id, Some(path), None, None, Expect::Anything);
+    let change = workspace.change(
+        world.author(),
+        moved.file_id,
+        Amendment { path: Some(path), ..Amendment::default() },
+        Expect::Anything,
+    );
     change.await.unwrap();
     workspace.delete(world.author(), gone.file_id, Expect::Anything).await.unwrap();
 

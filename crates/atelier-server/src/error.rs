@@ -114,7 +114,7 @@ impl Error {
                 (S::SERVICE_UNAVAILABLE, "store_unavailable")
             }
             Error::Runtime(R::Store(D::Precondition)) => (S::PRECONDITION_FAILED, "precondition_failed"),
-            Error::Runtime(R::Store(D::PathTaken(_))) => (S::CONFLICT, "path_taken"),
+            Error::Runtime(R::Store(D::PathTaken(_) | D::FileThere(_))) => (S::CONFLICT, "path_taken"),
             Error::Runtime(R::Store(D::BlobGone)) => (S::CONFLICT, "changed_meanwhile"),
             Error::Runtime(R::Store(D::LeaseLost)) | Error::Files(F::Locked) => {
                 (S::CONFLICT, "conversation_locked")

@@ -130,33 +130,27 @@ impl Store {
         &self,
         user: UserId,
         project: Option<ProjectId>,
+        status: Option<ConversationStatus>,
         limit: i64,
         offset: i64,
     ) -> Result<(Vec<Conversation>, i64)> {
         let mut conn = self.db.connect().await?;
         let (any, project) = (project.is_none(), project.map_or(Uuid::nil(), |project| project.0));
+        let status = status.map(ConversationStatus::as_str);
+        const WANTED: &str = "user_id = $1 AND ($2 OR project_id = $3) AND status = COALESCE($4, status)";
         let (rows, total): (Vec<ConversationRow>, (i64,)) = on!(&mut conn, |c| {
-            let rows = sqlx::query_as(
+            let sql = format!(
                 "SELECT id, project_id, user_id, title, status, workspace_enabled, workspace_path,
                         workspace_created_at, created_at, updated_at
-                 FROM conversations WHERE user_id = $1 AND ($2 OR project_id = $3)
-                 ORDER BY id DESC LIMIT $4 OFFSET $5",
-            )
-            .bind(user.0)
-            .bind(any)
-            .bind(project)
-            .bind(limit)
-            .bind(offset)
-            .fetch_all(&mut *c)
-            .await?;
-            let total = sqlx::query_as(
-                "SELECT COUNT(*) FROM conversations WHERE user_id = $1 AND ($2 OR project_id = $3)",
-            )
-            .bind(user.0)
-            .bind(any)
-            .bind(project)
-            .fetch_one(&mut *c)
-            .await?;
+                 FROM conversations WHERE {WANTED} ORDER BY id DESC LIMIT $5 OFFSET $6"
+            );
+            let rows =
+                sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(user.0).bind(any).bind(project).bind(status);
+            let rows = rows.bind(limit).bind(offset).fetch_all(&mut *c).await?;
+            let sql = format!("SELECT COUNT(*) FROM conversations WHERE {WANTED}");
+            let total =
+                sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(user.0).bind(any).bind(project).bind(status);
+            let total = total.fetch_one(&mut *c).await?;
             (rows, total)
         });
         Ok((rows.into_iter().map(read_conversation).collect::<Result<_>>()?, total.0))

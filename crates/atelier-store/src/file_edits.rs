@@ -61,12 +61,10 @@ pub enum Edit {
         source: Option<FileSource>,
         expect: Expect,
     },
-    /// Another path, description or mark; the content stays.
+    /// The content stays.
     Change {
         file: FileId,
-        path: Option<FilePath>,
-        description: Option<String>,
-        presented: Option<bool>,
+        to: Amendment,
         expect: Expect,
     },
     Delete {
@@ -77,6 +75,23 @@ pub enum Edit {
     Complete {
         upload: UploadId,
     },
+}
+
+/// What to change of a file beside its content; what is `None` stays.
+#[derive(Debug, Clone, Default)]
+pub struct Amendment {
+    pub path: Option<FilePath>,
+    /// `Some(None)` takes it away.
+    pub description: Option<Option<String>>,
+    pub presented: Option<bool>,
+    /// What the content of this checksum is, under its new name.
+    pub kind: Option<ContentKind>,
+}
+
+#[derive(Debug, Clone)]
+pub struct ContentKind {
+    pub checksum: String,
+    pub mime_type: String,
 }
 
 /// Where a conversation's files lie in the object store.
@@ -128,7 +143,9 @@ impl Store {
                 let mut done = Vec::with_capacity(edits.len());
                 for edit in edits {
                     let edited = match work.edit(&mut tree, edit).await {
-                        Err(Error::PathTaken(path)) if fence.is_some() => Edited::Blocked(path),
+                        Err(Error::PathTaken(path) | Error::FileThere(path)) if fence.is_some() => {
+                            Edited::Blocked(path)
+                        }
                         other => other?,
                     };
                     if fence.is_none() && matches!(edited, Edited::Conflict(_)) {
@@ -294,22 +311,24 @@ impl Work<'_> {
                 tree.put(file.clone());
                 Ok(Edited::Done(file))
             }
-            Edit::Change { file, path, description, presented, expect } => {
+            Edit::Change { file, to, expect } => {
                 let Some(old) = tree.by_id(file).cloned() else { return Ok(Edited::Conflict(None)) };
                 if !holds(&expect, Some(&old)) {
                     return Ok(Edited::Conflict(Some(old)));
                 }
-                let new = path.unwrap_or_else(|| old.file_path.clone());
+                let new = to.path.unwrap_or_else(|| old.file_path.clone());
                 if new != old.file_path {
                     if tree.files.contains_key(&new) {
-                        return Err(Error::PathTaken(new.to_string()));
+                        return Err(Error::FileThere(new.to_string()));
                     }
                     tree.check_room(&new, Some(old.file_id))?;
                 }
+                let kind = to.kind.filter(|kind| kind.checksum == old.checksum);
                 let file = ConversationFile {
                     file_path: new,
-                    description: description.or(old.description.clone()),
-                    is_presented: presented.unwrap_or(old.is_presented),
+                    description: to.description.unwrap_or_else(|| old.description.clone()),
+                    is_presented: to.presented.unwrap_or(old.is_presented),
+                    mime_type: kind.map_or_else(|| old.mime_type.clone(), |kind| kind.mime_type),
                     ..old.clone()
                 };
                 if file == old {
@@ -317,6 +336,9 @@ impl Work<'_> {
                 }
                 let file = ConversationFile { updated_at: now(), ..file };
                 self.save(&file).await?;
+                if file.mime_type != old.mime_type {
+                    self.save_kind(&file).await?;
+                }
                 if file.file_path != old.file_path {
                     self.stale(&old.file_path).await?;
                     self.stale(&file.file_path).await?;
@@ -500,6 +522,20 @@ impl Work<'_> {
         .await
         .map(drop)
         })?;
+        Ok(())
+    }
+
+    /// The newest version is of another kind under its new name.
+    async fn save_kind(&mut self, file: &ConversationFile) -> Result<()> {
+        on!(&mut self.tx.conn, |c| sqlx::query(
+            "UPDATE file_versions SET mime_type = $1 WHERE file_id = $2 AND version = $3"
+        )
+        .bind(&file.mime_type)
+        .bind(file.file_id.0)
+        .bind(file.version)
+        .execute(c)
+        .await
+        .map(drop))?;
         Ok(())
     }
 

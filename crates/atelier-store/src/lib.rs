@@ -39,7 +39,7 @@ pub use conversations::ConversationChanges;
 pub use db::{Settings, masked};
 pub use events::{Cursor, Retention, Scope, StoredEvent};
 pub use feed::{Bell, Listener, Ring, Speaker, Subscription, Whisper, Whispers};
-pub use file_edits::{Author, Blob, Edit, Edited, Expect, FilesPlace};
+pub use file_edits::{Amendment, Author, Blob, ContentKind, Edit, Edited, Expect, FilesPlace};
 pub use file_leases::Fence;
 pub use file_upkeep::StaleCopy;
 pub use file_uploads::{Part, Upload};
@@ -101,6 +101,8 @@ pub enum Error {
     Precondition,
     #[error("{0} is in the way: a path is a file or a folder, not both")]
     PathTaken(String),
+    #[error("there is a file at {0} already")]
+    FileThere(String),
     /// Equal content was there a moment ago and is not any more: it has to be stored again.
     #[error("the content is not stored any more")]
     BlobGone,

@@ -2134,6 +2134,7 @@ export interface components {
         FileStatus: "active" | "deleted";
         /** @description What to change; what is absent stays. */
         FileUpdate: {
+            /** @description Null takes it away. */
             description?: string | null;
             /** @description Another place in the workspace. */
             file_path?: string | null;
@@ -2958,9 +2959,8 @@ export interface operations {
     conversations_list: {
         parameters: {
             query?: {
-                /** @description At most so many. */
+                status?: "active" | "archived";
                 limit?: number;
-                /** @description Skip so many. */
                 offset?: number;
             };
             header?: never;

@@ -95,7 +95,8 @@ pub(super) async fn create(
 pub(super) async fn list(State(app): State<App>, space: Member, page: Paging) -> Result<Reply<SessionList>> {
     let owned = space.owned();
     let (limit, offset) = (page.limit.into(), page.offset.into());
-    let (sessions, total) = app.store.conversations(owned.owner, Some(owned.project), limit, offset).await?;
+    let (sessions, total) =
+        app.store.conversations(owned.owner, Some(owned.project), None, limit, offset).await?;
     Ok(Reply(SessionList { sessions, total }))
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     App,
     auth::Person,
-    body::{Json, OptionalJson, Paging},
+    body::{Json, OptionalJson, Paging, Params},
     error::{Error, Result},
     guard::{InTenant, OwnConversation},
 };
@@ -13,7 +13,7 @@ use atelier_core::{
 use atelier_store::{ConversationChanges, Error as StoreError, Owned};
 use axum::{Json as Reply, extract::State, http::StatusCode};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 #[derive(Deserialize, ToSchema)]
@@ -43,6 +43,18 @@ pub(super) struct ConversationUpdate {
     /// An archived conversation keeps its files.
     status: Option<ConversationStatus>,
     workspace_enabled: Option<bool>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ConversationFilter {
+    #[param(inline)]
+    status: Option<ConversationStatus>,
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    limit: Option<u32>,
+    #[param(minimum = 0, maximum = 1_000_000_000, default = 0)]
+    offset: Option<u32>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -99,14 +111,16 @@ async fn default_project(
 
 /// List your conversations, newest first
 #[utoipa::path(get, path = "/api/tenants/{tenant}/conversations", tag = "conversations",
-    params(("tenant" = String, Path), Paging), responses((status = 200, body = ConversationList)))]
+    params(("tenant" = String, Path), ConversationFilter), responses((status = 200, body = ConversationList)))]
 pub(super) async fn list(
     State(app): State<App>,
     InTenant(caller): InTenant,
-    page: Paging,
+    Params(filter): Params<ConversationFilter>,
 ) -> Result<Reply<ConversationList>> {
+    let page = Paging::checked(filter.limit, filter.offset)?;
     let (limit, offset) = (page.limit.into(), page.offset.into());
-    let (conversations, total) = app.store.conversations(caller.user, None, limit, offset).await?;
+    let (conversations, total) =
+        app.store.conversations(caller.user, None, filter.status, limit, offset).await?;
     Ok(Reply(ConversationList { conversations, total }))
 }
 

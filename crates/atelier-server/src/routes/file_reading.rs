@@ -111,8 +111,11 @@ fn headers(reading: &Reading, tag: &str, inline: bool) -> HeaderMap {
     let kind = if inline && reading.may_be_shown() { "inline" } else { "attachment" };
     let name = reading.path.file_name();
     let unknown = || HeaderValue::from_static("application/octet-stream");
+    // Without it browsers guess, and take what is not English for something else.
+    let charset = if version.mime_type.starts_with("text/") { "; charset=utf-8" } else { "" };
+    let mime_type = HeaderValue::from_str(&format!("{}{charset}", version.mime_type));
     HeaderMap::from_iter([
-        (header::CONTENT_TYPE, HeaderValue::from_str(&version.mime_type).unwrap_or_else(|_| unknown())),
+        (header::CONTENT_TYPE, mime_type.unwrap_or_else(|_| unknown())),
         (header::ETAG, value(tag)),
         (header::ACCEPT_RANGES, HeaderValue::from_static("bytes")),
         (header::CONTENT_DISPOSITION, value(&disposition(kind, name))),

@@ -11,8 +11,9 @@ use crate::{
     error::{Error, Result},
     guard::{OpenFiles, OwnFiles},
 };
-use atelier_core::{ConversationFile, FilePath};
+use atelier_core::{ConversationFile, FilePath, json};
 use atelier_files::SyncReport;
+use atelier_store::Amendment;
 use axum::{
     Json as Reply,
     extract::{Multipart, State, multipart::MultipartRejection},
@@ -46,8 +47,10 @@ pub(super) struct Uploaded {
 pub(super) struct FileUpdate {
     /// Another place in the workspace.
     file_path: Option<String>,
-    #[schema(max_length = 8192)]
-    description: Option<String>,
+    /// Null takes it away.
+    #[serde(default, deserialize_with = "json::given")]
+    #[schema(value_type = Option<String>, max_length = 8192)]
+    description: Option<Option<String>>,
     is_presented: Option<bool>,
 }
 
@@ -114,13 +117,13 @@ pub(super) async fn change(
     Json(update): Json<FileUpdate>,
 ) -> Result<Reply<ConversationFile>> {
     let path = update.file_path.as_deref().map(FilePath::parse).transpose()?;
-    if update.description.as_ref().is_some_and(|text| text.len() > 8192 || text.contains('\0')) {
+    if update.description.iter().flatten().any(|text| text.len() > 8192 || text.contains('\0')) {
         return Err(Error::Invalid("description: must be at most 8192 bytes and hold no NUL".into()));
     }
     let expect = expectation(&headers)?;
-    let changed =
-        own.workspace.change(own.author, file, path, update.description, update.is_presented, expect);
-    Ok(Reply(changed.await?))
+    let FileUpdate { description, is_presented: presented, .. } = update;
+    let to = Amendment { path, description, presented, kind: None };
+    Ok(Reply(own.workspace.change(own.author, file, to, expect).await?))
 }
 
 /// Delete a file with all its versions

@@ -57,7 +57,7 @@ async fn a_file_comes_in_changes_and_goes(
 
     let (status, headers, body) = desk.ann.download(&desk.file(&file)).await;
     assert_eq!((status.as_u16(), body.unwrap()), (200, b"hello".to_vec()));
-    assert_eq!(headers["content-type"], "text/plain");
+    assert_eq!(headers["content-type"], "text/plain; charset=utf-8");
     assert_eq!(headers["etag"], format!("\"{}\"", file["checksum"].as_str().unwrap()));
     assert_eq!(
         headers["content-disposition"],
@@ -123,6 +123,37 @@ async fn a_file_comes_in_changes_and_goes(
     assert_eq!(sql.count("SELECT COUNT(*) FROM file_blobs").await, 0);
 }
 
+/// FS-04 FS-08 FS-09
+#[rstest]
+#[tokio::test]
+async fn a_name_says_what_a_file_is_and_a_description_can_be_taken_away(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Disk, S3)] objects: Objects,
+) {
+    let desk = Desk::new(backend, objects).await;
+    let form = reqwest::multipart::Form::new()
+        .part("file", atelier_testkit::file("download", "a,b\n1,2\n"))
+        .text("path", "table.csv")
+        .text("description", "numbers");
+    let file = desk.ann.send_form(&desk.path, form).await.expect(201)["files"][0].clone();
+    assert_eq!((&file["original_name"], &file["mime_type"]), (&json!("download"), &json!("text/csv")));
+    let photo = desk.upload("photo.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec()).await;
+
+    let renamed = desk.ann.patch(&desk.file(&file), json!({"file_path": "notes.md"})).await.expect(200);
+    assert_eq!(renamed["mime_type"], "text/markdown");
+    assert_eq!(renamed["description"], "numbers");
+    let (_, headers, _) = desk.ann.download(&desk.file(&file)).await;
+    assert_eq!(headers["content-type"], "text/markdown; charset=utf-8");
+    let renamed = desk.ann.patch(&desk.file(&photo), json!({"file_path": "photo.txt"})).await.expect(200);
+    assert_eq!(renamed["mime_type"], "image/png", "the content knows better");
+
+    let taken = desk.ann.patch(&desk.file(&file), json!({"file_path": "photo.txt"})).await;
+    assert_eq!(taken.problem(), (409, "path_taken"));
+    assert_eq!(taken.body["detail"], "there is a file at photo.txt already");
+    let described = desk.ann.patch(&desk.file(&file), json!({"description": null})).await.expect(200);
+    assert_eq!((&described["description"], &described["file_path"]), (&json!(null), &json!("notes.md")));
+}
+
 /// FS-02
 #[tokio::test]
 async fn files_lie_where_the_seed_says() {
@@ -173,6 +204,11 @@ async fn a_workspace_can_be_switched_off_and_outlives_its_conversation(
         desk.ann.post(path, json!({"title": "no files", "workspace_enabled": false})).await.expect(201);
     assert_eq!((&created["title"], &created["workspace_enabled"]), (&json!("no files"), &json!(false)));
     assert_eq!(desk.ann.get(path).await.expect(200)["total"], 2);
+    for (status, id) in [("archived", &archived["id"]), ("active", &created["id"])] {
+        let list = desk.ann.get(&format!("{path}?status={status}")).await.expect(200);
+        assert_eq!((&list["total"], &list["conversations"][0]["id"]), (&json!(1), id));
+    }
+    assert_eq!(desk.ann.get(&format!("{path}?status=gone")).await.status, 422);
     // Both are in the project that was made for them.
     let project = desk.ann.get(&desk.tenant_path()).await.expect(200)["project_id"].clone();
     assert_eq!(created["project_id"], project);
