@@ -1,12 +1,13 @@
 //! Approvals in the terminal: one card at a time, decided with one key.
 
 use crate::{
+    chat::tree::tree,
     error::{Error, Result},
-    project::ProjectApi,
+    project::{PlanDetails, ProjectApi},
     screen::{Screen, argv, visible},
 };
 use atelier_core::{
-    CallId, PlanId, PlanStatus,
+    CallId, PlanId, PlanStatus, TaskKind,
     gate::{CallStatus, GatedCall, GrantScope},
 };
 use std::{collections::VecDeque, sync::Arc};
@@ -183,14 +184,17 @@ impl Cards {
         Ok(Some((self.draw(&call, &who), Subject::Call(Box::new(call)))))
     }
 
-    /// What the plan is was shown when it was made.
     async fn draw_plan(&self, id: PlanId) -> Result<Option<(String, Subject)>> {
-        if self.project.plan(id).await?.status != PlanStatus::PendingApproval {
+        let PlanDetails { plan, mut tasks } = self.project.plan(id).await?;
+        if plan.status != PlanStatus::PendingApproval {
             return Ok(None);
         }
-        let title =
-            self.screen.paint("1;33", "── the plan waits for your approval: nothing of it runs before ──");
-        Ok(Some((format!("\n{title}\n{PLAN_KEYS}"), Subject::Plan(id))))
+        tasks.retain(|task| task.kind == TaskKind::Work && !task.status.is_settled());
+        let title = "── the plan waits for your approval: nothing of it runs before ──";
+        let mut card = format!("\n{}\n", self.screen.paint("1;33", title));
+        tree(&tasks).iter().for_each(|line| card.push_str(&format!("{}\n", visible(line))));
+        card.push_str(PLAN_KEYS);
+        Ok(Some((card, Subject::Plan(id))))
     }
 
     fn draw(&self, call: &GatedCall, who: &str) -> String {

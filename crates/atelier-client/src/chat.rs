@@ -1,7 +1,7 @@
 //! `atelier chat`: says one thing to a project's agents and follows what comes of it, to the answer.
 
 mod room;
-mod tree;
+pub(crate) mod tree;
 mod words;
 
 use crate::{

@@ -6,7 +6,7 @@ use crate::{
     sse::Stream,
 };
 use atelier_core::{
-    AgentId, ApprovalId, CallId, ClientId, Plan, PlanId, Project,
+    AgentId, ApprovalId, CallId, ClientId, Plan, PlanId, Project, Task,
     gate::{CallStatus, GatedCall, GrantScope},
 };
 use reqwest::Method;
@@ -27,6 +27,13 @@ struct Clients {
 struct Connected {
     client_id: ClientId,
     root: String,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct PlanDetails {
+    #[serde(flatten)]
+    pub(crate) plan: Plan,
+    pub(crate) tasks: Vec<Task>,
 }
 
 #[derive(Deserialize)]
@@ -77,7 +84,7 @@ impl ProjectApi {
         self.api.post::<Value>(&path, &json!({"reason": reason})).await.map(drop)
     }
 
-    pub(crate) async fn plan(&self, id: PlanId) -> Result<Plan> {
+    pub(crate) async fn plan(&self, id: PlanId) -> Result<PlanDetails> {
         self.api.get(&self.path(&format!("plans/{id}"))).await
     }
 

@@ -21,8 +21,8 @@ pub(crate) const PART: usize = 8 << 20;
 const IN_FLIGHT: usize = 3;
 /// What is read at a time, and how many of those are asked for ahead of a reader: a reader that stands still holds no
 /// more than this, and there may be many.
-const PIECE: usize = 2 << 20;
-const AHEAD: usize = 3;
+const PIECE: usize = 1 << 20;
+const AHEAD: usize = 4;
 /// As much as telling a kind of file takes.
 pub(crate) const HEAD: usize = 4096;
 

@@ -2,12 +2,12 @@
 
 use crate::{
     error::{Error, Result},
-    project::ProjectApi,
+    project::{PlanDetails, ProjectApi},
     sse::Stream,
 };
 use atelier_core::{
-    Conversation, Message, MessageRole, Plan, PlanId, PlanStatus, SessionId, Task, TaskFailure, TaskId,
-    TaskStatus, Usage,
+    Conversation, Message, MessageRole, PlanId, PlanStatus, SessionId, Task, TaskFailure, TaskId, TaskStatus,
+    Usage,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -33,13 +33,6 @@ pub(crate) struct Standing {
     pub(crate) steps: u32,
     pub(crate) usage: Usage,
     pub(crate) cost: f64,
-}
-
-#[derive(Deserialize)]
-struct PlanDetails {
-    #[serde(flatten)]
-    plan: Plan,
-    tasks: Vec<Task>,
 }
 
 #[derive(Deserialize)]
@@ -77,9 +70,8 @@ impl Room {
     }
 
     pub(crate) async fn standing(&self, work: Work) -> Result<Standing> {
-        let path = self.path(work);
-        if work.plan_id.is_none() {
-            let task: Task = self.project.api.get(&path).await?;
+        let Some(plan) = work.plan_id else {
+            let task: Task = self.project.api.get(&self.path(work)).await?;
             return Ok(Standing {
                 settled: task.status.is_settled(),
                 completed: task.status == TaskStatus::Completed,
@@ -88,8 +80,8 @@ impl Room {
                 usage: task.usage,
                 cost: task.cost,
             });
-        }
-        let PlanDetails { plan, tasks } = self.project.api.get(&path).await?;
+        };
+        let PlanDetails { plan, tasks } = self.project.plan(plan).await?;
         let failed = tasks.iter().find_map(|task| task.error.clone());
         Ok(Standing {
             settled: plan.status.is_settled(),

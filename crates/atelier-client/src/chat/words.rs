@@ -9,7 +9,7 @@ use crate::{
     screen::{Screen, summary, visible},
 };
 use atelier_core::{
-    CallId, Event, Message, Task, TaskId, TaskKind,
+    CallId, Event, Message, PlanStatus, Task, TaskId, TaskKind,
     gate::{CallFailure, CallStatus},
 };
 use serde::Deserialize;
@@ -126,8 +126,14 @@ impl Words {
                 self.of_task(task.id, &format!("failed: {why}"));
             }
             Event::TaskCancelled { task } if self.is_ours(task) => self.of_task(task.id, "cancelled"),
-            Event::PlanCreated { plan, tasks } if Some(plan.id) == self.work.plan_id => self.planned(tasks),
-            // The plan itself was shown when it was made. Who sits here is asked by a card.
+            Event::PlanCreated { plan, tasks } if Some(plan.id) == self.work.plan_id => {
+                tasks.iter().for_each(|task| self.meet(task));
+                // Who sits here and is asked about it sees it on the card.
+                if !(here && plan.status == PlanStatus::PendingApproval) {
+                    tree(tasks).iter().for_each(|line| self.screen.line(line));
+                }
+            }
+            // The plan itself was shown when it was made.
             Event::PlanApprovalRequest { plan, .. } if Some(plan.id) == self.work.plan_id && !here => {
                 let path = self.project.path(&format!("plans/{}/approve", plan.id));
                 self.where_to_decide("the plan waits for your approval", &path);
@@ -157,11 +163,6 @@ impl Words {
         if let Some(name) = self.tasks.get(&id) {
             self.screen.line(&format!("{name}: {what}"));
         }
-    }
-
-    fn planned(&mut self, tasks: &[Task]) {
-        tasks.iter().for_each(|task| self.meet(task));
-        tree(tasks).iter().for_each(|line| self.screen.line(line));
     }
 
     async fn began(&mut self, task: TaskId, id: Option<CallId>, name: &str) {

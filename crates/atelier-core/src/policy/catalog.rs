@@ -171,5 +171,8 @@ mod tests {
     #[test]
     fn it_tells_of_every_tool() {
         assert_eq!(catalog().iter().map(|tool| tool.name).collect::<Vec<_>>(), TOOL_NAMES);
+        let asked =
+            |name: &str| catalog().into_iter().find(|tool| tool.name == name).unwrap().requires_approval;
+        assert_eq!((asked("read_file"), asked("write_file"), asked("delete_file")), (false, true, true));
     }
 }

@@ -78,9 +78,10 @@ mod tests {
             count += policy.check_examples(rules, &[]).unwrap();
         }
         assert!(count > 700, "{count} examples");
-        assert!(
-            policy.check_examples(&super::super::RuleFile::default(), policy.files.classes()).unwrap() > 50
-        );
+        let classes = policy.files.classes();
+        assert!(policy.check_examples(&super::super::RuleFile::default(), classes).unwrap() > 50);
+        let ignore = classes.iter().find(|class| class.id == "ignore").unwrap();
+        assert_eq!(ignore.check_examples(), Ok(6), "three that match and three that do not");
     }
 
     #[test]

@@ -135,10 +135,9 @@ impl FileRules {
     pub(super) fn class(&self, relative: &str, access: Access) -> Option<&FileClass> {
         let mut strictest: Option<usize> = None;
         let mut found = |at: usize| {
-            let class = &self.classes[at];
-            if class.counts(access)
-                && strictest.is_none_or(|so_far| class.verdict > self.classes[so_far].verdict)
-            {
+            // Of two that are as strict, the one that is first in the table: `.env` is a secret before it is a dot file.
+            let weight = |at: usize| (self.classes[at].verdict, std::cmp::Reverse(at));
+            if self.classes[at].counts(access) && strictest.is_none_or(|so_far| weight(at) > weight(so_far)) {
                 strictest = Some(at);
             }
         };
@@ -274,6 +273,5 @@ fn spellings(name: &str) -> impl Iterator<Item = &str> {
     let trimmed = name.trim_end_matches(['.', ' ']);
     let stream = name.split(':').next().unwrap_or(name).trim_end_matches(['.', ' ']);
     let others = [(trimmed, trimmed != name), (stream, stream != trimmed)];
-    std::iter::once(name)
-        .chain(others.into_iter().filter(|(n, differs)| *differs && !n.is_empty()).map(|(n, _)| n))
+    std::iter::once(name).chain(others.into_iter().filter(|(_, differs)| *differs).map(|(n, _)| n))
 }

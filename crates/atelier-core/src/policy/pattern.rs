@@ -66,7 +66,7 @@ impl Serialize for GlobPattern {
 /// Walks every pattern that the braces stand for. `done` has none left; `rest` may.
 fn each_alternative(done: String, rest: &str, depth: usize, left: &mut usize) -> Result<(), PatternError> {
     let Some(open) = rest.find('{') else {
-        if rest.contains('}') && depth == 0 && done.is_empty() {
+        if rest.contains('}') && depth == 0 {
             return Err(PatternError::Unbalanced);
         }
         *left = left.checked_sub(1).ok_or(PatternError::TooMany)?;
@@ -147,6 +147,7 @@ mod tests {
             "/**/passwd",
             "{/etc/passwd,notes.txt}",
             "{.,x}{.,y}/z",
+            "{a,{b,c},..}/x",
             "\\../x",
             "[.][.]/x",
             "~/x",
@@ -157,7 +158,13 @@ mod tests {
         }
         assert_eq!(GlobPattern::parse(&"{a,b}".repeat(24)), Err(PatternError::TooMany));
         assert_eq!(GlobPattern::parse(&"{".repeat(500)), Err(PatternError::Unbalanced));
+        assert_eq!(GlobPattern::parse("a}"), Err(PatternError::Unbalanced));
+        let nested = |levels: usize| format!("{}a{}", "{".repeat(levels), "}".repeat(levels));
+        assert!(GlobPattern::parse(&nested(33)).is_ok());
+        assert_eq!(GlobPattern::parse(&nested(34)), Err(PatternError::TooMany));
         assert_eq!(GlobPattern::parse(""), Err(PatternError::Length));
+        assert!(GlobPattern::parse(&"a".repeat(MAX_BYTES)).is_ok());
+        assert_eq!(GlobPattern::parse(&"a".repeat(MAX_BYTES + 1)), Err(PatternError::Length));
         assert_eq!(GlobPattern::parse("a\nb"), Err(PatternError::Unprintable));
     }
 

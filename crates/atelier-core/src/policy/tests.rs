@@ -43,6 +43,7 @@ fn the_table_of_the_specification() {
     for (name, params, verdict, rule) in [
         ("read_file", json!({"path": "notes.txt"}), Low, "read_file"),
         ("read_file", json!({"path": "a/.env.local"}), High, "read_file file.secret"),
+        ("read_file", json!({"path": "CREDENTIALS"}), High, "read_file file.secret"),
         ("get_file_info", json!({"path": "id_rsa"}), High, "get_file_info file.secret"),
         ("grep", json!({"pattern": "x", "path": ".npmrc"}), High, "grep file.secret"),
         ("grep", json!({"pattern": "x", "glob": "**/.env*"}), High, "grep file.secret"),
@@ -60,6 +61,9 @@ fn the_table_of_the_specification() {
         ),
         ("write_file", json!({"path": ".git/config", "content": ""}), Deny, "write_file file.git"),
         ("write_file", json!({"path": "x.EXE ", "content": ""}), Deny, "write_file file.executable"),
+        ("write_file", json!({"path": ".env", "content": ""}), High, "write_file file.secret"),
+        // A name that is nothing but what Windows drops is itself.
+        ("write_file", json!({"path": "a/. .", "content": ""}), High, "write_file file.dotfile"),
         (
             "edit_file",
             json!({"path": "a.dll", "old_text": "a", "new_text": ""}),
@@ -79,6 +83,11 @@ fn the_table_of_the_specification() {
         ("execute_command", json!({"command": "ls"}), Low, "ls"),
         ("execute_command", json!({"command": "git", "args": ["push", "-f"]}), High, "git.push --force"),
         ("execute_command", json!({"command": "rm", "args": ["-rf", "/"]}), Deny, "command.refused"),
+        // What is no stricter than the command itself is not what it is asked for.
+        ("execute_command", json!({"command": "touch", "args": ["x"]}), Medium, "touch"),
+        // A pattern is no path, unless an option that nobody listed may have made it one.
+        ("execute_command", json!({"command": "grep", "args": ["../x", "y"]}), Low, "grep"),
+        ("execute_command", json!({"command": "grep", "args": ["--frob", "../x", "y"]}), Deny, "grep path"),
     ] {
         assert_eq!(judged(name, params.clone()), (verdict, rule.to_owned()), "{name} {params}");
     }
@@ -103,6 +112,15 @@ fn commands_say_what_they_need() {
     let list = judge(&["ls"], None);
     assert_eq!((list.network, list.timeout), (false, Some(30)));
     assert_eq!(judge(&["ls"], Some(5)).timeout, Some(5));
+    let forced = judge(&["git", "push", "--force"], None);
+    assert_eq!((forced.verdict, forced.network), (Verdict::High, true));
+    // Of several that are as bad, the first is named.
+    assert_eq!(judge(&["cat", ".env", "id_rsa"], None).reason, ".env: The file usually holds secrets.");
+    let refused = judge(&["npm", "config", "list"], None);
+    assert_eq!((refused.code, &*refused.rule), (Some("command_not_allowed"), "npm.config"));
+    assert!(refused.reason.starts_with("Command not allowed: npm's settings"), "{}", refused.reason);
+    let denied = judge(&["cp", "a", "x.exe"], None);
+    assert_eq!(denied.code, Some("write_not_allowed"));
     let denied = judge(&["cat", "../x"], None);
     assert_eq!(denied.code, Some("path_outside_workspace"));
     assert_eq!(denied.reason, "Access denied. Path must be within /workspace");
@@ -137,9 +155,27 @@ fn paths_are_listed_for_the_second_judgement() {
             own(".", "src", Access::Read),
         ]
     );
+    // Both from where it starts and from where git goes first; an absolute one is the same from everywhere.
+    assert_eq!(
+        paths("git", &["-C", "sub", "add", "x", "/ws/y"]),
+        [
+            own("sub", "src/sub", Access::Read),
+            own("sub/x", "src/sub/x", Access::Read),
+            own("x", "src/x", Access::Read),
+            own("/ws/y", "y", Access::Read),
+            own(".", "src", Access::Read),
+        ]
+    );
     let root_dir = WorkspacePath::parse("src", &roots).unwrap();
     assert_eq!(policy.judge_resolved(&root_dir, Access::Remove, true).verdict, Verdict::Deny);
     assert_eq!(policy.judge_resolved(&root_dir, Access::Remove, false).verdict, Verdict::Medium);
+    for (name, access, verdict, code) in [
+        ("x.exe", Access::Write, Verdict::Deny, Some("write_not_allowed")),
+        (".env", Access::Read, Verdict::High, None),
+    ] {
+        let found = policy.judge_resolved(&WorkspacePath::parse(name, &roots).unwrap(), access, false);
+        assert_eq!((found.verdict, found.code), (verdict, code), "{name}");
+    }
 }
 
 #[test]
@@ -174,6 +210,8 @@ fn a_server_adds_and_a_project_only_tightens() {
     assert_eq!(run(Policy::builtin(), &["curl", "-s", "x"]), Verdict::Deny);
     assert_eq!(run(&server, &["curl", "-s", "x"]), Verdict::High);
     assert_eq!(run(&server, &["cat", "ledger.csv"]), Verdict::Deny);
+    let ledger = server.judge_request("read_file", json!({"path": "ledger.csv"}), &roots).1;
+    assert_eq!((ledger.verdict, ledger.code), (Verdict::Deny, Some("path_not_allowed")));
     assert_eq!(run(&server, &["ls"]), Verdict::Low);
 
     let narrowing: Narrowing = toml::from_str(
@@ -281,6 +319,40 @@ fn the_example_in_the_manual_works() {
     assert_eq!(run(&["cat", "ledger.csv"]), Verdict::Deny);
 }
 
+/// What git must not show unasked is what nobody may read unasked: neither what may only not be written, nor what may be read.
+#[test]
+fn what_is_asked_about_before_it_is_read_is_listed() {
+    let low: Extension = toml::from_str(
+        r#"
+        [[files]]
+        id = "open"
+        verdict = "low"
+        on = ["read", "write"]
+        reason = "Everybody may."
+        names = ["open.txt"]
+        "#,
+    )
+    .unwrap();
+    let globs = Policy::builtin().extended(&low).unwrap().guarded_globs();
+    for listed in ["**/.env*", "**/id_rsa", "**/.ssh/**"] {
+        assert!(globs.iter().any(|glob| glob == listed), "{listed}");
+    }
+    for not in ["**/*.exe", "**/Makefile", "**/open.txt", "**/.git/**"] {
+        assert!(!globs.iter().any(|glob| glob == not), "{not}");
+    }
+}
+
+#[test]
+fn limits_are_those_of_the_specification() {
+    let limits = Limits::default();
+    assert_eq!(
+        (limits.read_bytes, limits.write_bytes, limits.output_bytes),
+        (104_857_600, 104_857_600, 1_048_576)
+    );
+    assert_eq!((limits.timeout_default, limits.timeout_max), (30, 300));
+    assert_eq!((limits.arguments, limits.argument_bytes, limits.arguments_bytes), (4096, 65_536, 131_072));
+}
+
 #[test]
 fn faulty_rules_say_where() {
     let extended =
@@ -301,7 +373,7 @@ fn a_wish_has_to_concern_something() {
     for key in ["touch", "git push", "git", "delete_file", "execute_command", "curl", "bash", "npm"] {
         policy.check_wishes(&deny(key)).unwrap_or_else(|error| panic!("{key}: {error}"));
     }
-    for key in ["toch", "git  push", "git psh", "", "delete-file"] {
+    for key in ["toch", "git  push", "git psh", "gitxpush", "git pus ", "", "delete-file"] {
         assert_eq!(policy.check_wishes(&deny(key)), Err(RuleError::Wish(key.to_owned())), "{key}");
     }
     let extension = Extension { narrow: deny("toch"), ..Extension::default() };

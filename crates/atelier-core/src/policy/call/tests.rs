@@ -56,6 +56,27 @@ fn what_is_no_call_says_why() {
     let params = json!({"path": "x", "content": "яя"});
     let error = ToolCall::parse("write_file", params, &Roots::relative_only(), &small).unwrap_err();
     assert_eq!(error, CallError::Size { size: 4, limit: 3 }, "bytes, not characters");
+    let params = json!({"path": "x", "content": "яb"});
+    assert!(
+        ToolCall::parse("write_file", params, &Roots::relative_only(), &small).is_ok(),
+        "as much as fits"
+    );
+}
+
+#[test]
+fn a_checksum_is_one() {
+    let edit = |sum: &str| {
+        let params = json!({"path": "x", "old_text": "a", "new_text": "b", "if_checksum": sum});
+        parse("edit_file", params).map(|call| match call {
+            ToolCall::EditFile { if_checksum, .. } => if_checksum,
+            other => panic!("{other:?}"),
+        })
+    };
+    let good = "0123456789abcdef".repeat(4);
+    assert_eq!(edit(&good), Ok(Some(good.clone())));
+    for bad in ["", &good[1..], &good.to_uppercase(), &good.replace('a', "g"), &format!("{good}0")] {
+        assert_eq!(edit(bad), Err("invalid_params"), "{bad}");
+    }
 }
 
 #[test]
