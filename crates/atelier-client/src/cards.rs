@@ -10,7 +10,7 @@ use atelier_core::{
     CallId, PlanId, PlanStatus, TaskKind,
     gate::{CallStatus, GatedCall, GrantScope},
 };
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +31,8 @@ enum Question {
 
 const KEYS: &str = "[y] once  [s] all like it in this session  [a] all of this agent  [n] no  [q] quit ";
 const PLAN_KEYS: &str = "[y] run it  [n] no  [q] quit ";
+/// Between a card and the keys that answer it.
+const SETTLING: Duration = Duration::from_millis(250);
 /// A longer difference is shown to here, and whole on request.
 const SHOWN: usize = 400;
 
@@ -63,7 +65,13 @@ impl Card {
     }
 
     fn keys(&self) -> &'static str {
-        match &self.subject {
+        self.subject.keys()
+    }
+}
+
+impl Subject {
+    fn keys(&self) -> &'static str {
+        match self {
             Subject::Call(_) => KEYS,
             Subject::Plan(_) => PLAN_KEYS,
         }
@@ -98,7 +106,7 @@ impl Cards {
         mut keys: mpsc::UnboundedReceiver<char>,
     ) {
         loop {
-            self.show_next().await;
+            self.show_next(&mut keys).await;
             tokio::select! {
                 told = news.recv() => match told {
                     Some(News::Asked(id)) => self.asked(Question::Call(id)),
@@ -144,8 +152,9 @@ impl Cards {
         self.screen.release();
     }
 
-    /// As the server has it now: what was decided meanwhile is not asked about.
-    async fn show_next(&mut self) {
+    /// As the server has it now: what was decided meanwhile is not asked about. A card takes no keys that were pressed
+    /// before somebody can have read it: they were meant for the one before.
+    async fn show_next(&mut self, keys: &mut mpsc::UnboundedReceiver<char>) {
         while self.card.is_none()
             && let Some(question) = self.queue.pop_front()
         {
@@ -157,6 +166,9 @@ impl Cards {
                 Ok(Some((text, subject))) => {
                     self.screen.hold();
                     self.screen.raw(&text);
+                    tokio::time::sleep(SETTLING).await;
+                    while keys.try_recv().is_ok() {}
+                    self.screen.raw(subject.keys());
                     let shown = match &subject {
                         Subject::Call(call) => lines(call).count() <= SHOWN,
                         Subject::Plan(_) => true,
@@ -193,7 +205,6 @@ impl Cards {
         let title = "── the plan waits for your approval: nothing of it runs before ──";
         let mut card = format!("\n{}\n", self.screen.paint("1;33", title));
         tree(&tasks).iter().for_each(|line| card.push_str(&format!("{}\n", visible(line))));
-        card.push_str(PLAN_KEYS);
         Ok(Some((card, Subject::Plan(id))))
     }
 
@@ -239,7 +250,6 @@ impl Cards {
                 lines - SHOWN
             ));
         }
-        card.push_str(KEYS);
         card
     }
 

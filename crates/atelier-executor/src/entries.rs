@@ -181,27 +181,42 @@ impl Workspace {
     /// What agents cannot see or may not touch must not go away with its directory.
     fn refuse_hidden_content(&self, path: &WorkspacePath) -> Result<()> {
         let ignored = self.ignored()?;
-        let mut todo = vec![relative(path).to_owned()];
-        while let Some(dir) = todo.pop() {
-            let mut blocked = false;
-            let mut names = Names::open(self.handle(), &dir)
-                .map_err(|errno| Error::from_os(errno, "list", path.as_str()))?;
-            names
-                .each(|name, kind| {
-                    let full = dir.join(name);
-                    blocked |= name == ".git" || ignored.hides_entry(&full, kind == Kind::Directory);
-                    if kind == Kind::Directory {
-                        todo.push(full);
-                    }
-                    Ok(())
-                })
-                .map_err(|errno| Error::from_os(errno, "list", path.as_str()))?;
-            if blocked {
+        let kept = |path: &Path, is_dir| path.ends_with(".git") || ignored.hides_entry(path, is_dir);
+        let found = self.any_below(relative(path), kept);
+        match found.map_err(|errno| Error::from_os(errno, "list", path.as_str()))? {
+            true => {
                 let why = "it holds a repository or files that are kept from agents";
-                return Err(Error::Protected { path: path.as_str().to_owned(), why });
+                Err(Error::Protected { path: path.as_str().to_owned(), why })
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a directory holds something that agents cannot see; where that cannot be found out, it may.
+    pub(crate) fn holds_hidden(&self, dir: &Path) -> bool {
+        let Ok(ignored) = self.ignored() else { return true };
+        !ignored.is_empty()
+            && self.any_below(dir, |path, is_dir| ignored.hides_entry(path, is_dir)).unwrap_or(true)
+    }
+
+    fn any_below(&self, top: &Path, is_one: impl Fn(&Path, bool) -> bool) -> Result<bool, Errno> {
+        let mut todo = vec![top.to_owned()];
+        while let Some(dir) = todo.pop() {
+            let mut found = false;
+            Names::open(self.handle(), &dir)?.each(|name, kind| {
+                let full = dir.join(name);
+                let is_dir = kind == Kind::Directory;
+                found |= is_one(&full, is_dir);
+                if is_dir {
+                    todo.push(full);
+                }
+                Ok(())
+            })?;
+            if found {
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// One open directory at a time, however deep the tree is.

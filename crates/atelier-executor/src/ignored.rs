@@ -71,6 +71,11 @@ impl Cache {
         if !FileType::from_raw_mode(stat.st_mode).is_file() {
             return Err(Error::NotAFile { path: IGNORE_FILE.to_owned() });
         }
+        let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+        // What comes behind would hide nothing.
+        if size > MAX_BYTES {
+            return Err(Error::TooLarge { path: IGNORE_FILE.to_owned(), size, limit: MAX_BYTES });
+        }
         let stamp = stamp(&stat);
         if let Some((seen, rules)) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner)
             && *seen == stamp
@@ -91,7 +96,8 @@ impl Cache {
 
 fn parse(root: &Path, text: &[u8]) -> Ignored {
     let mut builder = GitignoreBuilder::new(root);
-    for line in String::from_utf8_lossy(text).lines() {
+    let text = String::from_utf8_lossy(text);
+    for line in text.trim_start_matches('\u{feff}').lines() {
         if let Err(error) = builder.add_line(None, line) {
             tracing::warn!(%error, "a line of {IGNORE_FILE} is not understood");
         }

@@ -7,6 +7,7 @@ mod answer;
 mod history;
 mod judge;
 mod kind;
+mod patches;
 mod veil;
 
 use std::time::Duration;

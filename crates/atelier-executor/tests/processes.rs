@@ -466,7 +466,7 @@ fn git_starts_none_of_the_helpers_a_repository_names() {
              [diff]\n external = {touch};true\n[diff \"x\"]\n textconv = {touch};cat\n command = {touch};true\n\
              [filter \"y\"]\n clean = {touch};cat\n smudge = {touch};cat\n process = {touch}\n required = true\n\
              [gpg]\n program = {touch}\n[commit]\n gpgSign = true\n[credential]\n helper = !{touch}\n\
-             [alias]\n st = !{touch}\n"
+             [alias]\n st = !{touch}\n[trailer \"t\"]\n cmd = {touch}\n[trailer \"u\"]\n command = {touch}\n"
         ),
     );
     s.put(".gitattributes", "* diff=x filter=y\n");
@@ -483,14 +483,90 @@ fn git_starts_none_of_the_helpers_a_repository_names() {
         &["show"],
         &["add", "f"],
         &["commit", "-q", "-m", "second"],
-        &["checkout", "-q", "HEAD~1"],
+        &["checkout", "-q", "-b", "side", "HEAD~1"],
+        &["checkout", "-q", "-"],
         &["stash", "list"],
         &["blame", "f"],
+        &["annotate", "f"],
+        &["reflog", "-p"],
+        &["reflog", "show", "-p"],
+        &["stash", "list", "-p"],
+        &["range-diff", "HEAD~1..HEAD", "HEAD~1..HEAD"],
+        &["commit", "-q", "--allow-empty", "-m", "third", "--trailer", "t:a", "--trailer", "u:b"],
     ] {
         let outcome = s.work("git", args);
         assert_eq!(outcome.ending, Ending::Exited(0), "{args:?}: {}", outcome.stderr);
         assert!(!s.path("HELPED").exists(), "{args:?} started a helper");
     }
+}
+
+/// Another repository brings its own hooks and names its own programs; so does whoever wrote to HOME before.
+#[test]
+fn git_starts_nothing_of_another_repository() {
+    let s = space();
+    repository(&s);
+    let touch = format!("touch {}", s.path("HELPED").display());
+    ok(&s.work("git", &["init", "-q", "--bare", "other.git"]));
+    s.put("other.git/hooks/pre-receive", &format!("#!/bin/sh\n{touch}\n"));
+    fs::set_permissions(s.path("other.git/hooks/pre-receive"), fs::Permissions::from_mode(0o755)).unwrap();
+    let config = fs::read_to_string(s.path(".git/config")).unwrap();
+    let other = s.path("other.git").display().to_string();
+    s.put(
+        ".git/config",
+        &format!(
+            "{config}\n[core]\n gitProxy = {touch};false\n[remote \"o\"]\n url = {other}\n promisor = true\n\
+             uploadpack = {touch};git-upload-pack\n receivepack = {touch};git-receive-pack\n\
+             [remote \"p\"]\n url = git://127.0.0.1:1/x\n"
+        ),
+    );
+    let home = s.dir.path().join("state/home");
+    fs::write(home.join(".gitconfig"), format!("[core]\n gitProxy = {touch};false\n")).unwrap();
+    // An object that is not there would be fetched from whoever promised it.
+    let blob = ok(&s.work("git", &["rev-parse", "HEAD:f"])).trim().to_owned();
+    fs::remove_file(s.path(&format!(".git/objects/{}/{}", &blob[..2], &blob[2..]))).unwrap();
+    for args in [
+        &["push", "o", "HEAD:main"][..],
+        &["push", "./other.git", "HEAD:main"],
+        &["fetch", "o"],
+        &["pull", "o", "main"],
+        &["ls-remote", "o"],
+        &["ls-remote", "p"],
+        &["fetch", "p"],
+        &["show", "HEAD:f"],
+    ] {
+        let outcome = s.run(&CommandSpec { network: args[0] != "show", ..working("git", args) });
+        assert_ne!(outcome.ending, Ending::Exited(0), "{args:?}: {}", outcome.stdout);
+        assert!(!s.path("HELPED").exists(), "{args:?} started a helper: {}", outcome.stderr);
+    }
+}
+
+/// The supervisor is a copy of atelier, and its command line may hold a token.
+#[test]
+fn no_command_sees_who_started_it() {
+    let s = space();
+    if !Isolation::detect().mounts {
+        return;
+    }
+    let code = "import os\nseen = [p for p in os.listdir('/proc') if p.isdigit()]\n\
+                print([open(f'/proc/{p}/cmdline').read().split('\\0')[0] for p in seen], os.path.exists('/proc/1'))";
+    assert_eq!(ok(&s.python(code)).trim(), "['python3'] False");
+}
+
+/// What is hidden is hidden by its place, so what it lies in stays there.
+#[test]
+fn what_hidden_files_lie_in_is_not_moved() {
+    let s = space();
+    if !Isolation::detect().mounts {
+        return;
+    }
+    s.put("a/b/private/key", "SECRET");
+    s.put("a/b/open", "open");
+    let code = "import os\nfor old, new in [('a', 'c'), ('a/b', 'a/c'), ('a/b/private', 'a/p'), ('a/b', 'd')]:\n\
+                \ttry: os.rename(old, new); print('MOVED', old)\n\texcept OSError: pass\n\
+                os.rename('a/b/open', 'a/b/still'); print(open('a/b/still').read())";
+    s.put("t.py", code);
+    let outcome = s.run(&CommandSpec { hidden: vec!["a/b/private".into()], ..working("python3", &["t.py"]) });
+    assert_eq!(ok(&outcome), "open\n");
 }
 
 #[test]

@@ -486,6 +486,96 @@ open('made.txt', 'w').write('made')
     }
 }
 
+/// Of a worktree and of a submodule `.git` is a file.
+#[test]
+fn git_works_in_worktrees_and_submodules() {
+    let f = Fixture::new();
+    let me = "-c user.name=a -c user.email=a@b -c protocol.file.allow=always";
+    assert!(f.bash(&format!(
+        "git init -q . && git add -A && git {me} commit -qm x && git init -q ../lib && cd ../lib && \
+         git {me} commit -q --allow-empty -m y && cd ../ws && git {me} submodule --quiet add ../lib lib && \
+         git {me} commit -qm z"
+    )));
+    f.put(".atelierignore", "private/\n");
+    let added = f.call("execute_command", git(&["worktree", "add", "-q", "wt"]));
+    assert!(added.success(), "{added:?}");
+    for place in [".", "wt", "lib"] {
+        f.put(&format!("{place}/new.txt"), "new\n");
+        for args in
+            [&["add", "new.txt"][..], &["commit", "-qm", "new"], &["status", "--short"], &["stash", "list"]]
+        {
+            let call = json!({ "command": "git", "args": args, "cwd": place });
+            let result = f.call("execute_command", call);
+            assert!(result.success(), "{place} {args:?}: {result:?}");
+        }
+    }
+    // And what says where the repository is stays as it is.
+    f.put(
+        "w.py",
+        "for p in ['wt/.git', 'lib/.git']:\n\ttry: open(p, 'w'); print('WROTE')\n\texcept OSError: pass\n",
+    );
+    if Isolation::detect().mounts {
+        let result = f.call("execute_command", json!({ "command": "python3", "args": ["w.py"] }));
+        assert_eq!(result.fields["stdout"], "", "{result:?}");
+    }
+}
+
+#[test]
+fn what_is_kept_from_agents_stays_where_it_is() {
+    let f = Fixture::new();
+    f.put(".atelierignore", "\u{feff}a/data/private/\n");
+    f.put("a/data/private/x.txt", "SECRET");
+    f.put("a/more/y.txt", "y");
+    let moved =
+        |from: &str, to: &str| f.judge("execute_command", json!({ "command": "mv", "args": [from, to] }));
+    for from in ["a/data", "a/data/private"] {
+        assert_eq!(moved(from, "a/elsewhere").verdict, Verdict::Deny, "{from}");
+    }
+    assert_eq!(moved("a/more", "a/elsewhere").verdict, Verdict::Medium);
+    // Rules that are not read to their end are none.
+    f.put(".atelierignore", "#".repeat(2 << 20) + "\na/data/private/\n");
+    let read = f.call("read_file", json!({ "path": "notes.txt" }));
+    assert_eq!(read.failure.unwrap().code, "file_size_exceeded");
+}
+
+/// A command that names a patch writes what the patch names.
+#[test]
+fn a_patch_is_rated_by_what_it_writes() {
+    let f = Fixture::new();
+    let patch = |name: &str| format!("--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+x\n");
+    for (text, verdict, rule) in [
+        (patch("src/x.rs"), Verdict::Medium, ""),
+        (patch("Makefile"), Verdict::High, "file.build"),
+        (patch("sub/.env.local"), Verdict::High, "file.secret"),
+        (patch("evil.exe"), Verdict::Deny, "file.executable"),
+        (patch("src/x.rs") + &patch(".git/hooks/pre-push"), Verdict::Deny, "file.git"),
+        ("*** a/notes.txt\tnow\n--- b/Makefile\tnow\n".into(), Verdict::High, "file.build"),
+        ("diff --git a/x b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n".into(), Verdict::High, "mode"),
+        (
+            "diff --git a/x b/run.dll\nsimilarity index 100%\nrename from x\nrename to run.dll\n".into(),
+            Verdict::Deny,
+            "file.executable",
+        ),
+        (
+            "diff --git \"a/x\" \"b/\\321\\217.sh\"\n--- /dev/null\n+++ \"b/\\321\\217.sh\"\n".into(),
+            Verdict::High,
+            "file.script",
+        ),
+    ] {
+        f.put("p.diff", &text);
+        for (command, args) in [
+            ("patch", &["-p1", "-i", "p.diff"][..]),
+            ("patch", &["-p0", "notes.txt", "p.diff"]),
+            ("git", &["apply", "p.diff"]),
+            ("git", &["-C", ".", "am", "p.diff"]),
+        ] {
+            let judged = f.judge("execute_command", json!({ "command": command, "args": args }));
+            assert_eq!(judged.verdict, verdict, "{command} {args:?} {text}: {}", judged.reason);
+            assert!(judged.rule.ends_with(rule), "{}", judged.rule);
+        }
+    }
+}
+
 /// A person who approves a commit must not believe that the project's checks were made.
 #[test]
 fn it_is_said_that_hooks_do_not_run() {

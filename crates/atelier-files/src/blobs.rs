@@ -171,7 +171,8 @@ impl Drop for Multipart {
 /// A small object whole, as it should be.
 pub(crate) async fn get_checked(place: &Place, key: &Key, size: u64, checksum: &str) -> Result<Bytes> {
     let damaged = || Error::Damaged { path: key.to_string() };
-    let bytes = place.within(async { place.objects.get(key).await?.bytes().await }).await?;
+    let bytes = place.within(async { place.objects.get(key).await?.bytes().await }).await;
+    let bytes = bytes.map_err(|error| lost(error, key))?;
     if bytes.len() as u64 != size {
         return Err(damaged());
     }
@@ -181,6 +182,14 @@ pub(crate) async fn get_checked(place: &Place, key: &Key, size: u64, checksum: &
     })
     .await?;
     if found == checksum { Ok(bytes) } else { Err(damaged()) }
+}
+
+/// A content that is not there is no trouble of the store as a whole.
+pub(crate) fn lost(error: Error, key: &Key) -> Error {
+    match error {
+        Error::Objects(object_store::Error::NotFound { .. }) => Error::Lost { path: key.to_string() },
+        other => other,
+    }
 }
 
 /// A range of an object in pieces that are asked for ahead of their reader.
@@ -197,7 +206,7 @@ pub(crate) fn get(files: &Files, key: Key, range: Range<u64>) -> BoxStream<'stat
                 let length = wanted.end - wanted.start;
                 let options = GetOptions { range: Some(GetRange::Bounded(wanted)), ..Default::default() };
                 let read = async { place.objects.get_opts(&key, options).await?.bytes().await };
-                let bytes = place.within(read).await?;
+                let bytes = place.within(read).await.map_err(|error| lost(error, &key))?;
                 if bytes.len() as u64 == length {
                     Ok(bytes)
                 } else {

@@ -17,6 +17,9 @@ pub enum Error {
     /// What came back is not what was put in.
     #[error("the content of {path} is damaged in the object store")]
     Damaged { path: String },
+    /// What was put in is not there any more.
+    #[error("the content of {path} is gone from the object store")]
+    Lost { path: String },
     #[error("another run works in this conversation's folder; try again when it is done")]
     Locked,
     #[error("the workspace of this conversation is switched off")]
@@ -43,7 +46,10 @@ pub enum Error {
 impl Error {
     /// Whether it is about one content, which is gone or not what it was, and not about the store as a whole.
     pub(crate) fn is_damage(&self) -> bool {
-        matches!(self, Error::Damaged { .. } | Error::Objects(object_store::Error::NotFound { .. }))
+        matches!(
+            self,
+            Error::Damaged { .. } | Error::Lost { .. } | Error::Store(atelier_store::Error::BlobGone)
+        )
     }
 
     /// The stable code, for tools' results.
@@ -55,6 +61,7 @@ impl Error {
             Error::TooLarge { .. } => "file_size_exceeded",
             Error::Path(_) => "path_traversal",
             Error::Damaged { .. } => "file_damaged",
+            Error::Lost { .. } => "file_lost",
             Error::Locked => "conversation_locked",
             Error::Disabled => "workspace_disabled",
             Error::NoLinks => "no_links",

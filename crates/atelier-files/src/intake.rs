@@ -57,7 +57,8 @@ impl Workspace {
         };
         let (place, key, size) = (&self.files.place, Key::from(kept.as_str()), blob.size as u64);
         let looked = async {
-            if place.within(place.objects.head(&key)).await?.size != size {
+            let found = place.within(place.objects.head(&key)).await;
+            if found.map_err(|error| blobs::lost(error, &key))?.size != size {
                 return Ok(false);
             }
             let content = blobs::get(&self.files, key.clone(), 0..size);
@@ -66,9 +67,8 @@ impl Workspace {
         };
         match looked.await {
             Ok(true) => Ok(None),
-            Ok(false) | Err(Error::Damaged { .. } | Error::Objects(object_store::Error::NotFound { .. })) => {
-                Ok(Some(kept))
-            }
+            Ok(false) => Ok(Some(kept)),
+            Err(error) if error.is_damage() => Ok(Some(kept)),
             Err(error) => Err(error),
         }
     }

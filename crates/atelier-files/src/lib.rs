@@ -48,6 +48,7 @@ pub use blobs::Bodies;
 pub use context::{ContextFile, WorkspaceContext};
 pub use error::{Error, Result};
 pub use intake::{Intake, NewFile};
+pub use mime::is_text;
 pub use parts::{NewUpload, UploadState};
 pub use reading::Reading;
 pub use run::{Conflict, LeftAlone, Renamed, Run, SyncReport};

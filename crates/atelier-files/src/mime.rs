@@ -1,16 +1,13 @@
 //! What kind of file something is, by its content and its name.
 
+use crate::blobs::HEAD;
+
 const UNKNOWN: &str = "application/octet-stream";
 
 /// Content says more than a name where it can; where it only knows the container, the name does.
 pub(crate) fn of(head: &[u8], name: &str) -> String {
     let named = mime_guess::from_path(name).first_raw();
     let found = infer::get(head).map(|kind| kind.mime_type());
-    // A multi-byte character may be cut at the end.
-    let text = match std::str::from_utf8(head) {
-        Ok(_) => true,
-        Err(error) => error.error_len().is_none() && head.len() - error.valid_up_to() < 4,
-    } && !head.contains(&0);
     let kind = match (found, named) {
         // Office documents, e-books, packages: all of them are ZIP or XML underneath.
         (Some("application/zip" | "text/xml" | "application/x-ole-storage"), Some(named)) => named,
@@ -19,10 +16,21 @@ pub(crate) fn of(head: &[u8], name: &str) -> String {
         (Some(found), None) if found.starts_with("text/") => "text/plain",
         (Some(found), _) => found,
         (None, Some(named)) => named,
-        (None, None) if text && !head.is_empty() => "text/plain",
+        (None, None) if is_text(head) && !head.is_empty() => "text/plain",
         (None, None) => UNKNOWN,
     };
     kind.to_owned()
+}
+
+/// Whether a content that begins like this can be text in UTF-8.
+pub fn is_text(beginning: &[u8]) -> bool {
+    let head = &beginning[..beginning.len().min(HEAD)];
+    let utf8 = match std::str::from_utf8(head) {
+        Ok(_) => true,
+        // A multi-byte character may be cut at the end.
+        Err(error) => error.error_len().is_none() && head.len() - error.valid_up_to() < 4,
+    };
+    utf8 && !head.contains(&0)
 }
 
 /// What a browser may show by itself; everything else is for saving.

@@ -123,6 +123,7 @@ impl Run {
         let (temp, target) = files.cache.temp()?;
         let damaged = |error| match error {
             Error::Damaged { .. } => Error::Damaged { path: file.file_path.to_string() },
+            Error::Lost { .. } => Error::Lost { path: file.file_path.to_string() },
             other => other,
         };
         let mut target = Some(target);
@@ -174,9 +175,15 @@ fn check(
         };
         match (leaf.kind, wanted.get(&path)) {
             (Kind::File, Some(file)) if leaf.stamp.size == file.file_size as u64 => {
-                let (mut open, stamp) = folder.open_leaf(path.as_workspace())?;
-                if hash(&mut open)? == file.checksum {
-                    right.insert(path, stamp);
+                match folder.open_leaf(path.as_workspace()) {
+                    Ok((mut open, stamp)) => {
+                        if hash(&mut open)? == file.checksum {
+                            right.insert(path, stamp);
+                        }
+                    }
+                    // Gone since it was listed: fetched, too.
+                    Err(atelier_executor::Error::NotFound { .. }) => {}
+                    Err(error) => return Err(error.into()),
                 }
             }
             // Fetched over it.

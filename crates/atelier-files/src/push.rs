@@ -17,6 +17,7 @@ use futures::{StreamExt, TryStreamExt};
 use std::{
     collections::{HashMap, HashSet},
     io::Read,
+    time::Duration,
 };
 use tokio::sync::Semaphore;
 use tokio_util::io::ReaderStream;
@@ -25,6 +26,8 @@ use tokio_util::io::ReaderStream;
 const BATCH: usize = 500;
 /// Small files that are held in memory at a time, in KiB, however many are on their way.
 const HELD: usize = 64 << 10;
+/// Between two looks at a folder that files are missing from. Deleting one file takes a fraction of this.
+const SECOND_LOOK: Duration = Duration::from_millis(50);
 /// What the agent's version is called when somebody else changed the file meanwhile.
 const MARK: &str = "agent-copy";
 
@@ -50,7 +53,10 @@ impl Run {
         let mut manifest = self.manifest().await?.unwrap_or_default();
         let taken = clock();
         let trust = if self.folder.is_at(&self.path) { trust } else { Trust::Leftovers };
-        let (plan, mut report) = self.plan(&manifest, trust).await?;
+        let (mut plan, mut report) = self.plan(&manifest, trust).await?;
+        if !plan.gone.is_empty() && self.is_being_emptied(&manifest, &plan).await? {
+            (plan, report) = self.plan(&manifest, Trust::Leftovers).await?;
+        }
         report.unchanged = plan.same.len();
         for (path, stamp) in &plan.same {
             if let Some(entry) = manifest.files.get_mut(path) {
@@ -115,6 +121,22 @@ impl Run {
         }
         plan.gone = gone.into_values().flatten().collect();
         Ok((plan, report))
+    }
+
+    /// Whether more goes than went, or everything did. Whoever deletes the folder does so file by file, and that is not the agent's work,
+    /// which is over by now.
+    async fn is_being_emptied(&self, manifest: &Manifest, plan: &Plan) -> Result<bool> {
+        tokio::time::sleep(SECOND_LOOK).await;
+        let folder = self.folder.clone();
+        let leaves = tokio::task::spawn_blocking(move || folder.leaves()).await?;
+        // Where the folder cannot be walked, nothing can be told from it.
+        let Ok(leaves) = leaves else { return Ok(true) };
+        let there: HashSet<FilePath> = leaves.iter().filter_map(|leaf| file_path(&leaf.path)).collect();
+        let gone = manifest.files.keys().filter(|path| !there.contains(path)).count();
+        let more = gone > plan.gone.len() + plan.renamed.len();
+        // All of it at once is no agent's wish either.
+        let all = plan.gone.len() > 1 && plan.gone.len() == manifest.files.len();
+        Ok(more || all || !self.folder.is_at(&self.path))
     }
 
     async fn hash_all(&self, suspects: Vec<(FilePath, Leaf)>) -> Result<Vec<Changed>> {

@@ -145,18 +145,32 @@ impl Workspace {
         let desk = desk.await.map_err(|_| Error::Locked)?;
         let lease = Lease::take(self, deadline).await?;
         let path = self.files.cache.path(self.conversation);
-        let workspace = self.clone();
-        let folder =
-            tokio::task::spawn_blocking(move || workspace.files.cache.folder(workspace.conversation));
-        let folder = Arc::new(folder.await??);
+        let folder = self.local_folder().await?;
         let (fence, first) = (lease.fence, SyncReport::default());
         let mut run = Run { workspace: self.clone(), folder, fence, path, first, _desk: desk, _lease: lease };
         if run.manifest().await?.is_some_and(|manifest| manifest.open) {
             run.first = run.push(Trust::Leftovers).await?;
         }
-        let pulled = run.pull(open).await?;
-        run.first.add(pulled);
+        for tries in 1.. {
+            match run.pull(open).await {
+                Ok(pulled) => {
+                    run.first.add(pulled);
+                    break;
+                }
+                // Somebody deleted it meanwhile: it is made anew.
+                Err(Error::Folder(_) | Error::Io(_)) if tries < 3 && !run.folder.is_at(&run.path) => {
+                    run.folder = self.local_folder().await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
         Ok(run)
+    }
+
+    async fn local_folder(&self) -> Result<Arc<Folder>> {
+        let workspace = self.clone();
+        let folder = move || workspace.files.cache.folder(workspace.conversation);
+        Ok(Arc::new(tokio::task::spawn_blocking(folder).await??))
     }
 }
 

@@ -4,7 +4,7 @@ use crate::{Error, Files, Result, blobs, crash, manifest::Manifest, mime, place}
 use atelier_core::{ConversationFile, FileId, FilePath, FileVersion, SessionId, file::FilePathError};
 use atelier_store::{Amendment, Author, Blob, ContentKind, Edit, Edited, Expect, Fence, FilesPlace, Owned};
 use futures::TryStreamExt;
-use object_store::path::Path as Key;
+use object_store::{ObjectStoreExt, path::Path as Key};
 use std::time::Duration;
 
 /// Having one is the right to act on the conversation's files: whoever makes it has checked whose it is.
@@ -115,6 +115,12 @@ impl Workspace {
         let old = self.files.store.file_version(&file, version).await?;
         if version == file.version && expect == Expect::Anything {
             return Ok(file);
+        }
+        // What cannot be read any more is no version to go back to.
+        let key = self.content_key(&old.checksum, &file.file_path).await?;
+        let found = self.files.place.within(self.files.place.objects.head(&key)).await;
+        if found.map_err(|error| blobs::lost(error, &key))?.size != old.file_size as u64 {
+            return Err(Error::Damaged { path: file.file_path.to_string() });
         }
         let edit = Edit::Write {
             path: file.file_path.clone(),

@@ -1,9 +1,12 @@
 //! All files of a conversation in one archive, made while it is sent.
 
 use crate::{Error, Result, Workspace, blobs};
-use async_zip::{Compression, ZipEntryBuilder, ZipString, tokio::write::ZipFileWriter};
+use async_zip::{
+    Compression, ZipDateTime, ZipDateTimeBuilder, ZipEntryBuilder, ZipString, tokio::write::ZipFileWriter,
+};
 use atelier_core::ConversationFile;
 use bytes::Bytes;
+use chrono::{DateTime, Datelike, Timelike, Utc};
 use futures::{AsyncWriteExt, StreamExt, TryStreamExt, stream::BoxStream};
 use object_store::path::Path as Key;
 use tokio::io::DuplexStream;
@@ -40,7 +43,9 @@ impl Workspace {
         for file in files {
             // Paths are checked when they are made; they stay below whatever folder it is unpacked in.
             let name = ZipString::from(file.file_path.to_string());
-            let entry = ZipEntryBuilder::new(name, Compression::Stored).unix_permissions(0o644);
+            let entry = ZipEntryBuilder::new(name, Compression::Stored)
+                .unix_permissions(0o644)
+                .last_modification_date(zip_time(file.updated_at));
             let mut entry = archive.write_entry_stream(entry).await.map_err(broken)?;
             let key: Key = self.content_key(&file.checksum, &file.file_path).await?;
             let body = blobs::get(&self.files, key, 0..file.file_size as u64);
@@ -53,4 +58,16 @@ impl Workspace {
         archive.close().await.map_err(broken)?;
         Ok(())
     }
+}
+
+/// In UTC, for want of a better zone; the format knows none.
+fn zip_time(time: DateTime<Utc>) -> ZipDateTime {
+    ZipDateTimeBuilder::new()
+        .year(time.year())
+        .month(time.month())
+        .day(time.day())
+        .hour(time.hour())
+        .minute(time.minute())
+        .second(time.second())
+        .build()
 }

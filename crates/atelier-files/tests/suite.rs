@@ -345,6 +345,34 @@ async fn a_deleted_cache_deletes_nothing(backend: Backend, objects: Objects) {
     assert_eq!(world.workspace().sync(Duration::from_secs(5)).await.unwrap().fetched, 1);
 }
 
+/// Whoever deletes the folder of a run that is at work does so file by file.
+#[apply(everywhere)]
+async fn a_folder_that_is_being_deleted_deletes_nothing(backend: Backend, objects: Objects) {
+    let world = World::new(backend, objects).await;
+    for number in 0..40 {
+        world.put(&format!("{number}.txt"), format!("content {number}")).await;
+    }
+    let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
+    let folder = run.folder().to_owned();
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let remover = std::thread::spawn(move || {
+        for number in 0..40 {
+            fs::remove_file(folder.join(format!("{number}.txt"))).unwrap();
+            begun.send(()).unwrap();
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        fs::remove_dir(folder).unwrap();
+    });
+    has_begun.recv().unwrap();
+    let report = run.end().await.unwrap();
+    // Whoever removes goes on telling, until the end.
+    remover.join().unwrap();
+    assert!(report.deleted.is_empty(), "{report:?}");
+    assert_eq!(world.workspace().list().await.unwrap().len(), 40);
+    let run = world.workspace().sync_to_local(Duration::from_secs(5)).await.unwrap();
+    assert_eq!(fs::read_dir(run.folder()).unwrap().count(), 40);
+}
+
 #[apply(everywhere)]
 async fn one_run_at_a_time_and_conflicts_keep_both(backend: Backend, objects: Objects) {
     let world = World::new(backend, objects).await;

@@ -140,6 +140,7 @@ impl Error {
                 (S::SERVICE_UNAVAILABLE, "object_store_unavailable")
             }
             Error::Files(F::Damaged { .. }) => (S::BAD_GATEWAY, "content_damaged"),
+            Error::Files(F::Lost { .. }) => (S::BAD_GATEWAY, "content_lost"),
             Error::Files(_) => (S::INTERNAL_SERVER_ERROR, "internal"),
             Error::Range(_) => (S::RANGE_NOT_SATISFIABLE, "range_not_satisfiable"),
             Error::Runtime(R::Invalid(_)) | Error::Invalid(_) => (S::UNPROCESSABLE_ENTITY, "invalid_request"),

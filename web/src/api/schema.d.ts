@@ -2413,6 +2413,11 @@ export interface components {
             reason: string;
             status: components["schemas"]["Status"];
         };
+        /**
+         * Format: binary
+         * @description The bytes of a part.
+         */
+        PartBody: string;
         PartView: {
             checksum: string;
             /** Format: int64 */
@@ -5718,7 +5723,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/octet-stream": number[];
+                "application/octet-stream": components["schemas"]["PartBody"];
             };
         };
         responses: {

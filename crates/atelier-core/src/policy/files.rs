@@ -147,25 +147,16 @@ impl FileRules {
             if name.starts_with('.') {
                 self.dots.iter().for_each(|at| found(*at));
             }
+            let last = names.peek().is_none();
             for name in spellings(name) {
-                self.under.get(name).into_iter().flatten().for_each(|at| found(*at));
-                let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
-                self.bundles.get(extension).into_iter().flatten().for_each(|at| found(*at));
-                if names.peek().is_some() {
-                    continue;
-                }
-                self.exact.get(name).into_iter().flatten().for_each(|at| found(*at));
-                self.extension.get(extension).into_iter().flatten().for_each(|at| found(*at));
-                for (part, end, at) in &self.within {
-                    if name.strip_suffix(&**end).is_some_and(|name| name.contains(&**part)) {
-                        found(*at);
-                    }
-                }
-                for (start, end, at) in &self.around {
-                    let long_enough = name.len() >= start.len() + end.len();
-                    if long_enough && name.starts_with(&**start) && name.ends_with(&**end) {
-                        found(*at);
-                    }
+                self.named(name, last, &mut found);
+                // A backup of what is asked about when it is read holds the same.
+                for original in originals(name) {
+                    self.named(original, last, &mut |at| {
+                        if self.classes[at].counts(Access::Read) {
+                            found(at);
+                        }
+                    });
                 }
             }
         }
@@ -181,6 +172,29 @@ impl FileRules {
             self.paths.iter().filter(|(path, _)| leads_through(&lower, path)).for_each(|(_, at)| found(*at));
         }
         strictest.map(|at| &self.classes[at])
+    }
+
+    /// Every kind that one name of a path is of, the last or one on the way.
+    fn named(&self, name: &str, last: bool, found: &mut impl FnMut(usize)) {
+        self.under.get(name).into_iter().flatten().for_each(|at| found(*at));
+        let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+        self.bundles.get(extension).into_iter().flatten().for_each(|at| found(*at));
+        if !last {
+            return;
+        }
+        self.exact.get(name).into_iter().flatten().for_each(|at| found(*at));
+        self.extension.get(extension).into_iter().flatten().for_each(|at| found(*at));
+        for (part, end, at) in &self.within {
+            if name.strip_suffix(&**end).is_some_and(|name| name.contains(&**part)) {
+                found(*at);
+            }
+        }
+        for (start, end, at) in &self.around {
+            let long_enough = name.len() >= start.len() + end.len();
+            if long_enough && name.starts_with(&**start) && name.ends_with(&**end) {
+                found(*at);
+            }
+        }
     }
 
     /// The judgement of one path, on its own.
@@ -266,6 +280,15 @@ fn lowered(path: &str) -> Cow<'_, str> {
     }
     let ignored = |c: &char| !matches!(c, '\u{ad}' | '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}');
     Cow::Owned(path.chars().filter(ignored).flat_map(char::to_lowercase).collect())
+}
+
+/// What people and editors put behind the name of a file that they keep.
+const BACKUPS: [&str; 8] = [".bak", ".old", ".orig", ".save", ".backup", ".swp", ".swo", "~"];
+
+/// What a name is the backup of; vim puts a dot in front as well.
+fn originals(name: &str) -> impl Iterator<Item = &str> {
+    let original = BACKUPS.iter().find_map(|ending| name.strip_suffix(ending));
+    original.into_iter().chain(original.and_then(|name| name.strip_prefix('.')))
 }
 
 /// A name as written, and as Windows would shorten it.

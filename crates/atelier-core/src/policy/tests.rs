@@ -53,12 +53,7 @@ fn the_table_of_the_specification() {
         ("write_file", json!({"path": "src/main.rs", "content": ""}), Medium, "write_file"),
         ("write_file", json!({"path": "deploy.sh", "content": ""}), High, "write_file file.script"),
         ("write_file", json!({"path": "Makefile", "content": ""}), High, "write_file file.build"),
-        (
-            "write_file",
-            json!({"path": ".github/workflows/x.yml", "content": ""}),
-            High,
-            "write_file file.dotfile",
-        ),
+        ("write_file", json!({"path": ".github/workflows/x.yml", "content": ""}), High, "write_file file.ci"),
         ("write_file", json!({"path": ".git/config", "content": ""}), Deny, "write_file file.git"),
         ("write_file", json!({"path": "x.EXE ", "content": ""}), Deny, "write_file file.executable"),
         ("write_file", json!({"path": ".env", "content": ""}), High, "write_file file.secret"),

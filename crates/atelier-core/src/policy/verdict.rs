@@ -105,3 +105,28 @@ impl Judgement {
         Judgement { network, timeout, ..strict }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        Judgement,
+        Verdict::{Deny, High, Low, Medium},
+    };
+
+    #[test]
+    fn people_are_asked_about_what_they_can_allow() {
+        let asked = [Low, Medium, High, Deny].map(|it| (it.needs_approval(), it.approval_seconds()));
+        assert_eq!(asked, [(false, 0), (true, 300), (true, 600), (false, 0)]);
+    }
+
+    #[test]
+    fn the_stricter_one_wins_and_needs_add_up() {
+        let needy = Judgement { network: true, timeout: Some(5), ..Judgement::new(Medium, "a", "a") };
+        let high = Judgement::new(High, "b", "b");
+        let both = Judgement { network: true, timeout: Some(5), ..high.clone() };
+        assert_eq!(needy.clone().stricter(high.clone()), both);
+        assert_eq!(high.stricter(needy.clone()), both);
+        // Of two that are as strict, the first.
+        assert_eq!(needy.clone().stricter(Judgement::new(Medium, "c", "c")), needy);
+    }
+}

@@ -24,7 +24,6 @@ const SETTINGS: &[(&str, &str)] = &[
     ("sequence.editor", ":"),
     ("core.askPass", ""),
     ("core.sshCommand", "ssh -F /dev/null -oBatchMode=yes -oStrictHostKeyChecking=yes"),
-    ("core.gitProxy", ""),
     ("core.alternateRefsCommand", "true"),
     ("core.attributesFile", "/dev/null"),
     ("credential.helper", ""),
@@ -67,7 +66,7 @@ pub(super) fn environment(
     lent: bool,
 ) -> Vec<(String, String)> {
     let mut settings: Vec<(&str, &str)> = SETTINGS.to_vec();
-    settings.extend(neutralised.iter().map(|name| (name.as_str(), neutral(name))));
+    settings.extend(neutralised.iter().filter_map(|name| Some((name.as_str(), neutral(name)?))));
     // Behind the empty one, which forgets what a repository names.
     settings.extend(lent.then_some(("credential.helper", LENT_HELPER)));
     let identity = [("user.name", &identity.name), ("user.email", &identity.email)];
@@ -79,6 +78,11 @@ pub(super) fn environment(
     }
     for (name, value) in [
         ("GIT_CONFIG_NOSYSTEM", "1"),
+        // HOME is there for the next command, too, and any of them may have written to it.
+        ("GIT_CONFIG_GLOBAL", "/dev/null"),
+        // Empty, it stands before the repository's `core.gitProxy`, of which the first would win.
+        ("GIT_PROXY_COMMAND", ""),
+        ("GIT_NO_LAZY_FETCH", "1"),
         ("GIT_ATTR_NOSYSTEM", "1"),
         ("GIT_TERMINAL_PROMPT", "0"),
         ("GIT_ASKPASS", ""),
@@ -89,42 +93,41 @@ pub(super) fn environment(
         ("GIT_OPTIONAL_LOCKS", "0"),
         ("GIT_MERGE_AUTOEDIT", "no"),
         ("GIT_DISCOVERY_ACROSS_FILESYSTEM", "0"),
-        ("GIT_ALLOW_PROTOCOL", "file:git:http:https:ssh"),
+        // Not `file`: git would start programs of the other repository, with that one's configuration and hooks.
+        ("GIT_ALLOW_PROTOCOL", "git:http:https:ssh"),
     ] {
         environment.push((name.to_owned(), value.to_owned()));
     }
     environment
 }
 
-/// The value that starts nothing. An empty merge driver still would be started, as an empty command; `false`
+/// The value that starts nothing, for what would start something. An empty merge driver still would be started, as an empty command; `false`
 /// fails, and then the file is in conflict.
-fn neutral(name: &str) -> &'static str {
-    let section = name.split('.').next().unwrap_or("");
-    let key = name.rsplit('.').next().unwrap_or("");
-    if section.eq_ignore_ascii_case("submodule") {
-        "dirty"
-    } else if key.eq_ignore_ascii_case("required") || !section.eq_ignore_ascii_case("filter") {
-        "false"
-    } else {
-        ""
-    }
+fn neutral(name: &str) -> Option<&'static str> {
+    let (section, key) = (name.split('.').next()?, name.rsplit('.').next()?);
+    Some(match (section.to_ascii_lowercase().as_str(), key.to_ascii_lowercase().as_str()) {
+        // An empty filter passes content through unchanged.
+        ("filter", "clean" | "smudge" | "process") => "",
+        ("filter", "required") => "false",
+        ("merge", "driver") if name.matches('.').count() > 1 => "false",
+        ("tar", "command") => "false",
+        ("submodule", "ignore") => "dirty",
+        ("submodule", "update") => "checkout",
+        ("diff", "textconv") => "cat",
+        ("trailer", "cmd" | "command") => "true",
+        // Run here for a repository beside this one, and by the person's account on another machine.
+        ("remote", "uploadpack") => "git-upload-pack",
+        ("remote", "receivepack") => "git-receive-pack",
+        // Nobody in between gets to see what is lent.
+        ("http", "sslverify") => "true",
+        ("http" | "remote", "proxy") | ("http", "curloptresolve") => "",
+        _ => return None,
+    })
 }
 
-/// Names of settings in a repository's configuration that make git run a program for certain files.
-/// An empty filter passes content through unchanged.
+/// Names of settings in a repository's configuration that make git run a program, or talk to somebody else.
 pub(super) fn helpers(names: &str) -> Vec<String> {
-    let runs = |name: &&str| {
-        let (section, key) = (name.split('.').next().unwrap_or(""), name.rsplit('.').next().unwrap_or(""));
-        let known: &[&str] = match section.to_ascii_lowercase().as_str() {
-            "filter" => &["clean", "smudge", "process", "required"],
-            "merge" if name.matches('.').count() > 1 => &["driver"],
-            "tar" => &["command"],
-            "submodule" => &["ignore"],
-            _ => &[],
-        };
-        known.iter().any(|known| key.eq_ignore_ascii_case(known))
-    };
-    names.split('\0').filter(|name| !name.is_empty()).filter(runs).map(str::to_owned).collect()
+    names.split('\0').filter(|name| neutral(name).is_some()).map(str::to_owned).collect()
 }
 
 /// Sub-commands that write a repository's configuration: what is pushed where, which branch follows which.
@@ -178,10 +181,10 @@ pub(super) fn arguments(args: &[String]) -> Vec<String> {
             "-C" => at += 2,
             option if option.starts_with('-') => at += 1,
             "diff" | "log" | "show" | "whatchanged" | "format-patch" | "stash" => {
-                // `stash` takes them only behind `show`.
+                // `stash` takes them only behind these.
                 if arg == "stash" {
                     at += 1;
-                    if args.get(at).is_none_or(|sub| sub != "show") {
+                    if args.get(at).is_none_or(|sub| sub != "show" && sub != "list") {
                         break;
                     }
                 }
@@ -195,7 +198,7 @@ pub(super) fn arguments(args: &[String]) -> Vec<String> {
                 break;
             }
             // git-blame has the option under this name only; git-grep textconvs only when asked to.
-            "blame" => {
+            "blame" | "annotate" => {
                 args.insert(at + 1, "--no-textconv".to_owned());
                 break;
             }
@@ -252,5 +255,10 @@ mod tests {
         assert_eq!(helpers(names), ["filter.lfs.clean", "filter.a.b.Process", "filter.x.required"]);
         let names = "merge.ff\0merge.x.driver\0merge.x.name\0tar.tgz.command\0submodule.s.ignore\0";
         assert_eq!(helpers(names), ["merge.x.driver", "tar.tgz.command", "submodule.s.ignore"]);
+        let names = "diff.x.textconv\0remote.o.url\0remote.o.uploadPack\0trailer.a.b.cmd\0http.https://a.b/.sslVerify\0";
+        assert_eq!(
+            helpers(names),
+            ["diff.x.textconv", "remote.o.uploadPack", "trailer.a.b.cmd", "http.https://a.b/.sslVerify"]
+        );
     }
 }

@@ -38,6 +38,8 @@ pub(super) struct Plan {
     pub(super) report: OwnedFd,
     pub(super) spaces: Spaces,
     pub(super) writable: Vec<CString>,
+    /// Folders that stay where they are: a mount cannot be renamed. Outer ones first.
+    pub(super) pinned: Vec<CString>,
     /// Hidden by an empty file or directory mounted over them.
     pub(super) hidden: Vec<(CString, CString)>,
     /// Read-only, although what is around them is not.
@@ -110,7 +112,7 @@ pub(super) fn launch(plan: &Plan) -> io::Result<OwnedFd> {
 /// Tries namespaces out, the way a launch would use them.
 pub(super) fn probe(spaces: &Spaces) -> bool {
     let attempt = start(spaces.flags, || {
-        let entered = enter(spaces, &Mounts { writable: &[], hidden: &[], read_only: &[] });
+        let entered = enter(spaces, &Mounts::default());
         // SAFETY: ends the child without running anything of the parent's.
         unsafe { libc::_exit(c_int::from(entered.is_err())) }
     });
@@ -188,7 +190,12 @@ fn tell(report: RawFd, stage: u8, value: c_int) {
 /// First child: makes the surroundings, starts the program, outlives it.
 fn supervise(plan: &Plan, argv: &[*const c_char], envp: &[*const c_char]) -> std::convert::Infallible {
     let report = plan.report.as_raw_fd();
-    let mounts = Mounts { writable: &plan.writable, hidden: &plan.hidden, read_only: &plan.read_only };
+    let mounts = Mounts {
+        writable: &plan.writable,
+        pinned: &plan.pinned,
+        hidden: &plan.hidden,
+        read_only: &plan.read_only,
+    };
     let started = enter(&plan.spaces, &mounts).and_then(|()| {
         // SAFETY: a plain fork; the child goes on to become the program.
         let pid =
@@ -212,8 +219,10 @@ fn supervise(plan: &Plan, argv: &[*const c_char], envp: &[*const c_char]) -> std
 }
 
 /// What is mounted for one program.
+#[derive(Default)]
 struct Mounts<'a> {
     writable: &'a [CString],
+    pinned: &'a [CString],
     hidden: &'a [(CString, CString)],
     read_only: &'a [CString],
 }
@@ -247,7 +256,7 @@ fn enter(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
 /// Everything read-only but the folders named; Landlock does not cover modes, owners and times, mounts do.
 fn arrange_mounts(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
     const READ_ONLY: u64 = 1;
-    let Mounts { writable, hidden, read_only } = *mounts;
+    let Mounts { writable, pinned, hidden, read_only } = *mounts;
     mount(None, c"/", libc::MS_REC | libc::MS_PRIVATE, MOUNTS)?;
     for dir in writable {
         mount(Some(dir), dir, libc::MS_BIND | libc::MS_REC, MOUNTS)?;
@@ -256,6 +265,12 @@ fn arrange_mounts(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
     for dir in writable {
         // A mount below that was read-only before stays so, and may be locked: then only the top is opened.
         set_mount(dir, 0, READ_ONLY, libc::AT_RECURSIVE).or_else(|_| set_mount(dir, 0, READ_ONLY, 0))?;
+    }
+    for dir in pinned {
+        match mount(Some(dir), dir, libc::MS_BIND | libc::MS_REC, HIDE) {
+            Ok(()) | Err((_, libc::ENOENT)) => {}
+            Err(failed) => return Err(failed),
+        }
     }
     for path in read_only {
         match mount(Some(path), path, libc::MS_BIND | libc::MS_REC, MOUNTS) {
@@ -274,10 +289,15 @@ fn arrange_mounts(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
     }
     if spaces.fresh_proc {
         let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-        // SAFETY: constant strings.
-        let done =
-            unsafe { libc::mount(c"proc".as_ptr(), c"/proc".as_ptr(), c"proc".as_ptr(), flags, ptr::null()) };
-        check(MOUNTS, c_long::from(done))?;
+        // Without the supervisor, which is a copy of atelier and has its command line, tokens and all. It is not
+        // dumpable, so it is among those that nobody else may look at. Before Linux 5.8 group 0 still could.
+        let proc = |options: &CStr| {
+            let (name, place) = (c"proc".as_ptr(), c"/proc".as_ptr());
+            // SAFETY: constant strings.
+            let done = unsafe { libc::mount(name, place, name, flags, options.as_ptr().cast()) };
+            check(MOUNTS, c_long::from(done))
+        };
+        proc(c"hidepid=4").or_else(|_| proc(c"hidepid=2"))?;
     }
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! One run on Linux: plan, launch, drain until it is over.
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -131,6 +132,10 @@ impl Runner {
             report: high(&pipes.report.1)?,
             spaces,
             writable,
+            pinned: match spec.access {
+                Access::ReadOnly => Vec::new(),
+                Access::Workspace => pinned(workspace, &spec.hidden)?,
+            },
             hidden: self.covers(workspace, spec)?,
             read_only: match spec.access {
                 Access::ReadOnly => Vec::new(),
@@ -162,6 +167,18 @@ impl Runner {
         }
         Ok(covers)
     }
+}
+
+/// The folders that hidden paths lie in, from the outside in. Moved elsewhere, what is in them would have another name
+/// the next time, and be hidden no more.
+fn pinned(workspace: &Workspace, hidden: &[PathBuf]) -> Result<Vec<CString>> {
+    if !walls().0.mounts {
+        return Ok(Vec::new());
+    }
+    let above =
+        hidden.iter().flat_map(|path| path.ancestors().skip(1)).filter(|dir| !dir.as_os_str().is_empty());
+    let folders: BTreeSet<&Path> = above.collect();
+    folders.into_iter().map(|dir| c_path(&workspace.root().join(dir))).collect()
 }
 
 fn setup(error: impl Into<io::Error>) -> Error {

@@ -140,6 +140,9 @@ impl Runner {
             ("SHELL", "/bin/sh"),
             ("USER", "atelier"),
             ("LOGNAME", "atelier"),
+            // HOME is there for the next command, too: what one of them wrote there steers none of the others.
+            ("npm_config_userconfig", "/dev/null"),
+            ("PIP_CONFIG_FILE", "/dev/null"),
             ("npm_config_update_notifier", "false"),
             ("npm_config_fund", "false"),
             ("npm_config_audit", "false"),

@@ -58,6 +58,7 @@ impl Tools<'_> {
         let ToolCall::ExecuteCommand(command) = call else {
             return Judged { judgement, without_guarded: None };
         };
+        let judgement = self.judge_patches(command, judgement);
         let Judged { judgement, without_guarded } = self.judge_git(command, judgement);
         Judged { judgement: self.judge_isolation(command, judgement), without_guarded }
     }
@@ -142,6 +143,11 @@ impl Tools<'_> {
                 "path.link",
                 format!("Refusing to write through a link: {shown}"),
             );
+        }
+        // Under another name it would be hidden no more.
+        if is_command && used.access == Access::Remove && is_dir && ws.holds_hidden(&real) {
+            let reason = format!("{shown} holds files that are kept from agents, so it stays where it is.");
+            return Judgement::denied("path_protected", "path.ignored", reason);
         }
         match to_workspace_path(&real, shown) {
             Ok(resolved) => self.policy.judge_resolved(&resolved, used.access, is_dir),

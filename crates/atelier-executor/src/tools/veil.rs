@@ -42,7 +42,11 @@ impl Tools<'_> {
         let mut read_only = Vec::new();
         if !looks {
             read_only.push(PathBuf::from(IGNORE_FILE));
-            for repository in repositories {
+            for (repository, is_dir) in repositories {
+                // Of a worktree or a submodule it is a file that says where the repository is.
+                if git && !is_dir {
+                    continue;
+                }
                 if !git {
                     read_only.push(repository);
                     continue;
@@ -62,8 +66,8 @@ impl Tools<'_> {
         Ok(self.find(wanted)?.0)
     }
 
-    /// What to hide, and where repositories are.
-    fn find(&self, wanted: Wanted) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
+    /// What to hide, and where repositories are: as a folder, or as a file that points to one.
+    fn find(&self, wanted: Wanted) -> Result<(Vec<PathBuf>, Vec<(PathBuf, bool)>)> {
         let ws = self.workspace;
         let ignored = ws.ignored()?;
         let (mut hidden, mut repositories) = (Vec::new(), Vec::new());
@@ -91,7 +95,7 @@ impl Tools<'_> {
                 }
                 let repository = name == ".git";
                 if repository && wanted.repositories {
-                    repositories.push(path.clone());
+                    repositories.push((path.clone(), is_dir));
                 }
                 // Other people's packages and git's own objects hold no secrets of this project by name.
                 let passed_by = (repository

@@ -9,12 +9,22 @@ use atelier_core::{FilePath, file::FilePathError};
 use atelier_files::{Error as FilesError, Intake, NewFile};
 use atelier_store::Expect;
 use axum::{
-    body::Bytes,
-    extract::multipart::{Field, Multipart, MultipartError},
+    body::{Body, Bytes},
+    extract::{
+        FromRequest, Request,
+        multipart::{Field, Multipart, MultipartError},
+    },
     http::{HeaderMap, StatusCode, header},
 };
 use futures::{Stream, StreamExt};
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    task::Poll,
+    time::Duration,
+};
 use utoipa::ToSchema;
 
 /// The parts of the form. `file` may be there several times.
@@ -32,6 +42,8 @@ pub(super) struct UploadForm {
 
 const MAX_FILES: usize = 1000;
 const MAX_TEXT: usize = 8192;
+/// Before a part's content: the end of the part before, and its own header. Nobody has names of this length.
+const MAX_HEAD: usize = 64 << 10;
 
 struct Received {
     intake: Intake,
@@ -42,7 +54,7 @@ struct Received {
 pub(super) async fn receive(
     app: &App,
     files: &OwnFiles,
-    mut form: Multipart,
+    mut form: Form,
     expect: Expect,
 ) -> Result<Vec<NewFile>> {
     let (mut received, mut paths, mut descriptions) = (Vec::new(), Vec::new(), Vec::new());
@@ -57,7 +69,8 @@ pub(super) async fn receive(
     };
     if expect != Expect::Anything && received.len() > 1 {
         files.workspace.discard(received.into_iter().map(|file| file.intake)).await;
-        return Err(Error::Invalid("If-Match: is about one file, and there are several".into()));
+        let why = "If-Match and If-None-Match are about one file, and there are several";
+        return Err(Error::Invalid(why.into()));
     }
     let new = |(file, (path, description)): (Received, (FilePath, Option<String>))| NewFile {
         intake: file.intake,
@@ -72,7 +85,7 @@ pub(super) async fn receive(
 async fn take(
     app: &App,
     files: &OwnFiles,
-    form: &mut Multipart,
+    form: &mut Form,
     received: &mut Vec<Received>,
     paths: &mut Vec<String>,
     descriptions: &mut Vec<String>,
@@ -80,7 +93,7 @@ async fn take(
     let patience = app.settings.request_timeout;
     loop {
         let field = tokio::time::timeout(patience, form.next_field()).await.map_err(|_| Error::Timeout)?;
-        let Some(field) = field.map_err(broken)? else { return Ok(()) };
+        let Some(field) = field? else { return Ok(()) };
         match (field.name(), field.file_name().map(str::to_owned)) {
             (Some("path"), None) => paths.push(text(field, patience).await?),
             (Some("description"), None) => descriptions.push(text(field, patience).await?),
@@ -100,6 +113,69 @@ async fn take(
             }
         }
     }
+}
+
+/// A form as it comes, with bounds to what is between its files: the parser keeps all it reads until it has found
+/// where a file begins.
+pub(super) struct Form {
+    parts: Multipart,
+    between: Arc<Between>,
+}
+
+#[derive(Default)]
+struct Between {
+    /// Whether a part's content is being read, which may be as long as it likes.
+    inside: AtomicBool,
+    read: AtomicUsize,
+    too_long: AtomicBool,
+}
+
+impl Form {
+    pub(super) async fn of(request: Request) -> Result<Self> {
+        let between = Arc::new(Between::default());
+        let (head, body) = request.into_parts();
+        let body = Body::from_stream(bounded(body.into_data_stream(), between.clone()));
+        let parts = Multipart::from_request(Request::from_parts(head, body), &()).await;
+        Ok(Self { parts: parts.map_err(|_| Error::NotForm)?, between })
+    }
+
+    async fn next_field(&mut self) -> Result<Option<Field<'_>>> {
+        self.between.inside.store(false, Relaxed);
+        self.between.read.store(0, Relaxed);
+        let field =
+            self.parts.next_field().await.map_err(|error| match self.between.too_long.load(Relaxed) {
+                true => Error::Invalid(format!("file: more than {MAX_HEAD} bytes before its content begins")),
+                false => broken(error),
+            })?;
+        self.between.inside.store(true, Relaxed);
+        Ok(field)
+    }
+}
+
+/// The parser takes all there is to be had, much of which may be content. So once it has enough for any header it has
+/// to look at that first; if it asks again without having found one, there is none.
+fn bounded(
+    mut body: axum::body::BodyDataStream,
+    between: Arc<Between>,
+) -> impl Stream<Item = Result<Bytes, axum::Error>> + Send + 'static {
+    let mut looked = false;
+    futures::stream::poll_fn(move |context| {
+        let full = !between.inside.load(Relaxed) && between.read.load(Relaxed) > MAX_HEAD;
+        if full && looked {
+            between.too_long.store(true, Relaxed);
+            return Poll::Ready(Some(Err(axum::Error::new("a part's header is too long"))));
+        }
+        looked = full;
+        if full {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let next = body.poll_next_unpin(context);
+        if let Poll::Ready(Some(Ok(bytes))) = &next {
+            between.read.fetch_add(bytes.len(), Relaxed);
+        }
+        next
+    })
 }
 
 async fn text(field: Field<'_>, patience: Duration) -> Result<String> {

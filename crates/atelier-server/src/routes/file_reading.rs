@@ -53,7 +53,7 @@ pub(super) async fn download(
     (status = 200, description = "The newest version of every file", content_type = "application/zip"),
 ))]
 pub(super) async fn archive(own: OwnFiles) -> Result<Response> {
-    let body = started(own.workspace.archive().await?, false).await?;
+    let (_, body) = started(own.workspace.archive().await?, false).await?;
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/zip")),
         (header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment; filename=\"workspace.zip\"")),
@@ -86,16 +86,26 @@ pub(super) async fn send(reading: Reading, manner: &Manner, asked: &HeaderMap) -
         }
     };
     headers.insert(header::CONTENT_LENGTH, value(&(range.end - range.start).to_string()));
+    let start = range.start;
     let body = match manner.verify {
         true => reading.whole(true).await?,
         false => reading.part(range).await?,
     };
-    Ok((status, headers, started(body, manner.verify).await?).into_response())
+    let (first, body) = started(body, manner.verify).await?;
+    if start == 0 && reading.version.mime_type.starts_with("text/") && atelier_files::is_text(&first) {
+        // Without it browsers guess, and take what is not English for something else.
+        let kind = HeaderValue::from_str(&format!("{}; charset=utf-8", reading.version.mime_type));
+        headers.extend(kind.ok().map(|kind| (Some(header::CONTENT_TYPE), kind)));
+    }
+    Ok((status, headers, body).into_response())
 }
 
 /// Waits for the first piece, so that a store that does not answer is told as a problem. Content that turns out to be
 /// damaged while it is being checked breaks the connection instead.
-async fn started(mut body: BoxStream<'static, atelier_files::Result<Bytes>>, cut: bool) -> Result<Body> {
+async fn started(
+    mut body: BoxStream<'static, atelier_files::Result<Bytes>>,
+    cut: bool,
+) -> Result<(Bytes, Body)> {
     let first = match body.next().await {
         Some(Err(error)) if !(cut && matches!(error, FilesError::Damaged { .. })) => return Err(error.into()),
         first => first,
@@ -103,7 +113,8 @@ async fn started(mut body: BoxStream<'static, atelier_files::Result<Bytes>>, cut
     let told = |piece: atelier_files::Result<Bytes>| {
         piece.inspect_err(|error| tracing::error!(%error, "a download broke off"))
     };
-    Ok(Body::from_stream(futures::stream::iter(first).chain(body).map(told)))
+    let beginning = first.as_ref().and_then(|first| first.as_ref().ok()).cloned().unwrap_or_default();
+    Ok((beginning, Body::from_stream(futures::stream::iter(first).chain(body).map(told))))
 }
 
 fn headers(reading: &Reading, tag: &str, inline: bool) -> HeaderMap {
@@ -111,11 +122,8 @@ fn headers(reading: &Reading, tag: &str, inline: bool) -> HeaderMap {
     let kind = if inline && reading.may_be_shown() { "inline" } else { "attachment" };
     let name = reading.path.file_name();
     let unknown = || HeaderValue::from_static("application/octet-stream");
-    // Without it browsers guess, and take what is not English for something else.
-    let charset = if version.mime_type.starts_with("text/") { "; charset=utf-8" } else { "" };
-    let mime_type = HeaderValue::from_str(&format!("{}{charset}", version.mime_type));
     HeaderMap::from_iter([
-        (header::CONTENT_TYPE, mime_type.unwrap_or_else(|_| unknown())),
+        (header::CONTENT_TYPE, HeaderValue::from_str(&version.mime_type).unwrap_or_else(|_| unknown())),
         (header::ETAG, value(tag)),
         (header::ACCEPT_RANGES, HeaderValue::from_static("bytes")),
         (header::CONTENT_DISPOSITION, value(&disposition(kind, name))),

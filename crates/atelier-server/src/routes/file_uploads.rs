@@ -115,11 +115,17 @@ pub(super) async fn show(own: OwnFiles, UploadInPath(upload): UploadInPath) -> R
     Ok(Reply(own.workspace.upload(upload).await?.into()))
 }
 
+/// The bytes of a part.
+#[derive(ToSchema)]
+#[schema(value_type = String, format = Binary)]
+#[expect(dead_code, reason = "for the document only")]
+pub(super) struct PartBody(Vec<u8>);
+
 /// Send a part; again, if it broke off
 #[utoipa::path(put, path = "/api/tenants/{tenant}/workspace/{conversation}/uploads/{upload}/parts/{number}",
     tag = "uploads",
     params(("tenant" = String, Path), ("conversation" = Uuid, Path), ("upload" = Uuid, Path), ("number" = i64, Path)),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses(
+    request_body(content = PartBody, content_type = "application/octet-stream"), responses(
     (status = 200, body = PartView),
     (status = 409, description = "upload_incomplete: more bytes than were announced"),
 ))]

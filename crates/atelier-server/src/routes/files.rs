@@ -2,7 +2,7 @@
 
 use super::{
     DONE,
-    file_form::{UploadForm, expectation, receive},
+    file_form::{Form, UploadForm, expectation, receive},
 };
 use crate::{
     App,
@@ -16,7 +16,7 @@ use atelier_files::SyncReport;
 use atelier_store::Amendment;
 use axum::{
     Json as Reply,
-    extract::{Multipart, State, multipart::MultipartRejection},
+    extract::{Request, State},
     http::{HeaderMap, StatusCode},
 };
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,8 @@ pub(super) struct SyncRequest {
     wait_seconds: u8,
 }
 
+const MAX_WAIT: u8 = 30;
+
 /// Show a conversation's workspace and its files
 #[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}", tag = "files",
     params(("tenant" = String, Path), ("conversation" = Uuid, Path)), responses((status = 200, body = WorkspaceInfo)))]
@@ -94,11 +96,10 @@ pub(super) async fn info(own: OwnFiles) -> Result<Reply<WorkspaceInfo>> {
 pub(super) async fn upload(
     State(app): State<App>,
     OpenFiles(own): OpenFiles,
-    headers: HeaderMap,
-    form: Result<Multipart, MultipartRejection>,
+    request: Request,
 ) -> Result<(StatusCode, Reply<Uploaded>)> {
-    let form = form.map_err(|_| Error::NotForm)?;
-    let new = receive(&app, &own, form, expectation(&headers)?).await?;
+    let expect = expectation(request.headers())?;
+    let new = receive(&app, &own, Form::of(request).await?, expect).await?;
     let files = own.workspace.save(own.author, new).await?;
     Ok((StatusCode::CREATED, Reply(Uploaded { files })))
 }
@@ -155,6 +156,9 @@ pub(super) async fn sync(
     OpenFiles(own): OpenFiles,
     OptionalJson(request): OptionalJson<SyncRequest>,
 ) -> Result<Reply<SyncReport>> {
-    let wait = Duration::from_secs(request.wait_seconds.min(30).into());
+    if request.wait_seconds > MAX_WAIT {
+        return Err(Error::Invalid(format!("wait_seconds: must be at most {MAX_WAIT}")));
+    }
+    let wait = Duration::from_secs(request.wait_seconds.into());
     Ok(Reply(own.workspace.sync(wait).await?))
 }

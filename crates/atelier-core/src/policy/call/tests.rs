@@ -80,6 +80,30 @@ fn a_checksum_is_one() {
 }
 
 #[test]
+fn edits_are_counted_and_measured() {
+    let limits = Limits { edits: 2, write_bytes: 8, argument_bytes: 4, ..Limits::default() };
+    let parse = |name: &str, params: Value| {
+        ToolCall::parse(name, params, &Roots::relative_only(), &limits).map_err(|error| error.code())
+    };
+    let edit = |old: &str, new: &str| json!({"old_text": old, "new_text": new});
+    let edits = |edits: Value| parse("edit_file", json!({"path": "x", "edits": edits})).map(drop);
+    assert_eq!(edits(json!([])), Err("invalid_params"));
+    assert_eq!(edits(json!([edit("a", "b"), edit("c", "d")])), Ok(()));
+    assert_eq!(edits(json!([edit("a", "b"), edit("c", "d"), edit("e", "f")])), Err("invalid_params"));
+    assert_eq!(edits(json!([edit("a", "b"), edit("", "d")])), Err("invalid_params"));
+    // Both texts count.
+    assert_eq!(edits(json!([edit("aaaa", "bbbb")])), Ok(()));
+    assert_eq!(edits(json!([edit("aaaa", "bbbbb")])), Err("file_size_exceeded"));
+    assert_eq!(edits(json!([edit("aaaaa", "bb"), edit("a", "b")])), Err("file_size_exceeded"));
+    // `replace_all` belongs to an edit.
+    let beside = json!({"path": "x", "edits": [edit("a", "b")], "replace_all": true});
+    assert_eq!(parse("edit_file", beside).map(drop), Err("invalid_params"));
+
+    assert!(parse("grep", json!({"pattern": "aaaa"})).is_ok());
+    assert_eq!(parse("grep", json!({"pattern": "aaaaa"})).map(drop), Err("invalid_params"));
+}
+
+#[test]
 fn parameters_have_names() {
     for params in [json!(["notes.txt", null, null]), json!("notes.txt"), json!(null)] {
         let error = ToolCall::parse("read_file", params, &Roots::relative_only(), &Limits::default());

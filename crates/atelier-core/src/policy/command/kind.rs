@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Moved,
     /// An argument of a program of the project: whatever looks like a path must stay inside.
     Arg,
+    /// As Arg, for a program that takes `@file` for more arguments.
+    Response,
     /// Program text.
     Code,
     Sed,
@@ -85,6 +87,7 @@ impl Kind {
             "dest" => Self::Dest,
             "moved" => Self::Moved,
             "arg" => Self::Arg,
+            "response" => Self::Response,
             "code" => Self::Code,
             "sed" => Self::Sed,
             "awk" => Self::Awk,

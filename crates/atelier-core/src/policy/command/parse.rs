@@ -9,6 +9,8 @@ use crate::policy::verdict::Verdict;
 
 /// What was seen while walking the arguments.
 struct Seen<'p, 'c> {
+    /// The command's own rule, which knows the modules that it runs.
+    root: &'p Rule,
     /// The rule in force, and those above it whose options are still good.
     rules: Vec<&'p Rule>,
     operands: Vec<(&'c str, bool)>,
@@ -18,10 +20,10 @@ struct Seen<'p, 'c> {
 }
 
 /// How the walk goes on after an option.
-enum Next {
+enum Next<'p> {
     Options,
-    /// Everything that follows belongs to the program that is run.
-    Arguments,
+    /// Everything that follows belongs to the program that is run, which may have a rule of its own.
+    Arguments(Option<&'p Rule>),
 }
 
 /// Words in the name of an option nobody listed that say it runs something or reads its arguments elsewhere.
@@ -53,8 +55,14 @@ const TELLING: [&str; 22] = [
 impl<'p, 'c> Judge<'p, 'c> {
     /// Walks the arguments and gives the rule they fall under: the command's, or its sub-command's.
     pub(super) fn walk(&mut self, rule: &'p Rule, args: &'c [String]) -> &'p Rule {
-        let mut seen =
-            Seen { rules: vec![rule], operands: Vec::new(), filled: false, written: false, chosen: false };
+        let mut seen = Seen {
+            root: rule,
+            rules: vec![rule],
+            operands: Vec::new(),
+            filled: false,
+            written: false,
+            chosen: false,
+        };
         let mut rest = args;
         if rule.grammar == Grammar::Tar {
             rest = self.old_bundle(&mut seen, rest);
@@ -71,14 +79,19 @@ impl<'p, 'c> Judge<'p, 'c> {
             if option {
                 match self.option(&mut seen, arg, &mut rest) {
                     Next::Options => continue,
-                    Next::Arguments => {
+                    Next::Arguments(Some(program)) => {
+                        seen.rules = vec![program];
+                        continue;
+                    }
+                    Next::Arguments(None) => {
                         rest.iter().for_each(|arg| self.argument(arg));
                         break;
                     }
                 }
             }
             if !leaf.children.is_empty() && !seen.chosen {
-                if let Some(child) = leaf.children.get(arg.as_str()) {
+                // What `-m` runs is found through the option, not by its name.
+                if let Some(child) = leaf.children.get(arg.as_str()).filter(|_| !arg.starts_with('-')) {
                     seen.rules.retain(|rule| rule.anywhere);
                     seen.rules.push(child);
                     continue;
@@ -113,7 +126,7 @@ impl<'p, 'c> Judge<'p, 'c> {
         });
     }
 
-    fn option(&mut self, seen: &mut Seen<'p, 'c>, arg: &'c str, rest: &mut &'c [String]) -> Next {
+    fn option(&mut self, seen: &mut Seen<'p, 'c>, arg: &'c str, rest: &mut &'c [String]) -> Next<'p> {
         match seen.leaf().grammar {
             Grammar::Single | Grammar::Equals | Grammar::Glued => self.single(seen, arg, rest),
             _ => match arg.strip_prefix("--") {
@@ -124,7 +137,7 @@ impl<'p, 'c> Judge<'p, 'c> {
         }
     }
 
-    fn long(&mut self, seen: &mut Seen<'p, 'c>, arg: &'c str, rest: &mut &'c [String]) -> Next {
+    fn long(&mut self, seen: &mut Seen<'p, 'c>, arg: &'c str, rest: &mut &'c [String]) -> Next<'p> {
         let (name, value) = match arg.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (arg, None),
@@ -154,6 +167,14 @@ impl<'p, 'c> Judge<'p, 'c> {
         match (opt.arity, value) {
             (Arity::Flag, Some("true" | "false")) if seen.nopt() => self.found(seen, opt, None),
             (Arity::Flag, Some(_)) => self.unlisted(arg),
+            // npm takes `true` or `false` in the next argument as well.
+            (Arity::Optional, None) if seen.nopt() => match rest.split_first() {
+                Some((next, tail)) if next == "true" || next == "false" => {
+                    *rest = tail;
+                    self.found(seen, opt, Some(next))
+                }
+                _ => self.found(seen, opt, None),
+            },
             (Arity::Required, None) => match rest.split_first() {
                 Some((next, tail)) => {
                     *rest = tail;
@@ -165,7 +186,7 @@ impl<'p, 'c> Judge<'p, 'c> {
         }
     }
 
-    fn bundle(&mut self, seen: &mut Seen<'p, 'c>, arg: &'c str, rest: &mut &'c [String]) -> Next {
+    fn bundle(&mut self, seen: &mut Seen<'p, 'c>, arg: &'c str, rest: &mut &'c [String]) -> Next<'p> {
         let mut letters = &arg[1..];
         while let Some(letter) = letters.chars().next() {
             let Some((opt, taken)) = seen.find(|rule| rule.table.short(letters)) else {
@@ -193,14 +214,14 @@ impl<'p, 'c> Judge<'p, 'c> {
                     Some(std::mem::take(&mut letters)).map(|v| v.strip_prefix('=').unwrap_or(v))
                 }
             };
-            if let Next::Arguments = self.found(seen, opt, value) {
-                return Next::Arguments;
+            if let Next::Arguments(program) = self.found(seen, opt, value) {
+                return Next::Arguments(program);
             }
         }
         Next::Options
     }
 
-    fn single(&mut self, seen: &mut Seen<'p, 'c>, arg: &'c str, rest: &mut &'c [String]) -> Next {
+    fn single(&mut self, seen: &mut Seen<'p, 'c>, arg: &'c str, rest: &mut &'c [String]) -> Next<'p> {
         let grammar = seen.leaf().grammar;
         let (name, value) = match (grammar, arg.split_once('=')) {
             (Grammar::Equals, Some((name, value))) => (name, Some(value)),
@@ -263,7 +284,7 @@ impl<'p, 'c> Judge<'p, 'c> {
         rest
     }
 
-    fn found(&mut self, seen: &mut Seen<'p, 'c>, opt: &'p Opt, value: Option<&'c str>) -> Next {
+    fn found(&mut self, seen: &mut Seen<'p, 'c>, opt: &'p Opt, value: Option<&'c str>) -> Next<'p> {
         seen.filled |= opt.fills;
         seen.written |= opt.writes;
         if let (Kind::In(_), None, Arity::Optional) = (&opt.kind, value, opt.arity) {
@@ -279,11 +300,15 @@ impl<'p, 'c> Judge<'p, 'c> {
         if let Some(value) = value {
             self.value(&opt.kind, value);
         }
-        if opt.ends { Next::Arguments } else { Next::Options }
+        if !opt.ends {
+            return Next::Options;
+        }
+        // `python -m pytest …` falls under the rule `python -m pytest`, whoever hands that module on.
+        Next::Arguments(value.and_then(|value| seen.root.children.get(&*opt.name)?.children.get(value)))
     }
 
     /// An option that no rule of the command lists: for the script it runs, where it runs one.
-    fn passed(&mut self, seen: &Seen<'p, 'c>, arg: &'c str) -> Next {
+    fn passed(&mut self, seen: &Seen<'p, 'c>, arg: &'c str) -> Next<'p> {
         if !seen.leaf().passes || telling(arg) {
             return self.unlisted(arg);
         }
@@ -291,19 +316,20 @@ impl<'p, 'c> Judge<'p, 'c> {
         Next::Options
     }
 
-    fn unlisted(&mut self, arg: &str) -> Next {
+    fn unlisted(&mut self, arg: &str) -> Next<'p> {
         self.unlisted = true;
         let name = arg.split('=').next().unwrap_or(arg);
         let telling = telling(arg);
         let verdict = if telling { Verdict::Deny } else { Verdict::High };
         self.raise(verdict, || {
             let name: String = name.chars().take(40).collect();
-            ("option.unlisted".into(), format!("No rule knows the option {name:?}.").into())
+            let says = if telling { ", and its name says that it may run or load something" } else { "" };
+            ("option.unlisted".into(), format!("No rule knows the option {name:?}{says}.").into())
         });
         Next::Options
     }
 
-    fn ambiguous(&mut self, arg: &str) -> Next {
+    fn ambiguous(&mut self, arg: &str) -> Next<'p> {
         self.unlisted = true;
         self.raise(Verdict::Deny, || {
             let arg: String = arg.chars().take(40).collect();

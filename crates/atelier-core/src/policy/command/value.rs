@@ -39,7 +39,9 @@ const HARMLESS_KEYS: [&str; 16] = [
 impl<'c> Judge<'_, 'c> {
     pub(super) fn value(&mut self, kind: &Kind, text: &'c str) {
         match kind {
-            Kind::Data | Kind::Code | Kind::In(_) => {}
+            Kind::Data | Kind::Code => {}
+            Kind::In(list) if list.iter().any(|known| **known == *text) => {}
+            Kind::In(_) => self.argument(text),
             Kind::Name => self.secret(text, text),
             Kind::Read => self.path(text, Access::Read),
             Kind::Enter => {
@@ -50,7 +52,7 @@ impl<'c> Judge<'_, 'c> {
                 }
                 self.entered = Some(text);
             }
-            Kind::Source if text.starts_with('@') => {
+            Kind::Source | Kind::Response if text.starts_with('@') => {
                 self.deny("response-file", "It takes its arguments from a file.");
             }
             Kind::Source => self.path(text, Access::Read),
@@ -64,7 +66,7 @@ impl<'c> Judge<'_, 'c> {
                 self.path(text, Access::Write);
                 self.dest = Some(text);
             }
-            Kind::Arg => self.argument(text),
+            Kind::Arg | Kind::Response => self.argument(text),
             Kind::Sed => sed::effects(text, &mut |effect| self.effect(&effect)),
             Kind::Awk => awk::effects(text, &mut |effect| self.effect(&effect)),
             Kind::Suffix if text.contains('/') => {
@@ -142,16 +144,19 @@ impl<'c> Judge<'_, 'c> {
 
     /// An argument whose meaning only the program knows. Whatever looks like a path must stay inside.
     pub(super) fn argument(&mut self, text: &str) {
-        let value = match text.split_once('=') {
-            Some((name, value)) if !name.contains('/') => Some(value),
-            _ => None,
-        };
+        let value = assigned(text);
         let glued = if text.starts_with('-') && !text.starts_with("--") { text.get(2..) } else { None };
         for candidate in [Some(text), value, glued].into_iter().flatten() {
             // `-Wl,-T,/etc/x` and `a:/etc/x` hide paths behind more signs than `=`.
             self.maybe_path(candidate);
-            if candidate.contains([',', ':']) {
-                candidate.split([',', ':']).for_each(|part| self.maybe_path(part));
+            for part in candidate.split([',', ':']) {
+                if part != candidate {
+                    self.maybe_path(part);
+                }
+                // `--emit=link=../x` has one sign more.
+                if let Some(inner) = assigned(part).filter(|inner| Some(*inner) != value) {
+                    self.maybe_path(inner);
+                }
             }
         }
     }
@@ -210,7 +215,16 @@ impl<'c> Judge<'_, 'c> {
         for source in sources {
             let Some(name) = source.trim_end_matches('/').rsplit('/').next() else { continue };
             if !matches!(name, "" | "." | "..") && source != dest {
-                self.path(&format!("{dest}/{name}"), Access::Write);
+                let landed = format!("{dest}/{name}");
+                // Said before `path` says it: the file is only there if the destination is a folder.
+                let normal = normalise(&landed, self.cwd.relative(), self.roots).ok();
+                if let Some(class) = normal.and_then(|it| self.files.class(&it.relative, Access::Write)) {
+                    self.raise_coded(class.verdict, class.code(), || {
+                        let reason = format!("{landed}, if {dest} is a folder: {}", class.reason);
+                        (format!("file.{}", class.id).into(), reason.into())
+                    });
+                }
+                self.path(&landed, Access::Write);
             }
         }
     }
@@ -340,6 +354,11 @@ impl<'c> Judge<'_, 'c> {
             self.argument(part);
         }
     }
+}
+
+/// What stands behind the first `=`, unless that is part of a path.
+fn assigned(text: &str) -> Option<&str> {
+    text.split_once('=').filter(|(name, _)| !name.contains('/')).map(|(_, value)| value)
 }
 
 /// Whether a path inside the text goes up, wherever it begins.

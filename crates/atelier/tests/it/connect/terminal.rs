@@ -159,6 +159,27 @@ async fn one_key_decides(#[values(Sqlite, Postgres)] backend: Backend) {
     assert_eq!(desk.clients().await, Vec::<Value>::new());
 }
 
+/// Keys that were pressed before a card was there are not for it.
+#[tokio::test]
+async fn nothing_is_approved_ahead() {
+    let machine = Machine::new();
+    let server = start(Sqlite).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
+    let first = desk.execute("write_file", json!({"path": "one.txt", "content": "1"})).await;
+    let second = desk.execute("write_file", json!({"path": "Makefile", "content": "all:\n"})).await;
+    desk.until(&second, "pending_approval").await;
+    ann.sees(KEYS).await;
+    ann.presses("yyyyyy");
+    ann.sees("approved once").await;
+    desk.until(&first, "completed").await;
+    let card = ann.sees(KEYS).await;
+    assert!(card.contains("Makefile"), "{card}");
+    assert_eq!(desk.show(&second).await["status"], "pending_approval");
+    ann.presses("y");
+    desk.until(&second, "completed").await;
+}
+
 /// What is approved is what was seen: a long change is shown to its end first.
 #[tokio::test]
 async fn nothing_is_approved_unseen() {

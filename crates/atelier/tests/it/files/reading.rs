@@ -7,6 +7,7 @@ use super::{
 use atelier_testkit::Backend::{self, Postgres, Sqlite};
 use reqwest::Method;
 use rstest::rstest;
+use serde_json::json;
 use std::io::Read;
 
 /// FS-09
@@ -64,6 +65,42 @@ async fn active_content_never_renders() {
     }
 }
 
+/// FS-09: browsers are told what to read it as, unless nobody knows.
+#[tokio::test]
+async fn text_is_said_to_be_utf_8_where_it_is() {
+    let desk = Desk::new(Sqlite, Disk).await;
+    let half = "я".repeat(3000);
+    for (name, content, kind) in [
+        ("utf8.txt", half.as_bytes(), "text/plain; charset=utf-8"),
+        ("latin1.txt", b"caf\xe9 au lait".as_slice(), "text/plain"),
+        ("utf16.txt", b"\xff\xfea\0b\0".as_slice(), "text/plain"),
+    ] {
+        let file = desk.upload(name, content).await;
+        let (_, headers, _) = desk.ann.download(&desk.file(&file)).await;
+        assert_eq!(headers["content-type"], kind, "{name}");
+    }
+}
+
+/// A content that is not there any more is told as such, and is nothing to go back to.
+#[rstest]
+#[tokio::test]
+async fn lost_content_is_not_brought_back(#[values(Sqlite, Postgres)] backend: Backend) {
+    let desk = Desk::new(backend, Disk).await;
+    let file = desk.upload("a.txt", "one").await;
+    desk.upload("a.txt", "two").await;
+    let folder = desk.server.data().join(format!("objects/workspaces/{}.blobs", desk.conversation()));
+    let is_one = |path: &std::path::PathBuf| std::fs::read(path).is_ok_and(|content| content == b"one");
+    let lost = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(is_one).unwrap();
+    std::fs::remove_file(lost).unwrap();
+    let restored = desk.ann.post(&format!("{}/restore", desk.file(&file)), json!({"version": 1})).await;
+    assert_eq!(restored.problem(), (502, "content_lost"));
+    assert_eq!(
+        desk.ann.get(&format!("{}/versions/1", desk.file(&file))).await.problem(),
+        (502, "content_lost")
+    );
+    assert_eq!(desk.get(&file).await, b"two");
+}
+
 /// FS-13
 #[tokio::test]
 async fn damaged_content_is_cut_off_when_asked_for() {
@@ -108,7 +145,10 @@ async fn the_archive_holds_every_file(
     assert_eq!(archive.len(), 3);
     for (name, content) in &files {
         let mut found = Vec::new();
-        archive.by_name(name).unwrap().read_to_end(&mut found).unwrap();
+        let mut entry = archive.by_name(name).unwrap();
+        let written = entry.last_modified().unwrap();
+        assert!(written.year() >= 2024 && written.is_valid(), "{written}");
+        entry.read_to_end(&mut found).unwrap();
         assert!(found == *content, "{name}");
     }
 }

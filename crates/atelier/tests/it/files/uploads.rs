@@ -12,6 +12,10 @@ use atelier_testkit::{
 use reqwest::{Method, multipart::Form};
 use rstest::rstest;
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 /// FS-12: the size comes first, then the path.
 #[rstest]
@@ -37,6 +41,42 @@ async fn too_large_and_leaving_are_refused_and_leave_nothing(
     assert_eq!(desk.info().await["file_count"], 1);
     let mut sql = desk.server.sql().await;
     assert_eq!(sql.count("SELECT COUNT(*) FROM file_blobs").await, 1);
+}
+
+/// What stands before a file is kept until the file begins, so it has an end.
+#[tokio::test]
+async fn nobody_fills_the_memory_with_headers() {
+    let desk = Desk::new(Sqlite, Disk).await;
+    let long = "a".repeat(1 << 18);
+    for body in [format!("--B\r\nX-A: {long}"), long.clone(), format!("{long}\r\n--B\r\n")] {
+        // More is announced than comes: it is answered before.
+        let head = format!(
+            "POST {}/files HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-length: 10000000\r\n\
+             content-type: multipart/form-data; boundary=B\r\n\r\n",
+            desk.path, desk.ann.token
+        );
+        let address = desk.server.url.strip_prefix("http://").unwrap();
+        let mut connection = TcpStream::connect(address).await.unwrap();
+        connection.write_all((head + &body).as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !String::from_utf8_lossy(&answer).contains("before its content begins") {
+            assert_ne!(
+                connection.read_buf(&mut answer).await.unwrap(),
+                0,
+                "{}",
+                String::from_utf8_lossy(&answer)
+            );
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 422 "), "{}", String::from_utf8_lossy(&answer));
+    }
+    // However long the files themselves are.
+    let head = |name: &str| {
+        format!("--B\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\r\n")
+    };
+    let form = format!("{}{long}\r\n{}{long}\r\n--B--\r\n", head("a.txt"), head("b.txt"));
+    let request = desk.ann.request(Method::POST, &format!("{}/files", desk.path)).body(form);
+    let saved = answer(request.header("content-type", "multipart/form-data; boundary=B")).await.expect(201);
+    assert_eq!(saved["files"][1]["file_size"], long.len());
 }
 
 #[rstest]
