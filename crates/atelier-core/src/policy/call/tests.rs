@@ -104,6 +104,25 @@ fn edits_are_counted_and_measured() {
 }
 
 #[test]
+fn arguments_are_counted_and_measured() {
+    let limits = Limits { arguments: 3, argument_bytes: 4, arguments_bytes: 6, ..Limits::default() };
+    let run = |command: &str, args: &[&str]| {
+        let params = json!({"command": command, "args": args});
+        ToolCall::parse("execute_command", params, &Roots::relative_only(), &limits).map_err(|e| e.code())
+    };
+    for (command, args) in
+        [("aaaa", &[][..]), ("a", &["b", "c", "d"]), ("a", &["bbbb"]), ("a", &["bbbb", "cc"])]
+    {
+        assert!(run(command, args).is_ok(), "{command} {args:?}");
+    }
+    for (command, args) in
+        [("aaaaa", &[][..]), ("a", &["b", "c", "d", "e"]), ("a", &["bbbbb"]), ("a", &["bbbb", "ccc"])]
+    {
+        assert_eq!(run(command, args), Err("arguments_too_long"), "{command} {args:?}");
+    }
+}
+
+#[test]
 fn parameters_have_names() {
     for params in [json!(["notes.txt", null, null]), json!("notes.txt"), json!(null)] {
         let error = ToolCall::parse("read_file", params, &Roots::relative_only(), &Limits::default());

@@ -333,6 +333,10 @@ mod tests {
             "/[[:alpha:]|]/ { print $NF / 2 }",
             "{ print $1,\n  $2 }",
             "BEGIN { while ((getline line) > 0) n++ }",
+            "{ print $1; n = $2 > 3 }",
+            "{ print $1\n n = $2 > 3 }",
+            "{ print $1 } $3 > 100 { n++ }",
+            "$1 < \"b\" { n++ }",
         ] {
             assert_eq!(of(program), [], "{program}");
         }
@@ -341,6 +345,8 @@ mod tests {
     #[test]
     fn files_and_programs_are_found() {
         assert_eq!(of("BEGIN { system(\"id\") }"), [Effect::Runs]);
+        // What is written with escapes is not what it says.
+        assert_eq!(of("{ print > \"a\\057b\" }"), [Effect::Unclear]);
         assert_eq!(of("{ print | \"sh\" }"), [Effect::Runs]);
         assert_eq!(of("BEGIN { \"id\" | getline x; print x }"), [Effect::Runs]);
         assert_eq!(of("{ print |& \"/inet/tcp/0/h/80\" }"), [Effect::Runs]);
