@@ -13,7 +13,7 @@ import time
 import unittest
 from pathlib import Path
 
-from world import SECRET, Http, Stdio, call, memory_kb
+from world import INITIALIZE, SECRET, Http, Stdio, call, memory_kb, request
 
 ATELIER = os.environ["ATELIER"]
 CORPUS = Path(__file__).parents[2] / "crates/atelier-core/tests/data/path_attacks.json"
@@ -240,6 +240,30 @@ class Attacks:
 
 class OnStdio(Attacks, unittest.TestCase):
     transport = Stdio
+
+    def test_a_host_that_reads_no_logs(self):
+        """A host may leave standard error alone: nothing waits for it."""
+        server = subprocess.Popen(
+            [ATELIER, "mcp", str(self.ws)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=os.environ | {"LOG_LEVEL": "debug"},
+        )
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        self.addCleanup(server.stdout.close)
+        self.addCleanup(server.stderr.close)
+        answered = threading.Event()
+        def read():
+            for line in server.stdout:
+                if json.loads(line).get("id") == 3000:
+                    answered.set()
+        threading.Thread(target=read, daemon=True).start()
+        server.stdin.write(request(1, "initialize", INITIALIZE) + b"\n")
+        for number in range(2, 3001):
+            server.stdin.write(call(number, "read_file", {"path": "missing"}) + b"\n")
+        server.stdin.flush()
+        self.assertTrue(answered.wait(30), "the server waits for somebody to read its logs")
+        server.stdin.close()
+        server.wait(10)
 
 
 class OverHttp(Attacks, unittest.TestCase):

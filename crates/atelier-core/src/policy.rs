@@ -250,6 +250,10 @@ impl Policy {
             None if command.contains(['/', '\\']) => {
                 "Command not allowed: programs are called by their bare name, never by a path.".to_owned()
             }
+            None if command.trim().contains(char::is_whitespace) => {
+                "Command not allowed: `command` is the program alone; its arguments go into `args`."
+                    .to_owned()
+            }
             None => "Command not allowed: it is not on the list of commands.".to_owned(),
         };
         let rule = if self.refused.contains_key(command) { "command.refused" } else { "command.unknown" };

@@ -13,6 +13,8 @@ use crate::workspace::Workspace;
 
 /// Large enough that a read call's cost vanishes, small enough to stay in cache.
 const CHUNK: usize = 64 << 10;
+/// The most that lines of a file are that is too large to be read whole.
+const LINES: u64 = 64 << 20;
 
 /// Which part of a file is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +83,10 @@ impl OpenFile {
 
     /// As `read`, for callers that need no checksum: of large files it is most of the cost.
     pub fn bytes(mut self, part: Part) -> Result<Vec<u8>> {
+        // Of a file that cannot be read whole, a few lines can; one line without an end is not worth the memory.
+        if self.size > self.limit && matches!(part, Part::Head(_) | Part::Tail(_)) {
+            self.limit = self.limit.min(LINES);
+        }
         let read = match part {
             Part::Whole => self.whole(),
             Part::Head(lines) => self.head(lines),

@@ -5,9 +5,10 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use atelier_core::path::WorkspacePath;
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
@@ -55,14 +56,23 @@ impl Workspace {
         parents: Mending,
     ) -> Result<Written> {
         self.check_size(path, bytes.len() as u64)?;
-        if parents == Mending::CreateParents
-            && let Some(parent) = path.parent()
-        {
-            self.create_directory(&parent)?;
-        }
+        self.make_parents(path, parents)?;
+        let turn = if *expect == Expect::Anything { None } else { Some(self.turn(path)?) };
+        self.put(path, bytes, expect, turn)
+    }
+
+    /// With the turn of whoever has looked at the file before; otherwise in one of its own.
+    fn put(
+        &self,
+        path: &WorkspacePath,
+        bytes: &[u8],
+        expect: &Expect,
+        turn: Option<Turn>,
+    ) -> Result<Written> {
+        self.check_size(path, bytes.len() as u64)?;
         let target = self.target(path)?;
         let replaced = self.check(path, &target, expect)?;
-        self.replace(path, &target, bytes, expect)?;
+        self.replace(path, &target, bytes, expect, turn)?;
         Ok(Written {
             size: bytes.len() as u64,
             checksum: checksum(bytes),
@@ -79,9 +89,11 @@ impl Workspace {
         expect: &Expect,
         parents: Mending,
     ) -> Result<Written> {
+        self.make_parents(path, parents)?;
+        let turn = self.turn(path)?;
         let old = match self.read(path, Part::Whole) {
             Ok(content) => content,
-            Err(Error::NotFound { .. }) => return self.write(path, bytes, expect, parents),
+            Err(Error::NotFound { .. }) => return self.put(path, bytes, expect, Some(turn)),
             Err(error) => return Err(error),
         };
         if let Expect::Checksum(expected) = expect
@@ -93,11 +105,12 @@ impl Workspace {
         whole.extend_from_slice(bytes);
         // What was read must still be there when it is replaced: two appends must not lose one.
         let expect = if *expect == Expect::Absent { Expect::Absent } else { Expect::Checksum(old.checksum) };
-        self.write(path, &whole, &expect, parents)
+        self.put(path, &whole, &expect, Some(turn))
     }
 
     /// Makes every replacement, or changes nothing.
     pub fn edit(&self, path: &WorkspacePath, edits: &[Edit], expect: &Expect) -> Result<Written> {
+        let turn = self.turn(path)?;
         let content = self.read(path, Part::Whole)?;
         if let Expect::Checksum(expected) = expect
             && *expected != content.checksum
@@ -105,7 +118,21 @@ impl Workspace {
             return Err(stale(path, expected, &content.checksum));
         }
         let text = apply(path, content.bytes, edits)?;
-        self.write(path, text.as_bytes(), &Expect::Checksum(content.checksum), Mending::Never)
+        self.put(path, text.as_bytes(), &Expect::Checksum(content.checksum), Some(turn))
+    }
+
+    fn make_parents(&self, path: &WorkspacePath, parents: Mending) -> Result<()> {
+        match path.parent() {
+            Some(parent) if parents == Mending::CreateParents => self.create_directory(&parent).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whoever replaces what they have read waits for their turn, among all who write in this directory: between
+    /// the look and the rename nobody else's work must be lost. Programs other than this one do not wait.
+    fn turn(&self, path: &WorkspacePath) -> Result<Turn> {
+        let (dir, _) = self.parent_for_writing(path, false)?;
+        Turn::take(dir.as_fd()).map_err(|errno| Error::from_os(errno, "lock", path.as_str()))
     }
 
     fn check_size(&self, path: &WorkspacePath, size: u64) -> Result<()> {
@@ -141,7 +168,14 @@ impl Workspace {
         }
     }
 
-    fn replace(&self, path: &WorkspacePath, target: &Target, bytes: &[u8], expect: &Expect) -> Result<()> {
+    fn replace(
+        &self,
+        path: &WorkspacePath,
+        target: &Target,
+        bytes: &[u8],
+        expect: &Expect,
+        turn: Option<Turn>,
+    ) -> Result<()> {
         let shown = path.as_str();
         let dir = target.dir.as_fd();
         let fail = |errno| Error::from_os(errno, "write", shown);
@@ -159,6 +193,11 @@ impl Workspace {
         if self.options().durable {
             rustix::fs::fsync(&file).map_err(fail)?;
         }
+        // Whoever replaces without looking waits only now, when all is ready.
+        let _turn = match turn {
+            Some(turn) => turn,
+            None => Turn::take(dir).map_err(fail)?,
+        };
         if matches!(expect, Expect::Checksum(_)) {
             // Between the check and now somebody else may have written; the check must hold at the rename.
             let now = look(dir, &target.name, shown)?;
@@ -203,6 +242,31 @@ pub(crate) fn apply(path: &WorkspacePath, bytes: Vec<u8>, edits: &[Edit]) -> Res
         text = text.replace(&edit.old, &edit.new);
     }
     Ok(text)
+}
+
+/// The right to replace files of a directory, held until it is dropped.
+struct Turn(#[expect(dead_code, reason = "closing it ends the turn")] Option<OwnedFd>);
+
+/// A turn takes as long as one write does. What takes longer is somebody who holds on to it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Turn {
+    fn take(dir: BorrowedFd<'_>) -> Result<Self, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // A directory that cannot be opened cannot be locked either; nor can some file systems.
+        let Ok(own) = rustix::fs::openat(dir, ".", flags, Mode::empty()) else { return Ok(Self(None)) };
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match rustix::fs::flock(&own, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Self(Some(own))),
+                Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < end => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(Errno::WOULDBLOCK) => return Err(Errno::BUSY),
+                Err(_) => return Ok(Self(None)),
+            }
+        }
+    }
 }
 
 struct Target {

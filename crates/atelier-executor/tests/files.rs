@@ -193,6 +193,35 @@ fn what_changed_since_it_was_approved_is_stale() {
     s.ws.write(&p("g"), b"x", &Expect::Absent, Mending::Never).unwrap();
 }
 
+/// Two servers on one directory, several callers each: what was acknowledged is there.
+#[test]
+fn nobodys_work_is_lost_to_somebody_elses() {
+    const CALLERS: usize = 4;
+    const EACH: usize = 40;
+    let s = space();
+    let other = Workspace::open(s.path(""), Options::default()).unwrap();
+    s.put("edited", &(0..CALLERS * EACH).map(|n| format!("<{n}>\n")).collect::<String>());
+    std::thread::scope(|scope| {
+        for caller in 0..CALLERS {
+            let ws = if caller % 2 == 0 { &s.ws } else { &other };
+            scope.spawn(move || {
+                for n in (0..EACH).map(|n| caller * EACH + n) {
+                    let line = format!("{n}\n");
+                    ws.append(&p("log"), line.as_bytes(), &Expect::Anything, Mending::Never).unwrap();
+                    let edit = Edit { old: format!("<{n}>"), new: format!("[{n}]"), count: Some(1) };
+                    ws.edit(&p("edited"), &[edit], &Expect::Anything).unwrap();
+                }
+            });
+        }
+    });
+    let mut lines: Vec<usize> =
+        s.text("log", Part::Whole).lines().map(|line| line.parse().unwrap()).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, (0..CALLERS * EACH).collect::<Vec<_>>());
+    assert!(!s.text("edited", Part::Whole).contains('<'));
+    assert_eq!(s.names(), ["edited", "log"]);
+}
+
 #[test]
 fn edits_happen_all_or_not_at_all() {
     let s = space();

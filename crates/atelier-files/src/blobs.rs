@@ -19,10 +19,20 @@ pub type Bodies<'a> = BoxStream<'a, Result<Bytes>>;
 pub(crate) const PART: usize = 8 << 20;
 /// Parts on their way at a time.
 const IN_FLIGHT: usize = 3;
-/// What is read at a time, and how many of those are asked for ahead of a reader: a reader that stands still holds no
-/// more than this, and there may be many.
-const PIECE: usize = 1 << 20;
-const AHEAD: usize = 4;
+/// How content is read: the size of a piece, and how many of them are asked for ahead of the reader.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    piece: usize,
+    ahead: usize,
+}
+
+impl Pace {
+    /// For somebody far away. One who stands still holds no more than this, and there may be many.
+    pub(crate) const DOWNLOAD: Self = Self { piece: 1 << 20, ahead: 4 };
+    /// For ourselves, one at a time: fewer questions to the store.
+    pub(crate) const COPY: Self = Self { piece: PART, ahead: 2 };
+}
+
 /// As much as telling a kind of file takes.
 pub(crate) const HEAD: usize = 4096;
 
@@ -193,16 +203,21 @@ pub(crate) fn lost(error: Error, key: &Key) -> Error {
 }
 
 /// A range of an object in pieces that are asked for ahead of their reader.
-pub(crate) fn get(files: &Files, key: Key, range: Range<u64>) -> BoxStream<'static, Result<Bytes>> {
+pub(crate) fn get(
+    files: &Files,
+    key: Key,
+    range: Range<u64>,
+    pace: Pace,
+) -> BoxStream<'static, Result<Bytes>> {
     let files = files.clone();
-    let pieces = (range.start..range.end).step_by(PIECE);
+    let pieces = (range.start..range.end).step_by(pace.piece);
     let end = range.end;
     futures::stream::iter(pieces)
         .map(move |start| {
             let (files, key) = (files.clone(), key.clone());
             async move {
                 let place = &files.place;
-                let wanted = start..end.min(start + PIECE as u64);
+                let wanted = start..end.min(start + pace.piece as u64);
                 let length = wanted.end - wanted.start;
                 let options = GetOptions { range: Some(GetRange::Bounded(wanted)), ..Default::default() };
                 let read = async { place.objects.get_opts(&key, options).await?.bytes().await };
@@ -214,7 +229,7 @@ pub(crate) fn get(files: &Files, key: Key, range: Range<u64>) -> BoxStream<'stat
                 }
             }
         })
-        .buffered(AHEAD)
+        .buffered(pace.ahead)
         .boxed()
 }
 

@@ -3,7 +3,7 @@
 
 use crate::{
     Error, Result, Workspace,
-    blobs::{self, Bodies},
+    blobs::{self, Bodies, Pace},
     cache::Temp,
     crash, mime,
 };
@@ -61,7 +61,7 @@ impl Workspace {
             if found.map_err(|error| blobs::lost(error, &key))?.size != size {
                 return Ok(false);
             }
-            let content = blobs::get(&self.files, key.clone(), 0..size);
+            let content = blobs::get(&self.files, key.clone(), 0..size, Pace::COPY);
             let content = blobs::checked(content, blob.checksum.clone(), kept.clone());
             content.try_for_each(async |_| Ok(())).await.map(|()| true)
         };

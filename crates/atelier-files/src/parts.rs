@@ -3,7 +3,7 @@
 
 use crate::{
     Error, Intake, NewFile, Result, Workspace,
-    blobs::{self, Bodies},
+    blobs::{self, Bodies, Pace},
 };
 use atelier_core::{ConversationFile, FilePath, UploadId};
 use atelier_store::{Author, Edit, Expect, Part, Upload};
@@ -128,7 +128,7 @@ impl Workspace {
         let files = self.files.clone();
         let body = futures::stream::iter(parts)
             .map(move |part| {
-                let body = blobs::get(&files, Key::from(part.key.as_str()), 0..part.size as u64);
+                let body = blobs::get(&files, Key::from(part.key.as_str()), 0..part.size as u64, Pace::COPY);
                 Ok::<_, Error>(blobs::checked(body, part.checksum, format!("part {}", part.number)))
             })
             .try_flatten()

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result, Workspace,
-    blobs::{self, PART},
+    blobs::{self, PART, Pace},
     crash,
     manifest::{Entry, Manifest, clock},
     run::{Run, SyncReport},
@@ -137,7 +137,7 @@ impl Run {
             };
             Some(checked.map_err(damaged)?)
         } else {
-            let body = blobs::get(files, key, 0..size);
+            let body = blobs::get(files, key, 0..size, Pace::COPY);
             let mut body = blobs::checked(body, file.checksum.clone(), file.file_path.to_string());
             while let Some(piece) = body.try_next().await? {
                 let Some(mut to) = target.take() else { return Err(Error::Stopping) };

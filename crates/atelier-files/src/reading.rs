@@ -35,7 +35,7 @@ impl Reading {
     /// The bytes of a range.
     pub async fn part(&self, range: Range<u64>) -> Result<BoxStream<'static, Result<Bytes>>> {
         let key = self.workspace.content_key(&self.version.checksum, &self.path).await?;
-        Ok(blobs::get(&self.workspace.files, key, range))
+        Ok(blobs::get(&self.workspace.files, key, range, blobs::Pace::DOWNLOAD))
     }
 
     /// All bytes. Checked, the stream fails before its last piece if they are not what was put in.

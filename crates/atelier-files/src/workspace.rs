@@ -78,7 +78,9 @@ impl Workspace {
         let head = async {
             let key = self.content_key(&file.checksum, &file.file_path).await?;
             let head = 0..(file.file_size as u64).min(blobs::HEAD as u64);
-            Ok::<_, Error>(blobs::get(&self.files, key, head).try_next().await?.unwrap_or_default())
+            Ok::<_, Error>(
+                blobs::get(&self.files, key, head, blobs::Pace::COPY).try_next().await?.unwrap_or_default(),
+            )
         };
         match head.await {
             Ok(head) => Some(ContentKind {

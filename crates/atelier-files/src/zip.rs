@@ -48,7 +48,7 @@ impl Workspace {
                 .last_modification_date(zip_time(file.updated_at));
             let mut entry = archive.write_entry_stream(entry).await.map_err(broken)?;
             let key: Key = self.content_key(&file.checksum, &file.file_path).await?;
-            let body = blobs::get(&self.files, key, 0..file.file_size as u64);
+            let body = blobs::get(&self.files, key, 0..file.file_size as u64, blobs::Pace::DOWNLOAD);
             let mut body = blobs::checked(body, file.checksum, file.file_path.to_string());
             while let Some(piece) = body.try_next().await? {
                 entry.write_all(&piece).await?;

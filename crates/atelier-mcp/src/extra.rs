@@ -65,7 +65,12 @@ pub(crate) fn move_file(space: &Space, mut args: Args) -> Answer {
     }
     space.workspace().move_entry(&source, &destination, false).map_err(|error| match error {
         Error::Outside { .. } | Error::Link { .. } => space.access_denied(),
-        Error::NotFound { .. } => Failure::new(format!("Path not found: {from}")),
+        Error::NotFound { path } if path == source.as_str() => {
+            Failure::new(format!("Path not found: {from}"))
+        }
+        Error::NotFound { .. } => {
+            Failure::new(format!("Failed to move file - The directory of {to} does not exist"))
+        }
         Error::Exists { .. } => Failure::new(format!("Destination already exists: {to}")),
         error => Failure::new(format!("Failed to move file - {}", reason(&error))),
     })?;

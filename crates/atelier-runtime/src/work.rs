@@ -18,13 +18,13 @@ pub use settings::{PlannerSettings, ProjectSettings, WorkSettings};
 
 use crate::{Gate, ModelKeys, Result, Spaces};
 use atelier_core::{
-    NodeId, Task, TaskFailure, TaskKind,
+    Message, NodeId, Task, TaskFailure, TaskKind,
     task::{Limits, Step},
 };
 use atelier_files::Files;
 use atelier_memory::Memory;
 use atelier_model::{Answer, Model, ModelError, Models, Request, Usage, tokens};
-use atelier_store::{Claim, Spoken, Store};
+use atelier_store::{Claim, Error as StoreError, GivenUp, Spoken, Store};
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
@@ -85,6 +85,25 @@ impl Shop {
         }
     }
 
+    /// What was said up to the message that asked for the task. What is attached to that by id is named by its path, the
+    /// only name that an agent's tools know.
+    async fn history(&self, task: &Task) -> Result<Vec<Message>> {
+        let most = self.settings.history.into();
+        let mut history = self.store.messages_until(task.session_id, task.message_id, most).await?;
+        for said in history.iter_mut().filter(|said| said.id == task.message_id) {
+            for attached in &mut said.attachments {
+                let Ok(id) = attached.parse() else { continue };
+                match self.store.file(task.session_id, id).await {
+                    Ok(file) => *attached = file.file_path.to_string(),
+                    // It was deleted since, or is a path that looks like an id.
+                    Err(StoreError::NotFound) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(history)
+    }
+
     /// The model that is meant, with the tenant's own keys where it has brought some.
     async fn model(&self, claim: &Claim, name: &str) -> Result<Model, TaskFailure> {
         let keys = self.keys.of(&claim.owned.tenant).await;
@@ -111,24 +130,30 @@ impl Shop {
         });
         let answer = tokio::select! {
             biased;
-            () = job.interrupt.cancelled() => return Err(NoAnswer::Interrupted),
-            answer = asking => answer.map_err(failure),
+            () = job.interrupt.cancelled() => Err(NoAnswer::Interrupted),
+            answer = asking => answer.map_err(|error| failure(error).into()),
             () = tokio::time::sleep(time.unwrap_or(FOR_EVER)) => {
                 let words = "the time for this task ran out while the model was answering";
-                Err(TaskFailure::new("limit_reached", words))
+                Err(TaskFailure::new("limit_reached", words).into())
             }
         };
         let spent = began.elapsed();
-        task.ran_ms += u64::try_from(spent.as_millis()).unwrap_or(u64::MAX);
+        let ran_ms = u64::try_from(spent.as_millis()).unwrap_or(u64::MAX);
+        task.ran_ms += ran_ms;
         metrics::histogram!("atelier_model_seconds").record(spent.as_secs_f64());
         let answer = match (answer, heard.into_inner()) {
             (Ok(answer), _) => answer,
-            (Err(why), 0) => return Err(why.into()),
-            // It broke off in the middle: what was said so far is paid for.
             (Err(why), output_tokens) => {
-                let part = Usage { input_tokens: request.tokens(), output_tokens };
-                count(task, model, &part);
-                return Err(why.into());
+                let (usage, cost) = match output_tokens {
+                    0 => Default::default(),
+                    // It broke off in the middle: what was said so far is paid for.
+                    _ => count(task, model, &Usage { input_tokens: request.tokens(), output_tokens }),
+                };
+                if let NoAnswer::Interrupted = why {
+                    let used = GivenUp { ran_ms, usage, cost: cost.unwrap_or(0.0) };
+                    self.count_given_up(job.claim, used).await;
+                }
+                return Err(why);
             }
         };
         task.steps += 1;
@@ -141,6 +166,20 @@ impl Shop {
             cost,
         };
         Ok((answer, step))
+    }
+}
+
+impl Shop {
+    /// Whoever ended the task has written it already, without what its last call has used; counted all the same, so that
+    /// cancelling and resuming does not get around its limits.
+    async fn count_given_up(&self, claim: &Claim, used: GivenUp) {
+        match self.store.count_given_up(claim, used).await {
+            // It is deleted, and its limits with it.
+            Ok(()) | Err(StoreError::NotFound) => {}
+            Err(error) => {
+                tracing::warn!(%error, task = %claim.task.id, "cannot count a call that was given up")
+            }
+        }
     }
 }
 

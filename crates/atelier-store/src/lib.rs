@@ -53,7 +53,7 @@ pub use plans::Assigned;
 pub use projects::{NewAgent, Owned};
 pub use provider_keys::ProviderKey;
 pub use situation::Situation;
-pub use tasks::{Claim, PROJECT_LIMIT, QueueState, Spoken, Stopped};
+pub use tasks::{Claim, GivenUp, PROJECT_LIMIT, QueueState, Spoken, Stopped};
 pub use writer::Tx;
 
 use atelier_core::{PlanStatus, TaskId, TaskStatus};

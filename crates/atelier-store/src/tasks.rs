@@ -24,7 +24,7 @@ use crate::{
 };
 use atelier_core::{
     AgentId, CallId, Event, Invalid, Message, MessageId, MessageRole, NodeId, ProjectId, SessionId, Task,
-    TaskFailure, TaskId, TaskKind, TaskStatus, UserId, event::TaskCall, task::Step,
+    TaskFailure, TaskId, TaskKind, TaskStatus, Usage, UserId, event::TaskCall, task::Step,
 };
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -55,6 +55,14 @@ impl Claim {
 pub struct Stopped {
     pub task: TaskId,
     pub calls: Vec<CallId>,
+}
+
+/// What a call to a model has used that nobody waited for.
+#[derive(Debug, Clone, Copy)]
+pub struct GivenUp {
+    pub ran_ms: u64,
+    pub usage: Usage,
+    pub cost: f64,
 }
 
 /// What a finished task says.
@@ -392,6 +400,28 @@ impl Store {
                     return Err(Error::TaskLost);
                 }
                 tx.ring(Ring::Queue(claim.owned.owner, claim.queue()));
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// Counts what a call to a model used until it was given up: also for a task that was ended since.
+    pub async fn count_given_up(&self, claim: &Claim, used: GivenUp) -> Result<()> {
+        let (owned, id) = (claim.owned.clone(), claim.task.id);
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                let mut task = lock_task(tx, owned.project, id).await?;
+                task.ran_ms += used.ran_ms;
+                task.usage += used.usage;
+                task.cost += used.cost;
+                // Nothing but the record: whoever gave it up has no say about the task any more.
+                on!(&mut tx.conn, |c| sqlx::query("UPDATE tasks SET record = $1 WHERE id = $2")
+                    .bind(json(&task))
+                    .bind(id.0)
+                    .execute(c)
+                    .await
+                    .map(drop))?;
                 Ok(())
             })
         })

@@ -110,7 +110,7 @@ pub(crate) struct Flags {
 }
 
 /// Settings under the names that other programs know them by. Ours come later and win.
-fn familiar() -> figment::value::Dict {
+fn familiar() -> Result<figment::value::Dict> {
     let said = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let mut files = figment::value::Dict::new();
     for (name, key) in [
@@ -120,8 +120,15 @@ fn familiar() -> figment::value::Dict {
     ] {
         if let Some(value) = said(name) {
             // A number stays one; a folder that is called 5 does not.
-            let number = value.parse::<u64>().ok().filter(|_| key == "max_upload");
-            files.insert(key.into(), number.map_or_else(|| value.into(), figment::value::Value::from));
+            let value = match key {
+                "max_upload" => {
+                    let bytes: u64 =
+                        value.parse().with_context(|| format!("{name}: {value:?} is no number of bytes"))?;
+                    bytes.into()
+                }
+                _ => figment::value::Value::from(value),
+            };
+            files.insert(key.into(), value);
         }
     }
     let mut settings = figment::value::Dict::new();
@@ -131,7 +138,7 @@ fn familiar() -> figment::value::Dict {
     if let Some(bucket) = said("S3_BUCKET_NAME") {
         settings.insert("object_store".into(), format!("s3://{bucket}").into());
     }
-    settings
+    Ok(settings)
 }
 
 impl Config {
@@ -157,7 +164,7 @@ impl Config {
             .split("__");
         let figment = known
             .merge(file)
-            .merge(Serialized::defaults(familiar()))
+            .merge(Serialized::defaults(familiar()?))
             .merge(environment)
             .merge(Serialized::defaults(flags));
         let mut config: Config = figment.extract().context("the configuration is not valid")?;

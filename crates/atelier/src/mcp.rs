@@ -48,7 +48,7 @@ const ENVELOPE: u64 = 1 << 20;
 const SESSION_IDLE: Duration = Duration::from_secs(5 * 60);
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    let _telemetry = telemetry::start(&TelemetrySettings::default())?;
+    let _telemetry = telemetry::start_for_host(&TelemetrySettings::default())?;
     let settings = Settings {
         root_name: args.root_name.clone(),
         extra_tools: args.extra_tools,
@@ -90,7 +90,8 @@ async fn over_http(args: Args, address: &str, space: Space, max_body: usize) -> 
     let settings = http::Settings {
         allowed_hosts,
         allowed_origins: args.allowed_origin,
-        token: args.token.filter(|token| !token.is_empty()),
+        // Secrets come with a newline behind them more often than not; no caller can send one.
+        token: args.token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()),
         max_body,
         session_idle: SESSION_IDLE,
     };

@@ -6,16 +6,21 @@ use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
 use std::io::IsTerminal;
+use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::{
-    EnvFilter, Layer, Registry, filter::LevelFilter, layer::SubscriberExt, util::SubscriberInitExt,
+    EnvFilter, Layer, Registry, filter::LevelFilter, fmt::writer::BoxMakeWriter, layer::SubscriberExt,
+    util::SubscriberInitExt,
 };
 
 /// Sends what is left of the traces when dropped.
-pub(crate) struct Telemetry(Option<SdkTracerProvider>);
+pub(crate) struct Telemetry {
+    traces: Option<SdkTracerProvider>,
+    _logs: Option<WorkerGuard>,
+}
 
 impl Drop for Telemetry {
     fn drop(&mut self) {
-        if let Some(provider) = &self.0
+        if let Some(provider) = &self.traces
             && let Err(error) = provider.shutdown()
         {
             eprintln!("atelier: the last traces were not sent: {error}");
@@ -25,23 +30,38 @@ impl Drop for Telemetry {
 
 /// Logs go to standard error: readable on a terminal, JSON otherwise. `LOG_LEVEL` says how much.
 pub(crate) fn start(settings: &TelemetrySettings) -> Result<Telemetry> {
+    begin(settings, BoxMakeWriter::new(std::io::stderr), None)
+}
+
+/// The same for a program whose host need not read its standard error: nothing waits for it, and what does not fit is lost.
+pub(crate) fn start_for_host(settings: &TelemetrySettings) -> Result<Telemetry> {
+    let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
+    begin(settings, BoxMakeWriter::new(writer), Some(guard))
+}
+
+fn begin(
+    settings: &TelemetrySettings,
+    writer: BoxMakeWriter,
+    guard: Option<WorkerGuard>,
+) -> Result<Telemetry> {
     let level = std::env::var("LOG_LEVEL").unwrap_or_default().to_lowercase();
     let level = match level.as_str() {
-        // The MCP library tells of every request at `info`, the index of its inner life at `warn`; who wants that
-        // asks for `debug`.
-        "" | "info" => "info,rmcp=warn,qdrant_edge=error",
+        // The MCP library tells of every request at `info` and of every mistake of a caller at `warn`, the index of its
+        // inner life, the watcher of every folder that moved; who wants that asks for `debug`.
+        "" | "info" => "info,rmcp=error,qdrant_edge=error,notify=error",
         level => level,
     };
     let level = if level == "warning" { "warn" } else { level };
     // A single unknown word would be taken for the name of a module, and turn everything else off.
     let words = |level: &str| level.contains(['=', ',']) || level.parse::<LevelFilter>().is_ok();
-    let filter = EnvFilter::try_new(level).ok().filter(|_| words(level));
+    // It shows what a provider sent as it came, in which there may be a key.
+    let filter = EnvFilter::try_new(format!("{level},async_openai=off")).ok().filter(|_| words(level));
     let filter = filter
         .with_context(|| format!("LOG_LEVEL={level} is not a level (error, warn, info, debug, trace)"))?;
     let logs = if std::io::stderr().is_terminal() {
-        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).boxed()
+        tracing_subscriber::fmt::layer().with_writer(writer).with_target(false).boxed()
     } else {
-        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).json().flatten_event(true).boxed()
+        tracing_subscriber::fmt::layer().with_writer(writer).json().flatten_event(true).boxed()
     };
     let provider = settings.otlp_endpoint.as_deref().map(exporter).transpose()?;
     let traces = provider.as_ref().map(|provider| {
@@ -50,7 +70,7 @@ pub(crate) fn start(settings: &TelemetrySettings) -> Result<Telemetry> {
         layer.with_filter(EnvFilter::new("off,atelier=info,atelier_server=info,atelier_runtime=info"))
     });
     Registry::default().with(traces).with(logs.with_filter(filter)).init();
-    Ok(Telemetry(provider))
+    Ok(Telemetry { traces: provider, _logs: guard })
 }
 
 fn exporter(endpoint: &str) -> Result<SdkTracerProvider> {

@@ -114,6 +114,8 @@ fn commands_say_what_they_need() {
     let refused = judge(&["npm", "config", "list"], None);
     assert_eq!((refused.code, &*refused.rule), (Some("command_not_allowed"), "npm.config"));
     assert!(refused.reason.starts_with("Command not allowed: npm's settings"), "{}", refused.reason);
+    let line = judge(&["git status"], None);
+    assert!(line.verdict == Verdict::Deny && line.reason.contains("go into `args`"), "{}", line.reason);
     let denied = judge(&["cp", "a", "x.exe"], None);
     assert_eq!(denied.code, Some("write_not_allowed"));
     let denied = judge(&["cat", "../x"], None);

@@ -66,7 +66,7 @@ impl Shop {
             let mut request = opening.clone();
             if let Some(conversation) = &bench.files {
                 request.system.push_str("\n\n");
-                request.system.push_str(&self.files_context(claim, conversation).await);
+                request.system.push_str(&self.files_context(claim, &bench.project, conversation).await);
             }
             request.messages.extend(prompt::journal(&steps, &calls));
             prompt::fit(&mut request, model.context_window(), bench.agent.config.max_tokens);
@@ -92,7 +92,7 @@ impl Shop {
                 return job.finish(self, task, Some(step), outcome).await;
             }
             let Sorted { mut step, asked, here, recalls } =
-                self.sort_calls(claim, &bench, step, answer.calls, &Seen::there(&steps, &calls));
+                self.sort_calls(claim, &bench, step, answer, &Seen::there(&steps, &calls));
             for (place, params) in recalls {
                 let call = &mut step.calls[place];
                 call.result = Some(self.use_context(claim, tool(&call.name), params).await?);
@@ -146,8 +146,7 @@ impl Shop {
     async fn request(&self, bench: &Bench, task: &Task, memory: &str) -> Result<Request> {
         let config = &bench.agent.config;
         let mut system = prompt::system(config, &bench.project, bench.client.as_ref());
-        let history =
-            self.store.messages_until(task.session_id, task.message_id, self.settings.history.into()).await?;
+        let history = self.history(task).await?;
         let done = match task.plan_id {
             None => Vec::new(),
             Some(plan) => self.store.plan(task.project_id, plan).await?.1,
@@ -186,17 +185,18 @@ impl Shop {
         claim: &Claim,
         bench: &Bench,
         mut step: Step,
-        calls: Vec<CallRequest>,
+        answer: Answer,
         seen: &Seen,
     ) -> Sorted {
         let (mut asks, mut here, mut recalls) = (Vec::new(), Vec::new(), Vec::new());
-        let all = calls.len();
+        let all = answer.calls.len();
+        let cut_at = (answer.finish == Finish::Length).then_some(bench.agent.config.max_tokens);
         // One more than may run, for the model to be told that there were too many.
-        for call in calls.into_iter().take(MAX_CALLS + 1) {
+        for call in answer.calls.into_iter().take(MAX_CALLS + 1) {
             let name = tool(&call.name);
             let place = step.calls.len();
             let parsed = match place < MAX_CALLS {
-                true => understood(&call, &bench.tools),
+                true => understood(&call, &bench.tools, cut_at),
                 false => Err(format!(
                     "At most {MAX_CALLS} calls a step: this one and the {} after it were not made",
                     all - MAX_CALLS - 1
@@ -261,8 +261,13 @@ impl Bench {
     }
 }
 
-/// The arguments of a call to a tool that there is, or what to tell the model.
-fn understood(call: &CallRequest, tools: &[ToolSchema]) -> Result<Map<String, Value>, String> {
+/// The arguments of a call to a tool that there is, or what to tell the model. `cut_at` is the `max_tokens` that its answer
+/// ran into.
+fn understood(
+    call: &CallRequest,
+    tools: &[ToolSchema],
+    cut_at: Option<u32>,
+) -> Result<Map<String, Value>, String> {
     let name = tool(&call.name);
     if !tools.iter().any(|tool| tool.name == name) {
         let known: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
@@ -271,7 +276,13 @@ fn understood(call: &CallRequest, tools: &[ToolSchema]) -> Result<Map<String, Va
     match serde_json::from_str(&call.arguments) {
         Ok(Value::Object(params)) => Ok(params),
         Ok(_) => Err("The arguments have to be a JSON object".into()),
-        Err(error) => Err(format!("The arguments are not JSON: {error}")),
+        Err(error) => Err(match cut_at {
+            Some(most) if error.is_eof() => format!(
+                "This call was cut off and not made, because your answer reached max_tokens ({most}). Write in \
+                 smaller parts, one a step"
+            ),
+            _ => format!("The arguments are not JSON: {error}"),
+        }),
     }
 }
 

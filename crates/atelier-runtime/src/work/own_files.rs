@@ -6,9 +6,9 @@ use super::{
     tools::{PRESENT, tool},
 };
 use atelier_core::{
-    Conversation, FilePath, Project,
+    Conversation, FilePath, Project, WorkspaceKind,
     path::Roots,
-    policy::{Policy, call::ToolCall},
+    policy::{Policy, call::ToolCall, verdict::Verdict},
     task::{Step, StepResult},
 };
 use atelier_executor::{Approval, Cancel, Failure, Options, ToolResult, Tools, Workspace};
@@ -30,10 +30,18 @@ struct Present {
 
 impl Shop {
     /// What an agent is told of the conversation's files.
-    pub(super) async fn files_context(&self, claim: &Claim, conversation: &Conversation) -> String {
+    pub(super) async fn files_context(
+        &self,
+        claim: &Claim,
+        project: &Project,
+        conversation: &Conversation,
+    ) -> String {
         let context = self.files.workspace(&claim.owned, conversation).context().await;
         match context {
-            Ok(context) => context.to_string(),
+            Ok(context) => match project.workspace {
+                WorkspaceKind::Client => context.beside_a_machine().to_string(),
+                WorkspaceKind::Conversation => context.to_string(),
+            },
             Err(error) => {
                 tracing::warn!(%error, "cannot list a conversation's files for its agent");
                 "<workspace>\nThe files of this conversation cannot be listed at the moment.\n</workspace>"
@@ -121,10 +129,21 @@ fn act_in(folder: PathBuf, policy: &Policy, name: &str, params: Map<String, Valu
     };
     let tools = Tools { workspace: &workspace, runner: None, policy, roots: &roots };
     match Cancel::new() {
-        // Nobody is asked about a conversation's own files: what would need it is refused, with its reason.
-        Ok(cancel) => tools.execute(&call, &Approval::none(), &cancel),
+        Ok(cancel) => unasked(tools.execute(&call, &Approval::none(), &cancel)),
         Err(error) => failed("io_error", error.to_string()),
     }
+}
+
+/// Nobody is asked about a conversation's own files: what would need it is refused, and the agent is told who can do it.
+fn unasked(mut result: ToolResult) -> ToolResult {
+    if let Some(failure) = &mut result.failure
+        && failure.refusal.as_ref().is_some_and(|refused| refused.verdict < Verdict::Deny)
+    {
+        failure
+            .detail
+            .push_str(" Nobody is asked about a conversation's own files: the person can do it themselves.");
+    }
+    result
 }
 
 async fn present(run: &Run, params: Map<String, Value>) -> ToolResult {

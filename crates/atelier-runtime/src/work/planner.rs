@@ -61,7 +61,7 @@ impl Shop {
     ) -> Result<(Vec<ProposedTask>, Option<atelier_core::task::Step>), NoAnswer> {
         let (allowance, settings) = (Allowance::of(&self.settings, settings), &settings.planner);
         let model = self.model(job.claim, &settings.model).await?;
-        let history = self.history(task).await?;
+        let history = self.history(task).await.map_err(unavailable)?;
         let mut request = Request {
             system: instructions(agents, settings.max_tasks),
             messages: prompt::conversation(&history, task, &[]),
@@ -101,12 +101,6 @@ impl Shop {
         Ok((vec![single], said))
     }
 
-    async fn history(&self, task: &Task) -> Result<Vec<atelier_core::Message>, TaskFailure> {
-        let history =
-            self.store.messages_until(task.session_id, task.message_id, self.settings.history.into());
-        history.await.map_err(|error| TaskFailure::new("store_unavailable", error.to_string()))
-    }
-
     /// The last step of a plan of several tasks.
     pub(super) async fn write_answer(&self, job: Job<'_>) -> Result<Vec<Claim>> {
         let mut task = job.claim.task.clone();
@@ -143,7 +137,7 @@ impl Shop {
             return Err(reached.into());
         }
         let model = self.model(job.claim, &settings.planner.model).await?;
-        let history = self.history(task).await?;
+        let history = self.history(task).await.map_err(unavailable)?;
         let asked = history.iter().rfind(|said| said.id == task.message_id);
         let asked = asked.map_or("", |said| said.content.as_str());
         // Each gets its share of the window, so that none is cut for another's sake.

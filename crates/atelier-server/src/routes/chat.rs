@@ -5,16 +5,16 @@ use crate::{
     App,
     auth::{Caller, Person},
     body::{Json, LastEventId, OptionalJson, Paging, Params, SessionInPath, preferred_wait},
-    error::Result,
+    error::{Error, Result},
     guard::{Member, decider},
     routes::events::{From, ServerSentEvent},
     stream::{self, Filter},
 };
 use atelier_core::{
-    Conversation, Invalid, Message, MessageId, PlanId, TaskFailure, TaskId, chat::check_message,
-    conversation::check_title,
+    Conversation, FileId, Invalid, Message, MessageId, PlanId, SessionId, TaskFailure, TaskId,
+    chat::check_message, conversation::check_title,
 };
-use atelier_store::{AgentRef, ConversationChanges, Said, Scope};
+use atelier_store::{AgentRef, ConversationChanges, Error as StoreError, Said, Scope};
 use axum::{
     Json as Reply,
     extract::State,
@@ -198,6 +198,7 @@ pub(super) async fn say(
         return Err(Invalid::new("priority", "must be -100 to 100").into());
     }
     let owned = space.owned();
+    check_attachments(&app, session, &new.attachments).await?;
     let agent = match &new.target_agent {
         None => None,
         Some(name) => {
@@ -213,13 +214,34 @@ pub(super) async fn say(
         // Leaves time to answer before the request's own time is up.
         let time = time.min(app.settings.request_timeout.mul_f32(1.8));
         let work = plan.as_ref().map_or(task.id.0, |plan| plan.id.0);
-        if let Some(answer) = app.bus.wait(owned, work, time).await? {
+        let answer = tokio::select! {
+            biased;
+            answer = app.bus.wait(owned, work, time) => answer?,
+            // The work is kept and goes on elsewhere: whoever waits is told where to look, while there is time to.
+            () = app.stop.cancelled() => None,
+        };
+        if let Some(answer) = answer {
             return Ok(Reply(answer).into_response());
         }
     }
     let plan_id = plan.map(|plan| plan.id);
     let accepted = Accepted { message_id: message.id, task_id: task.id, plan_id };
     Ok((StatusCode::ACCEPTED, Reply(accepted)).into_response())
+}
+
+/// What is attached by id is a file of the conversation. A path may also be one on the person's machine.
+async fn check_attachments(app: &App, session: SessionId, attachments: &[String]) -> Result<()> {
+    for attached in attachments {
+        let Ok(id) = attached.parse::<FileId>() else { continue };
+        app.store.file(session, id).await.map_err(|error| match error {
+            StoreError::NotFound => {
+                let problem = format!("{attached:?} is no file of the conversation");
+                Error::from(Invalid::new("attachments", problem))
+            }
+            other => other.into(),
+        })?;
+    }
+    Ok(())
 }
 
 /// Follow one conversation (server-sent events)

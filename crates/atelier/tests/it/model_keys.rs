@@ -185,8 +185,21 @@ async fn a_tenants_agents_ask_with_its_own_key(#[values(Sqlite, Postgres)] backe
 
 #[rstest]
 #[tokio::test]
-async fn a_key_that_the_provider_repeats_is_told_to_nobody(#[values(Sqlite, Postgres)] backend: Backend) {
-    let model = ScriptedModel::start(|_| Reply::status(400).saying(format!("bad key {KEY}"))).await;
+async fn a_key_that_the_provider_repeats_is_told_to_nobody(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values("info", "trace")] level: &str,
+) {
+    let refusal = || Reply::status(400).saying(format!("bad key {KEY}"));
+    // Also where it comes as no answer at all.
+    let garbage = || Reply::raw([format!("{{\"error\": bad key Bearer {KEY}")]);
+    let garbled = ScriptedModel::start(move |_| garbage()).await;
+    let server = build(backend).environment("LOG_LEVEL", level).model(&garbled).start().await;
+    let root = server.user_with("root", &["--role", "admin"]);
+    root.put(&format!("{KEYS}/openai"), json!({"key": KEY})).await.expect(200);
+    let (answer, told) = asked(&server.user("ann")).await;
+    assert!(!told.contains(KEY) && !answer.to_string().contains(KEY) && !server.log().contains(KEY));
+
+    let model = ScriptedModel::start(move |_| refusal()).await;
     let server = build(backend).model(&model).start().await;
     let root = server.user_with("root", &["--role", "admin"]);
     root.put(&format!("{KEYS}/openai"), json!({"key": KEY})).await.expect(200);

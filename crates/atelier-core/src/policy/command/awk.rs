@@ -337,6 +337,9 @@ mod tests {
             "{ print $1\n n = $2 > 3 }",
             "{ print $1 } $3 > 100 { n++ }",
             "$1 < \"b\" { n++ }",
+            "/[[]/ { print }",
+            "/[[ax]/ { print }",
+            "/[[=a=]]/ { print }",
         ] {
             assert_eq!(of(program), [], "{program}");
         }
@@ -362,7 +365,9 @@ mod tests {
         );
         assert_eq!(of("BEGIN { getline < file }"), [Effect::Unclear]);
         assert_eq!(of("BEGIN { ARGV[1] = \"/etc/passwd\" }"), [Effect::Unclear]);
-        assert_eq!(of("{ print \"open }"), [Effect::Unclear]);
+        for open in ["{ print \"open }", "{ print \"a\nb\" }", "/a\nb/ { print }", "/[[:alpha/ { print }"] {
+            assert_eq!(of(open), [Effect::Unclear], "{open}");
+        }
         assert_eq!(of("{ x = 1 / 2; system(\"id\") / 3 }"), [Effect::Runs]);
         assert_eq!(of("{ print $1 / system(\"id\") / 2 }"), [Effect::Runs]);
     }
@@ -379,6 +384,17 @@ mod tests {
             "{ x = (1)/2; system(\"id\"); y = 1/2 }",
             "/[^]/]\"/{system(\"id\")}#\"",
             "BEGIN { awk::system(\"id\") }",
+            "BEGIN{x=1_system(\"id\")}",
+            "BEGIN{x=1in/\"/+system(\"id\")+/\"/}",
+            "{ x = 0x123\"a\"; system(\"id\") }",
+            "{ x = 1e5\"a\"; system(\"id\") }",
+            "{ x = 1e-55\"a\"; system(\"id\") }",
+            "{ x = a[1] / 2; system(\"id\"); y = 1 / 2 }",
+            "{ length /\"/; system(\"id\"); /\"/ }",
+            "{ print \"\\\"\"; system(\"id\") }",
+            "/\\/\"/ { system(\"id\") } #\"",
+            "/[[:alpha:]/\"]/ { system(\"id\") } #\"",
+            "{ x = /[/ + system(\"id\") + /]/ }",
         ] {
             let found = of(program);
             assert!(

@@ -87,6 +87,33 @@ async fn cancelling_stops_the_model_call(#[values(Sqlite, Postgres)] backend: Ba
     assert_eq!(chat.task(&accepted).await["error"]["code"], "cancelled");
 }
 
+/// What a model said until its task was cancelled is counted, so that its limits hold when it is resumed.
+#[rstest]
+#[tokio::test]
+async fn a_cancelled_call_is_counted(#[values(Sqlite, Postgres)] backend: Backend) {
+    let model = ScriptedModel::start(|_: &Asked| Reply::text("a b c d e").stall_after(3)).await;
+    let server = with_model(backend, &model).await;
+    let chat = Chat::new(&server, "ann").await;
+    let path = format!("{}/agents/coder", chat.desk.project);
+    chat.desk.user.put(&path, json!({"config": {"limits": {"max_tokens": 1}}})).await.expect(200);
+    let mut events = chat.desk.user.events(&format!("{}/events", chat.desk.project), None).await;
+    let accepted = chat.said("talk", Some("coder")).await;
+    while events.next().await.name != "MESSAGE_DELTA" {}
+    let task = format!("tasks/{}", accepted["task_id"].as_str().unwrap());
+    chat.desk.post(&format!("{task}/cancel"), json!(null)).await.expect(200);
+    let cancelled = eventually("it is counted", async || {
+        let task = chat.task(&accepted).await;
+        (task["usage"]["output_tokens"].as_u64() > Some(0)).then_some(task)
+    })
+    .await;
+    assert_eq!(cancelled["status"], "cancelled");
+    assert!(cancelled["ran_ms"].as_u64() > Some(0), "{cancelled}");
+    chat.desk.post(&format!("{task}/resume"), json!(null)).await.expect(200);
+    let failed = chat.task_until(&accepted, "failed").await;
+    assert_eq!(failed["error"]["code"], "limit_reached");
+    assert_eq!(model.seen().len(), 1, "no model was asked any more");
+}
+
 /// WS-08.1 WS-08.2: ending the session lets what runs finish and settles what waits; a reset ends everything at once.
 #[rstest]
 #[tokio::test]

@@ -7,6 +7,7 @@ use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
     Reply, ScriptedModel, eventually,
 };
+use reqwest::Method;
 use rstest::rstest;
 use serde_json::json;
 
@@ -127,4 +128,27 @@ async fn a_task_that_is_handed_on_repeats_nothing(#[values(Sqlite, Postgres)] ba
     let workspace = format!("/api/tenants/default/workspace/{}", chat.session);
     let files = chat.desk.user.get(&workspace).await.expect(200);
     assert_eq!(files["total_size"], 5, "{files}");
+}
+
+/// Whoever waits for an answer while the server stops is told what was taken, and finds it at the next.
+#[rstest]
+#[tokio::test]
+async fn whoever_waits_hears_that_the_server_stops(#[values(Sqlite, Postgres)] backend: Backend) {
+    let model = ScriptedModel::start(|_: &Asked| Reply::silence()).await;
+    let mut server = with_model(backend, &model).await;
+    let mut chat = Chat::new(&server, "ann").await;
+    let path = format!("{}/chat/{}/message", chat.desk.project, chat.session);
+    let request = chat.desk.user.request(Method::POST, &path).header("Prefer", "wait=30");
+    let request = request.json(&json!({"content": "hello", "target_agent": "coder"}));
+    let stop = async {
+        model.answering(1).await;
+        server.terminate().await
+    };
+    let (answer, ended) = tokio::join!(atelier_testkit::answer(request), stop);
+    let accepted = answer.expect(202);
+    assert!(ended.success());
+    let server = server.restart_killed().await;
+    chat.desk.user = chat.desk.user.at(&server);
+    assert_eq!(chat.task(&accepted).await["message_id"], accepted["message_id"]);
+    assert_eq!(chat.messages().await[0]["id"], accepted["message_id"]);
 }

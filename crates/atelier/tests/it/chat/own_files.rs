@@ -144,3 +144,57 @@ async fn a_change_by_somebody_else_is_not_lost(#[values(Sqlite, Postgres)] backe
     let count = |name: &str| told.iter().filter(|told| *told == name).count();
     assert_eq!((count("USAGE"), count("TASK_PROGRESS")), (5, 4), "{told:?}");
 }
+
+/// Where the tools act on the person's machine by default, the agent is told how to reach the conversation's files, and
+/// reaches them so; where there are no others, there is nothing to tell.
+#[rstest]
+#[tokio::test]
+async fn an_agent_is_told_how_to_reach_the_conversations_files(#[values(Sqlite, Postgres)] backend: Backend) {
+    let script = |asked: &Asked| match asked.results().len() {
+        0 => Reply::call("read_file", json!({"path": "data.csv", "workspace": "conversation"})),
+        _ => Reply::text("read"),
+    };
+    let model = ScriptedModel::start(script).await;
+    let server = with_model(backend, &model).await;
+    let on_a_machine = Chat::new(&server, "ann").await;
+    let on_own_files = Chat::on_own_files(&server, "ann").await;
+    for (chat, needs_it) in [(on_a_machine, true), (on_own_files, false)] {
+        let path = format!("/api/tenants/default/workspace/{}", chat.session);
+        chat.desk.user.upload(&path, "data.csv", "1,2").await.expect(201);
+        assert_eq!(chat.ask("read it", Some("coder")).await["content"], "read");
+        let seen = model.seen();
+        let asked = seen.last().unwrap();
+        let told = asked.last("system");
+        assert!(told.contains("data.csv"), "{told}");
+        assert_eq!(told.contains(r#"pass "workspace": "conversation" in every call"#), needs_it, "{told}");
+        assert!(asked.results()[0].contains("1,2"), "{}", asked.results()[0]);
+    }
+}
+
+/// Of what is attached by its id the agent is told the path. An id that is none of the conversation's files is refused.
+#[rstest]
+#[tokio::test]
+async fn attachments_have_names(#[values(Sqlite, Postgres)] backend: Backend) {
+    let model = ScriptedModel::start(|_: &Asked| Reply::text("seen")).await;
+    let server = with_model(backend, &model).await;
+    let (chat, other) = (Chat::new(&server, "ann").await, Chat::new(&server, "ann").await);
+    let upload = async |chat: &Chat, name: &str| {
+        let path = format!("/api/tenants/default/workspace/{}", chat.session);
+        let saved = chat.desk.user.upload(&path, name, "1,2").await.expect(201);
+        saved["files"][0]["file_id"].as_str().unwrap().to_owned()
+    };
+    let (data, theirs) = (upload(&chat, "data.csv").await, upload(&other, "theirs.csv").await);
+    upload(&chat, "more.csv").await;
+    let say = async |attachments: Value| {
+        let body = json!({"content": "look", "target_agent": "coder", "attachments": attachments});
+        chat.desk.post(&format!("chat/{}/message", chat.session), body).await
+    };
+    let refused = say(json!([data, theirs])).await;
+    assert_eq!(refused.problem(), (422, "invalid_request"));
+    assert!(refused.body["detail"].as_str().unwrap().contains(&theirs), "{}", refused.body);
+    assert_eq!(chat.messages().await, Vec::<Value>::new());
+
+    let accepted = say(json!([data, "more.csv"])).await.expect(202);
+    chat.task_until(&accepted, "completed").await;
+    assert_eq!(model.seen()[0].last("user"), "look\n\nAttached: data.csv, more.csv");
+}

@@ -133,3 +133,26 @@ async fn cancelling_stops_the_tool(#[values(Sqlite, Postgres)] backend: Backend)
     chat.desk.post(&cancel(&waiting), json!(null)).await.expect(200);
     chat.pending(0).await;
 }
+
+/// A call that was cut at the agent's max_tokens is not made, and the model hears why: its JSON is not at fault.
+#[rstest]
+#[tokio::test]
+async fn a_call_that_was_cut_is_told_why(#[values(Sqlite, Postgres)] backend: Backend) {
+    let script = |asked: &Asked| match asked.results().len() {
+        0 => {
+            Reply::raw_call("write_file", "{\"path\": \"tale.txt\", \"content\": \"Once upo").finish("length")
+        }
+        _ => Reply::text("I see."),
+    };
+    let model = ScriptedModel::start(script).await;
+    let server = with_model(backend, &model).await;
+    let chat = Chat::new(&server, "ann").await;
+    let path = format!("{}/agents/coder", chat.desk.project);
+    chat.desk.user.put(&path, json!({"config": {"max_tokens": 64}})).await.expect(200);
+    assert_eq!(chat.ask("tell a tale", Some("coder")).await["content"], "I see.");
+    let seen = model.seen();
+    let told = seen[1].results()[0];
+    assert!(told.contains("max_tokens (64)") && told.contains("smaller parts"), "{told}");
+    assert!(!told.contains("JSON"), "{told}");
+    chat.pending(0).await;
+}
