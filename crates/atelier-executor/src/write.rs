@@ -260,6 +260,10 @@ impl Turn {
             match rustix::fs::flock(&own, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(Self(Some(own))),
                 Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < end => {
+                    #[expect(
+                        clippy::disallowed_methods,
+                        reason = "nothing tells when another process lets go"
+                    )]
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(Errno::WOULDBLOCK) => return Err(Errno::BUSY),

@@ -177,7 +177,7 @@ impl Shop {
             // It is deleted, and its limits with it.
             Ok(()) | Err(StoreError::NotFound) => {}
             Err(error) => {
-                tracing::warn!(%error, task = %claim.task.id, "cannot count a call that was given up")
+                tracing::warn!(%error, task = %claim.task.id, "cannot count a call that was given up");
             }
         }
     }

@@ -21,6 +21,12 @@ pub(super) struct Veil {
     pub(super) read_only: Vec<PathBuf>,
 }
 
+/// A `.git`: a folder, or a file that points to one.
+struct Repository {
+    path: PathBuf,
+    is_dir: bool,
+}
+
 /// What to look for.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
@@ -42,18 +48,18 @@ impl Tools<'_> {
         let mut read_only = Vec::new();
         if !looks {
             read_only.push(PathBuf::from(IGNORE_FILE));
-            for (repository, is_dir) in repositories {
+            for Repository { path, is_dir } in repositories {
                 // Of a worktree or a submodule it is a file that says where the repository is.
                 if git && !is_dir {
                     continue;
                 }
                 if !git {
-                    read_only.push(repository);
+                    read_only.push(path);
                     continue;
                 }
-                read_only.push(repository.join("hooks"));
+                read_only.push(path.join("hooks"));
                 if !configures(&command.args) {
-                    read_only.push(repository.join("config"));
+                    read_only.push(path.join("config"));
                 }
             }
         }
@@ -66,8 +72,8 @@ impl Tools<'_> {
         Ok(self.find(wanted)?.0)
     }
 
-    /// What to hide, and where repositories are: as a folder, or as a file that points to one.
-    fn find(&self, wanted: Wanted) -> Result<(Vec<PathBuf>, Vec<(PathBuf, bool)>)> {
+    /// What to hide, and where repositories are.
+    fn find(&self, wanted: Wanted) -> Result<(Vec<PathBuf>, Vec<Repository>)> {
         let ws = self.workspace;
         let ignored = ws.ignored()?;
         let (mut hidden, mut repositories) = (Vec::new(), Vec::new());
@@ -95,7 +101,7 @@ impl Tools<'_> {
                 }
                 let repository = name == ".git";
                 if repository && wanted.repositories {
-                    repositories.push((path.clone(), is_dir));
+                    repositories.push(Repository { path: path.clone(), is_dir });
                 }
                 // Other people's packages and git's own objects hold no secrets of this project by name.
                 let passed_by = (repository
