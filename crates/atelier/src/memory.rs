@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use atelier_client::{Credentials, visible};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use reqwest::{Client, RequestBuilder, Response};
@@ -81,7 +81,7 @@ enum Command {
         #[command(flatten)]
         time: Time,
     },
-    /// Read an export back, into the same agent or another; what is known already is left alone
+    /// Read an export back, into the same agent or another; what is known already, by its id, is left alone
     Import {
         /// The file; `-` for standard input
         file: PathBuf,
@@ -117,12 +117,19 @@ enum Command {
 /// A part of all time.
 #[derive(clap::Args)]
 struct Time {
-    /// From this moment on, such as 2026-01-31T12:00:00Z
-    #[arg(long, value_name = "TIME")]
+    /// From this moment on, such as 2026-01-31T12:00:00Z or 2026-01-31
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     from: Option<DateTime<Utc>>,
     /// Up to and with this moment
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     to: Option<DateTime<Utc>>,
+}
+
+/// A day begins at midnight in UTC.
+fn moment(text: &str) -> Result<DateTime<Utc>, String> {
+    let day = |text: &str| Some(text.parse::<NaiveDate>().ok()?.and_time(NaiveTime::MIN).and_utc());
+    let moment = text.parse().ok().or_else(|| day(text));
+    moment.ok_or_else(|| "write it like 2026-01-31T12:00:00Z or 2026-01-31".to_owned())
 }
 
 impl Time {
@@ -241,6 +248,9 @@ async fn act(args: &Args) -> Result<()> {
             export(&agent, file.as_deref(), &query).await?;
         }
         Command::Import { file } => import(&agent, file).await?,
+        Command::Prune { days: None, max_vectors: None, success: None, types, .. } if types.is_empty() => {
+            bail!("say what is to go: --days, --max-vectors, --success or --type");
+        }
         Command::Prune { days, max_vectors, success, types, dry_run } => {
             let body = json!({"days": days, "max_vectors": max_vectors, "success": success, "types": types,
                 "dry_run": dry_run});

@@ -623,7 +623,8 @@ export interface paths {
         put?: never;
         /**
          * Import what an export holds; answers when searches find it
-         * @description Entries that are known already, by their id, stay as they are: the same file twice changes nothing.
+         * @description Entries that are known already, by their id, stay as they are: the same export twice changes nothing. One without
+         *     an id is new every time.
          */
         post: operations["context_import"];
         delete?: never;

@@ -173,7 +173,8 @@ pub(super) struct ContextImported {
 
 /// Import what an export holds; answers when searches find it
 ///
-/// Entries that are known already, by their id, stay as they are: the same file twice changes nothing.
+/// Entries that are known already, by their id, stay as they are: the same export twice changes nothing. One without
+/// an id is new every time.
 #[utoipa::path(post, path = "/my/projects/{project}/agents/{agent}/context/import", tag = "context",
     params(("project" = uuid::Uuid, Path), ("agent" = String, Path, description = "Id or name")),
     request_body = ContextFile, responses((status = 200, body = ContextImported)))]

@@ -156,9 +156,19 @@ async fn the_command_line_does_the_same(#[values(Sqlite, Postgres)] backend: Bac
     .await;
     assert_eq!(texts(&found), ["The user prefers tabs over spaces"]);
     assert_eq!(run("writer", &["prune", "--success", "false", "--dry-run"]), "2 would go, 5 left\n");
+    for (arguments, told) in [
+        (&["prune"][..], "say what is to go"),
+        (&["stats", "--from", "yesterday"], "write it like 2026-01-31T12:00:00Z or 2026-01-31"),
+    ] {
+        let place = ["--server", &memory.server.url, "--project", "shop", "--agent", "writer"];
+        let token = ["--token", &memory.ann.token];
+        let output = memory.server.command(&[&["memory"], arguments, &place, &token].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(told), "{arguments:?}: {said}");
+    }
 
     // A part of all, by time, type and outcome.
-    let late = ["--from", "2026-01-05T00:00:00Z", "--to", "2026-01-07T23:00:00Z"];
+    let late = ["--from", "2026-01-05", "--to", "2026-01-07T23:00:00Z"];
     let stats: Value = serde_json::from_str(&run("writer", &[&["stats"], &late[..]].concat())).unwrap();
     assert_eq!(stats["total_vectors"], 3);
     let part = [&["export", "-", "--type", "task_execution", "--success", "true"], &late[..]].concat();
