@@ -123,8 +123,8 @@ impl Run {
         Ok((plan, report))
     }
 
-    /// Whether more goes than went, or everything did. Whoever deletes the folder does so file by file, and that is not the agent's work,
-    /// which is over by now.
+    /// Whether more goes than went, or everything did. Whoever deletes the folder does so file by file, and that is not
+    /// the agent's work, which is over by now.
     async fn is_being_emptied(&self, manifest: &Manifest, plan: &Plan) -> Result<bool> {
         tokio::time::sleep(SECOND_LOOK).await;
         let folder = self.folder.clone();

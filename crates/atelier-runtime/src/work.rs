@@ -167,9 +167,7 @@ impl Shop {
         };
         Ok((answer, step))
     }
-}
 
-impl Shop {
     /// Whoever ended the task has written it already, without what its last call has used; counted all the same, so that
     /// cancelling and resuming does not get around its limits.
     async fn count_given_up(&self, claim: &Claim, used: GivenUp) {

@@ -45,7 +45,7 @@ impl Tools<'_> {
             }
             for name in names(line) {
                 // However many folders the command strips, one of these is the file.
-                for (at, _) in name.match_indices('/').map(|(at, _)| (at + 1, ())).chain([(0, ())]) {
+                for at in name.match_indices('/').map(|(slash, _)| slash + 1).chain([0]) {
                     let Ok(path) = WorkspacePath::parse(&name[at..], self.roots) else { continue };
                     worst = worst.stricter(self.policy.judge_resolved(&path, Access::Write, false));
                 }
@@ -55,6 +55,7 @@ impl Tools<'_> {
     }
 }
 
+/// Wherever the word stands: a patch too many is looked at rather than one too few.
 fn applies_patches(command: &call::Command) -> bool {
     let sub = || command.args.iter().any(|arg| arg == "apply" || arg == "am");
     command.command == "patch" || (command.command == "git" && sub())

@@ -14,7 +14,7 @@ use atelier_core::{
     Conversation, FileId, Invalid, Message, MessageId, PlanId, SessionId, TaskFailure, TaskId,
     chat::check_message, conversation::check_title,
 };
-use atelier_store::{AgentRef, ConversationChanges, Error as StoreError, Said, Scope};
+use atelier_store::{AgentRef, ConversationChanges, Error as StoreError, Owned, Said, Scope};
 use axum::{
     Json as Reply,
     extract::State,
@@ -198,7 +198,7 @@ pub(super) async fn say(
         return Err(Invalid::new("priority", "must be -100 to 100").into());
     }
     let owned = space.owned();
-    check_attachments(&app, session, &new.attachments).await?;
+    check_attachments(&app, owned, session, &new.attachments).await?;
     let agent = match &new.target_agent {
         None => None,
         Some(name) => {
@@ -230,9 +230,16 @@ pub(super) async fn say(
 }
 
 /// What is attached by id is a file of the conversation. A path may also be one on the person's machine.
-async fn check_attachments(app: &App, session: SessionId, attachments: &[String]) -> Result<()> {
+async fn check_attachments(
+    app: &App,
+    owned: &Owned,
+    session: SessionId,
+    attachments: &[String],
+) -> Result<()> {
     for attached in attachments {
         let Ok(id) = attached.parse::<FileId>() else { continue };
+        // Whoever names a conversation that is not theirs learns nothing of its files.
+        app.store.conversation(owned.project, session).await?;
         app.store.file(session, id).await.map_err(|error| match error {
             StoreError::NotFound => {
                 let problem = format!("{attached:?} is no file of the conversation");

@@ -192,6 +192,12 @@ async fn attachments_have_names(#[values(Sqlite, Postgres)] backend: Backend) {
     let refused = say(json!([data, theirs])).await;
     assert_eq!(refused.problem(), (422, "invalid_request"));
     assert!(refused.body["detail"].as_str().unwrap().contains(&theirs), "{}", refused.body);
+    let stranger = Chat::new(&server, "bob").await;
+    for id in [&data, &theirs] {
+        let body = json!({"content": "look", "target_agent": "coder", "attachments": [id]});
+        let nothing = stranger.desk.post(&format!("chat/{}/message", chat.session), body).await;
+        assert_eq!(nothing.problem(), (404, "not_found"), "whether it is a file is not told");
+    }
     assert_eq!(chat.messages().await, Vec::<Value>::new());
 
     let accepted = say(json!([data, "more.csv"])).await.expect(202);
