@@ -3,7 +3,7 @@
 use crate::{
     chat::tree::tree,
     error::{Error, Result},
-    project::{PlanDetails, ProjectApi},
+    project::{Connected, PlanDetails, ProjectApi},
     screen::{Screen, argv, visible},
 };
 use atelier_core::{
@@ -83,20 +83,13 @@ pub(crate) struct Cards {
     screen: Arc<Screen>,
     /// What `q` ends.
     stop: CancellationToken,
-    /// What holds commands in, where they run on this machine.
-    held_in: Option<String>,
     queue: VecDeque<Question>,
     card: Option<Card>,
 }
 
 impl Cards {
-    pub(crate) fn new(
-        project: Arc<ProjectApi>,
-        screen: Arc<Screen>,
-        stop: CancellationToken,
-        held_in: Option<String>,
-    ) -> Self {
-        Self { project, screen, stop, held_in, queue: VecDeque::new(), card: None }
+    pub(crate) fn new(project: Arc<ProjectApi>, screen: Arc<Screen>, stop: CancellationToken) -> Self {
+        Self { project, screen, stop, queue: VecDeque::new(), card: None }
     }
 
     /// Until the keyboard is gone.
@@ -193,7 +186,8 @@ impl Cards {
             Some(agent) => self.project.agent_name(agent).await.unwrap_or_else(|_| agent.to_string()),
             None => "you, by the API".to_owned(),
         };
-        Ok(Some((self.draw(&call, &who), Subject::Call(Box::new(call)))))
+        let machine = self.project.holder().await?;
+        Ok(Some((self.draw(&call, &who, machine.as_ref()), Subject::Call(Box::new(call)))))
     }
 
     async fn draw_plan(&self, id: PlanId) -> Result<Option<(String, Subject)>> {
@@ -208,7 +202,8 @@ impl Cards {
         Ok(Some((card, Subject::Plan(id))))
     }
 
-    fn draw(&self, call: &GatedCall, who: &str) -> String {
+    /// `machine` is the one that will run it, which need not be this one.
+    fn draw(&self, call: &GatedCall, who: &str, machine: Option<&Connected>) -> String {
         let screen = &self.screen;
         let mut card = String::new();
         let title = format!("── {} · {} wants {}", call.risk_level, visible(who), call.tool_name);
@@ -227,15 +222,17 @@ impl Cards {
                 row("command", &argv(params));
                 row("in", text("cwd").unwrap_or("."));
                 row("network", if call.network { "yes, it gets the network" } else { "none" });
-                if let Some(walls) = &self.held_in {
-                    row("held in", walls);
-                }
+                row("held in", machine.map_or("not known: no machine is connected", Connected::held_in));
             }
             "move_file" => {
                 row("from", text("source").unwrap_or_default());
                 row("to", text("destination").unwrap_or_default());
             }
             _ => row("path", text("path").unwrap_or_default()),
+        }
+        row("machine", machine.map_or("none is connected", |machine| &machine.root));
+        if let Some(note) = &call.note {
+            row("note", note);
         }
         row("why asked", &format!("{} (rule {})", call.reason, call.rule));
         row("[s] means", &call.class_in_words());
@@ -298,6 +295,11 @@ impl Cards {
             (Mode::Reason(reason), key) if !key.is_control() && reason.chars().count() < 1000 => {
                 reason.push(key);
                 self.screen.raw(&visible(&key.to_string()));
+            }
+            // Escape: it was not meant.
+            (Mode::Reason(_), '\u{1b}') => {
+                card.mode = Mode::Choosing;
+                self.screen.raw(&format!("\nnot rejected. {keys}"));
             }
             (Mode::Reason(_), _) => {}
             (Mode::Confirming, 'a') => self.decide(Some(GrantScope::Agent), None).await,

@@ -61,7 +61,7 @@ pub async fn chat(options: ChatOptions, stop: CancellationToken) -> Result<bool>
     let keyboard = match asks {
         true => {
             let (keyboard, keys) = Keyboard::open().map_err(Error::io("read", "the terminal".as_ref()))?;
-            let cards = Cards::new(project.clone(), screen.clone(), stop.clone(), None);
+            let cards = Cards::new(project.clone(), screen.clone(), stop.clone());
             Some((keyboard, tokio::spawn(cards.serve(told, keys))))
         }
         false => None,

@@ -21,7 +21,7 @@ use crate::{
 };
 use atelier_core::{
     CallId, Event, Role,
-    gate::{CallStatus, LINK},
+    gate::{CallStatus, GatedCall, LINK},
     policy::verdict::Verdict,
 };
 use serde_json::Value;
@@ -109,8 +109,7 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
         true => {
             let (keyboard, keys) = Keyboard::open().map_err(Error::io("read", "the terminal".as_ref()))?;
             connection.news = Some(news);
-            let held_in = Some(client.local.runner().isolation().to_string());
-            let cards = Cards::new(project, client.screen.clone(), client.stop.clone(), held_in);
+            let cards = Cards::new(project, client.screen.clone(), client.stop.clone());
             Some((keyboard, tokio::spawn(cards.serve(told, keys))))
         }
         false => None,
@@ -201,12 +200,14 @@ impl Connection {
         client.forget_settled(&dispatched)?;
         for call in dispatched {
             if call.client_id == Some(client.desk.client) && (!call.claimed || client.never_began(&call)) {
-                client.take(Signal::from(call));
+                let tool_params = self.whole(call.tool_id, call.tool_params).await?;
+                client.take(Signal::from(GatedCall { tool_params, ..call }));
             }
         }
         for call in client.desk.project.calls(CallStatus::Previewing).await? {
             if call.client_id == Some(client.desk.client) {
-                client.preview(call.tool_id, call.tool_name, call.tool_params);
+                let params = self.whole(call.tool_id, call.tool_params).await?;
+                client.preview(call.tool_id, call.tool_name, params);
             }
         }
         if self.news.is_some() {
@@ -221,8 +222,10 @@ impl Connection {
     async fn tell_holder(&self) -> Result<()> {
         let client = &self.client;
         let words = match client.desk.project.holder().await? {
-            Some((holder, _)) if holder == client.desk.client => "this machine runs the calls".to_owned(),
-            Some((_, root)) => format!("another machine runs the calls ({root}); this one stands by"),
+            Some(holder) if holder.client_id == client.desk.client => {
+                "this machine runs the calls".to_owned()
+            }
+            Some(holder) => format!("another machine runs the calls ({}); this one stands by", holder.root),
             None => return Ok(()),
         };
         client.screen.line(&words);
@@ -246,6 +249,7 @@ impl Connection {
             "TOOL_PREVIEW_REQUEST"
             | "TOOL_EXECUTION_SIGNAL"
             | "TOOL_APPROVAL_REQUEST"
+            | "TOOL_APPROVAL_WARNING"
             | "TOOL_CALL_UPDATED" => serde_json::from_str(&message.data),
             _ => return Ok(()),
         };

@@ -42,7 +42,13 @@ fn compared(path: &str, exists: bool, before: &str, after: &str) -> String {
         return format!("--- {old}\n+++ b/{path}\nA new, empty file.\n");
     }
     // A file made to be slow to compare gets a coarser difference, never a wrong one.
-    let diff = TextDiff::configure().timeout(Duration::from_secs(2)).diff_lines(before, after);
+    // A line ends with \n and nothing else: a lone \r within one must not look like the start of another.
+    let (old_lines, new_lines): (Vec<&str>, Vec<&str>) =
+        (before.split_inclusive('\n').collect(), after.split_inclusive('\n').collect());
+    let diff = TextDiff::configure()
+        .timeout(Duration::from_secs(2))
+        .newline_terminated(true)
+        .diff_slices(&old_lines, &new_lines);
     diff.unified_diff().context_radius(3).header(&old, &format!("b/{path}")).to_string()
 }
 
@@ -73,6 +79,18 @@ mod tests {
         assert_eq!(unified("x", &preview(None, "n\n")), "--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+n\n");
         assert!(unified("x", &preview(None, "")).contains("empty file"));
         assert!(unified("x", &preview(Some("n\n"), "n\n")).starts_with("No change"));
+    }
+
+    #[test]
+    fn a_carriage_return_ends_no_line() {
+        assert_eq!(
+            unified("x", &preview(Some("a\rb=1\rc\nd\r\n"), "a\rb=2\rc\nd\r\n")),
+            "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n-a\rb=1\rc\n+a\rb=2\rc\n d\r\n"
+        );
+        assert_eq!(
+            unified("x", &preview(Some("a"), "b")),
+            "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n\\ No newline at end of file\n"
+        );
     }
 
     #[test]

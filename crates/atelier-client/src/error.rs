@@ -10,6 +10,8 @@ pub enum Error {
     ServerRules(#[source] atelier_core::policy::RuleError),
     #[error("the rules in client.toml cannot be used")]
     OwnRules(#[source] atelier_core::policy::RuleError),
+    #[error("{0:?} is no server's address: it begins with http:// or https://")]
+    NoAddress(String),
     #[error("cannot reach {server}")]
     Unreachable { server: String, source: reqwest::Error },
     /// The server's own words.
@@ -19,7 +21,9 @@ pub enum Error {
     NotAtelier(String),
     #[error("there is no token for {0}: run `atelier login --server {0}`, or set ATELIER_TOKEN")]
     NoToken(String),
-    #[error("the server does not take the token any more: run `atelier login`")]
+    #[error(
+        "the server does not take the token (any more): run `atelier login`, or look at ATELIER_TOKEN if it is set"
+    )]
     TokenEnded,
     #[error("you have no project “{0}” on this server")]
     NoProject(String),

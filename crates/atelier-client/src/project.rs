@@ -23,10 +23,20 @@ struct Clients {
     clients: Vec<Connected>,
 }
 
+/// A machine that is connected.
 #[derive(Deserialize)]
-struct Connected {
-    client_id: ClientId,
-    root: String,
+pub(crate) struct Connected {
+    pub(crate) client_id: ClientId,
+    /// What its user calls the folder there.
+    pub(crate) root: String,
+    isolation: Value,
+}
+
+impl Connected {
+    /// What holds commands in there, as it says itself.
+    pub(crate) fn held_in(&self) -> &str {
+        self.isolation["words"].as_str().unwrap_or("not known")
+    }
 }
 
 #[derive(Deserialize)]
@@ -47,9 +57,9 @@ impl ProjectApi {
     }
 
     /// The client that runs the project's calls, and its folder.
-    pub(crate) async fn holder(&self) -> Result<Option<(ClientId, String)>> {
+    pub(crate) async fn holder(&self) -> Result<Option<Connected>> {
         let list: Clients = self.api.get(&self.path("clients")).await?;
-        Ok(list.clients.into_iter().next().map(|first| (first.client_id, first.root)))
+        Ok(list.clients.into_iter().next())
     }
 
     /// What a stream of the project tells from `after` on, or from now on.

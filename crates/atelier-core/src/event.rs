@@ -169,6 +169,9 @@ pub enum Event {
         approval_id: ApprovalId,
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         tool_id: CallId,
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+        #[serde(default)]
+        session_id: Option<SessionId>,
         expires_at: DateTime<Utc>,
     },
     /// To one client, and only after approval: run this.

@@ -212,8 +212,11 @@ pub struct GatedCall {
     pub error: Option<CallFailure>,
     pub created_at: DateTime<Utc>,
     pub completed_at: Option<DateTime<Utc>>,
-    /// When time decides, if nobody does before.
+    /// When time has something to do with it next: to remind the person, to decide, to give up on a client.
     pub deadline: Option<DateTime<Utc>>,
+    /// What it waits for beside a decision, or why it is asked about again, in a sentence.
+    #[serde(default)]
+    pub note: Option<String>,
 }
 
 /// A standing permission, for one session.
@@ -335,6 +338,7 @@ impl GatedCall {
             created_at: now,
             completed_at: None,
             deadline: None,
+            note: None,
         }
     }
 

@@ -37,6 +37,12 @@ pub use plan::{Plan, PlanStatus};
 pub use project::{Project, WorkspaceKind};
 pub use task::{Task, TaskFailure, TaskKind, TaskStatus, Usage};
 
+/// A time from a configuration, fit for reckoning with dates: a century is as good as for ever, and overflows nothing.
+pub fn time_delta(time: std::time::Duration) -> chrono::TimeDelta {
+    const CENTURY: chrono::TimeDelta = chrono::TimeDelta::days(36_500);
+    chrono::TimeDelta::from_std(time).map_or(CENTURY, |delta| delta.min(CENTURY))
+}
+
 /// A value that was refused, with the field it was meant for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]

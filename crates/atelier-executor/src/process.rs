@@ -56,6 +56,8 @@ pub struct CommandSpec {
     pub output_limit: usize,
     /// Paths below the root that the command must not see.
     pub hidden: Vec<PathBuf>,
+    /// Folders of hooks, which git must not see, either; what is around them can be moved all the same.
+    pub hooks: Vec<PathBuf>,
     /// Paths below the root that it must not change, although it may change what is around them.
     pub read_only: Vec<PathBuf>,
 }
@@ -72,6 +74,7 @@ impl CommandSpec {
             network: false,
             output_limit: 1 << 20,
             hidden: Vec::new(),
+            hooks: Vec::new(),
             read_only: Vec::new(),
         }
     }

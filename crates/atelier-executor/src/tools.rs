@@ -183,7 +183,7 @@ impl Tools<'_> {
         let limits = self.policy.limits();
         let low = judgement.verdict == Verdict::Low;
         let timeout = judgement.timeout.unwrap_or(limits.timeout_default).min(limits.timeout_max);
-        let Veil { hidden, read_only } = self.veil(command, low)?;
+        let Veil { hidden, hooks, read_only } = self.veil(command, low)?;
         let mut notes = Vec::new();
         notes.extend(without_guarded.is_some().then_some(LEFT_OUT));
         notes.extend(self.passes_hooks_by(command).then_some(NO_HOOKS));
@@ -196,6 +196,7 @@ impl Tools<'_> {
             network: judgement.network && !low,
             output_limit: usize::try_from(limits.output_bytes).unwrap_or(usize::MAX),
             hidden,
+            hooks,
             read_only,
         };
         let outcome = runner.run(self.workspace, &spec, cancel)?;

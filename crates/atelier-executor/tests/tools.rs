@@ -622,3 +622,86 @@ fn a_link_to_a_secret_is_of_its_tools_class() {
     let cat = json!({ "command": "cat", "args": ["config.txt"] });
     assert_eq!(f.judge("execute_command", cat).rule, "cat file.secret");
 }
+
+/// TL-02.1: content that moved has several names in history, and each of them is left out.
+#[test]
+fn a_secret_that_moved_is_not_shown_from_history() {
+    let f = Fixture::new();
+    f.put("config/.env", "DB=SECRET-42\n");
+    f.put("private/plan.txt", "PLAN-17\n");
+    assert!(f.bash("git init -q . && git add -A && git -c user.name=a -c user.email=a@b commit -qm one"));
+    f.put(".atelierignore", "private/\nold/\n");
+    assert!(f.bash("git mv config settings && git mv private old && git add -A && git -c user.name=a -c user.email=a@b commit -qm two"));
+    let approval = Approval { up_to: Verdict::Medium, ..Approval::none() };
+    for args in [
+        &["log", "-p"][..],
+        &["show", "HEAD"],
+        &["show", "HEAD~1"],
+        &["diff", "HEAD~1"],
+        &["whatchanged", "-p"],
+        &["grep", "-e", "SECRET", "-e", "PLAN", "HEAD~1"],
+    ] {
+        let told = json!(approved(&f, "execute_command", git(args), &approval)).to_string();
+        assert!(!told.contains("SECRET-42") && !told.contains("PLAN-17"), "{args:?}: {told}");
+    }
+    let log = approved(&f, "execute_command", git(&["log", "-p"]), &Approval::none());
+    assert!(log.fields["stdout"].as_str().unwrap().contains("notes.txt"), "the rest is shown: {log:?}");
+}
+
+/// Some of git's commands run a hook before they have read where hooks are.
+#[test]
+fn no_hook_runs_however_early() {
+    if !Isolation::detect().mounts {
+        return;
+    }
+    let f = Fixture::new();
+    assert!(f.bash(
+        "git init -q . && git add -A && git -c user.name=a -c user.email=a@b commit -qm one && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m two &&
+         mkdir -p .git/modules/m && git init -q --separate-git-dir .git/modules/m m && cd m && \
+         git -c user.name=a -c user.email=a@b commit -q --allow-empty -m one && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m two"
+    ));
+    for hooks in [".git/hooks", ".git/modules/m/hooks"] {
+        let hook = format!("{hooks}/reference-transaction");
+        f.put(&hook, "#!/bin/sh\ntouch \"$(dirname \"$0\")/../../RAN\" RAN\n");
+        assert!(f.bash(&format!("chmod +x {hook}")));
+    }
+    for cwd in [".", "m"] {
+        for args in [&["bisect", "start"][..], &["bisect", "bad"], &["bisect", "reset"]] {
+            let call = json!({ "command": "git", "args": args, "cwd": cwd });
+            let done = f.call("execute_command", call);
+            assert!(done.success(), "{done:?}");
+        }
+    }
+    assert!(!f.path("RAN").exists() && !f.path("m/RAN").exists(), "a hook ran");
+    assert!(f.bash("test ! -e .git/RAN"));
+}
+
+/// By its text a word may be a branch; where it is a file or a folder, work in it is at stake.
+#[test]
+fn checking_out_what_lies_there_is_high() {
+    let f = Fixture::new();
+    f.put("Makefile", "all:\n");
+    assert!(f.bash("git init -q . && git add -A && git -c user.name=a -c user.email=a@b commit -qm one && git branch topic"));
+    let verdict = |args: &[&str]| f.judge("execute_command", git(args)).verdict;
+    for args in
+        [&["checkout", "src"][..], &["checkout", "Makefile"], &["checkout", "HEAD", "src", "Makefile"]]
+    {
+        assert_eq!(verdict(args), Verdict::High, "{args:?}");
+    }
+    for args in [&["checkout", "topic"][..], &["checkout", "-b", "src"], &["checkout", "--detach", "topic"]] {
+        assert_eq!(verdict(args), Verdict::Medium, "{args:?}");
+    }
+}
+
+/// What programs share lies in a folder of the command's own.
+#[test]
+fn processes_of_a_command_can_share_memory() {
+    let f = Fixture::new();
+    f.put(
+        "pool.py",
+        "from multiprocessing import Lock, shared_memory\nLock()\n\
+         shared = shared_memory.SharedMemory(create=True, size=10)\nshared.unlink()\nprint('shared')\n",
+    );
+    let done = f.call("execute_command", json!({ "command": "python3", "args": ["pool.py"] }));
+    assert_eq!(done.fields["stdout"], "shared\n", "{done:?}");
+}

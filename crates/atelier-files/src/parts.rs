@@ -5,9 +5,9 @@ use crate::{
     Error, Intake, NewFile, Result, Workspace,
     blobs::{self, Bodies, Pace},
 };
-use atelier_core::{ConversationFile, FilePath, UploadId};
+use atelier_core::{ConversationFile, FilePath, UploadId, time_delta};
 use atelier_store::{Author, Edit, Expect, Part, Upload};
-use chrono::{TimeDelta, Utc};
+use chrono::Utc;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
 use uuid::Uuid;
@@ -40,7 +40,7 @@ impl Workspace {
             return Err(Error::TooLarge { limit });
         }
         self.check_room(&new.path)?;
-        let time = TimeDelta::from_std(self.files.settings.upload_ttl).unwrap_or(TimeDelta::MAX);
+        let time = time_delta(self.files.settings.upload_ttl);
         let upload = Upload {
             id: UploadId(Uuid::now_v7()),
             conversation: self.conversation,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::{
     fmt::Write,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 use tokio::{sync::OwnedMutexGuard, task::JoinHandle, time::Instant};
@@ -120,6 +120,8 @@ pub struct Run {
     pub(crate) fence: Fence,
     pub(crate) path: PathBuf,
     first: SyncReport,
+    /// What syncs in between found that somebody has to know.
+    between: Mutex<SyncReport>,
     _desk: OwnedMutexGuard<()>,
     _lease: Lease,
 }
@@ -147,7 +149,16 @@ impl Workspace {
         let path = self.files.cache.path(self.conversation);
         let folder = self.local_folder().await?;
         let (fence, first) = (lease.fence, SyncReport::default());
-        let mut run = Run { workspace: self.clone(), folder, fence, path, first, _desk: desk, _lease: lease };
+        let mut run = Run {
+            workspace: self.clone(),
+            folder,
+            fence,
+            path,
+            first,
+            between: Mutex::default(),
+            _desk: desk,
+            _lease: lease,
+        };
         if run.manifest().await?.is_some_and(|manifest| manifest.open) {
             run.first = run.push(Trust::Leftovers).await?;
         }
@@ -207,7 +218,8 @@ impl Run {
         paths: &[FilePath],
         description: Option<String>,
     ) -> Result<Vec<ConversationFile>> {
-        self.sync_back().await?;
+        let SyncReport { conflicts, left_alone, .. } = self.sync_back().await?;
+        self.between.lock().unwrap_or_else(PoisonError::into_inner).tell(conflicts, left_alone);
         let mut ids = Vec::with_capacity(paths.len());
         for path in paths {
             let file = self.workspace.files.store.file_at(self.workspace.conversation, path).await?;
@@ -218,7 +230,7 @@ impl Run {
         Ok(store.present_files(&workspace.owned, workspace.conversation, ids, description).await?)
     }
 
-    /// The last sync; then the next run may begin. What the first one found that somebody has to know is told too.
+    /// The last sync; then the next run may begin. What those before found that somebody has to know is told too.
     pub async fn end(self) -> Result<SyncReport> {
         let mut report = self.sync_back().await?;
         let SyncReport { conflicts, left_alone, mut damaged, .. } = self.first.clone();
@@ -226,6 +238,8 @@ impl Run {
         damaged.retain(|path| !report.modified.contains(path));
         report.damaged = damaged;
         report.tell(conflicts, left_alone);
+        let between = std::mem::take(&mut *self.between.lock().unwrap_or_else(PoisonError::into_inner));
+        report.tell(between.conflicts, between.left_alone);
         let mut manifest = self.manifest().await?.unwrap_or_default();
         manifest.open = false;
         self.save_manifest(manifest).await?;

@@ -4,8 +4,8 @@ use crate::{
     Error, Files, Result,
     copies::{AT_ONCE, is_true_copy, remove_object},
 };
-use atelier_core::{ConversationFile, SessionId};
-use chrono::{TimeDelta, Utc};
+use atelier_core::{ConversationFile, SessionId, time_delta};
+use chrono::Utc;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, path::Path as Key};
 use std::{
@@ -61,29 +61,40 @@ impl Files {
     }
 
     async fn try_remove_due(&self) -> Result<()> {
-        loop {
-            let due = self.store.due_removals(BATCH).await?;
-            if due.is_empty() {
-                return Ok(());
-            }
-            let removals = due.into_iter().map(|key| async move {
-                remove_object(&self.place, &Key::from(key.as_str())).await.map(|()| key)
-            });
-            let outcomes: Vec<Result<String>> =
-                futures::stream::iter(removals).buffer_unordered(AT_ONCE).collect().await;
-            let mut failed = None;
-            let mut gone = Vec::with_capacity(outcomes.len());
-            for outcome in outcomes {
-                match outcome {
-                    Ok(key) => gone.push(key),
-                    Err(error) => failed = Some(error),
-                }
-            }
-            self.store.removed(gone).await?;
-            if let Some(error) = failed {
-                return Err(error);
+        while self.remove_batch().await? {}
+        Ok(())
+    }
+
+    /// Removes the first of them; the rest is left to the upkeep.
+    pub(crate) async fn remove_some(&self) {
+        match self.remove_batch().await {
+            Ok(false) => {}
+            Ok(true) => self.upkeep.notify_one(),
+            Err(error) => tracing::warn!(%error, "cannot remove objects; trying again"),
+        }
+    }
+
+    /// Whether there may be more.
+    async fn remove_batch(&self) -> Result<bool> {
+        let due = self.store.due_removals(BATCH).await?;
+        let more = due.len() as i64 == BATCH;
+        let removals = due.into_iter().map(|key| async move {
+            remove_object(&self.place, &Key::from(key.as_str())).await.map(|()| key)
+        });
+        let outcomes: Vec<Result<String>> =
+            futures::stream::iter(removals).buffer_unordered(AT_ONCE).collect().await;
+        let mut failed = None;
+        let mut gone = Vec::with_capacity(outcomes.len());
+        for outcome in outcomes {
+            match outcome {
+                Ok(key) => gone.push(key),
+                Err(error) => failed = Some(error),
             }
         }
+        if !gone.is_empty() {
+            self.store.removed(gone).await?;
+        }
+        failed.map_or(Ok(more), Err)
     }
 
     async fn renew_all_copies(&self) {
@@ -112,9 +123,17 @@ impl Files {
             }
         }
         for (conversation, objects) in listing {
-            if self.store.knows_conversation(conversation).await? {
-                swept.orphans += self.sweep_contents(conversation, &objects).await?;
-                swept.copies += self.sweep_copies(conversation, &objects).await?;
+            if !self.store.knows_conversation(conversation).await? {
+                continue;
+            }
+            // Trouble in one of them is no reason to leave out the others.
+            match self.sweep_contents(conversation, &objects).await {
+                Ok(removed) => swept.orphans += removed,
+                Err(error) => tracing::warn!(%error, %conversation, "cannot sweep contents"),
+            }
+            match self.sweep_copies(conversation, &objects).await {
+                Ok(renewed) => swept.copies += renewed,
+                Err(error) => tracing::warn!(%error, %conversation, "cannot sweep copies"),
             }
         }
         self.end_old_uploads().await?;
@@ -133,7 +152,7 @@ impl Files {
 
     async fn sweep_contents(&self, conversation: SessionId, objects: &[ObjectMeta]) -> Result<usize> {
         let contents = self.place.contents(conversation);
-        let oldest = Utc::now() - TimeDelta::from_std(self.settings.grace).unwrap_or(TimeDelta::MAX);
+        let oldest = Utc::now() - time_delta(self.settings.grace);
         let old: Vec<&ObjectMeta> = objects
             .iter()
             .filter(|object| object.location.prefix_matches(&contents) && object.last_modified <= oldest)

@@ -100,7 +100,8 @@ impl Workspace {
         let file = self.edit_one(author, Edit::Delete { file: id, expect }).await?;
         crash::point("deleted");
         self.settle_copies().await;
-        self.files.remove_due().await;
+        // What else is due may be much, and is not for whoever deletes one file to wait for.
+        self.files.remove_some().await;
         self.remove_from_cache(&file.file_path).await;
         Ok(file)
     }
@@ -220,10 +221,14 @@ impl Workspace {
     async fn move_in_cache(&self, from: &FilePath, to: &FilePath) {
         let (from, to) = (from.clone(), to.clone());
         self.in_cache("move", move |cache, conversation| {
-            let path = cache.path(conversation).join(from.as_str());
-            if path.symlink_metadata().is_ok_and(|found| found.is_file()) {
-                let folder = cache.folder(conversation)?;
-                folder.place(&path, to.as_workspace())?;
+            let path = cache.path(conversation);
+            if !path.exists() {
+                return Ok(());
+            }
+            let folder = cache.folder(conversation)?;
+            // Through no link: what a run has left there may lead anywhere.
+            if folder.open_leaf(from.as_workspace()).is_ok() {
+                folder.place(&path.join(from.as_str()), to.as_workspace())?;
                 folder.take_away(from.as_workspace())?;
             }
             Ok(())

@@ -385,7 +385,10 @@ impl Memory {
         let store = &self.inner.store;
         match store.check_fullness(collection.agent, collection.owner).await {
             Ok(Fullness::Full { keep }) => {
-                let owned = store.owned(collection.project).await?;
+                let owned = match store.owned(collection.project).await {
+                    Err(StoreError::NotFound) => return Ok(()),
+                    owned => owned?,
+                };
                 let removed = self
                     .forget(&owned, collection.agent, &Forgetting::Beyond(keep), PruneReason::Limit)
                     .await?;

@@ -8,7 +8,7 @@
 //! What the rest of the program uses:
 //!
 //! - [`Memory::recall`]: what bears on a step an agent is about to take, ready for its prompt. Never fails, never takes
-//!   longer than the configured patience (250 ms). [`Memory::tell`] appends `CONTEXT_RETRIEVED` to the project's log.
+//!   longer than twice the configured patience (250 ms): once for the search by words, if the one by meaning is slow. [`Memory::tell`] appends `CONTEXT_RETRIEVED` to the project's log.
 //! - [`Memory::search`]: the same for people and tools, with filters and scores.
 //! - [`Memory::settled`]: waits until searches find what was just remembered.
 //! - [`Memory::ensure`]: checks that a project's collections are there; for whoever opens a worker space.

@@ -11,14 +11,21 @@ use atelier_core::{
     AgentId, ApprovalId, CallId, ClientId, Event, GrantId, Invalid, SessionId, TaskId, UserId,
     gate::{CallFailure, CallPreview, CallRating, CallStatus, GatedCall, Grant, GrantScope, Refusal, Waits},
     policy::{Extension, Narrowing, Policy, RuleError, Wisher},
+    time_delta,
 };
-use atelier_store::{Client, Cursor, Decided, Error as StoreError, NewCall, Owned, Scope, Situation, Store};
+use atelier_store::{
+    Audit, Client, Cursor, Decided, Error as StoreError, NewCall, Owned, Scope, Situation, Store,
+};
 use chrono::{DateTime, TimeDelta, Utc};
 use decide::Rules;
 use metrics::counter;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 use uuid::Uuid;
 use waiting::{Waiting, Woken};
 
@@ -61,12 +68,11 @@ impl Default for GateSettings {
 
 impl GateSettings {
     fn waits(&self) -> Waits {
-        let delta = |time: Duration| TimeDelta::from_std(time).unwrap_or(TimeDelta::MAX);
         Waits {
-            medium: delta(self.approval_medium),
-            high: delta(self.approval_high),
-            dispatch: delta(self.dispatch),
-            result: delta(self.result),
+            medium: time_delta(self.approval_medium),
+            high: time_delta(self.approval_high),
+            dispatch: time_delta(self.dispatch),
+            result: time_delta(self.result),
         }
     }
 }
@@ -307,8 +313,9 @@ impl Gate {
         include_high: bool,
     ) -> Result<GatedCall> {
         let call = self.store.call_of_approval(owned.project, id).await?;
-        let gate = self.clone();
-        self.step(owned, call, move |call, situation| {
+        let (gate, made) = (self.clone(), Arc::new(OnceLock::new()));
+        let keep = made.clone();
+        let approved = self.step(owned, call, move |call, situation| {
             let now = situation.now;
             let mut events = call.approve(by.user, scope, gate.waits, now)?;
             let policy = match gate.policy_of(situation.settings.get("policy")) {
@@ -327,11 +334,50 @@ impl Gate {
                 return Ok(Decided { events, grant: None, audit: Some(audit) });
             }
             let grant = decide::grant(call, situation, &by, scope, include_high);
+            match (&grant, &mut call.approval) {
+                (Some(grant), _) => drop(keep.set(grant.clone())),
+                // There is no session, or no agent, that it could hold for.
+                (None, Some(approval)) => approval.scope = Some(GrantScope::Once),
+                (None, None) => {}
+            }
             let audit = decide::audit(call, "approved", Some(&by), grant.as_ref().map(|grant| grant.id), now);
             events.extend(rules.send(call, situation));
             Ok(Decided { events, grant, audit: Some(audit) })
-        })
-        .await
+        });
+        let approved = approved.await?;
+        if let Some(grant) = made.get()
+            && let Err(error) = self.cover_waiting(owned, grant).await
+        {
+            // They wait for a decision, as before.
+            tracing::warn!(%error, "a permission does not reach what waits already");
+        }
+        Ok(approved)
+    }
+
+    /// What waits for a decision and is covered by a new permission need not wait any longer.
+    async fn cover_waiting(&self, owned: &Owned, grant: &Grant) -> Result<()> {
+        let alike = |call: &GatedCall| match grant.scope {
+            GrantScope::Agent => grant.agent_id == call.agent_id,
+            _ => grant.rule.as_ref() == Some(&call.rule),
+        };
+        let waiting = self.store.pending_calls(owned.owner, Some(owned.project)).await?;
+        for call in waiting.into_iter().filter(alike) {
+            let gate = self.clone();
+            let covered = self.step(owned, call.tool_id, move |call, situation| {
+                let Some(grant) = decide::permitted(call, decide::named(call), situation) else {
+                    return Err(Refusal::Already(call.status));
+                };
+                let mut events = call.granted(grant, gate.waits, situation.now)?;
+                let audit = decide::audit(call, "granted", None, Some(grant), situation.now);
+                events.extend(gate.assign(call, situation));
+                Ok(Decided { events, audit: Some(audit), grant: None })
+            });
+            match covered.await {
+                Ok(_) | Err(Error::Refused(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     pub async fn reject(
@@ -406,21 +452,47 @@ impl Gate {
         attempt: u32,
         result: Value,
     ) -> Result<GatedCall> {
-        let (waits, approval) = (self.waits, ApprovalId(Uuid::now_v7()));
+        if result["code"] == "approval_required" && decide::rating(&result).is_some() {
+            return self.finish_riskier(owned, id, client, attempt, result).await;
+        }
+        let waits = self.waits;
         self.step_alone(owned, id, move |call, now| {
-            let open = call.status == CallStatus::Dispatched;
-            let events = match result["code"].as_str() {
-                Some("stale") => Some(call.stale(client, attempt, waits, now)?),
-                Some("approval_required") if open => match decide::rating(&result) {
-                    Some(rating) => call.reconsider(client, attempt, rating, approval, waits, now)?,
-                    None => None,
-                },
+            Ok(match result["code"] == "stale" {
+                true => call.stale(client, attempt, waits, now)?,
+                false => call.finish(client, attempt, result, now)?,
+            }
+            .into())
+        })
+        .await
+    }
+
+    /// The client finds the call to be more than was approved: what a permission covers, it covers all the same.
+    async fn finish_riskier(
+        &self,
+        owned: &Owned,
+        id: CallId,
+        client: ClientId,
+        attempt: u32,
+        result: Value,
+    ) -> Result<GatedCall> {
+        let (gate, approval) = (self.clone(), ApprovalId(Uuid::now_v7()));
+        self.step(owned, id, move |call, situation| {
+            let (waits, now) = (gate.waits, situation.now);
+            let permitted = |call: &GatedCall| decide::permitted(call, decide::named(call), situation);
+            let events = match (call.status, decide::rating(&result)) {
+                (CallStatus::Dispatched, Some(rating)) => {
+                    call.reconsider((client, attempt), rating, permitted, approval, waits, now)?
+                }
                 _ => None,
             };
-            match events {
-                Some(events) => Ok(events.into()),
-                None => Ok(call.finish(client, attempt, result, now)?.into()),
+            let Some(mut events) = events else {
+                return Ok(call.finish(client, attempt, result, now)?.into());
+            };
+            let audit = call.grant_id.map(|grant| decide::audit(call, "granted", None, Some(grant), now));
+            if call.status == CallStatus::Approved {
+                events.extend(gate.assign(call, situation));
             }
+            Ok(Decided { events, audit, grant: None })
         })
         .await
     }
@@ -450,8 +522,18 @@ impl Gate {
             .await?)
     }
 
-    pub async fn withdraw(&self, owned: &Owned, id: GrantId) -> Result<Grant> {
-        Ok(self.store.withdraw_grant(owned, id).await?)
+    pub async fn withdraw(&self, owned: &Owned, by: Decider, id: GrantId) -> Result<Grant> {
+        let audit = Audit {
+            tool_id: None,
+            approval_id: None,
+            decision: "withdrawn".to_owned(),
+            by: Some(by.user),
+            via: by.via,
+            digest: None,
+            grant_id: Some(id),
+            at: Utc::now(),
+        };
+        Ok(self.store.withdraw_grant(owned, id, audit).await?)
     }
 
     /// Removes what was kept long enough; says how many calls.
@@ -481,6 +563,16 @@ impl Gate {
     }
 
     async fn round(&self) -> Result<()> {
+        for (owned, client) in self.store.silent_clients().await? {
+            let gate = self.clone();
+            let assign = move |call: &mut GatedCall, situation: &Situation| gate.assign(call, situation);
+            match self.store.give_up_client(&owned, client, assign).await {
+                Ok(()) => tracing::info!(project = %owned.project, %client, "a machine has gone silent"),
+                // It came back, or left by itself.
+                Err(StoreError::NotFound) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         // All at once, so that they share commits: however many there are, none waits for the others.
         let due = self.store.due_calls(256).await?;
         let late = due

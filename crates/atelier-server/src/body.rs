@@ -278,7 +278,9 @@ impl FromRequestParts<App> for ProviderInPath {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Error> {
-        segment(parts, "provider").await.map(Self)
+        // No provider's name holds NUL, and PostgreSQL cannot be asked for it.
+        let name: String = segment(parts, "provider").await?;
+        if name.contains('\0') { Err(Error::NotFound) } else { Ok(Self(name)) }
     }
 }
 
@@ -294,11 +296,18 @@ impl FromRequestParts<App> for LastEventId {
     }
 }
 
-/// RFC 7240: `Prefer: wait=30`.
-pub(crate) fn preferred_wait(headers: &HeaderMap) -> Option<Duration> {
+/// RFC 7240: `Prefer: wait=30`, as far as it can be met: a request has twice `request_timeout`, the reading of it and
+/// the answer included.
+pub(crate) fn preferred_wait(app: &App, headers: &HeaderMap) -> Option<Duration> {
     let preferences = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
     let mut preferences = preferences.flat_map(|value| value.split([',', ';']));
-    preferences
-        .find_map(|preference| preference.trim().strip_prefix("wait=")?.parse().ok())
-        .map(Duration::from_secs)
+    // RFC 7240: names in any case, room around the sign, quotes. More than there is means as long as it may be.
+    let seconds = |preference: &str| {
+        let (name, value) = preference.split_once('=')?;
+        let value = value.trim().trim_matches('"');
+        let wait = name.trim().eq_ignore_ascii_case("wait") && !value.is_empty();
+        (wait && value.bytes().all(|byte| byte.is_ascii_digit())).then(|| value.parse().unwrap_or(u64::MAX))
+    };
+    let longest = app.settings.request_timeout.mul_f32(1.5);
+    preferences.find_map(seconds).map(|seconds| Duration::from_secs(seconds).min(longest))
 }

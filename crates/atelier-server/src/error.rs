@@ -37,6 +37,8 @@ pub(crate) enum Error {
     Forbidden(&'static str),
     #[error("there is no such thing here")]
     NotFound,
+    #[error("the project has no agent {0:?}")]
+    NoAgent(String),
     #[error("the range lies beyond the end of the file, which has {0} bytes")]
     Range(u64),
     #[error("this path does not take this method")]
@@ -107,7 +109,9 @@ impl Error {
         use StatusCode as S;
         use StoreError as D;
         match self {
-            Error::Runtime(R::Store(D::NotFound)) | Error::NotFound => (S::NOT_FOUND, "not_found"),
+            Error::Runtime(R::Store(D::NotFound)) | Error::NotFound | Error::NoAgent(_) => {
+                (S::NOT_FOUND, "not_found")
+            }
             Error::Runtime(R::Store(D::NameTaken)) => (S::CONFLICT, "name_taken"),
             Error::Runtime(R::Store(D::OtherTenant)) => (S::UNAUTHORIZED, "other_tenant"),
             Error::Runtime(R::Store(D::Sql(_) | D::Commit(_) | D::Closed)) => {
@@ -121,6 +125,7 @@ impl Error {
             }
             Error::Runtime(R::Store(D::QueueFull { .. })) => (S::TOO_MANY_REQUESTS, "queue_full"),
             Error::Runtime(R::Store(D::Archived)) => (S::CONFLICT, "conversation_archived"),
+            Error::Runtime(R::Store(D::AgentDeleted)) => (S::CONFLICT, "agent_deleted"),
             Error::Runtime(R::Store(D::TaskSettled(_) | D::PlanSettled(_))) => {
                 (S::CONFLICT, "already_settled")
             }
@@ -174,7 +179,7 @@ impl Error {
             {
                 "the database refuses or does not answer; try again".into()
             }
-            StatusCode::NOT_FOUND => Error::NotFound.to_string(),
+            StatusCode::NOT_FOUND if !matches!(self, Error::NoAgent(_)) => Error::NotFound.to_string(),
             _ => self.to_string(),
         }
     }

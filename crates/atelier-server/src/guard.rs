@@ -6,10 +6,10 @@ use crate::{
     body::{ConversationInPath, ProjectInPath, TenantInPath},
     error::Error,
 };
-use atelier_core::{Conversation, Role, SessionId, Tenant, UserId};
+use atelier_core::{Agent, Conversation, Role, SessionId, Tenant, UserId};
 use atelier_files::Workspace;
-use atelier_runtime::{Decider, WorkerSpace};
-use atelier_store::{Author, Owned};
+use atelier_runtime::{Decider, Error as RuntimeError, WorkerSpace};
+use atelier_store::{AgentRef, Author, Error as StoreError, Owned};
 use axum::{
     extract::{FromRequestParts, MatchedPath, Request, State},
     http::{HeaderMap, HeaderValue, Method, header, request::Parts},
@@ -72,6 +72,17 @@ impl FromRequestParts<App> for Member {
         let caller = Caller::from_request_parts(parts, app).await?;
         let ProjectInPath(project) = ProjectInPath::from_request_parts(parts, app).await?;
         Ok(Self(app.spaces.enter(caller.user, project).await?))
+    }
+}
+
+impl Member {
+    /// The agent that a body names, by its name or its id.
+    pub(crate) async fn named_agent(&self, name: &str) -> Result<Arc<Agent>, Error> {
+        let wanted: AgentRef = name.parse().unwrap_or_else(|never: std::convert::Infallible| match never {});
+        self.agent(&wanted).await.map_err(|error| match error {
+            RuntimeError::Store(StoreError::NotFound) => Error::NoAgent(name.chars().take(100).collect()),
+            other => other.into(),
+        })
     }
 }
 

@@ -35,6 +35,7 @@ impl Filter {
         #[serde(default)]
         struct Mentions {
             session_id: Option<SessionId>,
+            conversation_id: Option<SessionId>,
             message: Option<Of>,
             task: Option<Of>,
             plan: Option<Of>,
@@ -50,7 +51,7 @@ impl Filter {
         }
         let about: Mentions = serde_json::from_str(&event.data).unwrap_or_default();
         let of = [about.message, about.task, about.plan].into_iter().flatten().map(|of| of.session_id);
-        let itself = about.conversation.map(|conversation| conversation.id);
+        let itself = about.conversation.map(|conversation| conversation.id).or(about.conversation_id);
         of.chain(about.session_id).chain(itself).any(|mentioned| mentioned == session)
     }
 }

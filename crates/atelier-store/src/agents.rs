@@ -223,7 +223,7 @@ impl Store {
     }
 }
 
-/// The agent as it is now, held until the commit and stamped as changed now.
+/// The agent as it is now, held until the commit; in the copy returned, changed now.
 async fn lock_agent(tx: &mut Tx, project: ProjectId, id: AgentId) -> Result<Agent> {
     let row: Option<AgentRow> = on!(&mut tx.conn, |c| sqlx::query_as(
         "UPDATE agents SET updated_at = updated_at WHERE id = $1 AND project_id = $2

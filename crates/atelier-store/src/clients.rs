@@ -49,11 +49,12 @@ impl Store {
                 let time = tx.time().await?;
                 tx.forget_situations();
                 let fresh = Client { connected_at: time, lease_until: time + LEASE, ..client };
-                let row: (DateTime<Utc>,) = on!(&mut tx.conn, |c| sqlx::query_as(
+                // An id that another project's client has is nobody's here.
+                let row: Option<(DateTime<Utc>,)> = on!(&mut tx.conn, |c| sqlx::query_as(
                     "INSERT INTO clients (id, project_id, root, os, isolation, connected_at, lease_until)
                      VALUES ($1, $2, $3, $4, $5, $6, $7)
                      ON CONFLICT (id) DO UPDATE SET root = $3, os = $4, isolation = $5, lease_until = $7
-                     RETURNING connected_at"
+                     WHERE clients.project_id = $2 RETURNING connected_at"
                 )
                 .bind(fresh.id.0)
                 .bind(owned.project.0)
@@ -62,9 +63,10 @@ impl Store {
                 .bind(json(&fresh.isolation))
                 .bind(time)
                 .bind(fresh.lease_until)
-                .fetch_one(c)
+                .fetch_optional(c)
                 .await)?;
-                let client = Client { connected_at: row.0, ..fresh };
+                let (connected_at,) = row.ok_or(Error::NotFound)?;
+                let client = Client { connected_at, ..fresh };
                 if !resumed {
                     end_session(tx, &owned, client.id.0).await?;
                 }
@@ -137,6 +139,55 @@ impl Store {
         .await
     }
 
+    /// Clients that have been silent for too long, with their project's owner.
+    pub async fn silent_clients(&self) -> Result<Vec<(Owned, ClientId)>> {
+        let mut conn = self.db.connect().await?;
+        let time = database_time(&mut conn).await?;
+        let rows: Vec<(Uuid, Uuid, Uuid, String)> = on!(&mut conn, |c| {
+            sqlx::query_as(
+            "SELECT c.id, p.id, p.user_id, p.tenant_id FROM clients c JOIN projects p ON p.id = c.project_id
+             WHERE c.lease_until <= $1 LIMIT 256"
+        )
+        .bind(time)
+        .fetch_all(c)
+        .await
+        })?;
+        let silent = |(client, project, owner, tenant): (Uuid, Uuid, Uuid, String)| {
+            Ok((Owned::from_row((project, owner, tenant))?, ClientId(client)))
+        };
+        rows.into_iter().map(silent).collect()
+    }
+
+    /// Such a client is taken to be gone, and the next one takes over. What was permitted for its connection waits for
+    /// it: it may only have slept.
+    pub async fn give_up_client<F>(&self, owned: &Owned, id: ClientId, assign: F) -> Result<()>
+    where
+        F: Fn(&mut GatedCall, &Situation) -> Vec<Event> + Send + 'static,
+    {
+        let owned = owned.clone();
+        self.write(owned.owner, move |tx| {
+            Box::pin(async move {
+                let time = tx.time().await?;
+                tx.forget_situations();
+                let removed: u64 = on!(&mut tx.conn, |c| sqlx::query(
+                    "DELETE FROM clients WHERE id = $1 AND project_id = $2 AND lease_until <= $3"
+                )
+                .bind(id.0)
+                .bind(owned.project.0)
+                .bind(time)
+                .execute(c)
+                .await
+                .map(|done| done.rows_affected()))?;
+                if removed == 0 {
+                    return Err(Error::NotFound);
+                }
+                tx.emit(owned.project, owned.owner, &Event::ClientDisconnected { client_id: id });
+                assign_waiting(tx, &owned, assign).await
+            })
+        })
+        .await
+    }
+
     pub async fn clients(&self, project: ProjectId) -> Result<Vec<Client>> {
         let mut conn = self.db.connect().await?;
         let time = database_time(&mut conn).await?;
@@ -177,9 +228,13 @@ where
     F: Fn(&mut GatedCall, &Situation) -> Vec<Event>,
 {
     let situation = tx.situation(owned.project).await?;
+    if situation.deleted {
+        return Err(Error::NotFound);
+    }
+    // What is not settled has a deadline: so the index leads to those alone.
     let rows: Vec<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "UPDATE tool_calls SET status = status
-         WHERE project_id = $1 AND status IN ('previewing', 'approved', 'dispatched') RETURNING record"
+        "UPDATE tool_calls SET status = status WHERE project_id = $1 AND deadline IS NOT NULL
+         AND status IN ('previewing', 'approved', 'dispatched') RETURNING record"
     )
     .bind(owned.project.0)
     .fetch_all(c)

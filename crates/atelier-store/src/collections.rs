@@ -3,11 +3,10 @@
 
 use crate::{
     Error, Owned, Result, Store, Tx,
-    db::{Conn, on},
+    db::{Conn, Db, on},
     feed::Ring,
     interactions,
     projects::corrupt,
-    situation::database_time,
     unwritten::rows_at_once,
 };
 use atelier_core::{
@@ -318,11 +317,11 @@ impl Store {
         index: &str,
         alone: bool,
     ) -> Result<Option<Collection>> {
-        let alone = alone || self.kind() == "sqlite";
+        let alone = alone || matches!(self.db, Db::Lite(_));
         let (agent, index) = (collection.agent, index.to_owned());
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
-                let time = database_time(&mut tx.conn).await?;
+                let time = tx.time().await?;
                 let row: Option<Row> = on!(&mut tx.conn, |c| sqlx::query_as(concat!(
                     "UPDATE memory_collections SET holder = $1, lease_until = $2, index_id = $3
                      WHERE agent_id = $4 AND (index_id IS NULL OR index_id = $3)

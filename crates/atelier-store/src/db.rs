@@ -52,6 +52,8 @@ macro_rules! on {
 pub(crate) use on;
 
 const POOL: u32 = 16;
+/// A connection that was used so recently is taken to be alive.
+const FRESH: Duration = Duration::from_secs(1);
 
 impl Db {
     pub(crate) async fn open(settings: &Settings) -> Result<Self> {
@@ -90,6 +92,11 @@ impl Db {
             PgPoolOptions::new()
                 .max_connections(POOL)
                 .acquire_timeout(Duration::from_secs(10))
+                // Asking a connection whether it is alive costs a trip: one that was just used is.
+                .test_before_acquire(false)
+                .before_acquire(|conn, meta| {
+                    Box::pin(async move { Ok(meta.idle_for < FRESH || conn.ping().await.is_ok()) })
+                })
                 .connect_with(options)
                 .await
         };
@@ -119,12 +126,6 @@ impl Db {
 }
 
 impl Conn {
-    pub(crate) async fn begin(&mut self) -> Result<(), sqlx::Error> {
-        // IMMEDIATE, so that waiting for another process happens here and not in the middle.
-        let sql = if matches!(self, Conn::Lite(_)) { "BEGIN IMMEDIATE" } else { "BEGIN" };
-        self.run(sql).await
-    }
-
     /// Closes the connection instead of giving it back: it may be in the middle of a transaction.
     pub(crate) fn discard(self) {
         match self {

@@ -135,17 +135,25 @@ async fn take_numbers(
     let (of_users, of_projects) = (needed(users), needed(projects));
     let parts = of_users.chunks(128).map(|part| ("users", part));
     let parts: Vec<_> = parts.chain(of_projects.chunks(128).map(|part| ("projects", part))).collect();
-    // The embedded database takes several statements in one trip.
-    let at_once = if matches!(conn, Conn::Lite(_)) { parts.len().max(1) } else { 1 };
-    for parts in parts.chunks(at_once) {
+    // In one trip: the embedded database takes several statements, the other several parts of one.
+    let several = matches!(conn, Conn::Lite(_));
+    for parts in parts.chunks(8) {
         let raised: Vec<(Uuid, i64)> = on!(&mut *conn, |c| {
-            let mut update = sqlx::QueryBuilder::new("");
-            for (table, needed) in parts {
+            let mut update = sqlx::QueryBuilder::new(if several { "" } else { "WITH " });
+            for (n, (table, needed)) in parts.iter().enumerate() {
+                if !several {
+                    update.push(if n == 0 { "" } else { ", " }).push(format_args!("part{n} AS ("));
+                }
                 update.push("UPDATE ").push(table).push(" SET event_seq = event_seq + v.column2 FROM (");
                 update.push_values(*needed, |mut row, (id, count)| {
                     row.push_bind(*id).push_bind(*count);
                 });
-                update.push(") AS v WHERE id = v.column1 RETURNING id, event_seq;");
+                update.push(") AS v WHERE id = v.column1 RETURNING id, event_seq");
+                update.push(if several { ";" } else { ")" });
+            }
+            for n in 0..if several { 0 } else { parts.len() } {
+                let all = if n == 0 { " " } else { " UNION ALL " };
+                update.push(all).push(format_args!("SELECT id, event_seq FROM part{n}"));
             }
             update.build_query_as().fetch_all(c).await
         })?;

@@ -9,6 +9,7 @@ use crate::{
     events::{Scope, StoredEvent},
 };
 use atelier_core::{ProjectId, SessionId, TaskId, UserId};
+use sqlx::AssertSqlSafe;
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -198,7 +199,7 @@ impl Feed {
         if whispers.len() > RECENT {
             whispers.pop_front();
         }
-        drop(whispers);
+        // Before another can take the next number.
         self.whispered.send_replace(number);
     }
 
@@ -317,14 +318,14 @@ impl Speaker {
     }
 }
 
-/// Tells other nodes, as part of the transaction, so that they hear of it when it is committed.
-pub(crate) async fn notify(
+/// Commits, and tells other nodes: they hear of it when it is committed.
+pub(crate) async fn commit(
     conn: &mut Conn,
     events: &[Arc<StoredEvent>],
     rings: &[Ring],
     node: Uuid,
 ) -> Result<(), sqlx::Error> {
-    let Conn::Pg(conn) = conn else { return Ok(()) };
+    let Conn::Pg(conn) = conn else { return conn.run("COMMIT").await };
     let logs: BTreeSet<_> = events.iter().map(|e| (e.user.0, e.project.0)).collect();
     let logs = logs.iter().map(|(user, project)| format!("events {user} {project}"));
     let rings = rings.iter().map(|ring| match ring {
@@ -337,15 +338,14 @@ pub(crate) async fn notify(
         Ring::Everything => "everything".to_owned(),
     });
     let words: Vec<String> = logs.chain(rings).collect();
+    let mut sql = String::new();
     // PostgreSQL takes less than 8000 bytes a notification.
     for words in words.chunks(80) {
-        sqlx::query("SELECT pg_notify($1, $2)")
-            .bind(CHANNEL)
-            .bind(format!("{node}\n{}", words.join("\n")))
-            .execute(&mut **conn)
-            .await?;
+        // Words of ours and ids, in which there is nothing to quote.
+        sql += &format!("SELECT pg_notify('{CHANNEL}', '{node}\n{}'); ", words.join("\n"));
     }
-    Ok(())
+    sql += "COMMIT";
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut **conn).await.map(drop)
 }
 
 /// Listens to the other nodes, where there can be any.

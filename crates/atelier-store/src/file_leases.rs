@@ -1,18 +1,17 @@
 //! Who works in a conversation's folder. One at a time on all nodes, by the database's time; the fence, which
 //! counts up with every holder, keeps one that was thought dead from writing later.
 
-use crate::{Error, Owned, Result, Store, Tx, db::on, situation::database_time};
-use atelier_core::SessionId;
-use chrono::TimeDelta;
+use crate::{
+    Error, Owned, Result, Store, Tx,
+    db::{Conn, on},
+    situation::database_time,
+};
+use atelier_core::{SessionId, time_delta};
 use std::time::Duration;
 
 /// Which holder of a lease somebody is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fence(i64);
-
-fn delta(time: Duration) -> TimeDelta {
-    TimeDelta::from_std(time).unwrap_or(TimeDelta::MAX)
-}
 
 impl Store {
     /// Takes the lease if nobody has it.
@@ -24,7 +23,7 @@ impl Store {
     ) -> Result<Option<Fence>> {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
-                let now = database_time(&mut tx.conn).await?;
+                let now = tx.time().await?;
                 let row: Option<(i64,)> = on!(&mut tx.conn, |c| {
                     sqlx::query_as(
                     "INSERT INTO workspace_leases (conversation_id, fence, lease_until) VALUES ($1, 1, $2)
@@ -33,7 +32,7 @@ impl Store {
                      WHERE workspace_leases.lease_until <= $3 RETURNING fence"
                 )
                 .bind(conversation.0)
-                .bind(now + delta(time))
+                .bind(now + time_delta(time))
                 .bind(now)
                 .fetch_optional(c)
                 .await
@@ -42,6 +41,18 @@ impl Store {
             })
         })
         .await
+    }
+
+    /// To be called by a server that begins. The embedded database has one at a time, so whoever holds a lease in it
+    /// is gone; on a shared one a lease has to run out.
+    pub async fn free_workspaces(&self) -> Result<()> {
+        let mut conn = self.db.connect().await?;
+        let now = database_time(&mut conn).await?;
+        if let Conn::Lite(conn) = &mut conn {
+            let ended = sqlx::query("UPDATE workspace_leases SET lease_until = $1 WHERE lease_until > $1");
+            ended.bind(now).execute(&mut **conn).await?;
+        }
+        Ok(())
     }
 
     /// Keeps the lease for longer, or ends it where `time` is zero.
@@ -54,12 +65,12 @@ impl Store {
     ) -> Result<()> {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
-                let now = database_time(&mut tx.conn).await?;
+                let now = tx.time().await?;
                 let renewed: u64 = on!(&mut tx.conn, |c| sqlx::query(
                     "UPDATE workspace_leases SET lease_until = $1
                      WHERE conversation_id = $2 AND fence = $3 AND lease_until > $4"
                 )
-                .bind(now + delta(time))
+                .bind(now + time_delta(time))
                 .bind(conversation.0)
                 .bind(fence.0)
                 .bind(now)
@@ -74,7 +85,7 @@ impl Store {
 }
 
 pub(crate) async fn check_fence(tx: &mut Tx, conversation: SessionId, fence: Fence) -> Result<()> {
-    let now = database_time(&mut tx.conn).await?;
+    let now = tx.time().await?;
     let row: Option<(i64,)> = on!(&mut tx.conn, |c| sqlx::query_as(
         "SELECT fence FROM workspace_leases WHERE conversation_id = $1 AND lease_until > $2"
     )

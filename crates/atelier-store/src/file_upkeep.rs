@@ -65,41 +65,28 @@ pub(crate) async fn mark_stale(tx: &mut Tx, conversation: SessionId, path: &File
 pub(crate) async fn forget_files(tx: &mut Tx, conversation: SessionId) -> Result<()> {
     let id = conversation.0;
     on!(&mut tx.conn, |c| {
-        let keys: Vec<(String,)> = sqlx::query_as(
-            "SELECT object_key FROM file_blobs WHERE conversation_id = $1
-             UNION ALL SELECT p.object_key FROM upload_parts p JOIN file_uploads u ON u.id = p.upload_id
-             WHERE u.conversation_id = $1",
+        sqlx::query(
+            "INSERT INTO object_removals (object_key, created_at)
+             SELECT object_key, $2 FROM (
+                 SELECT object_key FROM file_blobs WHERE conversation_id = $1
+                 UNION SELECT p.object_key FROM upload_parts p JOIN file_uploads u ON u.id = p.upload_id
+                 WHERE u.conversation_id = $1) AS stored
+             WHERE TRUE ON CONFLICT (object_key) DO NOTHING",
         )
         .bind(id)
-        .fetch_all(&mut *c)
+        .bind(now())
+        .execute(&mut *c)
         .await?;
-        for (key,) in keys {
-            sqlx::query(
-                "INSERT INTO object_removals (object_key, created_at) VALUES ($1, $2)
-                 ON CONFLICT (object_key) DO NOTHING",
-            )
-            .bind(key)
-            .bind(now())
-            .execute(&mut *c)
-            .await?;
-        }
-        let paths: Vec<(String,)> = sqlx::query_as(
-            "SELECT file_path FROM conversation_files WHERE conversation_id = $1 AND status = 'active'",
+        sqlx::query(
+            "INSERT INTO stale_copies (conversation_id, file_path, mark)
+             SELECT conversation_id, file_path, $2 FROM conversation_files
+             WHERE conversation_id = $1 AND status = 'active'
+             ON CONFLICT (conversation_id, file_path) DO UPDATE SET mark = $2",
         )
         .bind(id)
-        .fetch_all(&mut *c)
+        .bind(new_id())
+        .execute(&mut *c)
         .await?;
-        for (path,) in paths {
-            sqlx::query(
-                "INSERT INTO stale_copies (conversation_id, file_path, mark) VALUES ($1, $2, $3)
-                 ON CONFLICT (conversation_id, file_path) DO UPDATE SET mark = $3",
-            )
-            .bind(id)
-            .bind(path)
-            .bind(new_id())
-            .execute(&mut *c)
-            .await?;
-        }
         for table in [
             "DELETE FROM upload_parts WHERE upload_id IN (SELECT id FROM file_uploads WHERE conversation_id = $1)",
             "DELETE FROM file_uploads WHERE conversation_id = $1",
@@ -182,19 +169,22 @@ impl Store {
     pub async fn copies_renewed(&self, copies: Vec<StaleCopy>) -> Result<()> {
         self.write(NOBODY, move |tx| {
             Box::pin(async move {
-                on!(&mut tx.conn, |c| {
-                    for copy in copies {
-                        sqlx::query(
-                            "DELETE FROM stale_copies
-                             WHERE conversation_id = $1 AND file_path = $2 AND mark = $3",
-                        )
-                        .bind(copy.conversation.0)
-                        .bind(copy.path.as_str())
-                        .bind(copy.mark)
-                        .execute(&mut *c)
-                        .await?;
+                for copy in copies {
+                    let ended: u64 = on!(&mut tx.conn, |c| sqlx::query(
+                        "DELETE FROM stale_copies
+                         WHERE conversation_id = $1 AND file_path = $2 AND mark = $3"
+                    )
+                    .bind(copy.conversation.0)
+                    .bind(copy.path.as_str())
+                    .bind(copy.mark)
+                    .execute(c)
+                    .await
+                    .map(|done| done.rows_affected()))?;
+                    // Another node has made a newer one meanwhile, and this may have come after it.
+                    if ended == 0 {
+                        mark_stale(tx, copy.conversation, &copy.path).await?;
                     }
-                });
+                }
                 Ok(())
             })
         })

@@ -9,6 +9,7 @@ use crate::{
     memos, now,
     projects::corrupt,
     situation::{Situation, database_time, grants},
+    writer::Manner,
 };
 use atelier_core::{
     ApprovalId, CallId, Event, GrantId, Invalid, ProjectId, UserId,
@@ -16,6 +17,7 @@ use atelier_core::{
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::collections::HashMap;
 use uuid::Uuid;
 
 /// What a step decided, beside what became of the call.
@@ -32,12 +34,13 @@ impl From<Vec<Event>> for Decided {
     }
 }
 
-/// One decision about a call.
+/// One decision, about a call or about a permission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Audit {
-    pub tool_id: CallId,
+    /// None where a permission was withdrawn.
+    pub tool_id: Option<CallId>,
     pub approval_id: Option<ApprovalId>,
-    /// approved, rejected, expired, cancelled, granted.
+    /// approved, rejected, expired, cancelled, granted, withdrawn.
     pub decision: String,
     /// Nobody where time or a permission decided.
     pub by: Option<UserId>,
@@ -89,7 +92,7 @@ impl Store {
         F: FnOnce(&mut GatedCall, &Situation) -> Result<Decided, Refusal> + Send + 'static,
     {
         let owned = owned.clone();
-        self.write_kept(owned.owner, move |tx| {
+        self.hand_in(owned.owner, Manner::Keeps(Some(id)), move |tx| {
             Box::pin(async move {
                 let mut call = lock_call(tx, owned.project, id).await?;
                 let situation = tx.situation(owned.project).await?;
@@ -115,7 +118,7 @@ impl Store {
         F: FnOnce(&mut GatedCall, DateTime<Utc>) -> Result<Decided, Refusal> + Send + 'static,
     {
         let owned = owned.clone();
-        self.write_kept(owned.owner, move |tx| {
+        self.hand_in(owned.owner, Manner::Keeps(Some(id)), move |tx| {
             Box::pin(async move {
                 let mut call = lock_call(tx, owned.project, id).await?;
                 let now = tx.time().await?;
@@ -278,9 +281,11 @@ impl Store {
         let mut conn = self.db.connect().await?;
         let (any, project) = (project.is_none(), project.map_or(Uuid::nil(), |project| project.0));
         let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT t.record FROM tool_calls t JOIN projects p ON p.id = t.project_id
+            // CROSS JOIN: SQLite would begin with the calls, all of them.
+            "SELECT t.record FROM projects p CROSS JOIN tool_calls t
              WHERE p.user_id = $1 AND ($2 OR p.id = $3) AND p.deleted_at IS NULL
-             AND t.status = 'pending_approval' ORDER BY t.id LIMIT 1000"
+             AND t.project_id = p.id AND t.deadline IS NOT NULL AND t.status = 'pending_approval'
+             ORDER BY t.id LIMIT 1000"
         )
         .bind(user.0)
         .bind(any)
@@ -334,7 +339,7 @@ impl Store {
         grants(&mut conn, project).await
     }
 
-    pub async fn withdraw_grant(&self, owned: &Owned, id: GrantId) -> Result<Grant> {
+    pub async fn withdraw_grant(&self, owned: &Owned, id: GrantId, audit: Audit) -> Result<Grant> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
@@ -350,6 +355,7 @@ impl Store {
                 .await)?;
                 let mut grant: Grant = read(row.ok_or(Error::NotFound)?)?;
                 grant.withdrawn_at = Some(now());
+                tx.keep_audit(owned.project, audit);
                 tx.emit(owned.project, owned.owner, &Event::GrantWithdrawn { grant_id: id });
                 Ok(grant)
             })
@@ -357,18 +363,25 @@ impl Store {
         .await
     }
 
-    /// The project's decisions, newest first.
-    pub async fn audit(&self, project: ProjectId, limit: i64, offset: i64) -> Result<Vec<Audit>> {
+    /// The project's decisions, newest first, and how many there are.
+    pub async fn audit(&self, project: ProjectId, limit: i64, offset: i64) -> Result<(Vec<Audit>, i64)> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT record FROM audit WHERE project_id = $1 ORDER BY id DESC LIMIT $2 OFFSET $3"
-        )
-        .bind(project.0)
-        .bind(limit)
-        .bind(offset)
-        .fetch_all(c)
-        .await)?;
-        rows.into_iter().map(read).collect()
+        let (rows, total): (Vec<(String,)>, (i64,)) = on!(&mut conn, |c| {
+            let rows = sqlx::query_as(
+                "SELECT record FROM audit WHERE project_id = $1 ORDER BY id DESC LIMIT $2 OFFSET $3",
+            )
+            .bind(project.0)
+            .bind(limit)
+            .bind(offset)
+            .fetch_all(&mut *c)
+            .await?;
+            let total = sqlx::query_as("SELECT COUNT(*) FROM audit WHERE project_id = $1")
+                .bind(project.0)
+                .fetch_one(&mut *c)
+                .await?;
+            (rows, total)
+        });
+        Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total.0))
     }
 }
 
@@ -401,18 +414,37 @@ fn first_id(time: DateTime<Utc>) -> Uuid {
     uuid::Builder::from_unix_timestamp_millis(milliseconds, &[0; 10]).into_uuid()
 }
 
-/// The call, for this transaction alone. SQLite has one writer; elsewhere the row is locked, although its owner's
-/// lane is, too: a lock on what is changed does not depend on how writers are spread.
+/// The call, for this transaction alone.
 async fn lock_call(tx: &mut Tx, project: ProjectId, id: CallId) -> Result<GatedCall> {
-    const SELECT: &str = "SELECT record FROM tool_calls WHERE id = $1 AND project_id = $2";
-    const LOCK: &str = "SELECT record FROM tool_calls WHERE id = $1 AND project_id = $2 FOR UPDATE";
-    if let Some(call) = tx.unwritten_call(id) {
-        return if call.project_id == project { Ok(call.clone()) } else { Err(Error::NotFound) };
-    }
-    let sql = if matches!(tx.conn, Conn::Lite(_)) { SELECT } else { LOCK };
-    let row: Option<(String,)> =
-        on!(&mut tx.conn, |c| sqlx::query_as(sql).bind(id.0).bind(project.0).fetch_optional(c).await)?;
-    read(row.ok_or(Error::NotFound)?)
+    let call = match tx.unwritten_call(id) {
+        Some(call) => call.clone(),
+        None => {
+            let record = match tx.calls_ahead.get(&id) {
+                Some(record) => record.clone(),
+                None => lock_calls(&mut tx.conn, &[id]).await?.remove(&id).ok_or(Error::NotFound)?,
+            };
+            read((record,))?
+        }
+    };
+    if call.project_id == project { Ok(call) } else { Err(Error::NotFound) }
+}
+
+/// The calls as they are stored, for this transaction alone. SQLite has one writer; elsewhere the rows are locked,
+/// although their owner's lane is, too: a lock on what is changed does not depend on how writers are spread.
+pub(crate) async fn lock_calls(
+    conn: &mut Conn,
+    ids: &[CallId],
+) -> Result<HashMap<CallId, String>, sqlx::Error> {
+    let lock = if matches!(conn, Conn::Lite(_)) { "" } else { " FOR UPDATE" };
+    let rows: Vec<(Uuid, String)> = on!(conn, |c| {
+        let mut query = sqlx::QueryBuilder::new("SELECT id, record FROM tool_calls WHERE id IN (");
+        let mut list = query.separated(", ");
+        for id in ids {
+            list.push_bind(id.0);
+        }
+        query.push(")").push(lock).build_query_as().fetch_all(c).await
+    })?;
+    Ok(rows.into_iter().map(|(id, record)| (CallId(id), record)).collect())
 }
 
 /// The agent remembers a call that is settled.

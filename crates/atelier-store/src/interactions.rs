@@ -89,7 +89,7 @@ pub(crate) fn time(micros: i64) -> Result<DateTime<Utc>> {
 }
 
 /// What a filter lets through. One text for every filter, so that the database parses it once; the values
-/// are bound by `bind_filter!`, as $1 to $11.
+/// are bound by `bind_filter!`, as $1 to $13.
 macro_rules! matching {
     () => {
         "i.agent_id = $1 AND i.at >= $2 AND i.at <= $3 AND i.type IN ($4, $5, $6, $7)
@@ -101,20 +101,21 @@ pub(crate) use matching;
 macro_rules! bind_filter {
     ($query:expr, $agent:expr, $filter:expr) => {{
         let filter: &atelier_core::Filter = $filter;
-        let all = atelier_core::InteractionType::ALL;
-        let wanted = |n: usize| match filter.types.is_empty() {
-            true => all[n].as_str(),
-            // Naming one twice changes nothing.
-            false => filter.types[n.min(filter.types.len() - 1)].as_str(),
-        };
+        // Naming one twice changes nothing.
+        let mut wanted = atelier_core::InteractionType::ALL
+            .into_iter()
+            .filter(|known| filter.types.is_empty() || filter.types.contains(known))
+            .map(|wanted| wanted.as_str())
+            .cycle();
+        let mut wanted = || wanted.next().unwrap_or_default();
         $query
             .bind($agent.0)
             .bind(filter.from.map_or(i64::MIN, |time| time.timestamp_micros()))
             .bind(filter.to.map_or(i64::MAX, |time| time.timestamp_micros()))
-            .bind(wanted(0))
-            .bind(wanted(1))
-            .bind(wanted(2))
-            .bind(wanted(3))
+            .bind(wanted())
+            .bind(wanted())
+            .bind(wanted())
+            .bind(wanted())
             .bind(filter.success.is_none())
             .bind(filter.success.unwrap_or(true))
             .bind(filter.task_id.is_none())

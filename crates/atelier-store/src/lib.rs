@@ -110,8 +110,10 @@ pub enum Error {
     LeaseLost,
     #[error("{waiting} tasks are waiting there already")]
     QueueFull { waiting: i64 },
-    #[error("the conversation is archived: it takes no more messages")]
+    #[error("the conversation is archived: nothing more happens in it")]
     Archived,
+    #[error("the agent that worked on it was deleted")]
+    AgentDeleted,
     /// Somebody else runs the task by now, or nobody does any more.
     #[error("the task is not this node's any more")]
     TaskLost,

@@ -7,6 +7,7 @@ use crate::{
     projects::{corrupt, json},
     tasks::{self, Claim, Standing, counted},
     unwritten::write_rows,
+    writer::Manner,
 };
 use atelier_core::{
     Agent, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId, PlanStatus, ProjectId, SessionId,
@@ -44,9 +45,11 @@ impl Store {
     pub async fn say(&self, owned: &Owned, said: Said, node: Option<NodeId>) -> Result<Begun> {
         let owned = owned.clone();
         // A plan is written at once; what comes of a message to an agent is only kept.
-        let keeps = said.agent.is_some();
-        self.hand_in(owned.owner, keeps, move |tx| Box::pin(async move { say(tx, &owned, said, node).await }))
-            .await
+        let manner = if said.agent.is_some() { Manner::Keeps(None) } else { Manner::Writes };
+        self.hand_in(owned.owner, manner, move |tx| {
+            Box::pin(async move { say(tx, &owned, said, node).await })
+        })
+        .await
     }
 
     /// The messages of a conversation, oldest first.
@@ -173,7 +176,12 @@ async fn say(tx: &mut Tx, owned: &Owned, said: Said, node: Option<NodeId>) -> Re
 }
 
 /// Whether a conversation is archived, and how the queue stands that is spoken to in it.
-async fn room_for(tx: &mut Tx, owned: &Owned, session: SessionId, queue: Uuid) -> Result<(bool, Standing)> {
+pub(crate) async fn room_for(
+    tx: &mut Tx,
+    owned: &Owned,
+    session: SessionId,
+    queue: Uuid,
+) -> Result<(bool, Standing)> {
     type Row = (bool, i64, i64, Option<String>);
     let row: Option<Row> = on!(&mut tx.conn, |c| sqlx::query_as(concat!(
         "SELECT status = 'archived', ",

@@ -10,6 +10,20 @@ use sqlx::{
 };
 
 macro_rules! migrations {
+    ($folder:literal) => {
+        migrations!($folder:
+            1 "0001_accounts_projects_agents",
+            2 "0002_events",
+            3 "0003_gate",
+            4 "0004_conversations",
+            5 "0005_interactions",
+            6 "0006_conversation_files",
+            7 "0007_work",
+            8 "0008_provider_keys",
+            9 "0009_approvals",
+            10 "0010_open_work",
+        )
+    };
     ($folder:literal: $($version:literal $name:literal),+ $(,)?) => {
         vec![$((
             $version,
@@ -21,32 +35,8 @@ macro_rules! migrations {
 
 fn migrator(db: &Db) -> Migrator {
     let files = match db {
-        Db::Lite(_) => {
-            migrations!("sqlite":
-                1 "0001_accounts_projects_agents",
-                2 "0002_events",
-                3 "0003_gate",
-                4 "0004_conversations",
-                5 "0005_interactions",
-                6 "0006_conversation_files",
-                7 "0007_work",
-                8 "0008_provider_keys",
-                9 "0009_approvals",
-            )
-        }
-        Db::Pg(_) => {
-            migrations!("postgres":
-                1 "0001_accounts_projects_agents",
-                2 "0002_events",
-                3 "0003_gate",
-                4 "0004_conversations",
-                5 "0005_interactions",
-                6 "0006_conversation_files",
-                7 "0007_work",
-                8 "0008_provider_keys",
-                9 "0009_approvals",
-            )
-        }
+        Db::Lite(_) => migrations!("sqlite"),
+        Db::Pg(_) => migrations!("postgres"),
     };
     let migration = |(version, name, sql): (i64, &'static str, _)| {
         Migration::new(version, name.into(), MigrationType::Simple, sql, false)
@@ -155,7 +145,7 @@ mod tests {
         db.close().await;
 
         let refusal = Store::open(&settings).await.err().expect("a refusal");
-        assert!(matches!(refusal, Error::Newer { found: 9000, known: 9 }), "{refusal}");
+        assert!(matches!(refusal, Error::Newer { found: 9000, known: 10 }), "{refusal}");
         assert!(refusal.to_string().contains("newer version"), "{refusal}");
     }
 }

@@ -212,9 +212,9 @@ impl Store {
     pub async fn pending_plans(&self, user: UserId) -> Result<Vec<Plan>> {
         let mut conn = self.db.connect().await?;
         let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT l.record FROM plans l JOIN projects p ON p.id = l.project_id
-             WHERE p.user_id = $1 AND p.deleted_at IS NULL AND l.status = 'pending_approval'
-             ORDER BY l.id LIMIT 1000"
+            "SELECT l.record FROM projects p CROSS JOIN plans l
+             WHERE p.user_id = $1 AND p.deleted_at IS NULL
+             AND l.project_id = p.id AND l.status = 'pending_approval' ORDER BY l.id LIMIT 1000"
         )
         .bind(user.0)
         .fetch_all(c)

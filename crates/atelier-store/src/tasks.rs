@@ -18,7 +18,7 @@ use crate::{
     feed::Ring,
     gate::{NewCall, carry_out, remember},
     memos,
-    messages::add_message,
+    messages::{add_message, room_for},
     now, plans,
     projects::{corrupt, json},
 };
@@ -458,7 +458,16 @@ impl Store {
                 if !matches!(task.status, TaskStatus::Failed | TaskStatus::Cancelled) {
                     return Err(Error::TaskSettled(task.status));
                 }
-                let waiting = Standing::now(tx, queue_of(&task)).await?.waiting;
+                let (archived, standing) = room_for(tx, &owned, task.session_id, queue_of(&task)).await?;
+                if archived {
+                    return Err(Error::Archived);
+                }
+                if let Some(agent) = task.agent_id
+                    && !is_there(tx, agent).await?
+                {
+                    return Err(Error::AgentDeleted);
+                }
+                let waiting = standing.waiting;
                 if waiting >= max_queue {
                     return Err(Error::QueueFull { waiting });
                 }
@@ -475,6 +484,15 @@ impl Store {
         })
         .await
     }
+}
+
+async fn is_there(tx: &mut Tx, agent: AgentId) -> Result<bool> {
+    let (there,): (bool,) =
+        on!(&mut tx.conn, |c| sqlx::query_as("SELECT EXISTS (SELECT 1 FROM agents WHERE id = $1)")
+            .bind(agent.0)
+            .fetch_one(c)
+            .await)?;
+    Ok(there)
 }
 
 pub(crate) async fn lock_task(tx: &mut Tx, project: ProjectId, id: TaskId) -> Result<Task> {
@@ -598,7 +616,7 @@ pub(crate) fn answer(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<Stri
     let content = match (&task.result, &task.error) {
         (Some(result), _) => result.clone(),
         (None, Some(error)) if task.status == TaskStatus::Cancelled => {
-            format!("I stopped: {}.", error.detail)
+            format!("I stopped: {}.", error.detail.trim_end_matches('.'))
         }
         (None, Some(error)) => format!("I could not finish this: {}.", error.detail.trim_end_matches('.')),
         (None, None) => return,

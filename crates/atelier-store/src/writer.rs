@@ -13,9 +13,10 @@ use crate::{
     situation::Situation,
     unwritten::Unwritten,
 };
-use atelier_core::{Event, ProjectId, UserId};
-use chrono::{DateTime, Utc};
+use atelier_core::{CallId, Event, ProjectId, UserId};
+use chrono::{DateTime, SubsecRound, Utc};
 use futures::{FutureExt, future::BoxFuture};
+use sqlx::{AssertSqlSafe, Row};
 use std::{
     collections::HashMap,
     io,
@@ -47,6 +48,8 @@ pub struct Tx {
     pub(crate) situations: HashMap<ProjectId, Situation>,
     /// The database's time, and when it was asked for.
     pub(crate) clock: Option<(DateTime<Utc>, Instant)>,
+    /// Calls as they were when the group began, for those in it that only keep.
+    pub(crate) calls_ahead: HashMap<CallId, String>,
 }
 
 impl Tx {
@@ -58,6 +61,7 @@ impl Tx {
             unwritten: Unwritten::default(),
             situations: HashMap::new(),
             clock: None,
+            calls_ahead: HashMap::new(),
         }
     }
 
@@ -66,6 +70,7 @@ impl Tx {
         self.unwritten = Unwritten::default();
         self.situations.clear();
         self.clock = None;
+        self.calls_ahead.clear();
     }
 
     /// Appends an event to the log of a project, in the same transaction as the change it tells about.
@@ -87,7 +92,7 @@ impl Store {
         T: Send + 'static,
         F: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T>> + Send + 'static,
     {
-        self.hand_in(owner, false, work).await
+        self.hand_in(owner, Manner::Writes, work).await
     }
 
     /// The same for work that only reads and then, as its last act, keeps what it decides (`Tx::keep_call` and its
@@ -97,17 +102,17 @@ impl Store {
         T: Send + 'static,
         F: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T>> + Send + 'static,
     {
-        self.hand_in(owner, true, work).await
+        self.hand_in(owner, Manner::Keeps(None), work).await
     }
 
-    /// The one or the other.
-    pub(crate) async fn hand_in<T, F>(&self, owner: UserId, keeps: bool, work: F) -> Result<T>
+    /// Whichever of these it is.
+    pub(crate) async fn hand_in<T, F>(&self, owner: UserId, manner: Manner, work: F) -> Result<T>
     where
         T: Send + 'static,
         F: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T>> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let job = Box::new(Write { work: Some(work), keeps, outcome: None, reply });
+        let job = Box::new(Write { work: Some(work), manner, outcome: None, reply });
         self.writer.lane(owner).send(job).await.map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
@@ -150,10 +155,19 @@ impl Writer {
     }
 }
 
+/// What a write does with the database.
+#[derive(Clone, Copy)]
+pub(crate) enum Manner {
+    Writes,
+    /// It writes nothing itself, so there is nothing to roll back. Where it is a step with a call, that is fetched for it.
+    Keeps(Option<CallId>),
+}
+
 /// One waiting write, its result type hidden.
 trait Job: Send {
-    /// It writes nothing itself, so there is nothing to roll back.
     fn keeps(&self) -> bool;
+    /// The call that it takes a step with, if it only keeps.
+    fn steps_on(&self) -> Option<CallId>;
     /// Whether it succeeded; if not, its savepoint is rolled back.
     fn run<'t>(&'t mut self, tx: &'t mut Tx) -> BoxFuture<'t, bool>;
     fn settle(self: Box<Self>, commit: Result<(), Arc<sqlx::Error>>);
@@ -161,7 +175,7 @@ trait Job: Send {
 
 struct Write<T, F> {
     work: Option<F>,
-    keeps: bool,
+    manner: Manner,
     outcome: Option<Result<T>>,
     reply: oneshot::Sender<Result<T>>,
 }
@@ -172,7 +186,14 @@ where
     F: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T>> + Send + 'static,
 {
     fn keeps(&self) -> bool {
-        self.keeps
+        matches!(self.manner, Manner::Keeps(_))
+    }
+
+    fn steps_on(&self) -> Option<CallId> {
+        match self.manner {
+            Manner::Keeps(call) => call,
+            Manner::Writes => None,
+        }
     }
 
     fn run<'t>(&'t mut self, tx: &'t mut Tx) -> BoxFuture<'t, bool> {
@@ -241,15 +262,14 @@ impl Lane {
     /// Begins a transaction on the connection at hand or, where that has gone bad meanwhile, on a new one.
     async fn begin(&mut self) -> Result<(), sqlx::Error> {
         if let Some(tx) = &mut self.tx {
-            match enter(&mut tx.conn, self.number).await {
+            match enter(tx, self.number).await {
                 Ok(()) => return Ok(()),
                 Err(error) => tracing::warn!(%error, "the writer lost its connection; connecting again"),
             }
             self.give_up();
         }
         let conn = self.db.connect().await?;
-        let tx = self.tx.insert(Tx::new(conn));
-        enter(&mut tx.conn, self.number).await
+        enter(self.tx.insert(Tx::new(conn)), self.number).await
     }
 
     /// Runs the group in one transaction. An error fails all of it.
@@ -274,13 +294,22 @@ impl Lane {
 
 /// Begins, and has its lane to itself on every node: what belongs to one owner is always written in one lane,
 /// so that two nodes never hold a row that the other waits for.
-async fn enter(conn: &mut Conn, lane: i32) -> Result<(), sqlx::Error> {
-    conn.begin().await?;
-    if let Conn::Pg(conn) = conn {
-        let lock = sqlx::query("SELECT pg_advisory_xact_lock($1, $2)").bind(LOCKS).bind(lane);
-        lock.execute(&mut **conn).await?;
+async fn enter(tx: &mut Tx, lane: i32) -> Result<(), sqlx::Error> {
+    tx.forget();
+    match &mut tx.conn {
+        // IMMEDIATE, so that waiting for another process happens here and not in the middle.
+        Conn::Lite(_) => tx.conn.run("BEGIN IMMEDIATE").await,
+        Conn::Pg(conn) => {
+            // In one trip. The time is asked for last: it may take a while until the lane is ours.
+            let begin = format!(
+                "BEGIN; SELECT pg_advisory_xact_lock({LOCKS}, {lane}); SELECT clock_timestamp() AS time"
+            );
+            let rows = sqlx::raw_sql(AssertSqlSafe(begin)).fetch_all(&mut **conn).await?;
+            let time: DateTime<Utc> = rows.last().ok_or(sqlx::Error::RowNotFound)?.try_get("time")?;
+            tx.clock = Some((time.trunc_subsecs(6), Instant::now()));
+            Ok(())
+        }
     }
-    Ok(())
 }
 
 async fn run_group(
@@ -288,15 +317,16 @@ async fn run_group(
     group: &mut [Box<dyn Job>],
     node: Uuid,
 ) -> Result<Vec<Arc<events::StoredEvent>>, sqlx::Error> {
-    tx.forget();
     // Those that only keep come first, so that all they keep is written at once. Nobody was answered yet, so none of
     // the group can have come before another.
     group.sort_by_key(|job| !job.keeps());
     let (keeping, writing) = group.split_at_mut(group.partition_point(|job| job.keeps()));
+    read_ahead(tx, keeping.iter().filter_map(|job| job.steps_on()).collect()).await?;
     let mut kept = 0;
     for job in keeping.iter_mut() {
         kept += usize::from(attempt(tx, job).await);
     }
+    tx.calls_ahead.clear();
     let alone = keeping.is_empty() && writing.len() == 1;
     if !writing.is_empty() && !alone {
         tx.flush_kept().await?;
@@ -338,10 +368,20 @@ async fn run_group(
     let at_once = matches!(tx.conn, Conn::Lite(_)) && !pending.is_empty();
     let stored = events::append(&mut tx.conn, pending, if at_once { "; COMMIT" } else { "" }).await?;
     if !at_once {
-        crate::feed::notify(&mut tx.conn, &stored, &tx.rings, node).await?;
-        tx.conn.run("COMMIT").await?;
+        crate::feed::commit(&mut tx.conn, &stored, &tx.rings, node).await?;
     }
     Ok(stored)
+}
+
+/// Fetches the calls that the group takes a step with, in one trip instead of one for each.
+async fn read_ahead(tx: &mut Tx, mut ids: Vec<CallId>) -> Result<(), sqlx::Error> {
+    if ids.len() < 2 {
+        return Ok(());
+    }
+    // The last one again and again, so that there are a few statements and not one for each number.
+    ids.resize(ids.len().next_power_of_two(), ids[ids.len() - 1]);
+    tx.calls_ahead = crate::gate::lock_calls(&mut tx.conn, &ids).await?;
+    Ok(())
 }
 
 /// Runs a job; one that fails tells of nothing.
@@ -360,7 +400,6 @@ async fn attempt(tx: &mut Tx, job: &mut Box<dyn Job>) -> bool {
 mod tests {
     use super::*;
     use crate::{Audit, Settings};
-    use atelier_core::CallId;
 
     type Handed = (Box<dyn Job>, oneshot::Receiver<Result<()>>);
 
@@ -369,12 +408,13 @@ mod tests {
         work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<()>> + Send + 'static,
     ) -> Handed {
         let (reply, answer) = oneshot::channel();
-        (Box::new(Write { work: Some(work), keeps, outcome: None, reply }), answer)
+        let manner = if keeps { Manner::Keeps(None) } else { Manner::Writes };
+        (Box::new(Write { work: Some(work), manner, outcome: None, reply }), answer)
     }
 
     fn audit() -> Audit {
         Audit {
-            tool_id: CallId(Uuid::now_v7()),
+            tool_id: Some(CallId(Uuid::now_v7())),
             approval_id: None,
             decision: "approved".into(),
             by: None,
@@ -406,9 +446,9 @@ mod tests {
         let store = Store::open(&settings).await.unwrap();
         let (mut group, _answers): (Vec<_>, Vec<_>) = group.into_iter().unzip();
         let mut tx = Tx::new(store.db.connect().await.unwrap());
-        enter(&mut tx.conn, 0).await.unwrap();
+        enter(&mut tx, 0).await.unwrap();
         run_group(&mut tx, &mut group, Uuid::nil()).await.unwrap();
-        store.audit(PROJECT, 10, 0).await.unwrap().len()
+        store.audit(PROJECT, 10, 0).await.unwrap().0.len()
     }
 
     #[tokio::test]

@@ -56,6 +56,10 @@ enum Command {
     Doctor(doctor::Args),
 }
 
+fn is_broken_pipe(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::BrokenPipe
+}
+
 fn main() -> ExitCode {
     // One TLS implementation for the whole program; ring builds everywhere and fast.
     if rustls::crypto::ring::default_provider().install_default().is_err() {
@@ -76,6 +80,8 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(code) => code,
+        // Nobody reads on, as with `| head`.
+        Err(error) if error.downcast_ref().is_some_and(is_broken_pipe) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("atelier: {error:#}");
             ExitCode::FAILURE

@@ -110,6 +110,7 @@ async fn serve(config: Config, token: &str) -> Result<()> {
         .context("cannot set up metrics")?;
     let listening = Listening::bind(&config.listen, &config.server).await?;
     let store = Store::open(&config.store()).await?;
+    store.free_workspaces().await?;
     let key = LocalKey::open(&config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
     let models = Models::new(&config.models, &config.providers).context("the models cannot be used")?;
@@ -180,26 +181,15 @@ async fn serve(config: Config, token: &str) -> Result<()> {
     tracing::info!(url, store = app.store.kind(), version = env!("CARGO_PKG_VERSION"), "serving");
 
     tasks.spawn(stop_on_signal(stop.clone()));
-    tasks.spawn({
-        let (bus, stop) = (app.bus.clone(), stop.clone());
-        async move { bus.tend(stop).await }
-    });
-    tasks.spawn({
-        let (memory, stop) = (app.memory.clone(), stop.clone());
-        async move {
-            // Memories that are never told to the index would go unnoticed for long.
-            if let Err(error) = tokio::spawn({
-                let stop = stop.clone();
-                async move { memory.tend(stop).await }
-            })
-            .await
-            {
-                tracing::error!(%error, "what feeds the index has ended; stopping");
-                stop.cancel();
-            }
-        }
-    });
-    tasks.spawn(watch_over(app.clone(), config));
+    let bus = (app.bus.clone(), stop.clone());
+    tasks.spawn(watch_over("what runs tasks", stop.clone(), async move { bus.0.tend(bus.1).await }));
+    let memory = (app.memory.clone(), stop.clone());
+    tasks.spawn(watch_over(
+        "what feeds the index",
+        stop.clone(),
+        async move { memory.0.tend(memory.1).await },
+    ));
+    tasks.spawn(watch_over("what goes on beside the requests", stop.clone(), tend(app.clone(), config)));
     let served = atelier_server::serve(listening, app.clone()).await;
     stop.cancel();
     tasks.close();
@@ -215,11 +205,10 @@ const BUCKETS: [f64; 13] =
     [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
 /// Tends, and stops the server if that ends before its time: half a server is worse than none.
-async fn watch_over(app: App, config: Config) {
-    let stop = app.stop.clone();
-    let tended = tokio::spawn(tend(app, config)).await;
+async fn watch_over(what: &str, stop: CancellationToken, tending: impl Future<Output = ()> + Send + 'static) {
+    let ended = tokio::spawn(tending).await;
     if !stop.is_cancelled() {
-        tracing::error!(?tended, "what goes on beside the requests has ended; stopping");
+        tracing::error!(?ended, "{what} has ended; stopping");
         stop.cancel();
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use atelier_client::Local;
 use serde_json::{Value, json};
-use std::{path::PathBuf, process::ExitCode};
+use std::{io::Write, path::PathBuf, process::ExitCode};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -18,7 +18,6 @@ pub(crate) struct Args {
 }
 
 /// Prints the result as JSON; the exit status says whether the call did what it was asked.
-#[expect(clippy::print_stdout, reason = "what was asked for")]
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let local = Local::open(&args.root)?;
     let (shown, success) = match serde_json::from_str::<Value>(&args.params) {
@@ -31,6 +30,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             (json!({"success": false, "error": error, "code": "invalid_params", "verdict": "DENY"}), false)
         }
     };
-    println!("{shown}");
+    writeln!(std::io::stdout(), "{shown}")?;
     Ok(if success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

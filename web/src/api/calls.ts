@@ -39,9 +39,10 @@ export type QueueReport = Schemas["QueueReport"];
 
 /** One line of the record of decisions. */
 export interface Audit {
-  tool_id: string;
+  /** Nothing where a permission was withdrawn. */
+  tool_id: string | null;
   approval_id: string | null;
-  decision: "approved" | "rejected" | "expired" | "cancelled" | "granted";
+  decision: "approved" | "rejected" | "expired" | "cancelled" | "granted" | "withdrawn";
   /** Nobody where time or a permission decided. */
   by: string | null;
   /** The program that said so. */

@@ -1184,7 +1184,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List tool calls, newest first */
+        /**
+         * List tool calls, newest first
+         * @description Of those with more than 64 KiB of parameters or result, long texts are cut short, with `$link` to the whole call.
+         */
         get: operations["tools_list"];
         put?: never;
         post?: never;
@@ -1222,7 +1225,8 @@ export interface paths {
         put?: never;
         /**
          * Ask for a tool call
-         * @description Answers at once with its state; with `Prefer: wait=30` when it is settled, or after that many seconds.
+         * @description Answers at once with its state; with `Prefer: wait=30` when it is settled, or after that many seconds (at most
+         *     one and a half times `server.request_timeout`).
          */
         post: operations["tools_execute"];
         delete?: never;
@@ -1370,7 +1374,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whether every backing part answers */
+        /** Whether the database answers */
         get: operations["operations_ready"];
         put?: never;
         post?: never;
@@ -1496,6 +1500,8 @@ export interface components {
         ApprovalStatus: "pending" | "approved" | "rejected" | "expired" | "cancelled";
         AuditList: {
             audit: Record<string, unknown>[];
+            /** Format: int64 */
+            total: number;
         };
         BusReport: {
             queues: components["schemas"]["QueueReport"][];
@@ -2023,6 +2029,8 @@ export interface components {
             approval_id: string;
             /** Format: date-time */
             expires_at: string;
+            /** Format: uuid */
+            session_id?: string | null;
             /** Format: uuid */
             tool_id: string;
             /** @enum {string} */
@@ -2781,7 +2789,7 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description When time decides, if nobody does before.
+             * @description When time has something to do with it next: to remind the person, to decide, to give up on a client.
              */
             deadline?: string | null;
             /** @description Of the call as it was judged. None where it was refused before it was a call. */
@@ -2793,6 +2801,8 @@ export interface components {
              */
             grant_id?: string | null;
             network: boolean;
+            /** @description What it waits for beside a decision, or why it is asked about again, in a sentence. */
+            note?: string | null;
             preview?: components["schemas"]["CallPreview"] | null;
             /** Format: uuid */
             project_id: string;
@@ -11972,7 +11982,7 @@ export interface operations {
         parameters: {
             query?: {
                 /** @description Only calls in this state */
-                status?: string;
+                status?: components["schemas"]["CallStatus"];
                 limit?: number;
                 offset?: number;
             };

@@ -354,6 +354,8 @@ export const en = {
   "audit.rejected": "Rejected",
   "audit.expired": "Out of time",
   "audit.cancelled": "Cancelled",
+  "audit.withdrawn": "Permission withdrawn",
+  "audit.permission": "A standing permission",
   "audit.more": "Show more",
   "audit.none": "No decisions yet",
   "audit.none.next": "Every approval, rejection and timeout is recorded here.",

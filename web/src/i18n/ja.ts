@@ -355,6 +355,8 @@ export const ja: Messages = {
   "audit.rejected": "拒否",
   "audit.expired": "時間切れ",
   "audit.cancelled": "取り消し",
+  "audit.withdrawn": "許可を取り下げ",
+  "audit.permission": "継続的な許可",
   "audit.more": "さらに表示",
   "audit.none": "まだ決定はありません",
   "audit.none.next": "許可・拒否・時間切れはすべてここに記録されます。",

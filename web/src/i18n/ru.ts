@@ -355,6 +355,8 @@ export const ru: Messages = {
   "audit.rejected": "Отклонено",
   "audit.expired": "Время вышло",
   "audit.cancelled": "Отменено",
+  "audit.withdrawn": "Разрешение отозвано",
+  "audit.permission": "Постоянное разрешение",
   "audit.more": "Показать ещё",
   "audit.none": "Решений пока нет",
   "audit.none.next": "Здесь записывается каждое решение, отказ и истёкший срок.",

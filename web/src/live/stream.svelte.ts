@@ -126,6 +126,7 @@ class Stream {
     return new Promise((resolve) => {
       const done = () => {
         clearTimeout(timer);
+        stop.removeEventListener("abort", done);
         this.#hurry = null;
         resolve();
       };

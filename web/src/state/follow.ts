@@ -79,6 +79,7 @@ function apply(event: LiveEvent): void {
       waitingPlans.forget(project_id);
       clients.forget(project_id);
       grants.forget(project_id);
+      queues.forget(project_id);
       break;
     case "AGENT_CREATED":
     case "AGENT_UPDATED":

@@ -4,7 +4,7 @@ use super::{
     ApprovalStatus, CallApproval, CallFailure, CallPreview, CallRating, CallStatus, GatedCall, GrantScope,
     LINK, Refusal, Waits,
 };
-use crate::{ApprovalId, ClientId, UserId, event::Event, policy::verdict::Verdict};
+use crate::{ApprovalId, ClientId, GrantId, UserId, event::Event, policy::verdict::Verdict};
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 
@@ -13,16 +13,52 @@ type Step = Result<Vec<Event>, Refusal>;
 /// Event bodies stay small; what is larger is looked up.
 pub(super) const MAX_TOLD: usize = 64 * 1024;
 
+const NO_CLIENT: &str = "No machine is connected: it waits for one. Run `atelier connect` in the folder.";
+
 /// A warning comes this long before an approval runs out, or at half its time if that is later.
 const WARNING: TimeDelta = TimeDelta::seconds(60);
 
-impl GatedCall {
-    /// The parameters as events carry them: whole while they are small, otherwise by a link to the call.
-    fn told_params(&self) -> Value {
-        match serde_json::to_string(&self.tool_params) {
-            Ok(json) if json.len() <= MAX_TOLD => self.tool_params.clone(),
-            _ => json!({ LINK: format!("/my/projects/{}/tools/{}", self.project_id, self.tool_id) }),
+/// Texts of more bytes than this are cut where not all of them is needed.
+const LONG: usize = 4096;
+
+/// The same with long texts cut short.
+fn shortened(value: &Value) -> Value {
+    match value {
+        Value::String(text) if text.len() > LONG => {
+            let start: String = text.chars().take(200).collect();
+            format!("{start}… ({} bytes)", text.len()).into()
         }
+        Value::Array(items) => items.iter().map(shortened).collect(),
+        Value::Object(fields) => {
+            fields.iter().map(|(name, value)| (name.clone(), shortened(value))).collect()
+        }
+        other => other.clone(),
+    }
+}
+
+impl GatedCall {
+    /// The parameters as events carry them: whole while they are small, otherwise cut short and with a link to the call.
+    fn told_params(&self) -> Value {
+        self.told(&self.tool_params)
+    }
+
+    fn told(&self, value: &Value) -> Value {
+        let fits = |value: &Value| serde_json::to_string(value).is_ok_and(|json| json.len() <= MAX_TOLD);
+        if fits(value) {
+            return value.clone();
+        }
+        let mut told =
+            Some(shortened(value)).filter(|told| told.is_object() && fits(told)).unwrap_or(json!({}));
+        told[LINK] = format!("/my/projects/{}/tools/{}", self.project_id, self.tool_id).into();
+        told
+    }
+
+    /// As it stands in a list, where many of them may be large.
+    pub fn in_brief(mut self) -> Self {
+        self.tool_params = self.told_params();
+        self.preview = self.told_preview();
+        self.result = self.result.as_ref().map(|result| self.told(result));
+        self
     }
 
     fn told_preview(&self) -> Option<CallPreview> {
@@ -38,6 +74,7 @@ impl GatedCall {
         self.error = failure;
         self.completed_at = Some(now);
         self.deadline = None;
+        self.note = None;
         self.updated_with(self.error.clone())
     }
 
@@ -52,6 +89,8 @@ impl GatedCall {
 
     /// The policy refuses: nobody is asked, nothing is sent.
     pub fn deny(&mut self, failure: CallFailure, now: DateTime<Utc>) -> Vec<Event> {
+        // What nobody will ever run is kept to be recognised, not to fill the disk.
+        self.tool_params = shortened(&self.tool_params);
         vec![self.settle(CallStatus::Denied, Some(failure), now)]
     }
 
@@ -70,6 +109,10 @@ impl GatedCall {
         self.status = CallStatus::Previewing;
         self.deadline = Some(now + waits.dispatch);
         self.client_id = client;
+        match client {
+            None => self.await_client(),
+            Some(_) => self.note = self.note.take().filter(|note| note != NO_CLIENT),
+        }
         let mut events = vec![self.updated()];
         events.extend(client.map(|client_id| Event::ToolPreviewRequest {
             tool_id: self.tool_id,
@@ -148,6 +191,11 @@ impl GatedCall {
         vec![self.updated(), request]
     }
 
+    /// Nobody is there to do it.
+    pub fn await_client(&mut self) {
+        self.note = Some(NO_CLIENT.to_owned());
+    }
+
     fn expect(&self, status: CallStatus) -> Result<(), Refusal> {
         if self.status == status { Ok(()) } else { Err(Refusal::Already(self.status)) }
     }
@@ -211,6 +259,7 @@ impl GatedCall {
         self.attempt += 1;
         self.claimed = false;
         self.deadline = Some(now + waits.dispatch);
+        self.note = None;
         Ok(vec![
             self.updated(),
             Event::ToolExecutionSignal {
@@ -247,7 +296,7 @@ impl GatedCall {
         }
         match self.status {
             CallStatus::Dispatched => {}
-            CallStatus::Completed | CallStatus::Failed | CallStatus::Unknown
+            CallStatus::Completed | CallStatus::Failed | CallStatus::Unknown | CallStatus::Cancelled
                 if self.result.as_ref() == Some(&result) =>
             {
                 return Ok(Vec::new());
@@ -266,6 +315,7 @@ impl GatedCall {
             None => CallStatus::Completed,
             // A client that was lost while it ran cannot say more than that.
             Some(failure) if failure.code == "unknown" => CallStatus::Unknown,
+            Some(failure) if failure.code == "cancelled" => CallStatus::Cancelled,
             Some(_) => CallStatus::Failed,
         };
         self.result = Some(result);
@@ -285,7 +335,16 @@ impl GatedCall {
         self.claimed = false;
         let mut events = vec![Event::ToolResultAck { tool_id: self.tool_id, attempt, status: self.status }];
         events.extend(self.begin_preview(Some(client), waits, now));
+        self.note = Some("The file has changed since it was shown, so it is asked about again.".to_owned());
         Ok(events)
+    }
+
+    /// A permission that was made while it waited covers it.
+    pub fn granted(&mut self, grant: GrantId, waits: Waits, now: DateTime<Utc>) -> Step {
+        self.expect_pending(now)?;
+        self.decide(ApprovalStatus::Approved, None, now);
+        self.grant_id = Some(grant);
+        Ok(self.allow(waits, now))
     }
 
     /// Takes over what the client finds the call to be, if that is more than was known. Never less: a client can make
@@ -305,9 +364,9 @@ impl GatedCall {
     /// is asked about what it really is. Anything else that a client refuses stands.
     pub fn reconsider(
         &mut self,
-        client: ClientId,
-        attempt: u32,
+        (client, attempt): (ClientId, u32),
         rating: CallRating,
+        permitted: impl FnOnce(&Self) -> Option<GrantId>,
         id: ApprovalId,
         waits: Waits,
         now: DateTime<Utc>,
@@ -319,9 +378,13 @@ impl GatedCall {
         if !self.rate(rating) {
             return Ok(None);
         }
-        self.grant_id = None;
+        self.grant_id = permitted(self);
         self.claimed = false;
         let mut events = vec![Event::ToolResultAck { tool_id: self.tool_id, attempt, status: self.status }];
+        if self.grant_id.is_some() {
+            events.extend(self.allow(waits, now));
+            return Ok(Some(events));
+        }
         // A permission that covered it unseen covers it no more: it has to be seen first.
         events.extend(match self.changes_a_file() && self.preview.is_none() {
             true => self.begin_preview(Some(client), waits, now),
@@ -372,7 +435,8 @@ impl GatedCall {
             approval.warned = true;
             self.deadline = Some(approval.expires_at);
             let (approval_id, expires_at) = (approval.id, approval.expires_at);
-            return vec![Event::ToolApprovalWarning { approval_id, tool_id: self.tool_id, expires_at }];
+            let (tool_id, session_id) = (self.tool_id, self.session_id);
+            return vec![Event::ToolApprovalWarning { approval_id, tool_id, session_id, expires_at }];
         }
         self.decide(ApprovalStatus::Expired, None, now);
         vec![self.settle(

@@ -186,7 +186,9 @@ fn every_step_is_for_its_own_state_only() {
         (
             "reconsider",
             Dispatched,
-            Box::new(move |c| c.reconsider(CLIENT, 1, rating(), QUESTION, waits(), now()).map(drop)),
+            Box::new(move |c| {
+                c.reconsider((CLIENT, 1), rating(), |_| None, QUESTION, waits(), now()).map(drop)
+            }),
         ),
     ];
     let calls = in_every_state();
@@ -227,7 +229,7 @@ fn only_the_client_that_was_told_may_answer() {
         assert_eq!(call.claim(client, attempt, waits(), now()), Err(Refusal::NotYours));
         assert_eq!(call.finish(client, attempt, json!({}), now()), Err(Refusal::NotYours));
         assert_eq!(call.stale(client, attempt, waits(), now()), Err(Refusal::NotYours));
-        let again = call.reconsider(client, attempt, rating, QUESTION, waits(), now());
+        let again = call.reconsider((client, attempt), rating, |_| None, QUESTION, waits(), now());
         assert_eq!(again, Err(Refusal::NotYours));
         assert_eq!(call, dispatched);
     }
@@ -362,7 +364,7 @@ fn a_call_that_is_more_than_was_approved_is_asked_about_again() {
         (Verdict::Medium, Verdict::Medium, true),
     ] {
         let mut call = sent("read_file", risk);
-        let events = call.reconsider(CLIENT, 1, rating(found, network), QUESTION, waits(), now());
+        let events = call.reconsider((CLIENT, 1), rating(found, network), |_| None, QUESTION, waits(), now());
         let expected = ["TOOL_RESULT_ACK", "TOOL_CALL_UPDATED", "TOOL_APPROVAL_REQUEST"];
         assert_eq!(names(&events.unwrap().unwrap()), expected);
         assert_eq!(
@@ -377,16 +379,19 @@ fn a_call_that_is_more_than_was_approved_is_asked_about_again() {
     for found in [Verdict::Low, Verdict::Medium, Verdict::Deny] {
         let mut call = sent("read_file", Verdict::Medium);
         let before = call.clone();
-        assert_eq!(call.reconsider(CLIENT, 1, rating(found, false), QUESTION, waits(), now()), Ok(None));
+        assert_eq!(
+            call.reconsider((CLIENT, 1), rating(found, false), |_| None, QUESTION, waits(), now()),
+            Ok(None)
+        );
         assert_eq!(call, before);
     }
     // A write that a permission covered unseen is shown first; one that was seen is not shown again.
     let mut unseen = sent("write_file", Verdict::Medium);
-    unseen.reconsider(CLIENT, 1, rating(Verdict::High, false), QUESTION, waits(), now()).unwrap();
+    unseen.reconsider((CLIENT, 1), rating(Verdict::High, false), |_| None, QUESTION, waits(), now()).unwrap();
     assert_eq!(unseen.status, CallStatus::Previewing);
     let mut seen = sent("edit_file", Verdict::Medium);
     seen.preview = Some(CallPreview { base_checksum: None, diff: "+x".into() });
-    seen.reconsider(CLIENT, 1, rating(Verdict::High, false), QUESTION, waits(), now()).unwrap();
+    seen.reconsider((CLIENT, 1), rating(Verdict::High, false), |_| None, QUESTION, waits(), now()).unwrap();
     assert_eq!(seen.status, CallStatus::PendingApproval);
     // And a preview may say so before anybody is asked.
     let mut previewing = in_every_state().remove(0);

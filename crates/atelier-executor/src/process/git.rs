@@ -83,6 +83,8 @@ pub(super) fn environment(
         // Empty, it stands before the repository's `core.gitProxy`, of which the first would win.
         ("GIT_PROXY_COMMAND", ""),
         ("GIT_NO_LAZY_FETCH", "1"),
+        // No hooks of the system's templates in what it makes.
+        ("GIT_TEMPLATE_DIR", ""),
         ("GIT_ATTR_NOSYSTEM", "1"),
         ("GIT_TERMINAL_PROMPT", "0"),
         ("GIT_ASKPASS", ""),

@@ -41,6 +41,8 @@ pub(super) struct Plan {
     /// Folders that stay where they are: a mount cannot be renamed. Outer ones first.
     pub(super) pinned: Vec<CString>,
     /// Hidden by an empty file or directory mounted over them.
+    /// The command's own, and what it finds at `/dev/shm`.
+    pub(super) tmp: CString,
     pub(super) hidden: Vec<(CString, CString)>,
     /// Read-only, although what is around them is not.
     pub(super) read_only: Vec<CString>,
@@ -193,6 +195,7 @@ fn supervise(plan: &Plan, argv: &[*const c_char], envp: &[*const c_char]) -> std
     let mounts = Mounts {
         writable: &plan.writable,
         pinned: &plan.pinned,
+        tmp: Some(&plan.tmp),
         hidden: &plan.hidden,
         read_only: &plan.read_only,
     };
@@ -223,6 +226,7 @@ fn supervise(plan: &Plan, argv: &[*const c_char], envp: &[*const c_char]) -> std
 struct Mounts<'a> {
     writable: &'a [CString],
     pinned: &'a [CString],
+    tmp: Option<&'a CStr>,
     hidden: &'a [(CString, CString)],
     read_only: &'a [CString],
 }
@@ -256,7 +260,7 @@ fn enter(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
 /// Everything read-only but the folders named; Landlock does not cover modes, owners and times, mounts do.
 fn arrange_mounts(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
     const READ_ONLY: u64 = 1;
-    let Mounts { writable, pinned, hidden, read_only } = *mounts;
+    let Mounts { writable, pinned, tmp, hidden, read_only } = *mounts;
     mount(None, c"/", libc::MS_REC | libc::MS_PRIVATE, MOUNTS)?;
     for dir in writable {
         mount(Some(dir), dir, libc::MS_BIND | libc::MS_REC, MOUNTS)?;
@@ -265,6 +269,10 @@ fn arrange_mounts(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
     for dir in writable {
         // A mount below that was read-only before stays so, and may be locked: then only the top is opened.
         set_mount(dir, 0, READ_ONLY, libc::AT_RECURSIVE).or_else(|_| set_mount(dir, 0, READ_ONLY, 0))?;
+    }
+    // Where programs put semaphores and what they share: Python's multiprocessing needs it. Not worth failing for.
+    if tmp.is_some() {
+        mount(tmp, c"/dev/shm", libc::MS_BIND, MOUNTS).ok();
     }
     for dir in pinned {
         match mount(Some(dir), dir, libc::MS_BIND | libc::MS_REC, HIDE) {

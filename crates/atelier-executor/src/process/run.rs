@@ -131,6 +131,7 @@ impl Runner {
             lifeline: high(&pipes.lifeline.0)?,
             report: high(&pipes.report.1)?,
             spaces,
+            tmp: c_path(tmp)?,
             writable,
             pinned: match spec.access {
                 Access::ReadOnly => Vec::new(),
@@ -158,7 +159,7 @@ impl Runner {
             return Ok(Vec::new());
         }
         let mut covers = Vec::new();
-        for path in &spec.hidden {
+        for path in spec.hidden.iter().chain(&spec.hooks) {
             let Ok(fd) = beneath::open(workspace.handle(), path, OFlags::PATH) else { continue };
             let is_dir = rustix::fs::fstat(&fd)
                 .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir());

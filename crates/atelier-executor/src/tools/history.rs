@@ -61,6 +61,12 @@ impl Tools<'_> {
         else {
             return Judged { judgement, without_guarded: None };
         };
+        if let Some(path) = self.discards(command) {
+            let rule = format!("{} discard", judgement.rule);
+            let why = format!("{path} is a file or a folder here: uncommitted work in it is thrown away.");
+            let judgement = judgement.stricter(Judgement::new(Verdict::High, rule, why));
+            return Judged { judgement, without_guarded: None };
+        }
         match self.look(runner, command) {
             Look::AsItIs => Judged { judgement, without_guarded: None },
             Look::Without(args) => Judged { judgement, without_guarded: Some(args) },
@@ -70,6 +76,18 @@ impl Tools<'_> {
                 Judged { judgement, without_guarded: None }
             }
         }
+    }
+
+    /// What `git checkout` takes from the index or a commit, over what lies there. By its text alone it may be a branch.
+    fn discards<'c>(&self, command: &'c call::Command) -> Option<&'c str> {
+        const BRANCHING: [&str; 6] = ["-b", "-B", "--orphan", "-d", "--detach", "-t"];
+        let at = command.args.iter().position(|arg| arg == "checkout")?;
+        let args = &command.args[at + 1..];
+        if args.iter().any(|arg| BRANCHING.contains(&arg.as_str()) || arg.starts_with("--track")) {
+            return None;
+        }
+        let words = args.iter().take_while(|arg| *arg != "--").map(String::as_str);
+        words.filter(|word| !word.starts_with('-')).find(|word| self.lies_there(command, word))
     }
 
     fn look(&self, runner: &Runner, command: &call::Command) -> Look {
@@ -263,14 +281,12 @@ impl Repository<'_> {
         let history = match self.runner.recall(&seen) {
             Some(history) => history,
             None => {
-                let objects =
-                    self.ask(&[&["rev-list", "--objects", "--missing=allow-any"][..], &from].concat())?;
-                if !objects.success {
+                let paths = self.ask(&[ADDED, &from].concat())?;
+                if !paths.success {
                     return Err(TOO_LARGE);
                 }
                 let mut history = Guarded::default();
-                let named = objects.stdout.lines().filter_map(|line| line.split_once(' '));
-                named.for_each(|(_, path)| self.sort(path, &mut history));
+                paths.stdout.split('\0').for_each(|path| self.sort(path, &mut history));
                 self.runner.remember(seen, history.clone());
                 history
             }
@@ -293,6 +309,20 @@ impl Repository<'_> {
         }
     }
 }
+
+/// Every path that there ever was, by the commit that brought it: content keeps its number when it moves, so a list of
+/// objects would tell of one path and not of the others. Nothing that a configuration may say about logs is left to it.
+const ADDED: &[&str] = &[
+    "log",
+    "--root",
+    "--diff-merges=separate",
+    "--diff-filter=A",
+    "--no-renames",
+    "--no-relative",
+    "--name-only",
+    "-z",
+    "--format=",
+];
 
 /// Everything that a revision can be reached from.
 const STARTS: &[&str] = &[

@@ -95,7 +95,10 @@ impl Tools<'_> {
     }
 
     fn judge_path(&self, call: &ToolCall, used: &PathUse) -> Judgement {
-        let shown = used.path.as_str();
+        let shown = match call {
+            ToolCall::ExecuteCommand(_) => used.raw.as_str(),
+            _ => used.path.as_str(),
+        };
         let ws = self.workspace;
         // By its name alone as well: git may still have what is not there any more.
         if ws.ignored().is_ok_and(|ignored| ignored.hides(relative(&used.path), false)) {
@@ -127,8 +130,12 @@ impl Tools<'_> {
             return Judgement::denied("not_found", "path.ignored", format!("Not found: {shown}"));
         }
         let is_command = matches!(call, ToolCall::ExecuteCommand(_));
-        // A pipe or a device would hang or flood a command that reads it.
-        if is_command
+        let opens = matches!(
+            call,
+            ToolCall::ReadFile { .. } | ToolCall::WriteFile { .. } | ToolCall::EditFile { .. }
+        );
+        // A pipe or a device would hang or flood whoever reads it.
+        if (is_command || opens)
             && !matches!(kind, None | Some(FileType::Directory | FileType::RegularFile | FileType::Symlink))
         {
             return Judgement::denied(

@@ -1,7 +1,7 @@
 //! What a command must not see or change: what `.atelierignore` names, that list itself, the inside of repositories and,
 //! when nobody was asked, files of secrets.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use atelier_core::policy::call;
 
@@ -18,6 +18,8 @@ const MAX_VEILED: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Veil {
     pub(super) hidden: Vec<PathBuf>,
+    /// Of repositories, from git: some of its commands run them before they have read that they are not to.
+    pub(super) hooks: Vec<PathBuf>,
     pub(super) read_only: Vec<PathBuf>,
 }
 
@@ -43,27 +45,54 @@ impl Tools<'_> {
     /// what is meant to changes configuration.
     pub(super) fn veil(&self, command: &call::Command, looks: bool) -> Result<Veil> {
         let git = command.command == "git" && !compares_files(&command.args);
-        let wanted = Wanted { secrets: looks, repositories: !looks, into_repositories: !git };
+        let wanted = Wanted { secrets: looks, repositories: !looks || git, into_repositories: !git };
         let (hidden, repositories) = self.find(wanted)?;
-        let mut read_only = Vec::new();
+        let (mut hooks, mut read_only) = (Vec::new(), Vec::new());
         if !looks {
             read_only.push(PathBuf::from(IGNORE_FILE));
-            for Repository { path, is_dir } in repositories {
-                // Of a worktree or a submodule it is a file that says where the repository is.
-                if git && !is_dir {
-                    continue;
-                }
-                if !git {
-                    read_only.push(path);
-                    continue;
-                }
-                read_only.push(path.join("hooks"));
-                if !configures(&command.args) {
+        }
+        for Repository { path, is_dir } in repositories {
+            if !git {
+                read_only.push(path);
+                continue;
+            }
+            // Of a worktree or a submodule it is a file that says where the repository is.
+            if is_dir {
+                hooks.extend(self.hooks_in(&path));
+                if !looks && !configures(&command.args) {
                     read_only.push(path.join("config"));
                 }
             }
         }
-        Ok(Veil { hidden, read_only })
+        Ok(Veil { hidden, hooks, read_only })
+    }
+
+    /// The folders of hooks of a repository and of the submodules that it keeps.
+    fn hooks_in(&self, repository: &Path) -> Vec<PathBuf> {
+        let mut found = vec![repository.join("hooks")];
+        let mut todo = vec![repository.join("modules")];
+        while let Some(dir) = todo.pop() {
+            let Ok(mut names) = Names::open(self.workspace.handle(), &dir) else { continue };
+            let mut below = Vec::new();
+            let listed = names.each(|name, kind| {
+                if kind == Kind::Directory {
+                    below.push(dir.join(name));
+                }
+                Ok(())
+            });
+            // What cannot be listed has nothing to run, either.
+            if listed.is_err() || found.len() + todo.len() + below.len() > MAX_VEILED {
+                continue;
+            }
+            for path in below {
+                match path.file_name().and_then(|name| name.to_str()) {
+                    Some("hooks") => found.push(path),
+                    Some("objects" | "refs" | "logs") => {}
+                    _ => todo.push(path),
+                }
+            }
+        }
+        found
     }
 
     /// Files of the working tree that nobody may see unasked.

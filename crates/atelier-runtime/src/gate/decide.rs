@@ -100,13 +100,9 @@ impl Rules<'_> {
             events.extend(self.send(call, situation));
             return events.into();
         }
-        let session = session(call, situation);
-        let covers = |grant: &&Grant| {
-            grant.covers(call, session) && (named == Named::ByOwner || grant.scope != GrantScope::Agent)
-        };
-        if let Some(grant) = situation.grants.iter().find(covers) {
-            call.grant_id = Some(grant.id);
-            let audit = audit(call, "granted", None, Some(grant.id), now);
+        if let Some(grant) = permitted(call, named, situation) {
+            call.grant_id = Some(grant);
+            let audit = audit(call, "granted", None, Some(grant), now);
             let mut events = call.allow(waits, now);
             events.extend(self.send(call, situation));
             return Decided { events, audit: Some(audit), grant: None };
@@ -132,7 +128,10 @@ impl Rules<'_> {
 
     /// Hands a call that may run to the client that holds the workspace, if one does.
     pub(super) fn send(&self, call: &mut GatedCall, situation: &Situation) -> Vec<Event> {
-        let Some(client) = situation.holder() else { return Vec::new() };
+        let Some(client) = situation.holder() else {
+            call.await_client();
+            return Vec::new();
+        };
         match self.unfit(call, client) {
             Some(failure) => call.refuse(failure, situation.now),
             None => call.dispatch(client.id, self.waits, situation.now).unwrap_or_default(),
@@ -179,6 +178,20 @@ fn on_machine(client: &Client) -> Judgement {
 /// "This session": the conversation or, for calls without one, the client's connection.
 fn session(call: &GatedCall, situation: &Situation) -> Option<Uuid> {
     call.session_id.map(|session| session.0).or_else(|| situation.holder().map(|client| client.id.0))
+}
+
+/// The standing permission that covers the call, if one does. What an agent says that it is called gives it nothing.
+pub(super) fn permitted(call: &GatedCall, named: Named, situation: &Situation) -> Option<GrantId> {
+    let session = session(call, situation);
+    let covers = |grant: &&Grant| {
+        grant.covers(call, session) && (named == Named::ByOwner || grant.scope != GrantScope::Agent)
+    };
+    situation.grants.iter().find(covers).map(|grant| grant.id)
+}
+
+/// How a call that was kept was named: a task's agent is named by the server, of others nothing is known.
+pub(super) fn named(call: &GatedCall) -> Named {
+    if call.task_id.is_some() { Named::ByOwner } else { Named::ByItself }
 }
 
 /// What a client that refused a call finds it to be.
@@ -235,7 +248,7 @@ pub(super) fn audit(
     at: DateTime<Utc>,
 ) -> Audit {
     Audit {
-        tool_id: call.tool_id,
+        tool_id: Some(call.tool_id),
         approval_id: call.approval_id,
         decision: decision.to_owned(),
         by: by.map(|by| by.user),

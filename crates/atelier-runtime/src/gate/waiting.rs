@@ -27,12 +27,32 @@ pub(super) struct Waiting {
 }
 
 /// Becomes ready when something may have happened to a call.
-pub(super) struct Woken(oneshot::Receiver<()>);
+pub(super) struct Woken {
+    waiting: Waiting,
+    project: ProjectId,
+    call: CallId,
+    woken: oneshot::Receiver<()>,
+}
 
 impl Woken {
     pub(super) async fn wait(&mut self) {
         // Woken, given up on, or long enough: the caller looks in any case.
-        drop(tokio::time::timeout(LOOK_AGAIN, &mut self.0).await);
+        drop(tokio::time::timeout(LOOK_AGAIN, &mut self.woken).await);
+    }
+}
+
+impl Drop for Woken {
+    /// Nobody is kept whom nothing will wake: the call may have settled long ago.
+    fn drop(&mut self) {
+        self.woken.close();
+        if let Some(waiters) = self.waiting.projects().get_mut(&self.project)
+            && let Some(senders) = waiters.get_mut(&self.call)
+        {
+            senders.retain(|sender| !sender.is_closed());
+            if senders.is_empty() {
+                waiters.remove(&self.call);
+            }
+        }
     }
 }
 
@@ -55,10 +75,9 @@ impl Waiting {
             self.readers.send(project).ok();
             Waiters::new()
         });
-        let waiting = waiters.entry(call).or_default();
-        waiting.retain(|sender| !sender.is_closed());
-        waiting.push(sender);
-        Woken(woken)
+        waiters.entry(call).or_default().push(sender);
+        drop(projects);
+        Woken { waiting: self.clone(), project, call, woken }
     }
 
     /// Reads for those who wait. Runs until dropped.
@@ -113,8 +132,7 @@ impl Waiting {
     /// Ends the reading if nobody waits.
     fn leave(&self, project: ProjectId) -> bool {
         let mut projects = self.projects();
-        let Some(waiters) = projects.get_mut(&project) else { return true };
-        waiters.retain(|_, senders| senders.iter().any(|sender| !sender.is_closed()));
+        let Some(waiters) = projects.get(&project) else { return true };
         let nobody = waiters.is_empty();
         if nobody {
             projects.remove(&project);

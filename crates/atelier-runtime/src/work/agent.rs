@@ -3,7 +3,7 @@
 use super::{
     Allowance, Job, ProjectSettings, Shop, prompt,
     seen::Seen,
-    tools::{self, tool},
+    tools::{self, ADD_CONTEXT, tool},
 };
 use crate::{Ask, Error, Result, WorkerSpace};
 use atelier_core::{
@@ -93,13 +93,16 @@ impl Shop {
             }
             let Sorted { mut step, asked, here, recalls } =
                 self.sort_calls(claim, &bench, step, answer, &Seen::there(&steps, &calls));
+            let notes = recalls.iter().any(|(place, _)| tool(&step.calls[*place].name) == ADD_CONTEXT);
+            if notes || !here.is_empty() {
+                // Before anything of it is done.
+                self.store.keep_step(claim, task.clone(), step.clone()).await?;
+            }
             for (place, params) in recalls {
                 let call = &mut step.calls[place];
                 call.result = Some(self.use_context(claim, tool(&call.name), params).await?);
             }
             if let (Some(conversation), false) = (&bench.files, here.is_empty()) {
-                // Before anything of it is done.
-                self.store.keep_step(claim, task.clone(), step.clone()).await?;
                 let seen = Seen::here(&steps);
                 self.run_on_own_files(claim, &bench.project, conversation, &mut step, here, seen).await;
             }

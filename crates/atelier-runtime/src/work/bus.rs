@@ -15,7 +15,7 @@ use futures::{FutureExt, TryStreamExt, stream};
 use metrics::{counter, gauge};
 use serde::Serialize;
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, hash_map::Entry},
     panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -39,7 +39,7 @@ pub struct Bus(Arc<Inner>);
 struct Inner {
     shop: Shop,
     node: NodeId,
-    running: Mutex<HashMap<TaskId, CancellationToken>>,
+    running: Mutex<HashMap<TaskId, Run>>,
     /// Queues that are being asked, and whether somebody rang again meanwhile.
     asking: Mutex<HashMap<Uuid, bool>>,
     /// There was something to run and no room for it.
@@ -64,6 +64,13 @@ pub struct QueueReport {
     pub oldest_wait_seconds: Option<f64>,
 }
 
+/// A task that this server runs. It may have been ended and taken again before the first run has returned, so the
+/// fence tells which run it is.
+struct Run {
+    fence: i64,
+    cancel: CancellationToken,
+}
+
 impl Bus {
     pub fn new(shop: Shop) -> Self {
         Self(Arc::new(Inner {
@@ -82,7 +89,7 @@ impl Bus {
         &self.0.shop.store
     }
 
-    fn running(&self) -> MutexGuard<'_, HashMap<TaskId, CancellationToken>> {
+    fn running(&self) -> MutexGuard<'_, HashMap<TaskId, Run>> {
         self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -258,8 +265,8 @@ impl Bus {
     }
 
     fn interrupt(&self, id: TaskId) {
-        if let Some(cancel) = self.running().get(&id) {
-            cancel.cancel();
+        if let Some(run) = self.running().get(&id) {
+            run.cancel.cancel();
         }
     }
 
@@ -268,7 +275,7 @@ impl Bus {
         for claim in claims {
             // Ends with the server, too.
             let cancel = self.0.stop.child_token();
-            self.running().insert(claim.task.id, cancel.clone());
+            self.running().insert(claim.task.id, Run { fence: claim.fence, cancel: cancel.clone() });
             let bus = self.clone();
             self.0.tracker.spawn(async move { bus.run(claim, cancel).await });
         }
@@ -281,7 +288,11 @@ impl Bus {
         if cancel.is_cancelled() {
             self.give_back(&claim).await;
         }
-        self.running().remove(&id);
+        if let Entry::Occupied(run) = self.running().entry(id)
+            && run.get().fence == claim.fence
+        {
+            run.remove();
+        }
         match done {
             Ok(Ok(claims)) => self.spawn(claims),
             Ok(Err(Error::Store(StoreError::TaskLost | StoreError::NotFound))) => {}
@@ -405,9 +416,7 @@ impl Bus {
 
     /// A task that this server runs may have been ended by another.
     async fn settled_elsewhere(&self, id: TaskId) {
-        if self.running().contains_key(&id)
-            && let Ok(held) = self.store().held_by(self.0.node).await
-            && !held.contains(&id)
+        if self.running().contains_key(&id) && matches!(self.store().holds(self.0.node, id).await, Ok(false))
         {
             self.interrupt(id);
         }

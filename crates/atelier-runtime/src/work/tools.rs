@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 
 pub(super) const SEARCH_CONTEXT: &str = "search_context";
-const ADD_CONTEXT: &str = "add_context";
+pub(super) const ADD_CONTEXT: &str = "add_context";
 /// Shows files of a conversation to the person.
 pub(super) const PRESENT: &str = "present_files";
 /// Where a file tool is to act, when there are two places.

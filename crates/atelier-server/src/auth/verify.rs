@@ -314,7 +314,7 @@ impl FromRequestParts<App> for Caller {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
-        // Already proven by the guard of a worker space.
+        // Proven already, for whoever asked first.
         if let Some(caller) = parts.extensions.get::<Arc<Caller>>() {
             return Ok(Caller::clone(caller));
         }
@@ -331,6 +331,7 @@ impl FromRequestParts<App> for Caller {
             Error::Unauthorized(error.to_string().into())
         })?;
         app.auth.see(&caller).await?;
+        parts.extensions.insert(Arc::new(caller.clone()));
         Ok(caller)
     }
 }

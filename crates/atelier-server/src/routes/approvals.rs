@@ -13,9 +13,13 @@ use atelier_core::{
 };
 use atelier_store::Audit;
 use axum::{Json as Reply, extract::State, http::HeaderMap};
+use futures::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
+
+/// How many decisions of one request are under way together.
+const AT_ONCE: usize = 32;
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct ApprovalList {
@@ -127,6 +131,7 @@ pub(super) struct GrantList {
 pub(super) struct AuditList {
     #[schema(value_type = Vec<Object>)]
     audit: Vec<Audit>,
+    total: i64,
 }
 
 /// List what waits for a decision in a project, or what was decided
@@ -201,7 +206,7 @@ fn check_reason(reason: Option<&str>) -> Result<()> {
 pub(super) async fn decide(
     State(app): State<App>,
     Person(caller): Person,
-    space: Member,
+    OwnOrAdmin(owned): OwnOrAdmin,
     headers: HeaderMap,
     Json(body): Json<Decisions>,
 ) -> Result<Reply<DecidedList>> {
@@ -211,18 +216,25 @@ pub(super) async fn decide(
     for decision in &body.decisions {
         check_reason(decision.reason.as_deref())?;
     }
-    let mut results = Vec::with_capacity(body.decisions.len());
-    for decision in body.decisions {
-        let (by, id) = (decider(&caller, &headers), ApprovalId(decision.approval_id));
-        let outcome = match decision.approve {
-            true => app.gate.approve(space.owned(), by, id, decision.scope, false).await,
-            false => app.gate.reject(space.owned(), by, id, decision.reason).await,
-        };
-        results.push(match outcome {
-            Ok(call) => Decided::Call(Box::new(call)),
-            Err(error) => Decided::Problem(Error::from(error).problem()),
-        });
+    if caller.user != owned.owner && body.decisions.iter().any(|decision| decision.approve) {
+        return Err(Error::Forbidden("only the project's owner approves; an admin may reject"));
     }
+    let (gate, owned) = (&app.gate, &owned);
+    let decide = |decision: Decision| {
+        let (by, id) = (decider(&caller, &headers), ApprovalId(decision.approval_id));
+        async move {
+            let outcome = match decision.approve {
+                true => gate.approve(owned, by, id, decision.scope, false).await,
+                false => gate.reject(owned, by, id, decision.reason).await,
+            };
+            match outcome {
+                Ok(call) => Decided::Call(Box::new(call)),
+                Err(error) => Decided::Problem(Error::from(error).problem()),
+            }
+        }
+    };
+    // Several under way share their commits.
+    let results = stream::iter(body.decisions).map(decide).buffered(AT_ONCE).collect().await;
     Ok(Reply(DecidedList { results }))
 }
 
@@ -239,17 +251,19 @@ pub(super) async fn grants(State(app): State<App>, space: Member) -> Result<Repl
     params(("project" = Uuid, Path), ("grant" = Uuid, Path)), responses((status = 200, body = Grant)))]
 pub(super) async fn withdraw(
     State(app): State<App>,
-    _: Person,
+    Person(caller): Person,
     space: Member,
+    headers: HeaderMap,
     GrantInPath(grant): GrantInPath,
 ) -> Result<Reply<Grant>> {
-    Ok(Reply(app.gate.withdraw(space.owned(), grant).await?))
+    Ok(Reply(app.gate.withdraw(space.owned(), decider(&caller, &headers), grant).await?))
 }
 
 /// Every decision, newest first: who, when, by which program, about what exactly
 #[utoipa::path(get, path = "/my/projects/{project}/audit", tag = "approvals", params(("project" = Uuid, Path), Paging),
     responses((status = 200, body = AuditList)))]
 pub(super) async fn audit(State(app): State<App>, space: Member, page: Paging) -> Result<Reply<AuditList>> {
-    let audit = app.store.audit(space.owned().project, page.limit.into(), page.offset.into()).await?;
-    Ok(Reply(AuditList { audit }))
+    let (audit, total) =
+        app.store.audit(space.owned().project, page.limit.into(), page.offset.into()).await?;
+    Ok(Reply(AuditList { audit, total }))
 }

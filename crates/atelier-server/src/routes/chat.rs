@@ -14,7 +14,7 @@ use atelier_core::{
     Conversation, FileId, Invalid, Message, MessageId, PlanId, SessionId, TaskFailure, TaskId,
     chat::check_message, conversation::check_title,
 };
-use atelier_store::{AgentRef, ConversationChanges, Error as StoreError, Owned, Said, Scope};
+use atelier_store::{ConversationChanges, Error as StoreError, Owned, Said, Scope};
 use axum::{
     Json as Reply,
     extract::State,
@@ -201,18 +201,12 @@ pub(super) async fn say(
     check_attachments(&app, owned, session, &new.attachments).await?;
     let agent = match &new.target_agent {
         None => None,
-        Some(name) => {
-            let wanted: AgentRef =
-                name.parse().unwrap_or_else(|never: std::convert::Infallible| match never {});
-            Some((*space.agent(&wanted).await?).clone())
-        }
+        Some(name) => Some((*space.named_agent(name).await?).clone()),
     };
     let NewMessage { content, attachments, priority, .. } = new;
     let said = Said { session, content, attachments, agent, priority, max_queue: 0 };
     let (message, task, plan) = app.bus.say(owned, said).await?;
-    if let Some(time) = preferred_wait(&headers) {
-        // Leaves time to answer before the request's own time is up.
-        let time = time.min(app.settings.request_timeout.mul_f32(1.8));
+    if let Some(time) = preferred_wait(&app, &headers) {
         let work = plan.as_ref().map_or(task.id.0, |plan| plan.id.0);
         let answer = tokio::select! {
             biased;
@@ -236,10 +230,13 @@ async fn check_attachments(
     session: SessionId,
     attachments: &[String],
 ) -> Result<()> {
-    for attached in attachments {
-        let Ok(id) = attached.parse::<FileId>() else { continue };
+    let ids: Vec<(&String, FileId)> =
+        attachments.iter().filter_map(|attached| Some((attached, attached.parse().ok()?))).collect();
+    if !ids.is_empty() {
         // Whoever names a conversation that is not theirs learns nothing of its files.
         app.store.conversation(owned.project, session).await?;
+    }
+    for (attached, id) in ids {
         app.store.file(session, id).await.map_err(|error| match error {
             StoreError::NotFound => {
                 let problem = format!("{attached:?} is no file of the conversation");

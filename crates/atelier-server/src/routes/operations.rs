@@ -25,7 +25,7 @@ pub(super) async fn health() -> Reply<Alive> {
     Reply(Alive { status: "ok", service: "atelier", version: env!("CARGO_PKG_VERSION") })
 }
 
-/// Whether every backing part answers
+/// Whether the database answers
 #[utoipa::path(get, path = "/ready", tag = "operations", security(()), responses(
     (status = 200, body = Health),
     (status = 503, body = Health, description = "A part does not answer; the body says which"),

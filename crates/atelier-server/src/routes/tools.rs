@@ -9,7 +9,7 @@ use crate::{
 };
 use atelier_core::{
     ClientId, Role, SessionId,
-    gate::{CallFailure, CallPreview, CallRating, GatedCall},
+    gate::{CallFailure, CallPreview, CallRating, CallStatus, GatedCall},
     policy::{
         Extension,
         catalog::{ToolInfo, catalog},
@@ -60,7 +60,7 @@ pub(super) struct ServerPolicy {
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
     /// Only calls in this state
-    status: Option<String>,
+    status: Option<CallStatus>,
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u32>,
     #[param(minimum = 0, maximum = 1_000_000_000, default = 0)]
@@ -114,7 +114,8 @@ pub(super) struct Outcome {
 
 /// Ask for a tool call
 ///
-/// Answers at once with its state; with `Prefer: wait=30` when it is settled, or after that many seconds.
+/// Answers at once with its state; with `Prefer: wait=30` when it is settled, or after that many seconds (at most
+/// one and a half times `server.request_timeout`).
 #[utoipa::path(post, path = "/my/projects/{project}/tools/execute", tag = "tools",
     params(("project" = Uuid, Path), ("Prefer" = Option<String>, Header)),
     request_body = ToolRequest, responses((status = 200, body = GatedCall)))]
@@ -129,10 +130,7 @@ pub(super) async fn execute(
         return Err(Error::Invalid("tool_name: must have at most 100 characters".into()));
     }
     let agent_id = match &request.agent_id {
-        Some(agent) => {
-            let wanted = agent.parse().unwrap_or_else(|never: std::convert::Infallible| match never {});
-            Some(space.agent(&wanted).await?.id)
-        }
+        Some(agent) => Some(space.named_agent(agent).await?.id),
         None => None,
     };
     if let Some(session) = request.session_id {
@@ -147,17 +145,15 @@ pub(super) async fn execute(
         session_id: request.session_id.map(SessionId),
         task_id: None,
     };
-    Ok(Reply(match preferred_wait(&headers) {
-        Some(time) => {
-            // Leaves time to answer before the request's own time is up.
-            let time = time.min(app.settings.request_timeout.mul_f32(0.9));
-            app.gate.execute_and_wait(space.owned(), ask, named, time).await?
-        }
+    Ok(Reply(match preferred_wait(&app, &headers) {
+        Some(time) => app.gate.execute_and_wait(space.owned(), ask, named, time).await?,
         None => app.gate.execute(space.owned(), ask, named).await?,
     }))
 }
 
 /// List tool calls, newest first
+///
+/// Of those with more than 64 KiB of parameters or result, long texts are cut short, with `$link` to the whole call.
 #[utoipa::path(get, path = "/my/projects/{project}/tools", tag = "tools", params(("project" = Uuid, Path), Filter),
     responses((status = 200, body = ToolCallList)))]
 pub(super) async fn list(
@@ -167,8 +163,11 @@ pub(super) async fn list(
 ) -> Result<Reply<ToolCallList>> {
     let page = Paging::checked(filter.limit, filter.offset)?;
     let project = space.owned().project;
-    let (tools, total) =
-        app.store.calls(project, filter.status.as_deref(), page.limit.into(), page.offset.into()).await?;
+    let (tools, total) = app
+        .store
+        .calls(project, filter.status.map(CallStatus::as_str), page.limit.into(), page.offset.into())
+        .await?;
+    let tools = tools.into_iter().map(GatedCall::in_brief).collect();
     Ok(Reply(ToolCallList { tools, total }))
 }
 

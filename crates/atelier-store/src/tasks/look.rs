@@ -179,6 +179,18 @@ impl Store {
     }
 
     /// Which of the tasks a node believes to run are still its own.
+    pub async fn holds(&self, node: NodeId, id: TaskId) -> Result<bool> {
+        let mut conn = self.db.connect().await?;
+        let (held,): (bool,) = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT EXISTS (SELECT 1 FROM tasks WHERE id = $1 AND node = $2 AND status = 'running')"
+        )
+        .bind(id.0)
+        .bind(node.0)
+        .fetch_one(c)
+        .await)?;
+        Ok(held)
+    }
+
     pub async fn held_by(&self, node: NodeId) -> Result<Vec<TaskId>> {
         let mut conn = self.db.connect().await?;
         let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(

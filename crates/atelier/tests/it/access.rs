@@ -162,9 +162,12 @@ async fn a_strangers_ids_and_unknown_ids_look_alike(#[values(Sqlite, Postgres)] 
         }
     }
 
-    // An admin looks after their tenant: may reset, see to its keys, and nothing else.
+    // An admin looks after their tenant: may reset, reject, see to its keys, and nothing else.
     let admin = server.user_with("root", &["--role", "admin"]);
-    let for_admins = |it: &&Operation| it.path.ends_with("/reset") || it.path.contains("/model-keys");
+    let for_admins = |it: &&Operation| {
+        ["/reset", "/approvals/decide"].iter().any(|end| it.path.ends_with(end))
+            || it.path.contains("/model-keys")
+    };
     for operation in operations.iter().filter(|operation| !for_admins(operation)) {
         let answer = ask(&admin, operation, &shop.things.in_path(operation)).await;
         assert_eq!(answer.problem(), (404, "not_found"), "{}", operation.label());

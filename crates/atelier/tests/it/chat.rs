@@ -188,7 +188,9 @@ async fn what_cannot_be_said_is_refused(#[values(Sqlite, Postgres)] backend: Bac
     for bad in ["", "  \n", "a\0b", &"x".repeat(300_000)] {
         assert_eq!(chat.say(bad, Some("coder")).await.status.as_u16() / 100, 4, "{:.20}", bad);
     }
-    assert_eq!(chat.say("hi", Some("nobody")).await.problem(), (404, "not_found"));
+    let nobody = chat.say("hi", Some("nobody")).await;
+    assert_eq!(nobody.problem(), (404, "not_found"));
+    assert_eq!(nobody.body["detail"], r#"the project has no agent "nobody""#);
     let nowhere = format!("chat/{}/message", uuid::Uuid::now_v7());
     assert_eq!(chat.desk.post(&nowhere, json!({"content": "hi"})).await.problem(), (404, "not_found"));
     let unknown =

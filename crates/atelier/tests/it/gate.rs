@@ -1,6 +1,7 @@
 //! The gate: what is asked for, what a person decides, and what reaches the client. The test plays the client.
 
 mod races;
+mod standing;
 
 use crate::{build, start};
 use atelier_testkit::{
@@ -488,6 +489,7 @@ async fn calls_of_another_project_do_not_exist(#[values(Sqlite, Postgres)] backe
         (format!("approvals/{approval}/approve"), json!({})),
         (format!("approvals/{approval}/reject"), json!({})),
         (format!("clients/{}/renew", shop.client), json!({})),
+        ("clients".into(), json!({"client_id": shop.client, "root": "/", "os": "linux", "isolation": {}})),
     ] {
         assert_eq!(blog.post(&rest, body).await.problem(), (404, "not_found"), "{rest}");
     }

@@ -7,6 +7,7 @@ use atelier_testkit::{
     Reply, ScriptedModel, eventually,
 };
 use futures::future::join_all;
+use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -68,6 +69,8 @@ async fn a_queue_holds_its_limits_and_ends_with_its_agent(#[values(Sqlite, Postg
     let answers = chat.messages().await;
     let told = answers.iter().filter(|message| message["content"].as_str().unwrap().contains("was deleted"));
     assert_eq!(told.count(), 5, "every waiter is answered");
+    let resume = format!("tasks/{}/resume", accepted[1]["task_id"].as_str().unwrap());
+    assert_eq!(chat.desk.post(&resume, json!(null)).await.problem(), (409, "agent_deleted"));
 }
 
 /// A cancelled task stops its model call within a second.
@@ -112,6 +115,12 @@ async fn a_cancelled_call_is_counted(#[values(Sqlite, Postgres)] backend: Backen
     let failed = chat.task_until(&accepted, "failed").await;
     assert_eq!(failed["error"]["code"], "limit_reached");
     assert_eq!(model.seen().len(), 1, "no model was asked any more");
+
+    let session = format!("{}/chat/sessions/{}", chat.desk.project, chat.session);
+    let archived = chat.desk.user.request(Method::PATCH, &session).json(&json!({"status": "archived"}));
+    assert_eq!(archived.send().await.unwrap().status(), 200);
+    let resumed = chat.desk.post(&format!("{task}/resume"), json!(null)).await;
+    assert_eq!(resumed.problem(), (409, "conversation_archived"), "nothing more happens there");
 }
 
 /// WS-08.1 WS-08.2: ending the session lets what runs finish and settles what waits; a reset ends everything at once.

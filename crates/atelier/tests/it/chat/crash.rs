@@ -130,6 +130,31 @@ async fn a_task_that_is_handed_on_repeats_nothing(#[values(Sqlite, Postgres)] ba
     assert_eq!(files["total_size"], 5, "{files}");
 }
 
+/// A conversation's files are not held by a server that died: whoever works there next need not wait for its lease.
+#[tokio::test]
+async fn a_killed_server_holds_no_files() {
+    let mut hangs = true;
+    let script = move |asked: &Asked| match asked.results().len() {
+        0 => Reply::call("write_file", json!({"path": "log.txt", "content": "once\n", "mode": "append"})),
+        _ if std::mem::take(&mut hangs) => Reply::silence(),
+        _ => Reply::text("appended"),
+    };
+    let model = ScriptedModel::start(script).await;
+    let server = with_model(Sqlite, &model).await;
+    let mut chat = Chat::on_own_files(&server, "ann").await;
+    let accepted = chat.said("append", Some("coder")).await;
+    model.answering(1).await;
+    let server = server.restart().await;
+    chat.desk.user = chat.desk.user.at(&server);
+    chat.task_until(&accepted, "failed").await;
+    let began = std::time::Instant::now();
+    let path = format!("tasks/{}/resume", accepted["task_id"].as_str().unwrap());
+    chat.desk.post(&path, json!(null)).await.expect(200);
+    let task = chat.task_until(&accepted, "completed").await;
+    assert_eq!(task["result"], "appended");
+    assert!(began.elapsed().as_secs_f64() < 10.0, "{:?}", began.elapsed());
+}
+
 /// Whoever waits for an answer while the server stops is told what was taken, and finds it at the next.
 #[rstest]
 #[tokio::test]

@@ -223,3 +223,15 @@ async fn a_client_token_only_runs() {
     desk.until(&call, "completed").await;
     assert!(!robot.screen.lock().unwrap().contains(KEYS));
 }
+
+/// Whoever sits there is told before time decides.
+#[tokio::test]
+async fn time_that_runs_out_is_told() {
+    let machine = Machine::new();
+    let server = crate::build(Sqlite).with("GATE__APPROVAL_MEDIUM", "2s").start().await;
+    let desk = Desk::new(server.user("ann")).await;
+    let client = machine.connect_with(&desk, &server.url, &["--no-approve"]).await;
+    let call = desk.execute("create_directory", json!({"path": "d"})).await;
+    client.says("a call is rejected if nobody decides by").await;
+    desk.until(&call, "expired").await;
+}

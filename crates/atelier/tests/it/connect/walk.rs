@@ -306,7 +306,7 @@ async fn a_running_command_can_be_cancelled(#[values(Sqlite, Postgres)] backend:
     let path = format!("tools/{}/cancel", call["tool_id"].as_str().unwrap());
     assert_eq!(desk.post(&path, json!({})).await.expect(200)["status"], "unknown");
     client.says("Cancelled (cancelled)").await;
-    assert_eq!(desk.until(&call, "failed").await["error"]["code"], "cancelled");
+    assert_eq!(desk.until(&call, "cancelled").await["error"]["code"], "cancelled");
 }
 
 /// TL-06.1 TL-07.1: a link that leads to a secret looks harmless to the server; the machine knows better, and the person

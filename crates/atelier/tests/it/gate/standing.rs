@@ -1,0 +1,163 @@
+//! What a permission reaches, what a call says while it waits, and what is kept of large ones.
+
+use super::*;
+
+/// TL-02.3: a permission covers what waits already, and is recorded as the one that decided.
+#[rstest]
+#[tokio::test]
+async fn a_permission_covers_what_waits_already(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let directory = async |path: &str| desk.execute("create_directory", json!({"path": path})).await;
+    let (first, second) = (directory("a").await, directory("b").await);
+    let other = desk.execute("execute_command", json!({"command": "touch", "args": ["x"]})).await;
+    desk.decide(&first, "approve", json!({"scope": "class"})).await.expect(200);
+    let covered = desk.show(&second).await;
+    assert_eq!(
+        (&covered["status"], &covered["approval"]["status"]),
+        (&json!("dispatched"), &json!("approved"))
+    );
+    assert!(covered["grant_id"].is_string(), "{covered}");
+    assert_eq!(desk.show(&other).await["status"], "pending_approval", "another class");
+
+    let grant = desk.path(&format!("grants/{}", covered["grant_id"].as_str().unwrap()));
+    desk.user.delete(&grant).await.expect(200);
+    let audit = desk.user.get(&desk.path("audit")).await.expect(200);
+    assert_eq!(audit["total"], 3, "{audit}");
+    let decisions: Vec<&str> =
+        audit["audit"].as_array().unwrap().iter().map(|row| row["decision"].as_str().unwrap()).collect();
+    assert_eq!(decisions, ["withdrawn", "granted", "approved"]);
+    assert_eq!(audit["audit"][0]["tool_id"], json!(null));
+}
+
+/// TL-02.3: what a machine rates higher than the server is asked about once, if the person allows all like it.
+#[rstest]
+#[tokio::test]
+async fn a_permission_covers_what_the_machine_rates(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let riskier = json!({
+        "success": false, "code": "approval_required", "verdict": "HIGH", "rule": "create_directory machine",
+        "error": "The machine's owner wants to be asked.",
+    });
+    for first in [true, false] {
+        let call = desk.execute("create_directory", json!({"path": "d"})).await;
+        if first {
+            desk.decide(&call, "approve", json!({"scope": "class"})).await.expect(200);
+        }
+        let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
+        let told = desk.result(&signal, riskier.clone()).await.expect(200);
+        if first {
+            assert_eq!((&told["status"], &told["risk_level"]), (&json!("pending_approval"), &json!("HIGH")));
+            desk.decide(&told, "approve", json!({"scope": "class"})).await.expect(200);
+        }
+        let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
+        assert_eq!((&signal.data["attempt"], &signal.data["risk_level"]), (&json!(2), &json!("HIGH")));
+        desk.claim(&signal).await.expect(200);
+        desk.result(&signal, json!({"success": true})).await.expect(200);
+        assert_eq!(desk.show(&call).await["status"], "completed");
+    }
+}
+
+/// A scope that there is nothing to hold for is not claimed to have been given.
+#[rstest]
+#[tokio::test]
+async fn a_permission_that_cannot_be_is_not_claimed(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let call = desk.execute("create_directory", json!({"path": "d"})).await;
+    let approved = desk.decide(&call, "approve", json!({"scope": "agent"})).await.expect(200);
+    assert_eq!(approved["approval"]["scope"], "once", "no agent asked");
+    assert_eq!(desk.user.get(&desk.path("grants")).await.expect(200)["total"], 0);
+}
+
+/// A call that waits for a machine says so, and one that is asked about again says why.
+#[rstest]
+#[tokio::test]
+async fn a_call_says_what_it_waits_for(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let away = desk.path(&format!("clients/{}", desk.client));
+    assert_eq!(desk.user.delete(&away).await.status, 204);
+    let read = desk.execute("read_file", json!({"path": "a"})).await;
+    let write = desk.execute("write_file", json!({"path": "a", "content": "x"})).await;
+    for call in [&read, &write] {
+        assert!(call["note"].as_str().unwrap().contains("No machine is connected"), "{call}");
+    }
+    desk.connect().await;
+    assert_eq!(desk.show(&read).await["note"], json!(null));
+    let preview = json!({"client_id": desk.client, "base_checksum": null, "diff": "+x\n"});
+    let path = format!("tools/{}/preview", id(&write));
+    let asked = desk.post(&path, preview.clone()).await.expect(200);
+    assert_eq!((&asked["status"], &asked["note"]), (&json!("pending_approval"), &json!(null)));
+    desk.decide(&asked, "approve", json!({})).await.expect(200);
+    let mut signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
+    while signal.data["tool_id"] != write["tool_id"] {
+        signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
+    }
+    desk.claim(&signal).await.expect(200);
+    desk.result(&signal, json!({"success": false, "code": "stale", "error": "changed"})).await.expect(200);
+    let again = desk.post(&path, preview).await.expect(200);
+    assert_eq!(again["status"], "pending_approval");
+    assert!(again["note"].as_str().unwrap().contains("has changed since it was shown"), "{again}");
+}
+
+/// A machine that falls silent is gone: whoever follows is told, and the next one takes over.
+#[tokio::test]
+async fn a_silent_machine_is_given_up() {
+    let server = start(Sqlite).await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let next = Uuid::now_v7();
+    let body = json!({"client_id": next, "root": "/other", "os": "linux", "isolation": {}});
+    desk.post("clients", body).await.expect(200);
+    let call = desk.execute("read_file", json!({"path": "a"})).await;
+    assert_eq!(call["client_id"], json!(desk.client));
+    // As long as a lease lasts, of which one is renewed and the other is not.
+    while desk.user.get(&desk.path("clients")).await.expect(200)["clients"].as_array().unwrap().len() > 1 {
+        desk.post(&format!("clients/{next}/renew"), json!(null)).await.expect(200);
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+    let gone = desk.until("CLIENT_DISCONNECTED").await;
+    assert_eq!(gone.data["client_id"], json!(desk.client));
+    assert_eq!(desk.show(&call).await["client_id"], json!(next));
+}
+
+/// What is refused is not kept whole, and a list of large calls is not large.
+#[rstest]
+#[tokio::test]
+async fn large_calls_do_not_pile_up(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let content = "x".repeat(300_000);
+    let refused = desk.execute("write_file", json!({"path": "../x", "content": content})).await;
+    assert_eq!(refused["status"], "denied");
+    assert!(refused["tool_params"]["content"].as_str().unwrap().ends_with("… (300000 bytes)"));
+    assert!(desk.show(&refused).await.to_string().len() < 10_000);
+    let waiting = desk.execute("write_file", json!({"path": "x", "content": content})).await;
+    assert_eq!(
+        desk.show(&waiting).await["tool_params"]["content"],
+        json!(content),
+        "what may run is kept whole"
+    );
+    let list = desk.user.get(&desk.path("tools")).await.expect(200);
+    assert!(list.to_string().len() < 20_000, "{}", list.to_string().len());
+    let params = &list["tools"][0]["tool_params"];
+    assert_eq!(params["path"], "x");
+    assert_eq!(params["$link"], json!(desk.path(&format!("tools/{}", id(&waiting)))));
+}
+
+/// A tenant's admin may reject many at once, and approves none.
+#[rstest]
+#[tokio::test]
+async fn an_admin_rejects_many_and_approves_none(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let call = desk.execute("create_directory", json!({"path": "d"})).await;
+    let admin = server.user_with("root", &["--role", "admin"]);
+    let decide = async |approve: bool| {
+        let decision = json!({"approval_id": call["approval_id"], "approve": approve});
+        admin.post(&desk.path("approvals/decide"), json!({"decisions": [decision]})).await
+    };
+    assert_eq!(decide(true).await.problem(), (403, "forbidden"));
+    assert_eq!(decide(false).await.expect(200)["results"][0]["status"], "rejected");
+}
