@@ -52,25 +52,30 @@ impl Error {
         )
     }
 
-    /// The stable code, for tools' results.
+    /// The stable code, for answers and for tools' results.
     pub fn code(&self) -> &'static str {
+        use atelier_store::Error as Store;
         match self {
+            Error::Store(Store::NotFound) | Error::NoSuchFile(_) => "not_found",
+            Error::Store(Store::Precondition) => "precondition_failed",
+            Error::Store(Store::PathTaken(_) | Store::FileThere(_)) => "path_taken",
+            Error::Store(Store::BlobGone) => "changed_meanwhile",
+            Error::Store(Store::LeaseLost) | Error::Locked => "conversation_locked",
             Error::Store(_) => "store_unavailable",
-            Error::Objects(_) | Error::ObjectsTimeout => "object_store_unavailable",
+            Error::Objects(_) | Error::ObjectsTimeout | Error::Stopping => "object_store_unavailable",
             Error::Configuration(_) => "object_store_unusable",
             Error::TooLarge { .. } => "file_size_exceeded",
-            Error::Path(_) => "path_traversal",
-            Error::Damaged { .. } => "file_damaged",
-            Error::Lost { .. } => "file_lost",
-            Error::Locked => "conversation_locked",
+            Error::Path(FilePathError::Traversal(_)) => "path_outside_workspace",
+            Error::Path(_) => "invalid_path",
+            Error::Damaged { .. } => "content_damaged",
+            Error::Lost { .. } => "content_lost",
             Error::Disabled => "workspace_disabled",
-            Error::NoLinks => "no_links",
+            Error::NoLinks => "links_unavailable",
             Error::NotText(_) => "not_text",
-            Error::Broken(_) | Error::Parts(_) => "upload_broken",
-            Error::NoSuchFile(_) => "not_found",
+            Error::Broken(_) => "upload_broken",
+            Error::Parts(_) => "upload_incomplete",
             Error::Folder(error) => error.code(),
             Error::Io(_) => "io_error",
-            Error::Stopping => "stopping",
         }
     }
 }

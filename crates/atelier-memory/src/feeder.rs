@@ -149,15 +149,15 @@ impl Memory {
         };
         match outcome {
             // Somebody dropped it, or the index is another: its facts are all still there.
-            Err(Error::Index(IndexError::Missing)) => {
-                tracing::warn!(
-                    collection = collection.name,
-                    "the index has lost a collection; it is made anew"
-                );
-                Ok(self.inner.store.rebuild_collection(&collection).await?)
-            }
+            Err(Error::Index(IndexError::Missing)) => self.make_anew(&collection).await,
             outcome => outcome,
         }
+    }
+
+    /// The index has lost a collection. Its facts are all still there.
+    pub(crate) async fn make_anew(&self, collection: &Collection) -> Result<()> {
+        tracing::warn!(collection = collection.name, "the index has lost a collection; it is made anew");
+        Ok(self.inner.store.rebuild_collection(collection).await?)
     }
 
     /// Takes a collection for this node, or says again that it has it.

@@ -138,11 +138,7 @@ impl Memory {
                 CollectionState::Live
                     if self.is_ours(&collection) && !index.exists(&key(&collection)).await? =>
                 {
-                    tracing::warn!(
-                        collection = collection.name,
-                        "the index has lost a collection; it is made anew"
-                    );
-                    store.rebuild_collection(&collection).await?;
+                    self.make_anew(&collection).await?;
                 }
                 _ => {}
             }

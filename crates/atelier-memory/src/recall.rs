@@ -114,11 +114,7 @@ impl Memory {
         histogram!("atelier_memory_index_seconds").record(began.elapsed().as_secs_f64());
         let mut answer = match answer {
             Err(IndexError::Missing) => {
-                tracing::warn!(
-                    collection = collection.name,
-                    "the index has lost a collection; it is made anew"
-                );
-                inner.store.rebuild_collection(&collection).await?;
+                self.make_anew(&collection).await?;
                 return Err(IndexError::Missing.into());
             }
             answer => answer?,

@@ -1,6 +1,8 @@
 //! Healthy, degraded or unhealthy, and why.
 
+use atelier_store::Store;
 use serde::Serialize;
+use std::time::Duration;
 use utoipa::ToSchema;
 
 /// Worse is greater.
@@ -23,6 +25,21 @@ pub struct Part {
 impl Part {
     pub fn new(name: &'static str, status: Status, reason: impl Into<String>) -> Self {
         Self { name, status, reason: reason.into() }
+    }
+}
+
+impl Part {
+    /// Whether the database answers. One that takes longer is of no use to anybody.
+    pub async fn of_store(store: &Store) -> Self {
+        let kind = store.kind();
+        match tokio::time::timeout(Duration::from_secs(2), store.ping()).await {
+            Ok(Ok(())) => Self::new("store", Status::Healthy, format!("{kind} answers")),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the store does not answer");
+                Self::new("store", Status::Unhealthy, format!("{kind} refuses"))
+            }
+            Err(_) => Self::new("store", Status::Unhealthy, format!("{kind} does not answer")),
+        }
     }
 }
 

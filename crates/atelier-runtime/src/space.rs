@@ -6,12 +6,9 @@ use atelier_memory::Memory;
 use atelier_store::{AgentRef, Owned, Store};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 use utoipa::ToSchema;
 
@@ -121,15 +118,7 @@ impl WorkerSpace {
     }
 
     async fn health(&self) -> Health {
-        let store = tokio::time::timeout(Duration::from_secs(1), self.store.ping()).await;
-        let store = match store {
-            Ok(Ok(())) => Part::new("store", Status::Healthy, format!("{} answers", self.store.kind())),
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "the store does not answer");
-                Part::new("store", Status::Unhealthy, format!("{} refuses", self.store.kind()))
-            }
-            Err(_) => Part::new("store", Status::Unhealthy, "no answer within a second"),
-        };
+        let store = Part::of_store(&self.store).await;
         // Never unhealthy by it: facts are kept, tasks go on, searches go by words.
         let memory = match self.memory.health().await {
             Ok(how) => Part::new("memory", Status::Healthy, how),

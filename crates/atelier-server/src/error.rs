@@ -120,9 +120,7 @@ impl Error {
             Error::Runtime(R::Store(D::Precondition)) => (S::PRECONDITION_FAILED, "precondition_failed"),
             Error::Runtime(R::Store(D::PathTaken(_) | D::FileThere(_))) => (S::CONFLICT, "path_taken"),
             Error::Runtime(R::Store(D::BlobGone)) => (S::CONFLICT, "changed_meanwhile"),
-            Error::Runtime(R::Store(D::LeaseLost)) | Error::Files(F::Locked) => {
-                (S::CONFLICT, "conversation_locked")
-            }
+            Error::Runtime(R::Store(D::LeaseLost)) => (S::CONFLICT, "conversation_locked"),
             Error::Runtime(R::Store(D::QueueFull { .. })) => (S::TOO_MANY_REQUESTS, "queue_full"),
             Error::Runtime(R::Store(D::Archived)) => (S::CONFLICT, "conversation_archived"),
             Error::Runtime(R::Store(D::AgentDeleted)) => (S::CONFLICT, "agent_deleted"),
@@ -132,21 +130,17 @@ impl Error {
             Error::Runtime(R::Store(D::PlanNotApproved)) => (S::CONFLICT, "plan_not_approved"),
             Error::Runtime(R::Store(D::DependencyUnfinished(_))) => (S::CONFLICT, "dependency_unfinished"),
             Error::Runtime(R::Store(_)) => (S::INTERNAL_SERVER_ERROR, "internal"),
-            Error::Files(F::TooLarge { .. }) => (S::PAYLOAD_TOO_LARGE, "file_size_exceeded"),
-            Error::Files(F::Path(FilePathError::Traversal(_))) => (S::FORBIDDEN, "path_outside_workspace"),
-            Error::Files(F::Path(_)) => (S::UNPROCESSABLE_ENTITY, "invalid_path"),
-            Error::Files(F::Disabled) => (S::FORBIDDEN, "workspace_disabled"),
-            Error::Files(F::NoLinks) => (S::CONFLICT, "links_unavailable"),
-            Error::Files(F::NotText(_)) => (S::UNPROCESSABLE_ENTITY, "not_text"),
-            Error::Files(F::Broken(_)) => (S::BAD_REQUEST, "upload_broken"),
-            Error::Files(F::Parts(_)) => (S::CONFLICT, "upload_incomplete"),
-            Error::Files(F::NoSuchFile(_)) => (S::NOT_FOUND, "not_found"),
-            Error::Files(F::Objects(_) | F::ObjectsTimeout | F::Stopping) => {
-                (S::SERVICE_UNAVAILABLE, "object_store_unavailable")
-            }
-            Error::Files(F::Damaged { .. }) => (S::BAD_GATEWAY, "content_damaged"),
-            Error::Files(F::Lost { .. }) => (S::BAD_GATEWAY, "content_lost"),
-            Error::Files(_) => (S::INTERNAL_SERVER_ERROR, "internal"),
+            Error::Files(error) => match error {
+                F::TooLarge { .. } => (S::PAYLOAD_TOO_LARGE, error.code()),
+                F::Path(FilePathError::Traversal(_)) | F::Disabled => (S::FORBIDDEN, error.code()),
+                F::Path(_) | F::NotText(_) => (S::UNPROCESSABLE_ENTITY, error.code()),
+                F::NoLinks | F::Parts(_) | F::Locked => (S::CONFLICT, error.code()),
+                F::Broken(_) => (S::BAD_REQUEST, error.code()),
+                F::NoSuchFile(_) => (S::NOT_FOUND, error.code()),
+                F::Objects(_) | F::ObjectsTimeout | F::Stopping => (S::SERVICE_UNAVAILABLE, error.code()),
+                F::Damaged { .. } | F::Lost { .. } => (S::BAD_GATEWAY, error.code()),
+                _ => (S::INTERNAL_SERVER_ERROR, "internal"),
+            },
             Error::Range(_) => (S::RANGE_NOT_SATISFIABLE, "range_not_satisfiable"),
             Error::Runtime(R::Invalid(_)) | Error::Invalid(_) => (S::UNPROCESSABLE_ENTITY, "invalid_request"),
             Error::Runtime(R::Busy { .. }) => (S::TOO_MANY_REQUESTS, "queue_full"),

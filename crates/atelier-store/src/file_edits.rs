@@ -1,6 +1,8 @@
 //! Changing a conversation's files. All edits of one call are made in one transaction with their events; the
 //! database decides who wins, so the object store is asked for no conditional writes.
 
+mod tree;
+
 use crate::{
     Error, Fence, Owned, Result, Store, Tx,
     conversations::lock_conversation,
@@ -8,14 +10,13 @@ use crate::{
     file_leases::check_fence,
     file_upkeep::{forget_blob, mark_stale, remove_later},
     file_uploads::{Upload, complete, open_upload},
-    files::{COLUMNS, read_file},
     new_id, now,
 };
 use atelier_core::{
     ConversationFile, Event, FileChange, FileId, FilePath, FileSource, SessionId, UploadId, UserId,
     file::{ChangeKind, FileStatus},
 };
-use std::collections::HashMap;
+use tree::Tree;
 
 /// Content that is in the object store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -213,72 +214,6 @@ async fn found_workspace(tx: &mut Tx, conversation: SessionId, place: &str) -> R
     .await
     .map(drop))?;
     Ok(())
-}
-
-/// The files as they are in the middle of the transaction, so that hundreds of edits need one look.
-struct Tree {
-    files: HashMap<FilePath, ConversationFile>,
-    paths: HashMap<FileId, FilePath>,
-    /// How many files each folder holds, at any depth.
-    folders: HashMap<String, usize>,
-}
-
-impl Tree {
-    async fn load(tx: &mut Tx, conversation: SessionId) -> Result<Self> {
-        let mut tree = Self { files: HashMap::new(), paths: HashMap::new(), folders: HashMap::new() };
-        on!(&mut tx.conn, |c| {
-            let sql = format!(
-                "SELECT {COLUMNS} FROM conversation_files WHERE conversation_id = $1 AND status = 'active'"
-            );
-            let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(conversation.0).fetch_all(c).await?;
-            for row in &rows {
-                tree.put(read_file(row)?);
-            }
-        });
-        Ok(tree)
-    }
-
-    fn by_id(&self, id: FileId) -> Option<&ConversationFile> {
-        self.files.get(self.paths.get(&id)?)
-    }
-
-    fn put(&mut self, file: ConversationFile) {
-        self.remove(file.file_id);
-        for folder in file.file_path.folders() {
-            *self.folders.entry(folder.to_owned()).or_default() += 1;
-        }
-        self.paths.insert(file.file_id, file.file_path.clone());
-        self.files.insert(file.file_path.clone(), file);
-    }
-
-    fn remove(&mut self, id: FileId) {
-        let Some(path) = self.paths.remove(&id) else { return };
-        self.files.remove(&path);
-        for folder in path.folders() {
-            if let Some(count) = self.folders.get_mut(folder) {
-                *count -= 1;
-                if *count == 0 {
-                    self.folders.remove(folder);
-                }
-            }
-        }
-    }
-
-    /// Whether a file can be at this path: no folder is there, and no file where a folder would have to be.
-    fn check_room(&self, path: &FilePath, mover: Option<FileId>) -> Result<()> {
-        let other = |file: &ConversationFile| Some(file.file_id) != mover;
-        // A file may move to where its own folder is, if it is alone in it.
-        let own = mover
-            .and_then(|id| self.paths.get(&id))
-            .map_or(0, |from| from.folders().filter(|folder| *folder == path.as_str()).count());
-        if self.folders.get(path.as_str()).is_some_and(|count| *count > own) {
-            return Err(Error::PathTaken(path.to_string()));
-        }
-        let in_the_way = path.folders().find(|folder| {
-            FilePath::parse(folder).ok().and_then(|it| self.files.get(&it)).is_some_and(other)
-        });
-        in_the_way.map_or(Ok(()), |folder| Err(Error::PathTaken(folder.to_owned())))
-    }
 }
 
 struct Work<'t> {

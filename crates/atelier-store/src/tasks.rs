@@ -4,9 +4,11 @@
 //! the next task is one step that nobody comes between, and an agent's limit holds across nodes. A task that was
 //! taken carries a fence; whoever has lost it in the meantime cannot write about it any more.
 
+mod ending;
 mod look;
 mod queue;
 
+pub(crate) use ending::{interrupted, settle_queue, stop};
 pub use look::QueueState;
 pub(crate) use queue::{
     KeptTask, Standing, Turn, begin_or_queue, claim_or_ring, counted, insert_task, write_tasks,
@@ -14,17 +16,17 @@ pub(crate) use queue::{
 
 use crate::{
     Error, Owned, Result, Store, Tx,
-    db::{Conn, on},
+    db::on,
     feed::Ring,
     gate::{NewCall, carry_out, remember},
     memos,
-    messages::{add_message, room_for},
+    messages::add_message,
     now, plans,
     projects::{corrupt, json},
 };
 use atelier_core::{
-    AgentId, CallId, Event, Invalid, Message, MessageId, MessageRole, NodeId, ProjectId, SessionId, Task,
-    TaskFailure, TaskId, TaskKind, TaskStatus, Usage, UserId, event::TaskCall, task::Step,
+    CallId, Event, Invalid, Message, MessageId, MessageRole, NodeId, ProjectId, Task, TaskFailure, TaskId,
+    TaskStatus, Usage, UserId, event::TaskCall, task::Step,
 };
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -329,55 +331,6 @@ impl Store {
         .await
     }
 
-    /// Ends a task that nobody runs, or whoever does must hear of: cancelled, or failed from outside. Refused
-    /// when it is settled.
-    pub async fn stop_task(
-        &self,
-        owned: &Owned,
-        id: TaskId,
-        status: TaskStatus,
-        why: TaskFailure,
-    ) -> Result<(Task, Stopped)> {
-        let owned = owned.clone();
-        self.write(owned.owner, move |tx| {
-            Box::pin(async move {
-                let mut task = lock_task(tx, owned.project, id).await?;
-                if task.status.is_settled() {
-                    return Err(Error::TaskSettled(task.status));
-                }
-                let stopped = stop(tx, &owned, &mut task, status, why).await?;
-                Ok((task, stopped))
-            })
-        })
-        .await
-    }
-
-    /// Ends everything of a project, or of one of its conversations, that has not ended, or only what does not run.
-    /// In one step: nothing begins because something else was ended.
-    pub async fn stop_tasks(
-        &self,
-        owned: &Owned,
-        session: Option<SessionId>,
-        spare_running: bool,
-        why: TaskFailure,
-    ) -> Result<Vec<Stopped>> {
-        let owned = owned.clone();
-        // Where nothing is open there is nothing to wait for: a space can be left while the writer is held up.
-        if open_tasks(&mut self.db.connect().await?, owned.project, session, spare_running).await?.is_empty()
-        {
-            return Ok(Vec::new());
-        }
-        self.write(owned.owner, move |tx| {
-            Box::pin(async move {
-                let mut stopped = plans::stop_plans(tx, &owned, session, spare_running, &why).await?;
-                let open = open_tasks(&mut tx.conn, owned.project, session, spare_running).await?;
-                stopped.extend(stop_each(tx, &owned, &open, &why).await?);
-                Ok(stopped)
-            })
-        })
-        .await
-    }
-
     /// Puts a task back that was taken and not worked on any further. What its record and journal tell of it stays.
     pub async fn give_back(&self, claim: &Claim) -> Result<()> {
         let claim = claim.clone();
@@ -427,72 +380,6 @@ impl Store {
         })
         .await
     }
-
-    /// Fails a task that a node holds and does not run: what ran it has broken off.
-    pub async fn fail_orphan(&self, node: NodeId, id: TaskId) -> Result<()> {
-        let mut conn = self.db.connect().await?;
-        let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT p.id, p.user_id, p.tenant_id FROM tasks t JOIN projects p ON p.id = t.project_id
-             WHERE t.id = $1 AND t.node = $2 AND t.status = 'running'"
-        )
-        .bind(id.0)
-        .bind(node.0)
-        .fetch_optional(c)
-        .await)?;
-        drop(conn);
-        let Some(row) = row else { return Ok(()) };
-        let owned = Owned::from_row(row)?;
-        let why = TaskFailure::new("interrupted", "something went wrong on the server; its log says what");
-        match self.stop_task(&owned, id, TaskStatus::Failed, why).await {
-            Ok(_) | Err(Error::TaskSettled(_) | Error::NotFound) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Queues a task again that has failed or was cancelled. What its journal holds stays done.
-    pub async fn resume_task(&self, owned: &Owned, id: TaskId, max_queue: i64) -> Result<Task> {
-        let owned = owned.clone();
-        self.write(owned.owner, move |tx| {
-            Box::pin(async move {
-                let mut task = lock_task(tx, owned.project, id).await?;
-                if !matches!(task.status, TaskStatus::Failed | TaskStatus::Cancelled) {
-                    return Err(Error::TaskSettled(task.status));
-                }
-                let (archived, standing) = room_for(tx, &owned, task.session_id, queue_of(&task)).await?;
-                if archived {
-                    return Err(Error::Archived);
-                }
-                if let Some(agent) = task.agent_id
-                    && !is_there(tx, agent).await?
-                {
-                    return Err(Error::AgentDeleted);
-                }
-                let waiting = standing.waiting;
-                if waiting >= max_queue {
-                    return Err(Error::QueueFull { waiting });
-                }
-                task.status = TaskStatus::Queued;
-                (task.error, task.completed_at, task.started_at) = (None, None, None);
-                plans::reopen(tx, &owned, &mut task).await?;
-                save_task(tx, &task).await?;
-                if task.status == TaskStatus::Queued {
-                    tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.told() });
-                    tx.ring(Ring::Queue(owned.owner, queue_of(&task)));
-                }
-                Ok(task)
-            })
-        })
-        .await
-    }
-}
-
-async fn is_there(tx: &mut Tx, agent: AgentId) -> Result<bool> {
-    let (there,): (bool,) =
-        on!(&mut tx.conn, |c| sqlx::query_as("SELECT EXISTS (SELECT 1 FROM agents WHERE id = $1)")
-            .bind(agent.0)
-            .fetch_one(c)
-            .await)?;
-    Ok(there)
 }
 
 pub(crate) async fn lock_task(tx: &mut Tx, project: ProjectId, id: TaskId) -> Result<Task> {
@@ -505,89 +392,6 @@ pub(crate) async fn lock_task(tx: &mut Tx, project: ProjectId, id: TaskId) -> Re
     .fetch_optional(c)
     .await)?;
     read_task(row.ok_or(Error::NotFound)?)
-}
-
-/// What of a project, or of one of its conversations, has not ended, or only what does not run.
-async fn open_tasks(
-    conn: &mut Conn,
-    project: ProjectId,
-    session: Option<SessionId>,
-    spare_running: bool,
-) -> Result<Vec<TaskId>> {
-    let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));
-    let open: Vec<(Uuid,)> = on!(conn, |c| sqlx::query_as(
-        "SELECT id FROM tasks WHERE project_id = $1 AND ($2 OR session_id = $3)
-         AND status IN ('waiting', 'queued', 'parked', 'running') AND NOT ($4 AND status = 'running')
-         ORDER BY id"
-    )
-    .bind(project.0)
-    .bind(any)
-    .bind(session)
-    .bind(spare_running)
-    .fetch_all(c)
-    .await)?;
-    Ok(open.into_iter().map(|(id,)| TaskId(id)).collect())
-}
-
-/// The calls of a task's last step.
-async fn open_calls(tx: &mut Tx, task: &Task) -> Result<Vec<CallId>> {
-    let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "SELECT record FROM task_steps WHERE task_id = $1 ORDER BY step DESC LIMIT 1"
-    )
-    .bind(task.id.0)
-    .fetch_optional(c)
-    .await)?;
-    let Some((record,)) = row else { return Ok(Vec::new()) };
-    let step: Step = corrupt(serde_json::from_str(&record))?;
-    Ok(step.calls.iter().filter_map(|call| call.tool_id).collect())
-}
-
-/// Ends a task from outside, whatever it was doing.
-pub(crate) async fn stop(
-    tx: &mut Tx,
-    owned: &Owned,
-    task: &mut Task,
-    status: TaskStatus,
-    why: TaskFailure,
-) -> Result<Stopped> {
-    let calls = open_calls(tx, task).await?;
-    task.status = status;
-    task.error = Some(why);
-    task.completed_at = Some(now());
-    save_task(tx, task).await?;
-    settled(tx, owned, task, None).await?;
-    tx.ring(Ring::Queue(owned.owner, queue_of(task)));
-    Ok(Stopped { task: task.id, calls })
-}
-
-/// Fails those of the tasks that have not ended.
-async fn stop_each(tx: &mut Tx, owned: &Owned, ids: &[TaskId], why: &TaskFailure) -> Result<Vec<Stopped>> {
-    let mut stopped = Vec::new();
-    for &id in ids {
-        // As it is now: settling one task of a plan may have settled others.
-        let mut task = lock_task(tx, owned.project, id).await?;
-        if !task.status.is_settled() {
-            stopped.push(stop(tx, owned, &mut task, TaskStatus::Failed, why.clone()).await?);
-        }
-    }
-    Ok(stopped)
-}
-
-/// Ends every task in a queue that is going away.
-pub(crate) async fn settle_queue(
-    tx: &mut Tx,
-    owned: &Owned,
-    agent: AgentId,
-    why: &TaskFailure,
-) -> Result<Vec<Stopped>> {
-    let rows: Vec<(Uuid,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "SELECT id FROM tasks WHERE queue = $1 AND status IN ('waiting', 'queued', 'running', 'parked')"
-    )
-    .bind(agent.0)
-    .fetch_all(c)
-    .await)?;
-    let ids: Vec<TaskId> = rows.into_iter().map(|(id,)| TaskId(id)).collect();
-    stop_each(tx, owned, &ids, why).await
 }
 
 /// A task has come to its end: tells of it, answers in the conversation, moves its plan on.
@@ -659,18 +463,4 @@ pub(crate) async fn call_settled(tx: &mut Tx, id: TaskId) -> Result<(), sqlx::Er
         tx.ring(Ring::Queue(UserId(owner), queue));
     }
     Ok(())
-}
-
-/// What was under way when a server died, for whoever wonders.
-pub(crate) fn interrupted(task: &Task) -> TaskFailure {
-    let what = match task.kind {
-        TaskKind::Plan => "planning",
-        TaskKind::Answer => "writing the answer",
-        TaskKind::Work => "working",
-    };
-    let detail = format!(
-        "the server stopped while it was {what}; {} steps were done before, and resuming repeats none of them",
-        task.steps
-    );
-    TaskFailure::new("interrupted", detail)
 }

@@ -23,6 +23,7 @@ use std::{
     },
     time::Duration,
 };
+use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -39,6 +40,8 @@ pub struct Bus(Arc<Inner>);
 struct Inner {
     shop: Shop,
     node: NodeId,
+    /// For what runs. A little more may have been taken from the queues at once than there is room for.
+    slots: Semaphore,
     running: Mutex<HashMap<TaskId, Run>>,
     /// Queues that are being asked, and whether somebody rang again meanwhile.
     asking: Mutex<HashMap<Uuid, bool>>,
@@ -74,6 +77,7 @@ struct Run {
 impl Bus {
     pub fn new(shop: Shop) -> Self {
         Self(Arc::new(Inner {
+            slots: Semaphore::new(shop.settings.max_running),
             shop,
             node: NodeId(Uuid::now_v7()),
             running: Mutex::default(),
@@ -283,8 +287,17 @@ impl Bus {
 
     async fn run(self, claim: Claim, cancel: CancellationToken) {
         let id = claim.task.id;
-        let next = self.room();
-        let done = AssertUnwindSafe(self.0.shop.work(&claim, &cancel, next)).catch_unwind().await;
+        let work = async {
+            let slot = tokio::select! {
+                slot = self.0.slots.acquire() => slot,
+                // It is handed back below.
+                () = cancel.cancelled() => return Ok(Vec::new()),
+            };
+            let done = self.0.shop.work(&claim, &cancel, self.room()).await;
+            drop(slot);
+            done
+        };
+        let done = AssertUnwindSafe(work).catch_unwind().await;
         if cancel.is_cancelled() {
             self.give_back(&claim).await;
         }

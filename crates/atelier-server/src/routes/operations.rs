@@ -9,7 +9,6 @@ use axum::{
     response::IntoResponse,
 };
 use serde::Serialize;
-use std::time::Duration;
 use utoipa::ToSchema;
 
 #[derive(Serialize, ToSchema)]
@@ -31,16 +30,7 @@ pub(super) async fn health() -> Reply<Alive> {
     (status = 503, body = Health, description = "A part does not answer; the body says which"),
 ))]
 pub(super) async fn ready(State(app): State<App>) -> impl IntoResponse {
-    let ping = tokio::time::timeout(Duration::from_secs(2), app.store.ping()).await;
-    let store = match ping {
-        Ok(Ok(())) => Part::new("store", Status::Healthy, format!("{} answers", app.store.kind())),
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "the store does not answer");
-            Part::new("store", Status::Unhealthy, format!("{} refuses", app.store.kind()))
-        }
-        Err(_) => Part::new("store", Status::Unhealthy, format!("{} does not answer", app.store.kind())),
-    };
-    let health = Health::of(vec![store]);
+    let health = Health::of(vec![Part::of_store(&app.store).await]);
     let status =
         if health.status == Status::Healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Reply(health))
