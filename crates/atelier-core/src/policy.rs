@@ -247,12 +247,12 @@ impl Policy {
     fn unknown(&self, command: &str) -> Judgement {
         let reason = match self.refused.get(command) {
             Some(why) => format!("Command not allowed: {why}"),
-            None if command.contains(['/', '\\']) => {
-                "Command not allowed: programs are called by their bare name, never by a path.".to_owned()
-            }
-            None if command.trim().contains(char::is_whitespace) => {
+            None if with_arguments(command) => {
                 "Command not allowed: `command` is the program alone; its arguments go into `args`."
                     .to_owned()
+            }
+            None if command.contains(['/', '\\']) => {
+                "Command not allowed: programs are called by their bare name, never by a path.".to_owned()
             }
             None => "Command not allowed: it is not on the list of commands.".to_owned(),
         };
@@ -322,6 +322,12 @@ impl Policy {
         let judgement = self.files.judge(resolved, access, self.changes);
         if access == Access::Remove { removal(judgement, resolved, is_directory) } else { judgement }
     }
+}
+
+/// Whether it is a bare name with more behind it.
+fn with_arguments(command: &str) -> bool {
+    let program = command.trim().split_once(char::is_whitespace);
+    program.is_some_and(|(program, _)| !program.contains(['/', '\\']))
 }
 
 fn optional() -> Result<RuleFile, RuleError> {

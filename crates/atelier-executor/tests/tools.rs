@@ -705,3 +705,20 @@ fn processes_of_a_command_can_share_memory() {
     let done = f.call("execute_command", json!({ "command": "python3", "args": ["pool.py"] }));
     assert_eq!(done.fields["stdout"], "shared\n", "{done:?}");
 }
+
+/// A name that no tool takes is met by commands all the same.
+#[test]
+fn a_secret_with_an_odd_name_is_hidden_too() {
+    if !Isolation::detect().mounts {
+        return;
+    }
+    let f = Fixture::new();
+    for name in ["k\n.env", "tab\t.env", "\u{1b}id_rsa"] {
+        f.put(name, "SECRET-42\n");
+    }
+    f.put("odd\tname.txt", "plain\n");
+    let grep = json!({ "command": "grep", "args": ["-rh", "-e", "SECRET", "-e", "plain", "."] });
+    assert_eq!(approved(&f, "execute_command", grep, &Approval::none()).fields["stdout"], "plain\n");
+    let found = f.call("grep", json!({ "pattern": "SECRET" }));
+    assert!(!json!(found).to_string().contains("SECRET-42"), "{found:?}");
+}

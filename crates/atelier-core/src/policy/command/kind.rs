@@ -41,6 +41,8 @@ pub(crate) enum Kind {
     PushRemote,
     /// A git revision, or a path where git takes either.
     Rev,
+    /// `1,20:path` or `/regular expression/,+5:path`.
+    Lines,
     /// As Rev, where a path would lose its changes.
     Checkout,
     /// A path that loses its changes.
@@ -49,8 +51,10 @@ pub(crate) enum Kind {
     Refspec,
     /// A format of git log. `%G` asks for signatures, and that starts a program.
     Format,
-    /// A key of git's configuration.
+    /// A key of git's configuration that is set or taken away.
     GitKey,
+    /// As GitKey, where a key with no value behind it is only shown.
+    LoneKey,
     /// A package by name, path or address.
     Spec,
     /// `NAME=value` for make, or a target.
@@ -67,7 +71,7 @@ pub(crate) enum Kind {
     Versioned,
     /// An address where packages come from.
     Registry,
-    /// One of these; for anything else the option's own verdict counts.
+    /// One of these, `*` at the end for any; for anything else the option's own verdict counts.
     In(Vec<Box<str>>),
 }
 
@@ -97,11 +101,13 @@ impl Kind {
             "remote" => Self::Remote,
             "push-remote" => Self::PushRemote,
             "rev" => Self::Rev,
+            "lines" => Self::Lines,
             "checkout" => Self::Checkout,
             "discard" => Self::Discard,
             "refspec" => Self::Refspec,
             "format" => Self::Format,
             "git-key" => Self::GitKey,
+            "lone-key" => Self::LoneKey,
             "spec" => Self::Spec,
             "assign" => Self::Assign,
             "define" => Self::Define,
@@ -113,4 +119,12 @@ impl Kind {
             other => return Err(format!("{other:?} is no kind of argument")),
         })
     }
+}
+
+/// Whether the text is one of those that `in(a|b*)` lists.
+pub(super) fn listed(list: &[Box<str>], text: &str) -> bool {
+    list.iter().any(|known| match known.strip_suffix('*') {
+        Some(start) => text.starts_with(start),
+        None => **known == *text,
+    })
 }

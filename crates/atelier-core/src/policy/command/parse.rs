@@ -2,7 +2,7 @@
 
 use super::{
     Judge,
-    kind::Kind,
+    kind::{Kind, listed},
     table::{Arity, Grammar, Opt, Otherwise, Rule},
 };
 use crate::policy::verdict::Verdict;
@@ -180,7 +180,7 @@ impl<'p, 'c> Judge<'p, 'c> {
                     *rest = tail;
                     self.found(seen, opt, Some(next))
                 }
-                None => self.unlisted(arg),
+                None => self.valueless(opt),
             },
             (_, value) => self.found(seen, opt, value),
         }
@@ -207,7 +207,7 @@ impl<'p, 'c> Judge<'p, 'c> {
                         *rest = tail;
                         Some(next.as_str())
                     }
-                    None => return self.unlisted(arg),
+                    None => return self.valueless(opt),
                 },
                 // getopt takes `-f=x` as the value `=x`; other parsers drop the sign. The path is the same risk.
                 Arity::Required => {
@@ -234,7 +234,7 @@ impl<'p, 'c> Judge<'p, 'c> {
                     *rest = tail;
                     self.found(seen, opt, Some(next))
                 }
-                (Arity::Required, None, None) => self.unlisted(arg),
+                (Arity::Required, None, None) => self.valueless(opt),
                 (_, value, _) => self.found(seen, opt, value),
             };
         }
@@ -242,7 +242,7 @@ impl<'p, 'c> Judge<'p, 'c> {
             Some((opt, glued)) => {
                 // `-newerXY` of find takes a path in the next argument unless Y is t, a time.
                 if grammar == Grammar::Single && opt.arity == Arity::Required {
-                    let Some((next, tail)) = rest.split_first() else { return self.unlisted(arg) };
+                    let Some((next, tail)) = rest.split_first() else { return self.valueless(opt) };
                     *rest = tail;
                     return if glued.ends_with('t') {
                         Next::Options
@@ -291,7 +291,7 @@ impl<'p, 'c> Judge<'p, 'c> {
             // What it means without a value is one of those.
         } else if let (Kind::In(list), Some(value)) = (&opt.kind, value) {
             let verdict = opt.verdict.unwrap_or(Verdict::Deny);
-            if !list.iter().any(|known| **known == *value) {
+            if !listed(list, value) {
                 self.raise(verdict, || ((&*opt.name).into(), (&*opt.reason).into()));
             }
         } else if let Some(verdict) = opt.verdict {
@@ -307,9 +307,11 @@ impl<'p, 'c> Judge<'p, 'c> {
         Next::Arguments(value.and_then(|value| seen.root.children.get(&*opt.name)?.children.get(value)))
     }
 
-    /// An option that no rule of the command lists: for the script it runs, where it runs one.
+    /// An option that no rule of the command lists: for the script it runs, once that is named.
     fn passed(&mut self, seen: &Seen<'p, 'c>, arg: &'c str) -> Next<'p> {
-        if !seen.leaf().passes || telling(arg) {
+        let leaf = seen.leaf();
+        let named = seen.operands.len() >= leaf.operands.first.len();
+        if !leaf.passes || !named || telling(arg) {
             return self.unlisted(arg);
         }
         self.argument(arg.split_once('=').map_or(arg, |(_, value)| value));
@@ -325,6 +327,15 @@ impl<'p, 'c> Judge<'p, 'c> {
             let name: String = name.chars().take(40).collect();
             let says = if telling { ", and its name says that it may run or load something" } else { "" };
             ("option.unlisted".into(), format!("No rule knows the option {name:?}{says}.").into())
+        });
+        Next::Options
+    }
+
+    /// A known option at the end of the line, where its value should follow.
+    fn valueless(&mut self, opt: &Opt) -> Next<'p> {
+        self.unlisted = true;
+        self.raise(opt.verdict.unwrap_or(Verdict::High).max(Verdict::High), || {
+            ("option.valueless".into(), format!("The option {} lacks its value.", opt.name).into())
         });
         Next::Options
     }
@@ -359,7 +370,7 @@ impl<'p, 'c> Judge<'p, 'c> {
             };
             match kind {
                 // A key alone is shown, not set.
-                Some(Kind::GitKey) if count == 1 && !seen.filled => {}
+                Some(Kind::LoneKey) if count == 1 => {}
                 Some(kind) => self.value(kind, text),
                 None if leaf.children.is_empty() => {
                     self.argument(text);
@@ -405,9 +416,10 @@ impl<'p, 'c> Seen<'p, 'c> {
     }
 }
 
+/// Whether an option's name says that it may run or load something. `--no-pager` says the opposite.
 fn telling(arg: &str) -> bool {
-    let name = arg.split('=').next().unwrap_or(arg);
-    name.len() > 2 && TELLING.iter().any(|word| name.contains(word))
+    let name = arg.split('=').next().unwrap_or(arg).trim_start_matches('-');
+    !name.starts_with("no-") && TELLING.iter().any(|word| name.contains(word))
 }
 
 fn takes_back(seen: &Seen<'_, '_>, name: &str) -> bool {

@@ -94,26 +94,47 @@ impl Judge<'_, '_> {
 
 fn is_internal(host: &str) -> bool {
     let host = host.trim_start_matches('[').to_ascii_lowercase();
-    let host = host.trim_end_matches('.');
-    let name = host.split([':', ']']).next().unwrap_or(host).trim_end_matches('.');
+    // A port has one colon; an address of IPv6 has more.
+    if host.matches(':').count() > 1 {
+        return ["::", "0:", "fe80:", "fc", "fd"].iter().any(|start| host.starts_with(start));
+    }
+    let name = host.split(':').next().unwrap_or(&host).trim_end_matches('.');
     let private_172 = name.strip_prefix("172.").and_then(|rest| rest.split('.').next()?.parse::<u8>().ok());
     let shared_100 = name.strip_prefix("100.").and_then(|rest| rest.split('.').next()?.parse::<u8>().ok());
-    // Parts in octal or hexadecimal are written to be misread.
+    // Parts in octal or hexadecimal, or fewer than four, are written to be misread: 0x7f.1 is 127.0.0.1.
+    let numeric = |part: &str| part.strip_prefix("0x").unwrap_or(part).bytes().all(|b| b.is_ascii_hexdigit());
     let disguised = name.starts_with(|c: char| c.is_ascii_digit())
-        && name.split('.').all(|part| {
-            let digits = part.strip_prefix("0x").unwrap_or(part);
-            !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit())
-        })
+        && name.split('.').all(numeric)
         && (name.split('.').any(|part| part.len() > 1 && part.starts_with('0'))
             || name.split('.').count() < 4);
-    let numeric = !name.is_empty() && name.bytes().all(|b| b.is_ascii_hexdigit() || b == b'.' || b == b'x');
-    host.starts_with("::") || host.starts_with("fe80:") || host.starts_with("fd") && host.contains(':')
-        || name == "localhost"
-        || [".localhost", ".local", ".internal", ".lan", ".home", ".corp"].iter().any(|end| name.ends_with(end))
+    name == "localhost"
+        || [".localhost", ".local", ".internal", ".lan", ".home", ".corp"]
+            .iter()
+            .any(|end| name.ends_with(end))
         || ["127.", "10.", "192.168.", "169.254.", "0."].iter().any(|start| name.starts_with(start))
         || disguised
         || shared_100.is_some_and(|second| (64..128).contains(&second))
         || private_172.is_some_and(|second| (16..32).contains(&second))
-        // 2130706433 and 0x7f000001 are 127.0.0.1 to some.
-        || (numeric && !name.contains('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_internal;
+
+    #[test]
+    fn hosts_of_the_users_own_network() {
+        let internal = "localhost LOCALHOST:8080 localhost. x.local git.internal:443 127.0.0.1 10.1.2.3:80 \
+            192.168.0.1 169.254.169.254 172.16.0.1 172.31.0.1 100.64.0.1 100.127.0.1 0.0.0.0 \
+            2130706433 0x7f000001 0177.1.1.1 0x7f.1 127.1 [::1] [::ffff:127.0.0.1]:80 [fe80::1] \
+            [fd12:3456::1] [fc00::1]:443 [0:0:0:0:0:0:0:1]";
+        for host in internal.split(' ') {
+            assert!(is_internal(host), "{host}");
+        }
+        let others = "example.invalid example.invalid.:443 fdroid.invalid:443 8.8.8.8 8.8.0.8 172.15.0.1 \
+            172.32.0.1 100.63.0.1 100.128.0.1 1.example.invalid localhost.example.invalid local \
+            cafe.invalid [2001:db8::1] 3com.invalid";
+        for host in others.split(' ') {
+            assert!(!is_internal(host), "{host}");
+        }
+    }
 }

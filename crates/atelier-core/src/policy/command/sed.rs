@@ -70,14 +70,15 @@ impl<'a> Reader<'a> {
                     report(Effect::Runs);
                     self.line();
                 }
+                // Neither a line break nor a backslash can be the delimiter; the latter would close nothing anyway.
                 's' => {
-                    let delimiter = self.next().filter(|c| *c != '\\' && *c != '\n')?;
+                    let delimiter = self.next().filter(|c| *c != '\n')?;
                     self.pattern(delimiter)?;
                     self.replacement(delimiter)?;
                     self.flags(report)?;
                 }
                 'y' => {
-                    let delimiter = self.next().filter(|c| *c != '\\' && *c != '\n')?;
+                    let delimiter = self.next().filter(|c| *c != '\n')?;
                     self.replacement(delimiter)?;
                     self.replacement(delimiter)?;
                 }
@@ -245,6 +246,13 @@ mod tests {
             ":a s/x/y/;ta",
             "/x/{:a;n;ba}",
             "s/a/b/ g",
+            "q5",
+            "q 5;p",
+            "l 20\np",
+            "p ;p\t;p",
+            "/x/Id",
+            "/x/M,/y/Ip",
+            "\\,x,Id",
         ] {
             assert_eq!(of(script), [], "{script:?}");
         }
@@ -272,7 +280,11 @@ mod tests {
         assert_eq!(of(":a w ../out/P"), [Effect::Writes("../out/P")]);
         assert_eq!(of("s/.*/id/ e"), [Effect::Runs]);
         assert_eq!(of("s/.*/id/g\tw ../x"), [Effect::Writes("../x")]);
-        assert_eq!(of("k"), [Effect::Unclear]);
-        assert_eq!(of("s/a"), [Effect::Unclear]);
+        assert_eq!(of("q;e id"), [Effect::Runs]);
+        assert_eq!(of("s/[[]/]/;s/[/]/b/;e id"), [Effect::Runs]);
+        for faulty in ["k", "s/a", "s\na\nb\n", "y\na\nb\n", "s\\a\\b\\", "y\\a\\b\\", "s/a\nb/c/", "/a\nb/d"]
+        {
+            assert_eq!(of(faulty), [Effect::Unclear], "{faulty:?}");
+        }
     }
 }

@@ -87,7 +87,7 @@ pub struct CommandData {
     anywhere: bool,
     #[serde(default)]
     digits: bool,
-    /// Options nobody listed belong to what it runs, as arguments of that.
+    /// Options nobody listed belong to what it runs, once its fixed operands have named that.
     #[serde(default)]
     passes: bool,
     #[serde(default)]
@@ -261,7 +261,8 @@ impl Table {
                 (_, None) => {
                     let letters = &name[1..];
                     match letters.as_bytes() {
-                        [letter] if letter.is_ascii() => self.letter[usize::from(*letter)] = at as u16 + 1,
+                        // A single byte of UTF-8 is ASCII.
+                        [letter] => self.letter[usize::from(*letter)] = at as u16 + 1,
                         _ => {
                             self.pair.insert(letters.into(), at);
                         }

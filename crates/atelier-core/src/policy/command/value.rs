@@ -1,6 +1,10 @@
 //! What the value of an argument makes of the call, by the argument's kind.
 
-use super::{Judge, awk, kind::Kind, sed};
+use super::{
+    Judge, awk,
+    kind::{Kind, listed},
+    sed,
+};
 use crate::{
     path::{PathError, normalise},
     policy::{files::Access, verdict::Verdict},
@@ -40,7 +44,7 @@ impl<'c> Judge<'_, 'c> {
     pub(super) fn value(&mut self, kind: &Kind, text: &'c str) {
         match kind {
             Kind::Data | Kind::Code => {}
-            Kind::In(list) if list.iter().any(|known| **known == *text) => {}
+            Kind::In(list) if listed(list, text) => {}
             Kind::In(_) => self.argument(text),
             Kind::Name => self.secret(text, text),
             Kind::Read => self.path(text, Access::Read),
@@ -79,6 +83,7 @@ impl<'c> Judge<'_, 'c> {
             Kind::Remote => self.remote(text, false),
             Kind::PushRemote => self.remote(text, true),
             Kind::Rev => self.revision(text),
+            Kind::Lines => self.revision(text.rsplit(':').next().unwrap_or(text)),
             Kind::Checkout => {
                 self.revision(text);
                 if names_files(text) {
@@ -93,11 +98,11 @@ impl<'c> Judge<'_, 'c> {
                 self.high("refspec", "It overwrites or deletes a branch that others may use.");
             }
             Kind::Refspec => {}
-            Kind::Format if text.contains("%G") => {
+            Kind::Format if text.contains("%G") || text.contains("%(signature") => {
                 self.high("signature", "Showing signatures starts a program that the repository can choose.");
             }
             Kind::Format => {}
-            Kind::GitKey => self.git_key(text),
+            Kind::GitKey | Kind::LoneKey => self.git_key(text),
             Kind::Date if text.starts_with(['/', '.']) => self.path(text, Access::Read),
             Kind::Date => {}
             Kind::Versioned => {
@@ -172,6 +177,8 @@ impl<'c> Judge<'_, 'c> {
             Err(error @ PathError::Outside { .. }) if !address && !text.contains("://") => {
                 self.outside(&error);
             }
+            // No tool opens such a name, but a program does.
+            Err(PathError::Unprintable(_)) => self.secret(text, &text.escape_debug().to_string()),
             Err(_) => {}
             Ok(normal) => {
                 self.secret(&normal.relative, text);
@@ -212,9 +219,10 @@ impl<'c> Judge<'_, 'c> {
 
     /// What lands in a directory keeps its name, and that name is judged, too.
     pub(super) fn land_in<'a>(&mut self, dest: &str, sources: impl Iterator<Item = &'a str>) {
-        for source in sources {
+        for source in sources.filter(|source| *source != dest) {
+            self.unrecognised(source);
             let Some(name) = source.trim_end_matches('/').rsplit('/').next() else { continue };
-            if !matches!(name, "" | "." | "..") && source != dest {
+            if !matches!(name, "" | "." | "..") {
                 let landed = format!("{dest}/{name}");
                 // Said before `path` says it: the file is only there if the destination is a folder.
                 let normal = normalise(&landed, self.cwd.relative(), self.roots).ok();
@@ -226,6 +234,18 @@ impl<'c> Judge<'_, 'c> {
                 }
                 self.path(&landed, Access::Write);
             }
+        }
+    }
+
+    /// `.config/gh` holds secrets, and a copy of `.config` under another name does so without showing it.
+    fn unrecognised(&mut self, source: &str) {
+        let Ok(normal) = normalise(source, self.cwd.relative(), self.roots) else { return };
+        if let Some(class) = self.files.leading_to(&normal.relative) {
+            self.raise_coded(class.verdict, class.code(), || {
+                let reason =
+                    format!("{source} may hold files that are asked about because of where they lie.");
+                (format!("file.{}", class.id).into(), reason.into())
+            });
         }
     }
 
@@ -260,18 +280,19 @@ impl<'c> Judge<'_, 'c> {
     }
 
     fn revision(&mut self, text: &str) {
-        // `HEAD:.env` shows a file as it was. Behind the colon git looks into its own trees, or from the top of
-        // the repository; only what stands before it can be a place on disk.
         if text == "/dev/null" {
             return;
         }
-        for (at, part) in text.split(':').enumerate().filter(|(_, part)| !part.is_empty()) {
-            let part = part.trim_start_matches(|c| c == '!' || c == '^' || (c == '/' && at > 0));
-            // `:(top,icase)x` is x, looked for in another way.
-            let magic = if at == 1 && text.starts_with(":(") { part.split_once(')') } else { None };
-            let part = magic.map_or(part, |(_, path)| path);
+        // `:(top,icase)x` is x, looked for in another way.
+        let magic = text.strip_prefix(":(").and_then(|magic| magic.split_once(')'));
+        let plain = magic.map_or(text, |(_, path)| path);
+        // `HEAD:.env` shows a file as it was.
+        for (at, part) in plain.split(':').enumerate().filter(|(_, part)| !part.is_empty()) {
+            // Behind a colon a slash is the top of the repository, and before it the top of the disk.
+            let part = if at > 0 { part.trim_start_matches('/') } else { part };
             match normalise(part, self.cwd.relative(), self.roots) {
-                Err(error @ PathError::Outside { .. }) if at == 0 => self.outside(&error),
+                Err(error @ PathError::Outside { .. }) => self.outside(&error),
+                Err(PathError::Unprintable(_)) => self.secret(part, &text.escape_debug().to_string()),
                 Err(_) => {}
                 Ok(normal) => {
                     self.secret(&normal.relative, text);
@@ -361,20 +382,48 @@ fn assigned(text: &str) -> Option<&str> {
     text.split_once('=').filter(|(name, _)| !name.contains('/')).map(|(_, value)| value)
 }
 
-/// Whether a path inside the text goes up, wherever it begins.
+/// Whether a path inside the text goes up: at its beginning, behind a sign, or glued to an option's letter.
 fn climbs(text: &str) -> bool {
     text.match_indices("..").any(|(at, _)| {
         let before = text[..at].chars().next_back();
         let behind = text[at + 2..].chars().next();
-        before != Some('.') && matches!(behind, None | Some('/' | ',' | ':'))
+        let begins = text.starts_with('-') || matches!(before, None | Some('/' | '=' | ',' | ':'));
+        begins && matches!(behind, None | Some('/' | ',' | ':'))
     })
 }
 
+/// Files that have no extension, and hardly ever a branch of that name beside them.
+const WELL_KNOWN: [&str; 20] = [
+    "LICENSE",
+    "LICENCE",
+    "COPYING",
+    "NOTICE",
+    "README",
+    "CHANGELOG",
+    "CHANGES",
+    "HISTORY",
+    "NEWS",
+    "AUTHORS",
+    "CONTRIBUTORS",
+    "CONTRIBUTING",
+    "MAINTAINERS",
+    "CODEOWNERS",
+    "INSTALL",
+    "TODO",
+    "VERSION",
+    "makefile",
+    "justfile",
+    "gradlew",
+];
+
 /// Whether a word of `git checkout` is plainly a file and no branch.
 fn names_files(text: &str) -> bool {
-    let extension =
-        text.rsplit('/').next().and_then(|name| name.rsplit_once('.')).map(|(_, extension)| extension);
+    let name = text.rsplit('/').next().unwrap_or(text);
+    let extension = name.rsplit_once('.').map(|(_, extension)| extension);
     text == "."
+        || WELL_KNOWN.contains(&name)
+        // Makefile, Dockerfile, Gemfile and their kin.
+        || (name.ends_with("file") && name.starts_with(|c: char| c.is_ascii_uppercase()))
         || text.starts_with("./")
         || text.starts_with(':')
         || text.ends_with('/')
