@@ -296,11 +296,6 @@ impl Cards {
                 reason.push(key);
                 self.screen.raw(&visible(&key.to_string()));
             }
-            // Escape: it was not meant.
-            (Mode::Reason(_), '\u{1b}') => {
-                card.mode = Mode::Choosing;
-                self.screen.raw(&format!("\nnot rejected. {keys}"));
-            }
             (Mode::Reason(_), _) => {}
             (Mode::Confirming, 'a') => self.decide(Some(GrantScope::Agent), None).await,
             (Mode::Confirming, _) => {

@@ -648,6 +648,25 @@ fn a_secret_that_moved_is_not_shown_from_history() {
     assert!(log.fields["stdout"].as_str().unwrap().contains("notes.txt"), "the rest is shown: {log:?}");
 }
 
+/// A tree need not be of any commit that is left, and then nobody has looked into it.
+#[test]
+fn a_tree_is_asked_about() {
+    let f = Fixture::new();
+    let commit = "git -c user.name=a -c user.email=a@b commit -qm";
+    assert!(f.bash(&format!("git init -q . && git add -A && {commit} one && git branch kept")));
+    f.put(".env", "SECRET-42\n");
+    assert!(f.bash(&format!(
+        "git add -A && {commit} two && git rev-parse HEAD^{{tree}} > ../tree && git tag t HEAD^{{tree}} &&
+         git reset -q --hard kept && git reflog expire --expire=now --all"
+    )));
+    let tree = std::fs::read_to_string(f.base().join("tree")).unwrap();
+    for tree in [tree.trim(), "t"] {
+        let told = approved(&f, "execute_command", git(&["diff", "HEAD", tree]), &Approval::none());
+        assert!(!json!(told).to_string().contains("SECRET-42"), "{told:?}");
+        assert_eq!(f.judge("execute_command", git(&["diff", "HEAD", tree])).verdict, Verdict::High);
+    }
+}
+
 /// Some of git's commands run a hook before they have read where hooks are.
 #[test]
 fn no_hook_runs_however_early() {
@@ -657,10 +676,10 @@ fn no_hook_runs_however_early() {
     let f = Fixture::new();
     assert!(f.bash(
         "git init -q . && git add -A && git -c user.name=a -c user.email=a@b commit -qm one && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m two &&
-         mkdir -p .git/modules/m && git init -q --separate-git-dir .git/modules/m m && cd m && \
+         mkdir -p .git/modules/logs && git init -q --separate-git-dir .git/modules/logs/m m && cd m && \
          git -c user.name=a -c user.email=a@b commit -q --allow-empty -m one && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m two"
     ));
-    for hooks in [".git/hooks", ".git/modules/m/hooks"] {
+    for hooks in [".git/hooks", ".git/modules/logs/m/hooks"] {
         let hook = format!("{hooks}/reference-transaction");
         f.put(&hook, "#!/bin/sh\ntouch \"$(dirname \"$0\")/../../RAN\" RAN\n");
         assert!(f.bash(&format!("chmod +x {hook}")));

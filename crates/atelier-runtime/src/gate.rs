@@ -18,6 +18,7 @@ use atelier_store::{
 };
 use chrono::{DateTime, TimeDelta, Utc};
 use decide::Rules;
+use futures::{StreamExt, stream};
 use metrics::counter;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -107,6 +108,18 @@ pub enum Named {
     ByOwner,
     /// A program that asks for itself.
     ByItself,
+}
+
+/// How many decisions of one request are under way together.
+const AT_ONCE: usize = 32;
+
+/// What a person says about a call.
+#[derive(Debug, Clone)]
+pub struct Decision {
+    pub id: ApprovalId,
+    /// How far an approval goes; none rejects.
+    pub scope: Option<GrantScope>,
+    pub reason: Option<String>,
 }
 
 /// Somebody who decides, and the program they do it with.
@@ -312,6 +325,56 @@ impl Gate {
         scope: GrantScope,
         include_high: bool,
     ) -> Result<GatedCall> {
+        let (approved, grant) = self.approve_one(owned, by, id, scope, include_high).await?;
+        self.cover_waiting(owned, grant.as_slice()).await;
+        Ok(approved)
+    }
+
+    /// Many at once. What is rejected is rejected first: a permission that one of the others leaves must not reach it.
+    pub async fn decide_many(
+        &self,
+        owned: &Owned,
+        by: &Decider,
+        decisions: Vec<Decision>,
+    ) -> Vec<Result<GatedCall>> {
+        // Several under way share their commits.
+        let (approved, rejected): (Vec<_>, Vec<_>) =
+            decisions.into_iter().enumerate().partition(|(_, decision)| decision.scope.is_some());
+        let reject = |(at, decision): (usize, Decision)| async move {
+            (at, self.reject(owned, by.clone(), decision.id, decision.reason).await)
+        };
+        let mut outcomes: Vec<(usize, Result<GatedCall>)> =
+            stream::iter(rejected).map(reject).buffered(AT_ONCE).collect().await;
+        let approve = |(at, decision): (usize, Decision)| async move {
+            let scope = decision.scope.unwrap_or_default();
+            (at, self.approve_one(owned, by.clone(), decision.id, scope, false).await)
+        };
+        let mut grants = Vec::new();
+        let mut approvals = stream::iter(approved).map(approve).buffered(AT_ONCE);
+        while let Some((at, outcome)) = approvals.next().await {
+            outcomes.push((
+                at,
+                outcome.map(|(call, grant)| {
+                    grants.extend(grant);
+                    call
+                }),
+            ));
+        }
+        drop(approvals);
+        self.cover_waiting(owned, &grants).await;
+        outcomes.sort_by_key(|(at, _)| *at);
+        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+
+    /// The call, and the permission that the approval has left.
+    async fn approve_one(
+        &self,
+        owned: &Owned,
+        by: Decider,
+        id: ApprovalId,
+        scope: GrantScope,
+        include_high: bool,
+    ) -> Result<(GatedCall, Option<Grant>)> {
         let call = self.store.call_of_approval(owned.project, id).await?;
         let (gate, made) = (self.clone(), Arc::new(OnceLock::new()));
         let keep = made.clone();
@@ -344,21 +407,26 @@ impl Gate {
             events.extend(rules.send(call, situation));
             Ok(Decided { events, grant, audit: Some(audit) })
         });
-        let approved = approved.await?;
-        if let Some(grant) = made.get()
-            && let Err(error) = self.cover_waiting(owned, grant).await
-        {
-            // They wait for a decision, as before.
-            tracing::warn!(%error, "a permission does not reach what waits already");
-        }
-        Ok(approved)
+        Ok((approved.await?, made.get().cloned()))
     }
 
     /// What waits for a decision and is covered by a new permission need not wait any longer.
-    async fn cover_waiting(&self, owned: &Owned, grant: &Grant) -> Result<()> {
-        let alike = |call: &GatedCall| match grant.scope {
-            GrantScope::Agent => grant.agent_id == call.agent_id,
-            _ => grant.rule.as_ref() == Some(&call.rule),
+    async fn cover_waiting(&self, owned: &Owned, grants: &[Grant]) {
+        if grants.is_empty() {
+            return;
+        }
+        if let Err(error) = self.try_cover_waiting(owned, grants).await {
+            // They wait for a decision, as before.
+            tracing::warn!(%error, "a permission does not reach what waits already");
+        }
+    }
+
+    async fn try_cover_waiting(&self, owned: &Owned, grants: &[Grant]) -> Result<()> {
+        let alike = |call: &GatedCall| {
+            grants.iter().any(|grant| match grant.scope {
+                GrantScope::Agent => grant.agent_id == call.agent_id,
+                _ => grant.rule.as_ref() == Some(&call.rule),
+            })
         };
         let waiting = self.store.pending_calls(owned.owner, Some(owned.project)).await?;
         for call in waiting.into_iter().filter(alike) {
@@ -556,13 +624,17 @@ impl Gate {
         rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             rounds.tick().await;
-            if let Err(error) = self.round().await {
+            let (due, silent) = tokio::join!(self.round(), self.give_up_silent());
+            if let Err(error) = due {
                 tracing::warn!(%error, "cannot look for calls whose time is up");
+            }
+            if let Err(error) = silent {
+                tracing::warn!(%error, "cannot look for machines that have gone silent");
             }
         }
     }
 
-    async fn round(&self) -> Result<()> {
+    async fn give_up_silent(&self) -> Result<()> {
         for (owned, client) in self.store.silent_clients().await? {
             let gate = self.clone();
             let assign = move |call: &mut GatedCall, situation: &Situation| gate.assign(call, situation);
@@ -570,9 +642,14 @@ impl Gate {
                 Ok(()) => tracing::info!(project = %owned.project, %client, "a machine has gone silent"),
                 // It came back, or left by itself.
                 Err(StoreError::NotFound) => {}
-                Err(error) => return Err(error.into()),
+                // No reason to leave out the others.
+                Err(error) => tracing::warn!(%error, %client, "cannot give up a machine that is silent"),
             }
         }
+        Ok(())
+    }
+
+    async fn round(&self) -> Result<()> {
         // All at once, so that they share commits: however many there are, none waits for the others.
         let due = self.store.due_calls(256).await?;
         let late = due

@@ -15,7 +15,7 @@ mod tasks;
 mod vault;
 mod work;
 
-pub use gate::{Ask, Decider, Gate, GateSettings, Named};
+pub use gate::{Ask, Decider, Decision, Gate, GateSettings, Named};
 pub use health::{Health, Part, Status};
 pub use model_keys::ModelKeys;
 pub use secret::open_secret;

@@ -296,8 +296,8 @@ impl FromRequestParts<App> for LastEventId {
     }
 }
 
-/// RFC 7240: `Prefer: wait=30`, as far as it can be met: a request has twice `request_timeout`, the reading of it and
-/// the answer included.
+/// RFC 7240: `Prefer: wait=30`, as far as it can be met: a request has twice `request_timeout`, of which its body may
+/// take one.
 pub(crate) fn preferred_wait(app: &App, headers: &HeaderMap) -> Option<Duration> {
     let preferences = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
     let mut preferences = preferences.flat_map(|value| value.split([',', ';']));
@@ -308,6 +308,7 @@ pub(crate) fn preferred_wait(app: &App, headers: &HeaderMap) -> Option<Duration>
         let wait = name.trim().eq_ignore_ascii_case("wait") && !value.is_empty();
         (wait && value.bytes().all(|byte| byte.is_ascii_digit())).then(|| value.parse().unwrap_or(u64::MAX))
     };
-    let longest = app.settings.request_timeout.mul_f32(1.5);
-    preferences.find_map(seconds).map(|seconds| Duration::from_secs(seconds).min(longest))
+    preferences
+        .find_map(seconds)
+        .map(|seconds| Duration::from_secs(seconds).min(app.settings.request_timeout))
 }

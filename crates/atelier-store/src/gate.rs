@@ -17,7 +17,7 @@ use atelier_core::{
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use uuid::Uuid;
 
 /// What a step decided, beside what became of the call.
@@ -92,7 +92,7 @@ impl Store {
         F: FnOnce(&mut GatedCall, &Situation) -> Result<Decided, Refusal> + Send + 'static,
     {
         let owned = owned.clone();
-        self.hand_in(owned.owner, Manner::Keeps(Some(id)), move |tx| {
+        self.hand_in(owned.owner, Manner::Keeps(Some((owned.project, id))), move |tx| {
             Box::pin(async move {
                 let mut call = lock_call(tx, owned.project, id).await?;
                 let situation = tx.situation(owned.project).await?;
@@ -118,7 +118,7 @@ impl Store {
         F: FnOnce(&mut GatedCall, DateTime<Utc>) -> Result<Decided, Refusal> + Send + 'static,
     {
         let owned = owned.clone();
-        self.hand_in(owned.owner, Manner::Keeps(Some(id)), move |tx| {
+        self.hand_in(owned.owner, Manner::Keeps(Some((owned.project, id))), move |tx| {
             Box::pin(async move {
                 let mut call = lock_call(tx, owned.project, id).await?;
                 let now = tx.time().await?;
@@ -421,7 +421,9 @@ async fn lock_call(tx: &mut Tx, project: ProjectId, id: CallId) -> Result<GatedC
         None => {
             let record = match tx.calls_ahead.get(&id) {
                 Some(record) => record.clone(),
-                None => lock_calls(&mut tx.conn, &[id]).await?.remove(&id).ok_or(Error::NotFound)?,
+                None => {
+                    lock_calls(&mut tx.conn, &[(project, id)]).await?.remove(&id).ok_or(Error::NotFound)?
+                }
             };
             read((record,))?
         }
@@ -429,18 +431,34 @@ async fn lock_call(tx: &mut Tx, project: ProjectId, id: CallId) -> Result<GatedC
     if call.project_id == project { Ok(call) } else { Err(Error::NotFound) }
 }
 
+/// The last one again and again, so that there are a few statements and not one for each number.
+fn padded(ids: BTreeSet<Uuid>) -> Vec<Uuid> {
+    let mut ids: Vec<Uuid> = ids.into_iter().collect();
+    let last = ids.last().copied().unwrap_or_default();
+    ids.resize(ids.len().next_power_of_two(), last);
+    ids
+}
+
 /// The calls as they are stored, for this transaction alone. SQLite has one writer; elsewhere the rows are locked,
 /// although their owner's lane is, too: a lock on what is changed does not depend on how writers are spread.
 pub(crate) async fn lock_calls(
     conn: &mut Conn,
-    ids: &[CallId],
+    calls: &[(ProjectId, CallId)],
 ) -> Result<HashMap<CallId, String>, sqlx::Error> {
+    // Calls of other projects than those that are asked about are not even locked.
+    let projects = padded(calls.iter().map(|(project, _)| project.0).collect());
+    let ids = padded(calls.iter().map(|(_, id)| id.0).collect());
     let lock = if matches!(conn, Conn::Lite(_)) { "" } else { " FOR UPDATE" };
     let rows: Vec<(Uuid, String)> = on!(conn, |c| {
         let mut query = sqlx::QueryBuilder::new("SELECT id, record FROM tool_calls WHERE id IN (");
         let mut list = query.separated(", ");
-        for id in ids {
-            list.push_bind(id.0);
+        for id in &ids {
+            list.push_bind(*id);
+        }
+        query.push(") AND project_id IN (");
+        let mut list = query.separated(", ");
+        for project in &projects {
+            list.push_bind(*project);
         }
         query.push(")").push(lock).build_query_as().fetch_all(c).await
     })?;

@@ -160,14 +160,14 @@ impl Writer {
 pub(crate) enum Manner {
     Writes,
     /// It writes nothing itself, so there is nothing to roll back. Where it is a step with a call, that is fetched for it.
-    Keeps(Option<CallId>),
+    Keeps(Option<(ProjectId, CallId)>),
 }
 
 /// One waiting write, its result type hidden.
 trait Job: Send {
     fn keeps(&self) -> bool;
     /// The call that it takes a step with, if it only keeps.
-    fn steps_on(&self) -> Option<CallId>;
+    fn steps_on(&self) -> Option<(ProjectId, CallId)>;
     /// Whether it succeeded; if not, its savepoint is rolled back.
     fn run<'t>(&'t mut self, tx: &'t mut Tx) -> BoxFuture<'t, bool>;
     fn settle(self: Box<Self>, commit: Result<(), Arc<sqlx::Error>>);
@@ -189,7 +189,7 @@ where
         matches!(self.manner, Manner::Keeps(_))
     }
 
-    fn steps_on(&self) -> Option<CallId> {
+    fn steps_on(&self) -> Option<(ProjectId, CallId)> {
         match self.manner {
             Manner::Keeps(call) => call,
             Manner::Writes => None,
@@ -374,13 +374,10 @@ async fn run_group(
 }
 
 /// Fetches the calls that the group takes a step with, in one trip instead of one for each.
-async fn read_ahead(tx: &mut Tx, mut ids: Vec<CallId>) -> Result<(), sqlx::Error> {
-    if ids.len() < 2 {
-        return Ok(());
+async fn read_ahead(tx: &mut Tx, calls: Vec<(ProjectId, CallId)>) -> Result<(), sqlx::Error> {
+    if calls.len() > 1 {
+        tx.calls_ahead = crate::gate::lock_calls(&mut tx.conn, &calls).await?;
     }
-    // The last one again and again, so that there are a few statements and not one for each number.
-    ids.resize(ids.len().next_power_of_two(), ids[ids.len() - 1]);
-    tx.calls_ahead = crate::gate::lock_calls(&mut tx.conn, &ids).await?;
     Ok(())
 }
 

@@ -1226,7 +1226,7 @@ export interface paths {
         /**
          * Ask for a tool call
          * @description Answers at once with its state; with `Prefer: wait=30` when it is settled, or after that many seconds (at most
-         *     one and a half times `server.request_timeout`).
+         *     `server.request_timeout`).
          */
         post: operations["tools_execute"];
         delete?: never;

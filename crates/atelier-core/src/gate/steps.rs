@@ -157,6 +157,7 @@ impl GatedCall {
     pub fn ask(&mut self, id: ApprovalId, waits: Waits, now: DateTime<Utc>) -> Vec<Event> {
         let time = waits.approval(self.risk_level);
         let expires_at = now + time;
+        self.note = self.note.take().filter(|note| note != NO_CLIENT);
         self.status = CallStatus::PendingApproval;
         self.approval_id = Some(id);
         self.deadline = Some(expires_at - WARNING.min(time / 2));
@@ -375,10 +376,12 @@ impl GatedCall {
         if self.client_id != Some(client) || self.attempt != attempt {
             return Err(Refusal::NotYours);
         }
+        let network = rating.network && !self.network;
         if !self.rate(rating) {
             return Ok(None);
         }
-        self.grant_id = permitted(self);
+        // No permission was given with the network in sight.
+        self.grant_id = if network { None } else { permitted(self) };
         self.claimed = false;
         let mut events = vec![Event::ToolResultAck { tool_id: self.tool_id, attempt, status: self.status }];
         if self.grant_id.is_some() {

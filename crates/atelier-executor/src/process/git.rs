@@ -33,6 +33,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("tag.gpgSign", "false"),
     ("push.gpgSign", "false"),
     ("log.showSignature", "false"),
+    ("log.diffMerges", "separate"),
     ("merge.verifySignatures", "false"),
     ("gpg.program", "false"),
     ("gpg.ssh.program", "false"),
@@ -83,8 +84,6 @@ pub(super) fn environment(
         // Empty, it stands before the repository's `core.gitProxy`, of which the first would win.
         ("GIT_PROXY_COMMAND", ""),
         ("GIT_NO_LAZY_FETCH", "1"),
-        // No hooks of the system's templates in what it makes.
-        ("GIT_TEMPLATE_DIR", ""),
         ("GIT_ATTR_NOSYSTEM", "1"),
         ("GIT_TERMINAL_PROMPT", "0"),
         ("GIT_ASKPASS", ""),

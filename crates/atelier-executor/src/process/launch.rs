@@ -270,10 +270,6 @@ fn arrange_mounts(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
         // A mount below that was read-only before stays so, and may be locked: then only the top is opened.
         set_mount(dir, 0, READ_ONLY, libc::AT_RECURSIVE).or_else(|_| set_mount(dir, 0, READ_ONLY, 0))?;
     }
-    // Where programs put semaphores and what they share: Python's multiprocessing needs it. Not worth failing for.
-    if tmp.is_some() {
-        mount(tmp, c"/dev/shm", libc::MS_BIND, MOUNTS).ok();
-    }
     for dir in pinned {
         match mount(Some(dir), dir, libc::MS_BIND | libc::MS_REC, HIDE) {
             Ok(()) | Err((_, libc::ENOENT)) => {}
@@ -294,6 +290,12 @@ fn arrange_mounts(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
             Ok(()) | Err((_, libc::ENOENT)) => {}
             Err(failed) => return Err(failed),
         }
+    }
+    // Where programs put semaphores and what they share: Python's multiprocessing needs it. Not worth failing for, and
+    // not over anything that the command works in.
+    let in_use = writable.iter().any(|dir| dir.to_bytes().starts_with(b"/dev/shm"));
+    if tmp.is_some() && !in_use {
+        mount(tmp, c"/dev/shm", libc::MS_BIND, MOUNTS).ok();
     }
     if spaces.fresh_proc {
         let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;

@@ -194,7 +194,7 @@ impl Repository<'_> {
             }
             Shows::Anything(sight) => {
                 let guarded = self.guarded(&sight)?;
-                match self.unnamed(&sight, guarded != Guarded::default())? {
+                match self.unnamed(&sight)? {
                     Some(asked) => Ok(asked),
                     None if guarded == Guarded::default() => Ok(Look::AsItIs),
                     None => Ok(asked(&guarded)),
@@ -202,8 +202,7 @@ impl Repository<'_> {
             }
             Shows::Paths(sight) => {
                 let guarded = self.guarded(&sight)?;
-                let some = guarded != Guarded::default();
-                if let Some(asked) = self.unnamed(&sight, some)? {
+                if let Some(asked) = self.unnamed(&sight)? {
                     return Ok(asked);
                 }
                 let mut paths: BTreeSet<String> = guarded.secret.union(&guarded.ignored).cloned().collect();
@@ -227,13 +226,12 @@ impl Repository<'_> {
         }
     }
 
-    /// A file by its object's number has no name that could be judged; and where something is guarded, a tree has none
-    /// from which it could be left out.
-    fn unnamed(&self, sight: &Sight<'_>, some: bool) -> Result<Option<Look>, &'static str> {
-        for revision in sight.revisions.iter().filter(|revision| some || is_number(revision)) {
+    /// A file by its object's number has no name that could be judged, and a tree need not be one of the commits that
+    /// were looked through.
+    fn unnamed(&self, sight: &Sight<'_>) -> Result<Option<Look>, &'static str> {
+        for revision in &sight.revisions {
             match self.kind(&format!("{revision}^{{}}"))?.as_deref() {
                 None | Some("commit") => {}
-                Some("tree") if !some => {}
                 Some(_) => {
                     let why = "It shows an object by its number, and nobody can tell which file that was.";
                     return Ok(Some(Look::Asked(why.to_owned())));
@@ -315,7 +313,7 @@ impl Repository<'_> {
 const ADDED: &[&str] = &[
     "log",
     "--root",
-    "--diff-merges=separate",
+    "-m",
     "--diff-filter=A",
     "--no-renames",
     "--no-relative",

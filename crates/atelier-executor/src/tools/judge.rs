@@ -205,8 +205,9 @@ impl Tools<'_> {
 
     pub(super) fn is_secret(&self, path: &Path) -> bool {
         let judged = to_workspace_path(path, "").or_else(|_| {
-            // No tool takes such a name, but commands meet it: what follows a control character counts as a name.
-            let text = path.to_string_lossy().replace(char::is_control, "/");
+            // No tool takes such a name, but commands meet it: what follows a control character counts as a name, and
+            // below a folder nothing means something else at its start.
+            let text = format!("x/{}", path.to_string_lossy().replace(char::is_control, "/"));
             to_workspace_path(Path::new(&text), "")
         });
         judged.map_or(true, |path| self.reads_as_secret(&path))

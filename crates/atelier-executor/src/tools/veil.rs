@@ -58,7 +58,7 @@ impl Tools<'_> {
             }
             // Of a worktree or a submodule it is a file that says where the repository is.
             if is_dir {
-                hooks.extend(self.hooks_in(&path));
+                hooks.extend(self.hooks_in(&path)?);
                 if !looks && !configures(&command.args) {
                     read_only.push(path.join("config"));
                 }
@@ -67,32 +67,34 @@ impl Tools<'_> {
         Ok(Veil { hidden, hooks, read_only })
     }
 
-    /// The folders of hooks of a repository and of the submodules that it keeps.
-    fn hooks_in(&self, repository: &Path) -> Vec<PathBuf> {
-        let mut found = vec![repository.join("hooks")];
-        let mut todo = vec![repository.join("modules")];
+    /// The folders of hooks of a repository and of the submodules that it keeps, whatever those are called.
+    fn hooks_in(&self, repository: &Path) -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        let mut todo = vec![repository.to_owned()];
         while let Some(dir) = todo.pop() {
+            // Gone or closed to us: then it is closed to git, too.
             let Ok(mut names) = Names::open(self.workspace.handle(), &dir) else { continue };
-            let mut below = Vec::new();
+            let (mut below, mut is_repository) = (Vec::new(), dir == repository);
             let listed = names.each(|name, kind| {
+                is_repository |= name == "HEAD";
                 if kind == Kind::Directory {
-                    below.push(dir.join(name));
+                    below.push(name.to_owned());
                 }
                 Ok(())
             });
-            // What cannot be listed has nothing to run, either.
-            if listed.is_err() || found.len() + todo.len() + below.len() > MAX_VEILED {
-                continue;
-            }
-            for path in below {
-                match path.file_name().and_then(|name| name.to_str()) {
-                    Some("hooks") => found.push(path),
-                    Some("objects" | "refs" | "logs") => {}
-                    _ => todo.push(path),
+            for name in below {
+                match is_repository {
+                    true if name == "hooks" => found.push(dir.join(name)),
+                    true if name == "modules" => todo.push(dir.join(name)),
+                    true => {}
+                    false => todo.push(dir.join(name)),
                 }
             }
+            if listed.is_err() || found.len() + todo.len() > MAX_VEILED {
+                return Err(too_much());
+            }
         }
-        found
+        Ok(found)
     }
 
     /// Files of the working tree that nobody may see unasked.
@@ -109,10 +111,6 @@ impl Tools<'_> {
         if ignored.is_empty() && !wanted.secrets && !wanted.repositories {
             return Ok((hidden, repositories));
         }
-        let too_much = || Error::Sandbox {
-            stage: "hide files",
-            source: std::io::Error::other("more files to look at or to hide than this can be done for"),
-        };
         let mut left = ws.options().max_entries;
         let mut todo = vec![PathBuf::new()];
         while let Some(dir) = todo.pop() {
@@ -148,4 +146,9 @@ impl Tools<'_> {
         }
         Ok((hidden, repositories))
     }
+}
+
+fn too_much() -> Error {
+    let source = std::io::Error::other("more files to look at or to hide than this can be done for");
+    Error::Sandbox { stage: "hide files", source }
 }

@@ -13,13 +13,9 @@ use atelier_core::{
 };
 use atelier_store::Audit;
 use axum::{Json as Reply, extract::State, http::HeaderMap};
-use futures::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
-
-/// How many decisions of one request are under way together.
-const AT_ONCE: usize = 32;
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct ApprovalList {
@@ -219,22 +215,18 @@ pub(super) async fn decide(
     if caller.user != owned.owner && body.decisions.iter().any(|decision| decision.approve) {
         return Err(Error::Forbidden("only the project's owner approves; an admin may reject"));
     }
-    let (gate, owned) = (&app.gate, &owned);
-    let decide = |decision: Decision| {
-        let (by, id) = (decider(&caller, &headers), ApprovalId(decision.approval_id));
-        async move {
-            let outcome = match decision.approve {
-                true => gate.approve(owned, by, id, decision.scope, false).await,
-                false => gate.reject(owned, by, id, decision.reason).await,
-            };
-            match outcome {
-                Ok(call) => Decided::Call(Box::new(call)),
-                Err(error) => Decided::Problem(Error::from(error).problem()),
-            }
-        }
+    let decisions = body.decisions.into_iter().map(|decision| atelier_runtime::Decision {
+        id: ApprovalId(decision.approval_id),
+        scope: decision.approve.then_some(decision.scope),
+        reason: decision.reason,
+    });
+    let by = decider(&caller, &headers);
+    let outcomes = app.gate.decide_many(&owned, &by, decisions.collect()).await;
+    let told = |outcome| match outcome {
+        Ok(call) => Decided::Call(Box::new(call)),
+        Err(error) => Decided::Problem(Error::from(error).problem()),
     };
-    // Several under way share their commits.
-    let results = stream::iter(body.decisions).map(decide).buffered(AT_ONCE).collect().await;
+    let results = outcomes.into_iter().map(told).collect();
     Ok(Reply(DecidedList { results }))
 }
 

@@ -115,7 +115,7 @@ pub(super) struct Outcome {
 /// Ask for a tool call
 ///
 /// Answers at once with its state; with `Prefer: wait=30` when it is settled, or after that many seconds (at most
-/// one and a half times `server.request_timeout`).
+/// `server.request_timeout`).
 #[utoipa::path(post, path = "/my/projects/{project}/tools/execute", tag = "tools",
     params(("project" = Uuid, Path), ("Prefer" = Option<String>, Header)),
     request_body = ToolRequest, responses((status = 200, body = GatedCall)))]

@@ -59,6 +59,43 @@ async fn a_permission_covers_what_the_machine_rates(#[values(Sqlite, Postgres)] 
     }
 }
 
+/// TL-06.1: what was permitted without the network in sight is asked about when it turns out to need it.
+#[rstest]
+#[tokio::test]
+async fn a_permission_does_not_bring_the_network(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let call = desk.execute("create_directory", json!({"path": "d"})).await;
+    desk.decide(&call, "approve", json!({"scope": "class"})).await.expect(200);
+    let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
+    let needs = json!({
+        "success": false, "code": "approval_required", "verdict": "MEDIUM", "rule": "create_directory",
+        "error": "It needs the network, which nobody was shown.", "network": true,
+    });
+    let told = desk.result(&signal, needs).await.expect(200);
+    assert_eq!((&told["status"], &told["network"]), (&json!("pending_approval"), &json!(true)));
+}
+
+/// What a batch rejects does not run by a permission that the same batch gives.
+#[rstest]
+#[tokio::test]
+async fn a_batch_rejects_first(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let mut decisions = Vec::new();
+    for n in 0..40 {
+        let call = desk.execute("create_directory", json!({"path": format!("d{n}")})).await;
+        decisions.push(json!({"approval_id": call["approval_id"], "approve": n == 0, "scope": "class"}));
+    }
+    let unasked = desk.execute("create_directory", json!({"path": "e"})).await;
+    let decided = desk.post("approvals/decide", json!({"decisions": decisions})).await.expect(200);
+    let statuses: Vec<&str> =
+        decided["results"].as_array().unwrap().iter().map(|call| call["status"].as_str().unwrap()).collect();
+    assert_eq!(statuses[0], "dispatched");
+    assert!(statuses[1..].iter().all(|status| *status == "rejected"), "{statuses:?}");
+    assert_eq!(desk.show(&unasked).await["status"], "dispatched", "and the permission reaches the rest");
+}
+
 /// A scope that there is nothing to hold for is not claimed to have been given.
 #[rstest]
 #[tokio::test]
