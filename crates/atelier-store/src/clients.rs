@@ -30,6 +30,14 @@ pub struct Client {
 /// How long a client may be silent before another takes over.
 pub const LEASE: TimeDelta = TimeDelta::seconds(30);
 
+/// How a client goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leaving {
+    Goodbye,
+    /// Its lease has run out.
+    Silence,
+}
+
 impl Store {
     /// Notes a client, or that one is still there, and lets `assign` hand it what waits. Unless it resumed its
     /// connection, what was permitted for the last one ends.
@@ -111,20 +119,24 @@ impl Store {
         .await
     }
 
-    /// A client says goodbye; the next one takes over.
-    pub async fn remove_client<F>(&self, owned: &Owned, id: ClientId, assign: F) -> Result<()>
+    /// A client has gone, and the next one takes over. What was permitted for its connection ends with a goodbye; one that
+    /// is only silent may have slept. Nothing happens if it has been heard of since.
+    pub async fn remove_client<F>(&self, owned: &Owned, id: ClientId, how: Leaving, assign: F) -> Result<()>
     where
         F: Fn(&mut GatedCall, &Situation) -> Vec<Event> + Send + 'static,
     {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
+                let time = tx.time().await?;
                 tx.forget_situations();
                 let removed: u64 = on!(&mut tx.conn, |c| sqlx::query(
-                    "DELETE FROM clients WHERE id = $1 AND project_id = $2"
+                    "DELETE FROM clients WHERE id = $1 AND project_id = $2 AND ($3 OR lease_until <= $4)"
                 )
                 .bind(id.0)
                 .bind(owned.project.0)
+                .bind(how == Leaving::Goodbye)
+                .bind(time)
                 .execute(c)
                 .await
                 .map(|done| done.rows_affected()))?;
@@ -132,7 +144,9 @@ impl Store {
                     return Err(Error::NotFound);
                 }
                 tx.emit(owned.project, owned.owner, &Event::ClientDisconnected { client_id: id });
-                end_session(tx, &owned, id.0).await?;
+                if how == Leaving::Goodbye {
+                    end_session(tx, &owned, id.0).await?;
+                }
                 assign_waiting(tx, &owned, assign).await
             })
         })
@@ -156,36 +170,6 @@ impl Store {
             Ok((Owned::from_row((project, owner, tenant))?, ClientId(client)))
         };
         rows.into_iter().map(silent).collect()
-    }
-
-    /// Such a client is taken to be gone, and the next one takes over. What was permitted for its connection waits for
-    /// it: it may only have slept.
-    pub async fn give_up_client<F>(&self, owned: &Owned, id: ClientId, assign: F) -> Result<()>
-    where
-        F: Fn(&mut GatedCall, &Situation) -> Vec<Event> + Send + 'static,
-    {
-        let owned = owned.clone();
-        self.write(owned.owner, move |tx| {
-            Box::pin(async move {
-                let time = tx.time().await?;
-                tx.forget_situations();
-                let removed: u64 = on!(&mut tx.conn, |c| sqlx::query(
-                    "DELETE FROM clients WHERE id = $1 AND project_id = $2 AND lease_until <= $3"
-                )
-                .bind(id.0)
-                .bind(owned.project.0)
-                .bind(time)
-                .execute(c)
-                .await
-                .map(|done| done.rows_affected()))?;
-                if removed == 0 {
-                    return Err(Error::NotFound);
-                }
-                tx.emit(owned.project, owned.owner, &Event::ClientDisconnected { client_id: id });
-                assign_waiting(tx, &owned, assign).await
-            })
-        })
-        .await
     }
 
     pub async fn clients(&self, project: ProjectId) -> Result<Vec<Client>> {

@@ -33,7 +33,7 @@ mod words;
 mod writer;
 
 pub use agents::{AgentChanges, AgentRef};
-pub use clients::{Client, LEASE};
+pub use clients::{Client, LEASE, Leaving};
 pub use collections::{Collection, CollectionState, Fullness};
 pub use conversations::ConversationChanges;
 pub use db::{Settings, masked};

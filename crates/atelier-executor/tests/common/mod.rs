@@ -12,7 +12,7 @@ use atelier_core::policy::verdict::Judgement;
 use atelier_executor::{
     Approval, Cancel, GitIdentity, Options, Runner, RunnerOptions, ToolResult, Toolchains, Tools, Workspace,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub(crate) struct Fixture {
@@ -89,7 +89,12 @@ impl Fixture {
             .env("BASE", self.base())
             .env("WS", self.base().join("ws"))
             .env("OUT", self.base().join("out"))
-            .env("HOME", self.base().join("home"));
+            .env("HOME", self.base().join("home"))
+            .envs(
+                ["AUTHOR", "COMMITTER"]
+                    .iter()
+                    .flat_map(|who| [(format!("GIT_{who}_NAME"), "a"), (format!("GIT_{who}_EMAIL"), "a@b")]),
+            );
         bash.output().unwrap().status.success()
     }
 
@@ -146,4 +151,17 @@ pub(crate) fn corpus(name: &str) -> Vec<Result<Value, String>> {
         .filter(|line| line.starts_with('{'))
         .map(|line| serde_json::from_str(line).map_err(|_| line.to_owned()))
         .collect()
+}
+
+pub(crate) fn parse(f: &Fixture, tool: &str, params: Value) -> ToolCall {
+    ToolCall::parse(tool, params, &f.roots, Policy::builtin().limits()).unwrap()
+}
+
+/// With an approval of our choice.
+pub(crate) fn approved(f: &Fixture, tool: &str, params: Value, approval: &Approval) -> ToolResult {
+    f.tools().execute(&parse(f, tool, params), approval, &Cancel::new().unwrap())
+}
+
+pub(crate) fn git(args: &[&str]) -> Value {
+    json!({ "command": "git", "args": args })
 }

@@ -141,10 +141,7 @@ impl Rules<'_> {
     /// Hands a waiting call to the client that holds the workspace now.
     pub(super) fn assign(&self, call: &mut GatedCall, situation: &Situation) -> Vec<Event> {
         let Some(holder) = situation.holder() else {
-            if call.status == CallStatus::Approved {
-                call.await_client();
-            }
-            return Vec::new();
+            return if call.status == CallStatus::Approved { self.send(call, situation) } else { Vec::new() };
         };
         let reached = situation.clients.iter().any(|client| Some(client.id) == call.client_id);
         match call.status {

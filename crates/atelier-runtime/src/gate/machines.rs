@@ -6,7 +6,7 @@ use atelier_core::{
     ApprovalId, CallId, ClientId,
     gate::{CallFailure, CallPreview, CallRating, CallStatus, GatedCall},
 };
-use atelier_store::{Client, Decided, Owned};
+use atelier_store::{Client, Decided, Leaving, Owned};
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use uuid::Uuid;
@@ -122,10 +122,14 @@ impl Gate {
     }
 
     pub async fn disconnect(&self, owned: &Owned, client: ClientId) -> Result<()> {
+        self.client_left(owned, client, Leaving::Goodbye).await
+    }
+
+    pub(super) async fn client_left(&self, owned: &Owned, client: ClientId, how: Leaving) -> Result<()> {
         let gate = self.clone();
         Ok(self
             .store
-            .remove_client(owned, client, move |call, situation| gate.assign(call, situation))
+            .remove_client(owned, client, how, move |call, situation| gate.assign(call, situation))
             .await?)
     }
 }

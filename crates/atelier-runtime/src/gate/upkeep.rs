@@ -6,7 +6,7 @@ use atelier_core::{
     CallId,
     gate::{CallStatus, GatedCall},
 };
-use atelier_store::{Decided, Error as StoreError, Owned, Situation};
+use atelier_store::{Decided, Error as StoreError, Leaving, Owned};
 use chrono::{DateTime, TimeDelta, Utc};
 use std::time::Duration;
 
@@ -43,12 +43,10 @@ impl Gate {
 
     async fn give_up_silent(&self) -> Result<()> {
         for (owned, client) in self.store.silent_clients().await? {
-            let gate = self.clone();
-            let assign = move |call: &mut GatedCall, situation: &Situation| gate.assign(call, situation);
-            match self.store.give_up_client(&owned, client, assign).await {
+            match self.client_left(&owned, client, Leaving::Silence).await {
                 Ok(()) => tracing::info!(project = %owned.project, %client, "a machine has gone silent"),
                 // It came back, or left by itself.
-                Err(StoreError::NotFound) => {}
+                Err(Error::Store(StoreError::NotFound)) => {}
                 // No reason to leave out the others.
                 Err(error) => tracing::warn!(%error, %client, "cannot give up a machine that is silent"),
             }

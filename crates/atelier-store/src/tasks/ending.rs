@@ -99,9 +99,7 @@ impl Store {
                 if archived {
                     return Err(Error::Archived);
                 }
-                if let Some(agent) = task.agent_id
-                    && !is_there(tx, agent).await?
-                {
+                if task.agent_id.is_some() && !standing.of_agent {
                     return Err(Error::AgentDeleted);
                 }
                 let waiting = standing.waiting;
@@ -121,15 +119,6 @@ impl Store {
         })
         .await
     }
-}
-
-async fn is_there(tx: &mut Tx, agent: AgentId) -> Result<bool> {
-    let (there,): (bool,) =
-        on!(&mut tx.conn, |c| sqlx::query_as("SELECT EXISTS (SELECT 1 FROM agents WHERE id = $1)")
-            .bind(agent.0)
-            .fetch_one(c)
-            .await)?;
-    Ok(there)
 }
 
 /// What of a project, or of one of its conversations, has not ended, or only what does not run.

@@ -19,6 +19,8 @@ pub(crate) struct Standing {
     pub(crate) waiting: i64,
     running: i64,
     limit: i64,
+    /// Whether it is the queue of an agent that there is.
+    pub(crate) of_agent: bool,
 }
 
 /// What `Standing` is read from, where `$1` is the queue.
@@ -36,11 +38,12 @@ type StandingRow = (i64, i64, Option<String>);
 impl Standing {
     /// As it is with what this group has not written yet.
     pub(crate) fn read(tx: &Tx, queue: Uuid, (waiting, running, config): StandingRow) -> Result<Self> {
+        let of_agent = config.is_some();
         let limit = match config {
             Some(config) => corrupt(serde_json::from_str::<AgentConfig>(&config))?.concurrency_limit,
             None => PROJECT_LIMIT,
         };
-        let mut standing = Self { waiting, running, limit: limit.into() };
+        let mut standing = Self { waiting, running, limit: limit.into(), of_agent };
         for kept in tx.unwritten_tasks().filter(|kept| queue_of(&kept.task) == queue) {
             match kept.turn {
                 Turn::Queued => standing.waiting += 1,

@@ -121,14 +121,9 @@ impl<'a> Reader<'a> {
                 '0'..='9' | '$' | '~' | '+' | ',' | '!' => {
                     self.next();
                 }
-                '/' => {
+                start @ ('/' | '\\') => {
                     self.next();
-                    self.pattern('/')?;
-                    self.skip(|c| c == 'I' || c == 'M');
-                }
-                '\\' => {
-                    self.next();
-                    let delimiter = self.next()?;
+                    let delimiter = if start == '/' { '/' } else { self.next()? };
                     self.pattern(delimiter)?;
                     self.skip(|c| c == 'I' || c == 'M');
                 }

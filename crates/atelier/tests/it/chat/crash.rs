@@ -102,17 +102,21 @@ async fn a_server_that_stops_hands_its_tasks_on(#[values(Sqlite, Postgres)] back
     .await;
 }
 
+/// Appends once, then says nothing until it is asked anew.
+fn appends_and_hangs() -> impl FnMut(&Asked) -> Reply + Send + 'static {
+    let mut hangs = true;
+    move |asked: &Asked| match asked.results().len() {
+        0 => Reply::call("write_file", json!({"path": "log.txt", "content": "once\n", "mode": "append"})),
+        _ if std::mem::take(&mut hangs) => Reply::silence(),
+        _ => Reply::text("appended"),
+    }
+}
+
 /// The same in the middle of a task: what it did is not done again, and what it used is counted.
 #[rstest]
 #[tokio::test]
 async fn a_task_that_is_handed_on_repeats_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
-    let mut hangs = true;
-    let script = move |asked: &Asked| match asked.results().len() {
-        0 => Reply::call("write_file", json!({"path": "log.txt", "content": "once\n", "mode": "append"})),
-        _ if std::mem::take(&mut hangs) => Reply::silence(),
-        _ => Reply::text("appended"),
-    };
-    let model = ScriptedModel::start(script).await;
+    let model = ScriptedModel::start(appends_and_hangs()).await;
     let mut server = with_model(backend, &model).await;
     let mut chat = Chat::on_own_files(&server, "ann").await;
     let accepted = chat.said("append", Some("coder")).await;
@@ -133,13 +137,7 @@ async fn a_task_that_is_handed_on_repeats_nothing(#[values(Sqlite, Postgres)] ba
 /// A conversation's files are not held by a server that died: whoever works there next need not wait for its lease.
 #[tokio::test]
 async fn a_killed_server_holds_no_files() {
-    let mut hangs = true;
-    let script = move |asked: &Asked| match asked.results().len() {
-        0 => Reply::call("write_file", json!({"path": "log.txt", "content": "once\n", "mode": "append"})),
-        _ if std::mem::take(&mut hangs) => Reply::silence(),
-        _ => Reply::text("appended"),
-    };
-    let model = ScriptedModel::start(script).await;
+    let model = ScriptedModel::start(appends_and_hangs()).await;
     let server = with_model(Sqlite, &model).await;
     let mut chat = Chat::on_own_files(&server, "ann").await;
     let accepted = chat.said("append", Some("coder")).await;
