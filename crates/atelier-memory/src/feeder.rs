@@ -39,6 +39,8 @@ const CHECKPOINT: Duration = Duration::from_secs(10);
 const AT_ONCE: usize = 4;
 /// How long a lost ring can go unnoticed.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// How soon to look again at what another node feeds: it may be gone.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// A lease holds for ten seconds; it is renewed well before.
 const RENEW: Duration = Duration::from_secs(3);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -83,10 +85,11 @@ impl Memory {
         let mut bell = self.inner.store.bell().listen();
         let mut pause = Duration::from_millis(250);
         loop {
-            match self.feed_all().await {
-                Ok(()) => {
+            let look_again = match self.feed_all().await {
+                Ok(all_ours) => {
                     self.trouble().take();
                     pause = Duration::from_millis(250);
+                    if all_ours { LOOK_AGAIN } else { LOOK_AFTER }
                 }
                 Err(error) => {
                     let told = self.trouble().replace(error.to_string()).is_some();
@@ -97,7 +100,7 @@ impl Memory {
                     pause = (pause * 2).min(LONGEST_PAUSE);
                     continue;
                 }
-            }
+            };
             let rung = async {
                 while let Some(ring) = bell.next().await {
                     if matches!(ring, Ring::Memory | Ring::Everything) {
@@ -108,15 +111,16 @@ impl Memory {
                 std::future::pending::<()>().await;
             };
             let first = self.ahead().values().map(Ahead::due).min();
-            let look = first.map_or(LOOK_AGAIN, |due| LOOK_AGAIN.min(due - Instant::now()));
+            let look = first.map_or(look_again, |due| look_again.min(due - Instant::now()));
             // Out of time is a reason to look as well.
             drop(tokio::time::timeout(look, rung).await);
         }
     }
 
-    /// Feeds every collection there is something to do about. The first trouble is told; the others were tried.
-    async fn feed_all(&self) -> Result<()> {
-        let Some(index) = self.inner.index.id() else { return Ok(()) };
+    /// Feeds every collection there is something to do about, and says whether none of them is another node's. The first
+    /// trouble is told; the others were tried.
+    async fn feed_all(&self) -> Result<bool> {
+        let Some(index) = self.inner.index.id() else { return Ok(true) };
         // Whatever index has their collections, and whether it answers or not: what agents that are gone remembered goes.
         for collection in self.inner.store.abandoned_collections(index).await? {
             while self.inner.store.purge(&collection).await? {}
@@ -132,11 +136,12 @@ impl Memory {
         gauge!("atelier_memory_waiting_collections").set(restless.len() as f64);
         let outcomes =
             stream::iter(restless).map(|(collection, _)| self.feed_one(collection)).buffer_unordered(AT_ONCE);
-        outcomes.fold(Ok(()), |all, one| async { all.and(one) }).await
+        outcomes.fold(Ok(true), |all, one| async { Ok(all? & one?) }).await
     }
 
-    async fn feed_one(&self, collection: Collection) -> Result<()> {
-        let Some(collection) = self.claim(&collection).await? else { return Ok(()) };
+    /// `false` if another node has it.
+    async fn feed_one(&self, collection: Collection) -> Result<bool> {
+        let Some(collection) = self.claim(&collection).await? else { return Ok(false) };
         // Before the first of what comes between two flushes and after the last; also while the index is away, for then
         // it is the database that would grow.
         if collection.state != CollectionState::Gone && self.heard(collection.agent) == 0 {
@@ -149,9 +154,10 @@ impl Memory {
         };
         match outcome {
             // Somebody dropped it, or the index is another: its facts are all still there.
-            Err(Error::Index(IndexError::Missing)) => self.make_anew(&collection).await,
-            outcome => outcome,
+            Err(Error::Index(IndexError::Missing)) => self.make_anew(&collection).await?,
+            outcome => outcome?,
         }
+        Ok(true)
     }
 
     /// The index has lost a collection. Its facts are all still there.
@@ -168,8 +174,7 @@ impl Memory {
         }
         let Self { inner } = self;
         let Some(index) = inner.index.id() else { return Ok(None) };
-        let claimed =
-            inner.store.claim_collection(collection, inner.node, index, !inner.index.is_shared()).await?;
+        let claimed = inner.store.claim_collection(collection, index, !inner.index.is_shared()).await?;
         match &claimed {
             Some(_) => self.held().insert(collection.agent, Instant::now()),
             None => self.held().remove(&collection.agent),
@@ -182,7 +187,7 @@ impl Memory {
         for agent in held {
             let release = async {
                 let collection = self.inner.store.collection(agent).await?;
-                self.inner.store.release_collection(&collection, self.inner.node).await
+                self.inner.store.release_collection(&collection).await
             };
             match release.await {
                 // Its agent was deleted meanwhile.
@@ -298,11 +303,7 @@ impl Memory {
         let told = match flushed {
             Ok(()) => {
                 let bytes = frequencies.as_deref().map(Frequencies::to_bytes);
-                inner
-                    .store
-                    .changes_told(collection, inner.node, through, ids, bytes)
-                    .await
-                    .map_err(Error::from)
+                inner.store.changes_told(collection, through, ids, bytes).await.map_err(Error::from)
             }
             Err(error) => Err(error.into()),
         };

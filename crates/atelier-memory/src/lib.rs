@@ -43,7 +43,6 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::sync::watch;
-use uuid::Uuid;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -73,8 +72,6 @@ struct Inner {
     index: Index,
     embedder: Embedder,
     settings: Settings,
-    /// Tells this node's feeder apart from those of others.
-    node: Uuid,
     frequencies: Cache<AgentId, Arc<Frequencies>>,
     /// Collections this node feeds, and since when that was last said.
     held: Mutex<HashMap<AgentId, Instant>>,
@@ -100,7 +97,6 @@ impl Memory {
                 index,
                 embedder,
                 settings,
-                node: Uuid::now_v7(),
                 frequencies: Cache::builder().time_to_live(Duration::from_secs(10)).max_capacity(500).build(),
                 held: Mutex::default(),
                 ahead: Mutex::default(),

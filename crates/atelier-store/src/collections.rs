@@ -3,9 +3,10 @@
 
 use crate::{
     Error, Owned, Result, Store, Tx,
-    db::{Conn, Db, on},
+    db::{Conn, on},
     feed::Ring,
     interactions,
+    nodes::is_gone,
     projects::corrupt,
     unwritten::rows_at_once,
 };
@@ -309,26 +310,26 @@ impl Store {
     }
 
     /// Takes a collection for a while, unless another feeder has it. Returns it as it is now. Whoever is `alone` with
-    /// the index need not wait for a feeder that died.
+    /// the index need not look whether that one is still there.
     pub async fn claim_collection(
         &self,
         collection: &Collection,
-        holder: Uuid,
         index: &str,
         alone: bool,
     ) -> Result<Option<Collection>> {
-        let alone = alone || matches!(self.db, Db::Lite(_));
-        let (agent, index) = (collection.agent, index.to_owned());
+        let (agent, node, index) = (collection.agent, self.node(), index.to_owned());
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
                 let time = tx.time().await?;
                 let row: Option<Row> = on!(&mut tx.conn, |c| sqlx::query_as(concat!(
                     "UPDATE memory_collections SET holder = $1, lease_until = $2, index_id = $3
                      WHERE agent_id = $4 AND (index_id IS NULL OR index_id = $3)
-                     AND ($6 OR holder IS NULL OR holder = $1 OR lease_until < $5) RETURNING ",
+                     AND ($6 OR holder IS NULL OR holder = $1 OR lease_until < $5 OR ",
+                    is_gone!("holder", "$1", "$5"),
+                    ") RETURNING ",
                     columns!()
                 ))
-                .bind(holder)
+                .bind(node.0)
                 .bind(time + LEASE)
                 .bind(&index)
                 .bind(agent.0)
@@ -343,8 +344,8 @@ impl Store {
     }
 
     /// Lets a collection go, so that the next feeder need not wait.
-    pub async fn release_collection(&self, collection: &Collection, holder: Uuid) -> Result<()> {
-        let agent = collection.agent;
+    pub async fn release_collection(&self, collection: &Collection) -> Result<()> {
+        let (agent, node) = (collection.agent, self.node());
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
                 on!(&mut tx.conn, |c| sqlx::query(
@@ -352,7 +353,7 @@ impl Store {
                      WHERE agent_id = $1 AND holder = $2"
                 )
                 .bind(agent.0)
-                .bind(holder)
+                .bind(node.0)
                 .execute(c)
                 .await
                 .map(drop))?;

@@ -8,7 +8,7 @@ use crate::{
     db::{Conn, Db},
     events::{Scope, StoredEvent},
 };
-use atelier_core::{ProjectId, SessionId, TaskId, UserId};
+use atelier_core::{NodeId, ProjectId, SessionId, TaskId, UserId};
 use sqlx::AssertSqlSafe;
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -76,15 +76,19 @@ impl Listener {
 }
 
 pub(crate) struct Feeds {
-    /// Distinguishes this node's notifications from those of others.
-    pub(crate) node: Uuid,
+    /// This node, whose own notifications tell it nothing new.
+    pub(crate) node: NodeId,
     followed: Mutex<HashMap<Scope, Weak<Feed>>>,
     bell: Bell,
 }
 
 impl Default for Feeds {
     fn default() -> Self {
-        Self { node: Uuid::now_v7(), followed: Mutex::default(), bell: Bell(broadcast::channel(1024).0) }
+        Self {
+            node: NodeId(Uuid::now_v7()),
+            followed: Mutex::default(),
+            bell: Bell(broadcast::channel(1024).0),
+        }
     }
 }
 
@@ -323,7 +327,7 @@ pub(crate) async fn commit(
     conn: &mut Conn,
     events: &[Arc<StoredEvent>],
     rings: &[Ring],
-    node: Uuid,
+    node: NodeId,
 ) -> Result<(), sqlx::Error> {
     let Conn::Pg(conn) = conn else { return conn.run("COMMIT").await };
     let logs: BTreeSet<_> = events.iter().map(|e| (e.user.0, e.project.0)).collect();

@@ -1,11 +1,7 @@
-//! Who works in a conversation's folder. One at a time on all nodes, by the database's time; the fence, which
-//! counts up with every holder, keeps one that was thought dead from writing later.
+//! Who works in a conversation's folder. One at a time on all nodes, by the database's time, for as long as its node is
+//! there; the fence, which counts up with every holder, keeps one that was thought dead from writing later.
 
-use crate::{
-    Error, Owned, Result, Store, Tx,
-    db::{Conn, on},
-    situation::database_time,
-};
+use crate::{Error, Owned, Result, Store, Tx, db::on, nodes::is_gone};
 use atelier_core::{SessionId, time_delta};
 use std::time::Duration;
 
@@ -21,38 +17,30 @@ impl Store {
         conversation: SessionId,
         time: Duration,
     ) -> Result<Option<Fence>> {
+        let node = self.node();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let now = tx.time().await?;
                 let row: Option<(i64,)> = on!(&mut tx.conn, |c| {
-                    sqlx::query_as(
-                    "INSERT INTO workspace_leases (conversation_id, fence, lease_until) VALUES ($1, 1, $2)
-                     ON CONFLICT (conversation_id) DO UPDATE
-                     SET fence = workspace_leases.fence + 1, lease_until = $2
-                     WHERE workspace_leases.lease_until <= $3 RETURNING fence"
-                )
-                .bind(conversation.0)
-                .bind(now + time_delta(time))
-                .bind(now)
-                .fetch_optional(c)
-                .await
+                    sqlx::query_as(concat!(
+                        "INSERT INTO workspace_leases AS l (conversation_id, fence, lease_until, node)
+                         VALUES ($1, 1, $2, $3) ON CONFLICT (conversation_id) DO UPDATE
+                         SET fence = l.fence + 1, lease_until = $2, node = $3
+                         WHERE l.lease_until <= $4 OR ",
+                        is_gone!("l.node", "$3", "$4"),
+                        " RETURNING fence"
+                    ))
+                    .bind(conversation.0)
+                    .bind(now + time_delta(time))
+                    .bind(node.0)
+                    .bind(now)
+                    .fetch_optional(c)
+                    .await
                 })?;
                 Ok(row.map(|(fence,)| Fence(fence)))
             })
         })
         .await
-    }
-
-    /// To be called by a server that begins. The embedded database has one at a time, so whoever holds a lease in it
-    /// is gone; on a shared one a lease has to run out.
-    pub async fn free_workspaces(&self) -> Result<()> {
-        let mut conn = self.db.connect().await?;
-        let now = database_time(&mut conn).await?;
-        if let Conn::Lite(conn) = &mut conn {
-            let ended = sqlx::query("UPDATE workspace_leases SET lease_until = $1 WHERE lease_until > $1");
-            ended.bind(now).execute(&mut **conn).await?;
-        }
-        Ok(())
     }
 
     /// Keeps the lease for longer, or ends it where `time` is zero.

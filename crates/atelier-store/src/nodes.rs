@@ -1,4 +1,5 @@
-//! The servers that share a database, and the tasks of those that are gone.
+//! The servers that share a database, and what those that are gone have left: tasks, and leases on collections and
+//! conversations' folders.
 
 use crate::{
     Owned, Result, Store,
@@ -10,19 +11,53 @@ use atelier_core::{NodeId, TaskId, TaskStatus};
 use chrono::TimeDelta;
 use uuid::Uuid;
 
-/// How long a server may be silent before its tasks count as lost.
+/// How long a server may be silent before what it holds counts as left.
 const LEASE: TimeDelta = TimeDelta::seconds(3);
 
+/// In SQL: whether the server that has something is another one, and gone.
+macro_rules! is_gone {
+    ($holder:literal, $this:literal, $now:literal) => {
+        concat!(
+            "(",
+            $holder,
+            " <> ",
+            $this,
+            " AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = ",
+            $holder,
+            " AND n.lease_until > ",
+            $now,
+            "))"
+        )
+    };
+}
+pub(crate) use is_gone;
+
 impl Store {
-    /// Says that a server is there, and goes on being there.
-    pub async fn node_lives(&self, node: NodeId) -> Result<()> {
+    /// Which of the servers that share the database this one is.
+    pub fn node(&self) -> NodeId {
+        self.feeds.node
+    }
+
+    /// To be called by a server that begins: it is there from now on.
+    pub async fn node_enters(&self) -> Result<()> {
+        let mut conn = self.db.connect().await?;
+        if let Conn::Lite(conn) = &mut conn {
+            // The embedded database has one server at a time: every other is gone.
+            sqlx::query("DELETE FROM nodes").execute(&mut **conn).await?;
+        }
+        drop(conn);
+        self.node_lives().await
+    }
+
+    /// Says that this server is still there.
+    pub async fn node_lives(&self) -> Result<()> {
         let mut conn = self.db.connect().await?;
         let until = database_time(&mut conn).await? + LEASE;
         on!(&mut conn, |c| sqlx::query(
             "INSERT INTO nodes (id, lease_until) VALUES ($1, $2)
              ON CONFLICT (id) DO UPDATE SET lease_until = $2"
         )
-        .bind(node.0)
+        .bind(self.node().0)
         .bind(until)
         .execute(c)
         .await
@@ -30,11 +65,11 @@ impl Store {
         Ok(())
     }
 
-    /// Says that a server is leaving in good order.
-    pub async fn node_leaves(&self, node: NodeId) -> Result<()> {
+    /// Says that this server is leaving in good order.
+    pub async fn node_leaves(&self) -> Result<()> {
         let mut conn = self.db.connect().await?;
         on!(&mut conn, |c| sqlx::query("DELETE FROM nodes WHERE id = $1")
-            .bind(node.0)
+            .bind(self.node().0)
             .execute(c)
             .await
             .map(drop))?;
@@ -43,26 +78,21 @@ impl Store {
 
     /// Fails the tasks that were running on servers that are gone: their step was in flight, and nobody knows how
     /// far it came. Returns how many there were.
-    pub async fn recover(&self, node: NodeId) -> Result<usize> {
+    pub async fn recover(&self) -> Result<usize> {
         let mut conn = self.db.connect().await?;
-        // The embedded database has one server at a time: every other is gone.
-        let alone = matches!(conn, Conn::Lite(_));
         let time = database_time(&mut conn).await?;
         type Row = (Uuid, i64, Uuid, Uuid, String);
         let rows: Vec<Row> = on!(&mut conn, |c| {
-            sqlx::query("DELETE FROM nodes WHERE lease_until < $1 OR ($2 AND id <> $3)")
+            sqlx::query("DELETE FROM nodes WHERE lease_until < $1")
                 .bind(time - TimeDelta::minutes(10))
-                .bind(alone)
-                .bind(node.0)
                 .execute(&mut *c)
                 .await?;
-            sqlx::query_as(
+            sqlx::query_as(concat!(
                 "SELECT t.id, t.fence, p.id, p.user_id, p.tenant_id FROM tasks t
-                 JOIN projects p ON p.id = t.project_id
-                 WHERE t.status = 'running' AND t.node <> $1 AND NOT EXISTS (
-                   SELECT 1 FROM nodes n WHERE n.id = t.node AND n.lease_until > $2)",
-            )
-            .bind(node.0)
+                 JOIN projects p ON p.id = t.project_id WHERE t.status = 'running' AND ",
+                is_gone!("t.node", "$1", "$2")
+            ))
+            .bind(self.node().0)
             .bind(time)
             .fetch_all(&mut *c)
             .await

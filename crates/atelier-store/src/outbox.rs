@@ -165,12 +165,11 @@ impl Store {
     pub async fn changes_told(
         &self,
         collection: &Collection,
-        holder: Uuid,
         through: i64,
         ids: Vec<InteractionId>,
         frequencies: Option<Vec<u8>>,
     ) -> Result<()> {
-        let agent = collection.agent;
+        let (agent, node) = (collection.agent, self.node());
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
                 let held = on!(&mut tx.conn, |c| sqlx::query(
@@ -179,7 +178,7 @@ impl Store {
                 )
                 .bind(frequencies)
                 .bind(agent.0)
-                .bind(holder)
+                .bind(node.0)
                 .execute(c)
                 .await
                 .map(|done| done.rows_affected()))?;

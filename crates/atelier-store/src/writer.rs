@@ -13,7 +13,7 @@ use crate::{
     situation::Situation,
     unwritten::Unwritten,
 };
-use atelier_core::{CallId, Event, ProjectId, UserId};
+use atelier_core::{CallId, Event, NodeId, ProjectId, UserId};
 use chrono::{DateTime, SubsecRound, Utc};
 use futures::{FutureExt, future::BoxFuture};
 use sqlx::{AssertSqlSafe, Row};
@@ -26,7 +26,6 @@ use std::{
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use uuid::Uuid;
 
 /// Writes of one owner share a lane, so that they share commits and do not wait for each other's
 /// row locks. SQLite has one writer anyway.
@@ -315,7 +314,7 @@ async fn enter(tx: &mut Tx, lane: i32) -> Result<(), sqlx::Error> {
 async fn run_group(
     tx: &mut Tx,
     group: &mut [Box<dyn Job>],
-    node: Uuid,
+    node: NodeId,
 ) -> Result<Vec<Arc<events::StoredEvent>>, sqlx::Error> {
     // Those that only keep come first, so that all they keep is written at once. Nobody was answered yet, so none of
     // the group can have come before another.
@@ -397,6 +396,7 @@ async fn attempt(tx: &mut Tx, job: &mut Box<dyn Job>) -> bool {
 mod tests {
     use super::*;
     use crate::{Audit, Settings};
+    use uuid::Uuid;
 
     type Handed = (Box<dyn Job>, oneshot::Receiver<Result<()>>);
 
@@ -444,7 +444,7 @@ mod tests {
         let (mut group, _answers): (Vec<_>, Vec<_>) = group.into_iter().unzip();
         let mut tx = Tx::new(store.db.connect().await.unwrap());
         enter(&mut tx, 0).await.unwrap();
-        run_group(&mut tx, &mut group, Uuid::nil()).await.unwrap();
+        run_group(&mut tx, &mut group, NodeId(Uuid::nil())).await.unwrap();
         store.audit(PROJECT, 10, 0).await.unwrap().0.len()
     }
 

@@ -110,7 +110,7 @@ async fn serve(config: Config, token: &str) -> Result<()> {
         .context("cannot set up metrics")?;
     let listening = Listening::bind(&config.listen, &config.server).await?;
     let store = Store::open(&config.store()).await?;
-    store.free_workspaces().await?;
+    store.node_enters().await?;
     let key = LocalKey::open(&config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
     let models = Models::new(&config.models, &config.providers).context("the models cannot be used")?;

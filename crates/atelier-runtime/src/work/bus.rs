@@ -39,7 +39,6 @@ pub struct Bus(Arc<Inner>);
 
 struct Inner {
     shop: Shop,
-    node: NodeId,
     /// For what runs. A little more may have been taken from the queues at once than there is room for.
     slots: Semaphore,
     running: Mutex<HashMap<TaskId, Run>>,
@@ -79,7 +78,6 @@ impl Bus {
         Self(Arc::new(Inner {
             slots: Semaphore::new(shop.settings.max_running),
             shop,
-            node: NodeId(Uuid::now_v7()),
             running: Mutex::default(),
             asking: Mutex::default(),
             left_something: AtomicBool::new(false),
@@ -103,7 +101,7 @@ impl Bus {
         if !room {
             self.0.left_something.store(true, Ordering::Relaxed);
         }
-        room.then_some(self.0.node)
+        room.then_some(self.store().node())
     }
 
     /// Takes a message and sets going what it asks for.
@@ -324,7 +322,7 @@ impl Bus {
     }
 
     async fn fail_broken(&self, id: TaskId) {
-        if let Err(error) = self.store().fail_orphan(self.0.node, id).await {
+        if let Err(error) = self.store().fail_orphan(id).await {
             // Looking around finds a task that this server holds and does not run, and tries again.
             tracing::warn!(%error, task = %id, "cannot fail a task that broke off");
         }
@@ -422,27 +420,26 @@ impl Bus {
         self.0.stop.cancel();
         self.0.tracker.close();
         self.0.tracker.wait().await;
-        if let Err(error) = self.store().node_leaves(self.0.node).await {
+        if let Err(error) = self.store().node_leaves().await {
             tracing::warn!(%error, "cannot say goodbye to the other servers");
         }
     }
 
     /// A task that this server runs may have been ended by another.
     async fn settled_elsewhere(&self, id: TaskId) {
-        if self.running().contains_key(&id) && matches!(self.store().holds(self.0.node, id).await, Ok(false))
-        {
+        if self.running().contains_key(&id) && matches!(self.store().holds(id).await, Ok(false)) {
             self.interrupt(id);
         }
     }
 
     async fn round(&self, held_before: &mut HashSet<TaskId>) -> Result<()> {
-        self.store().node_lives(self.0.node).await?;
-        let lost = self.store().recover(self.0.node).await?;
+        self.store().node_lives().await?;
+        let lost = self.store().recover().await?;
         if lost > 0 {
             tracing::warn!(tasks = lost, "failed the tasks of a server that is gone");
         }
         let running: HashSet<TaskId> = self.running().keys().copied().collect();
-        let held: HashSet<TaskId> = self.store().held_by(self.0.node).await?.into_iter().collect();
+        let held: HashSet<TaskId> = self.store().held_tasks().await?.into_iter().collect();
         for &id in running.difference(&held) {
             self.settled_elsewhere(id).await;
         }

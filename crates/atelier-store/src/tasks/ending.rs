@@ -10,8 +10,7 @@ use crate::{
     projects::corrupt,
 };
 use atelier_core::{
-    AgentId, CallId, Event, NodeId, ProjectId, SessionId, Task, TaskFailure, TaskId, TaskKind, TaskStatus,
-    task::Step,
+    AgentId, CallId, Event, ProjectId, SessionId, Task, TaskFailure, TaskId, TaskKind, TaskStatus, task::Step,
 };
 use uuid::Uuid;
 
@@ -65,15 +64,15 @@ impl Store {
         .await
     }
 
-    /// Fails a task that a node holds and does not run: what ran it has broken off.
-    pub async fn fail_orphan(&self, node: NodeId, id: TaskId) -> Result<()> {
+    /// Fails a task that this node holds and does not run: what ran it has broken off.
+    pub async fn fail_orphan(&self, id: TaskId) -> Result<()> {
         let mut conn = self.db.connect().await?;
         let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT p.id, p.user_id, p.tenant_id FROM tasks t JOIN projects p ON p.id = t.project_id
              WHERE t.id = $1 AND t.node = $2 AND t.status = 'running'"
         )
         .bind(id.0)
-        .bind(node.0)
+        .bind(self.node().0)
         .fetch_optional(c)
         .await)?;
         drop(conn);

@@ -3,7 +3,7 @@
 use super::{TaskRow, read_task};
 use crate::{Error, Owned, Result, Store, db::on, messages::read_message, projects::corrupt};
 use atelier_core::{
-    CallId, Message, NodeId, ProjectId, SessionId, Task, TaskId, TaskStatus, gate::GatedCall, task::Step,
+    CallId, Message, ProjectId, SessionId, Task, TaskId, TaskStatus, gate::GatedCall, task::Step,
 };
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -178,25 +178,26 @@ impl Store {
         row.map(Owned::from_row).transpose()
     }
 
-    /// Which of the tasks a node believes to run are still its own.
-    pub async fn holds(&self, node: NodeId, id: TaskId) -> Result<bool> {
+    /// Whether a task that this node believes to run is still its own.
+    pub async fn holds(&self, id: TaskId) -> Result<bool> {
         let mut conn = self.db.connect().await?;
         let (held,): (bool,) = on!(&mut conn, |c| sqlx::query_as(
             "SELECT EXISTS (SELECT 1 FROM tasks WHERE id = $1 AND node = $2 AND status = 'running')"
         )
         .bind(id.0)
-        .bind(node.0)
+        .bind(self.node().0)
         .fetch_one(c)
         .await)?;
         Ok(held)
     }
 
-    pub async fn held_by(&self, node: NodeId) -> Result<Vec<TaskId>> {
+    /// The tasks that this node is to run.
+    pub async fn held_tasks(&self) -> Result<Vec<TaskId>> {
         let mut conn = self.db.connect().await?;
         let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT id FROM tasks WHERE node = $1 AND status = 'running'"
         )
-        .bind(node.0)
+        .bind(self.node().0)
         .fetch_all(c)
         .await)?;
         Ok(rows.into_iter().map(|(id,)| TaskId(id)).collect())

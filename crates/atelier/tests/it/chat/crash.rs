@@ -135,10 +135,11 @@ async fn a_task_that_is_handed_on_repeats_nothing(#[values(Sqlite, Postgres)] ba
 }
 
 /// A conversation's files are not held by a server that died: whoever works there next need not wait for its lease.
+#[rstest]
 #[tokio::test]
-async fn a_killed_server_holds_no_files() {
+async fn a_killed_server_holds_no_files(#[values(Sqlite, Postgres)] backend: Backend) {
     let model = ScriptedModel::start(appends_and_hangs()).await;
-    let server = with_model(Sqlite, &model).await;
+    let server = with_model(backend, &model).await;
     let mut chat = Chat::on_own_files(&server, "ann").await;
     let accepted = chat.said("append", Some("coder")).await;
     model.answering(1).await;
