@@ -3,6 +3,7 @@
 use crate::{
     chat::tree::tree,
     error::{Error, Result},
+    keyboard::ESCAPE,
     project::{Connected, PlanDetails, ProjectApi},
     screen::{Screen, argv, visible},
 };
@@ -287,6 +288,10 @@ impl Cards {
                 let reason = reason.trim();
                 self.decide(None, (!reason.is_empty()).then_some(reason)).await;
             }
+            (Mode::Reason(_), ESCAPE) => {
+                card.mode = Mode::Choosing;
+                self.screen.raw(&format!("\nnot done. {keys}"));
+            }
             (Mode::Reason(reason), '\u{8}' | '\u{7f}') => {
                 if reason.pop().is_some() {
                     self.screen.raw("\u{8} \u{8}");
@@ -309,7 +314,7 @@ impl Cards {
             (Mode::Choosing, 'y') => self.decide(Some(GrantScope::Once), None).await,
             (Mode::Choosing, 'n') => {
                 card.mode = Mode::Reason(String::new());
-                self.screen.raw("\nWhy not (the agent is told; may be empty): ");
+                self.screen.raw("\nWhy not (the agent is told; may be empty; Esc goes back): ");
             }
             (Mode::Choosing, 'q') => {
                 self.close("not decided");

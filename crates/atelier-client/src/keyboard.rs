@@ -1,8 +1,14 @@
 //! Keys as they are pressed, without waiting for the end of a line.
 
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
-use std::io::{IsTerminal, Read};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr},
+};
+use std::io::{IsTerminal, Stdin};
 use tokio::sync::mpsc;
+
+pub(crate) const ESCAPE: char = '\u{1b}';
 
 /// Whether somebody sits there who can be asked, and sees it.
 pub(crate) fn attended(output: &impl IsTerminal) -> bool {
@@ -37,19 +43,122 @@ impl Drop for Keyboard {
 }
 
 fn read(keys: &mpsc::UnboundedSender<char>) {
-    let mut stdin = std::io::stdin().lock();
-    let (mut pending, mut buffer) = (Vec::new(), [0; 256]);
-    while let Ok(count @ 1..) = stdin.read(&mut buffer) {
-        pending.extend_from_slice(&buffer[..count]);
-        // What is cut in the middle of a character waits for the rest; what is none is dropped.
-        let whole = match std::str::from_utf8(&pending) {
-            Ok(_) => pending.len(),
-            Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            Err(_) => pending.len(),
+    let stdin = std::io::stdin();
+    let (mut typed, mut buffer) = (Typed::default(), [0; 256]);
+    loop {
+        let count = match rustix::io::read(&stdin, &mut buffer) {
+            Ok(0) => return,
+            Ok(count) => count,
+            Err(Errno::INTR) => continue,
+            Err(_) => return,
         };
-        let text: Vec<u8> = pending.drain(..whole).collect();
-        if String::from_utf8_lossy(&text).chars().any(|key| keys.send(key).is_err()) {
+        let mut pressed = typed.take(&buffer[..count]);
+        if typed.is_within_sequence() && !more_comes(&stdin) {
+            pressed.extend(typed.end());
+        }
+        if pressed.into_iter().any(|key| keys.send(key).is_err()) {
             return;
         }
+    }
+}
+
+/// Whether the rest of a sequence is on its way.
+fn more_comes(stdin: &Stdin) -> bool {
+    let wait = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    poll(&mut [PollFd::new(stdin, PollFlags::IN)], Some(&wait)).is_ok_and(|ready| ready > 0)
+}
+
+/// Keys out of what a terminal sends. An arrow, a key of the keypad or one held with Alt comes as Escape and others, among
+/// which may be letters that decide something: such a sequence is no key here, and Escape alone is one.
+#[derive(Default)]
+struct Typed {
+    /// The beginning of a character.
+    cut: Vec<u8>,
+    place: Place,
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Outside,
+    AfterEscape,
+    /// Goes on until a letter or its like.
+    Long,
+    /// One more.
+    Short,
+}
+
+impl Typed {
+    fn take(&mut self, bytes: &[u8]) -> Vec<char> {
+        self.cut.extend_from_slice(bytes);
+        // What is cut in the middle of a character waits for the rest; what is none is dropped.
+        let whole = match std::str::from_utf8(&self.cut) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => self.cut.len(),
+        };
+        let text: Vec<u8> = self.cut.drain(..whole).collect();
+        String::from_utf8_lossy(&text).chars().filter_map(|one| self.key(one)).collect()
+    }
+
+    fn key(&mut self, one: char) -> Option<char> {
+        let (place, key) = match (self.place, one) {
+            (Place::Outside, ESCAPE) => (Place::AfterEscape, None),
+            (Place::Outside, key) => (Place::Outside, Some(key)),
+            (Place::AfterEscape, ESCAPE) => (Place::AfterEscape, Some(ESCAPE)),
+            (Place::AfterEscape, '[') => (Place::Long, None),
+            (Place::AfterEscape, 'O') => (Place::Short, None),
+            (Place::Long, ' '..='?') => (Place::Long, None),
+            (Place::AfterEscape | Place::Long | Place::Short, _) => (Place::Outside, None),
+        };
+        self.place = place;
+        key
+    }
+
+    fn is_within_sequence(&self) -> bool {
+        self.place != Place::Outside
+    }
+
+    /// Nothing more comes: it was the key itself.
+    fn end(&mut self) -> Option<char> {
+        (std::mem::take(&mut self.place) == Place::AfterEscape).then_some(ESCAPE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(parts: &[&[u8]]) -> String {
+        let mut typed = Typed::default();
+        let mut keys: String = parts.iter().flat_map(|part| typed.take(part)).collect();
+        keys.extend(typed.end());
+        keys
+    }
+
+    #[test]
+    fn sequences_of_a_terminal_are_no_keys() {
+        assert_eq!(typed(&["nä\u{7f}\r".as_bytes()]), "nä\u{7f}\r");
+        // Arrows of several terminals, the keypad, Alt with a letter, Delete, a click.
+        for sequence in
+            ["\x1b[A", "\x1b[a", "\x1bOa", "\x1bOy", "\x1by", "\x1b[3~", "\x1b[<0;5;5M", "\x1b[1;5s"]
+        {
+            assert_eq!(typed(&[sequence.as_bytes()]), "", "{sequence:?}");
+            let bytes: Vec<&[u8]> = sequence.as_bytes().chunks(1).collect();
+            assert_eq!(typed(&bytes), "", "{sequence:?} in parts");
+            assert_eq!(typed(&[b"x", sequence.as_bytes(), b"z"]), "xz", "{sequence:?}");
+        }
+    }
+
+    #[test]
+    fn escape_alone_is_a_key() {
+        assert_eq!(typed(&[b"\x1b"]), "\x1b");
+        assert_eq!(typed(&[b"n\x1b\x1b"]), "n\x1b\x1b");
+    }
+
+    #[test]
+    fn a_character_may_come_in_parts() {
+        let (first, second) = "ä".as_bytes().split_at(1);
+        assert_eq!(typed(&[first, second]), "ä");
+        assert_eq!(typed(&[b"\xff", b"y"]), "\u{fffd}y");
     }
 }

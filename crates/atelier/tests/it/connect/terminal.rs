@@ -180,6 +180,26 @@ async fn nothing_is_approved_ahead() {
     desk.until(&second, "completed").await;
 }
 
+/// What a terminal sends for an arrow or the keypad holds letters that decide nothing; Escape takes a "no" back.
+#[tokio::test]
+async fn only_keys_decide() {
+    let machine = Machine::new();
+    let server = start(Sqlite).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
+    let call = desk.execute("create_directory", json!({"path": "d"})).await;
+    ann.sees(KEYS).await;
+    ann.presses("\u{1b}Oy\u{1b}[s\u{1b}[1;5y\u{1b}yn");
+    ann.sees("Why not").await;
+    ann.presses("because\u{1b}");
+    ann.sees("not done").await;
+    ann.sees(KEYS).await;
+    assert_eq!(desk.show(&call).await["status"], "pending_approval");
+    ann.presses("y");
+    ann.sees("approved once").await;
+    desk.until(&call, "completed").await;
+}
+
 /// What is approved is what was seen: a long change is shown to its end first.
 #[tokio::test]
 async fn nothing_is_approved_unseen() {
