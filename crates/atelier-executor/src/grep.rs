@@ -1,6 +1,7 @@
 //! Searching in files: ripgrep's engine on handles of our own, so that no link leads it astray.
 
 use std::fs::File;
+use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -66,13 +67,17 @@ impl Workspace {
         skip: impl Fn(&Path) -> bool,
         cancel: &Cancel,
     ) -> Result<Grepped> {
-        let mut search = Search::new(spec)?;
+        let mut search = Search::new(spec, self.options().max_read, cancel)?;
         let (real, fd, stat) = self.open_for_reading(start, OFlags::RDONLY)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {}
             FileType::RegularFile if !start.demands_directory() => {
+                let (size, limit) = (u64::try_from(stat.st_size).unwrap_or(0), self.options().max_read);
+                if size > limit {
+                    return Err(Error::TooLarge { path: start.as_str().to_owned(), size, limit });
+                }
                 search.file(&real, &File::from(fd));
-                return Ok(search.found);
+                return if cancel.is_cancelled() { Err(Error::Cancelled) } else { Ok(search.found) };
             }
             _ => return Err(Error::NotAFile { path: start.as_str().to_owned() }),
         }
@@ -114,15 +119,18 @@ impl Workspace {
     }
 }
 
-struct Search {
+struct Search<'a> {
+    cancel: &'a Cancel,
+    /// How much of a file is searched, however fast it grows.
+    max_read: u64,
     matcher: RegexMatcher,
     searcher: Searcher,
     limit: usize,
     found: Grepped,
 }
 
-impl Search {
-    fn new(spec: &GrepSpec) -> Result<Self> {
+impl<'a> Search<'a> {
+    fn new(spec: &GrepSpec, max_read: u64, cancel: &'a Cancel) -> Result<Self> {
         let matcher = RegexMatcherBuilder::new()
             .case_insensitive(spec.ignore_case)
             .fixed_strings(spec.literal)
@@ -139,17 +147,30 @@ impl Search {
             .heap_limit(Some(MAX_HEAP))
             .build();
         let found = Grepped { lines: Vec::new(), matches: 0, files_searched: 0, cut: false };
-        Ok(Self { matcher, searcher, limit: spec.limit, found })
+        Ok(Self { cancel, max_read, matcher, searcher, limit: spec.limit, found })
     }
 
     fn file(&mut self, path: &Path, file: &File) {
         self.found.files_searched += 1;
         let mut collect =
             Collect { path: path.to_string_lossy().into_owned(), found: &mut self.found, limit: self.limit };
-        if let Err(error) = self.searcher.search_file(&self.matcher, file, &mut collect) {
+        let wanted = Wanted { file: file.take(self.max_read), cancel: self.cancel };
+        if let Err(error) = self.searcher.search_reader(&self.matcher, wanted, &mut collect) {
             // One file that cannot be searched (a line beyond memory, an I/O error) spoils no search of many.
             tracing::debug!(%error, path = %path.display(), "file not searched");
         }
+    }
+}
+
+/// A file that ends where nobody waits for more of it. The sink would not do: it hears of matches only.
+struct Wanted<'a> {
+    file: io::Take<&'a File>,
+    cancel: &'a Cancel,
+}
+
+impl Read for Wanted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.cancel.is_cancelled() { Ok(0) } else { self.file.read(buffer) }
     }
 }
 
@@ -172,7 +193,7 @@ impl Collect<'_> {
 }
 
 impl Sink for Collect<'_> {
-    type Error = std::io::Error;
+    type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, Self::Error> {
         if self.found.matches == self.limit {
@@ -187,5 +208,35 @@ impl Sink for Collect<'_> {
     fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> Result<bool, Self::Error> {
         self.push(context.line_number(), context.bytes(), false);
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn spec() -> GrepSpec {
+        GrepSpec {
+            pattern: "needle".into(),
+            literal: true,
+            ignore_case: false,
+            glob: None,
+            context: 0,
+            limit: 10,
+        }
+    }
+
+    /// It was small when it was opened.
+    #[test]
+    fn a_file_that_grows_is_searched_as_far_as_it_may_be_read() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"needle one\nneedle two\n").unwrap();
+        io::Seek::rewind(&mut file).unwrap();
+        let cancel = Cancel::new().unwrap();
+        let mut search = Search::new(&spec(), 11, &cancel).unwrap();
+        search.file(Path::new("growing.log"), &file);
+        let lines: Vec<&str> = search.found.lines.iter().map(|line| line.text.as_str()).collect();
+        assert_eq!(lines, ["needle one"]);
     }
 }

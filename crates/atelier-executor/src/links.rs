@@ -15,7 +15,7 @@ use crate::beneath;
 const MAX_LINKS: usize = 40;
 
 /// The link-free name of `path`, or XDEV when a link leads out of the root.
-/// Components that do not exist are kept as they are: opening the result says so.
+/// A last component that does not exist is kept as it is: opening the result says so. What would lie below one is NOENT.
 pub(crate) fn resolve(root: BorrowedFd<'_>, root_path: &Path, path: &Path) -> Result<PathBuf, Errno> {
     let mut todo: VecDeque<OsString> = VecDeque::new();
     push_front(&mut todo, path)?;

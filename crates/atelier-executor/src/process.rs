@@ -16,6 +16,7 @@ mod plain;
 #[cfg(target_os = "linux")]
 mod run;
 mod surroundings;
+mod temporary;
 mod toolchain;
 
 use std::path::PathBuf;

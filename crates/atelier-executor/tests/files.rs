@@ -430,3 +430,26 @@ fn grep_searches_files_and_follows_no_link() {
     let found = grep(".", &loose).unwrap();
     assert_eq!((found.lines, found.cut), (vec![line("a/two.txt", 1, "todo", true)], true));
 }
+
+/// A log of any size, and somebody who does not want to know any more.
+#[test]
+fn grep_of_a_named_file_has_the_limits_of_reading() {
+    use atelier_executor::GrepSpec;
+    let s = space();
+    s.put("small.log", "TODO\n");
+    fs::File::create(s.path("large.log")).unwrap().set_len((100 << 20) + 1).unwrap();
+    let spec = GrepSpec {
+        pattern: "TODO".into(),
+        literal: true,
+        ignore_case: false,
+        glob: None,
+        context: 0,
+        limit: 100,
+    };
+    let cancel = Cancel::new().unwrap();
+    let grep = |name: &str| s.ws.grep(&p(name), &spec, |_| false, &cancel);
+    assert_eq!(grep("small.log").unwrap().matches, 1);
+    assert_eq!(code(grep("large.log")), "file_size_exceeded");
+    cancel.cancel();
+    assert_eq!(code(grep("small.log")), "cancelled");
+}

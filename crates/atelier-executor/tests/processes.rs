@@ -500,6 +500,27 @@ fn git_starts_none_of_the_helpers_a_repository_names() {
     }
 }
 
+/// What is not heard of cannot be switched off, so the limits of the command do not hold for the question.
+#[test]
+fn a_long_configuration_hides_no_helper() {
+    let s = space();
+    repository(&s);
+    let touch = format!("touch {}", s.path("HELPED").display());
+    let config = fs::read_to_string(s.path(".git/config")).unwrap();
+    // In the middle: of an answer that is too long beginning and end are kept.
+    let names = |of: &str| (0..40_000).map(|n| format!("[{of} \"name-{n}\"]\n x = y\n")).collect::<String>();
+    let filter = format!("[filter \"y\"]\n clean = {touch};cat\n");
+    s.put(".git/config", &format!("{config}\n{}{filter}{}", names("before"), names("behind")));
+    s.put(".gitattributes", "* filter=y\n");
+    s.put("f", "two\n");
+    ok(&s.work("git", &["add", "f"]));
+    assert!(!s.path("HELPED").exists(), "a filter behind many names was started");
+    s.put(".git/config", &format!("{config}\n{filter}"));
+    s.put("f", "three\n");
+    ok(&s.run(&CommandSpec { output_limit: 64, ..working("git", &["add", "f"]) }));
+    assert!(!s.path("HELPED").exists(), "a filter behind a limit was started");
+}
+
 /// Another repository brings its own hooks and names its own programs; so does whoever wrote to HOME before.
 #[test]
 fn git_starts_nothing_of_another_repository() {
@@ -624,6 +645,36 @@ fn compilers_and_package_managers_work_offline() {
             Err(error) => panic!("{program}: {error}"),
         }
     }
+}
+
+/// Credentials were lent to it, perhaps, and its process was killed. What a neighbour's command works in stays.
+#[test]
+fn a_start_removes_what_killed_runs_left_behind() {
+    let s = space();
+    for name in ["ready", "go"] {
+        let mode = rustix::fs::Mode::from_raw_mode(0o644);
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, s.path(name), fifo, mode, 0).unwrap();
+    }
+    s.put(
+        "t.py",
+        "import os\nopen('ready', 'w').write('x')\nopen('go').read()\n\
+         open(os.environ['TMPDIR'] + '/still', 'w').write('here')\nprint('still here')\n",
+    );
+    let left = s.dir.path().join("state/tmp/0123456789abcdef");
+    fs::create_dir(&left).unwrap();
+    fs::write(left.join("git-credentials"), "https://me:SECRET-42@host.invalid").unwrap();
+    let outcome = std::thread::scope(|scope| {
+        let run = scope.spawn(|| s.work("python3", &["t.py"]));
+        // Blocks until the program is really running.
+        fs::read(s.path("ready")).unwrap();
+        let options = RunnerOptions { state_dir: s.dir.path().join("state"), ..RunnerOptions::default() };
+        Runner::new(&s.ws, options).unwrap();
+        fs::write(s.path("go"), "").unwrap();
+        run.join().unwrap()
+    });
+    assert_eq!(ok(&outcome), "still here\n");
+    assert_eq!(fs::read_dir(s.dir.path().join("state/tmp")).unwrap().count(), 0);
 }
 
 #[test]

@@ -310,6 +310,36 @@ fn a_patch_is_rated_by_what_it_writes() {
             Verdict::High,
             "file.script",
         ),
+        // As git and GNU patch read names, not as they are written.
+        ("--- /dev/null\n+++ \"b/\\056env\"\n@@ -0,0 +1 @@\n+x\n".into(), Verdict::High, "file.secret"),
+        ("--- /dev/null\n+++ \"b/Make\\146ile\" behind it\n".into(), Verdict::High, "file.build"),
+        ("diff --git \"a/\\056env\" \"b/x y\"\n".into(), Verdict::High, "file.secret"),
+        ("diff --git a/x b/x\nrename from .env\nrename new x\n".into(), Verdict::High, "file.secret"),
+        ("diff --git a/x b/x\nrename old x\nrename new Makefile\n".into(), Verdict::High, "file.build"),
+        ("--- x\n+++ b/Makefile 2020-01-01 00:00:00.000000000 +0000\n".into(), Verdict::High, "file.build"),
+        (
+            "--- x\n+++ x\t/Makefile\t2020-01-01 00:00:00.000000000 +0000\n".into(),
+            Verdict::High,
+            "file.build",
+        ),
+        ("  --- x\n  +++   b/Makefile\n".into(), Verdict::High, "file.build"),
+        ("- --- Makefile\n".into(), Verdict::High, "file.build"),
+        ("Index:Makefile\n".into(), Verdict::High, "file.build"),
+        // What cannot be read is not taken for harmless.
+        ("--- /dev/null\n+++ \"b/x\\n\"\n".into(), Verdict::High, "unread"),
+        ("--- /dev/null\n+++ \"b/x\\400\"\n".into(), Verdict::High, "unread"),
+        ("--- /dev/null\n+++ \"b/x\n".into(), Verdict::High, "unread"),
+        (patch("../x"), Verdict::High, "unread"),
+        (patch(&"a ".repeat(100)), Verdict::High, "unread"),
+        ("Content-Transfer-Encoding: base64\n\nLS0tIC9kZXYvbnVsbAo=\n".into(), Verdict::High, "unread"),
+        // And nobody is asked twice about what is.
+        (
+            "--- /dev/null\t1970-01-01 00:00:00.000000000 +0000\n+++ b/src/a b.rs\t1/2/3\n".into(),
+            Verdict::Medium,
+            "",
+        ),
+        ("--- /dev/null\n+++ \"b/src/\\321\\217 \\\"x\\\".txt\"\n".into(), Verdict::Medium, ""),
+        ("Content-Transfer-Encoding: 8bit\n\n".to_owned() + &patch("src/x.rs"), Verdict::Medium, ""),
     ] {
         f.put("p.diff", &text);
         for (command, args) in [

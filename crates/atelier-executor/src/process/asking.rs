@@ -8,7 +8,7 @@ use std::time::Duration;
 use atelier_core::policy::call::Command;
 
 use super::surroundings::Runner;
-use super::{CommandSpec, Ending, git};
+use super::{Access, CommandSpec, Ending, Outcome, git};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::ignored::Ignored;
@@ -63,20 +63,32 @@ impl Runner {
         args: &[&str],
         cancel: &Cancel,
     ) -> Result<Answered> {
-        let args = git::place(&command.args).into_iter().chain(args.iter().map(|arg| (*arg).to_owned()));
-        let spec = CommandSpec {
-            cwd: command.cwd.clone(),
-            timeout: LONGEST,
-            output_limit: LARGEST,
-            ..CommandSpec::new("git", args)
-        };
-        let outcome = self.start(workspace, &spec, self.git_environment(&spec, &[]), cancel)?;
-        match outcome.ending {
-            Ending::Exited(code) if !outcome.truncated => {
-                Ok(Answered { success: code == 0, stdout: outcome.stdout })
-            }
-            _ => Err(Error::Sandbox { stage: "ask git", source: std::io::Error::other("no whole answer") }),
-        }
+        let spec =
+            CommandSpec { cwd: command.cwd.clone(), ..CommandSpec::new("git", command.args.iter().cloned()) };
+        self.ask(workspace, &spec, args, cancel)
+    }
+
+    /// The names of all that git is configured with where `spec` will run it. Where git itself fails at that, it fails
+    /// at the command as well.
+    pub(super) fn configured(
+        &self,
+        workspace: &Workspace,
+        spec: &CommandSpec,
+        cancel: &Cancel,
+    ) -> Result<String> {
+        let names = ["config", "--list", "--name-only", "-z"];
+        self.ask(workspace, spec, &names, cancel).map(|answer| answer.stdout)
+    }
+
+    fn ask(
+        &self,
+        workspace: &Workspace,
+        about: &CommandSpec,
+        args: &[&str],
+        cancel: &Cancel,
+    ) -> Result<Answered> {
+        let spec = question(about, args);
+        whole(self.start(workspace, &spec, self.git_environment(&spec, &[]), cancel)?)
     }
 
     /// What was found when a history was looked through that is still the same.
@@ -92,5 +104,78 @@ impl Runner {
             histories.remove(0);
         }
         histories.push((seen, guarded));
+    }
+}
+
+/// What is asked about a command, with limits of its own: those of the command are the agent's, who could cut the answer
+/// short by them.
+fn question(about: &CommandSpec, args: &[&str]) -> CommandSpec {
+    let args = git::place(&about.args).into_iter().chain(args.iter().map(|arg| (*arg).to_owned()));
+    CommandSpec {
+        args: args.collect(),
+        timeout: LONGEST,
+        access: Access::ReadOnly,
+        network: false,
+        output_limit: LARGEST,
+        ..about.clone()
+    }
+}
+
+fn whole(outcome: Outcome) -> Result<Answered> {
+    match outcome.ending {
+        Ending::Exited(code) if !outcome.truncated => {
+            Ok(Answered { success: code == 0, stdout: outcome.stdout })
+        }
+        Ending::Cancelled => Err(Error::Cancelled),
+        _ => {
+            let source = std::io::Error::other("cut short");
+            Err(Error::Sandbox { stage: "git did not say in full what the repository holds", source })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Isolation;
+
+    #[test]
+    fn half_an_answer_is_none() {
+        let told = |ending, truncated| {
+            let outcome = Outcome {
+                ending,
+                stdout: "core.bare\0".to_owned(),
+                stderr: String::new(),
+                truncated,
+                stdout_bytes: 10,
+                stderr_bytes: 0,
+                elapsed: Duration::ZERO,
+                isolation: Isolation::none(),
+                access: Access::ReadOnly,
+                network: false,
+            };
+            whole(outcome).map(|answer| (answer.success, answer.stdout)).map_err(|error| error.code())
+        };
+        assert_eq!(told(Ending::Exited(0), false), Ok((true, "core.bare\0".to_owned())));
+        assert_eq!(told(Ending::Exited(128), false), Ok((false, "core.bare\0".to_owned())));
+        assert_eq!(told(Ending::Exited(0), true), Err("sandbox_failed"));
+        assert_eq!(told(Ending::TimedOut, false), Err("sandbox_failed"));
+        assert_eq!(told(Ending::Killed(9), false), Err("sandbox_failed"));
+        assert_eq!(told(Ending::Cancelled, false), Err("cancelled"));
+    }
+
+    #[test]
+    fn a_question_has_its_own_limits() {
+        let about = CommandSpec {
+            timeout: Duration::from_millis(1),
+            output_limit: 1,
+            access: Access::Workspace,
+            network: true,
+            ..CommandSpec::new("git", ["-C", "src", "add", "."])
+        };
+        let asked = question(&about, &["config"]);
+        assert_eq!(asked.args, ["-C", "src", "config"]);
+        assert_eq!((asked.timeout, asked.output_limit), (LONGEST, LARGEST));
+        assert_eq!((asked.access, asked.network), (Access::ReadOnly, false));
     }
 }

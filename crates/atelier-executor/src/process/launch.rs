@@ -40,9 +40,9 @@ pub(super) struct Plan {
     pub(super) writable: Vec<CString>,
     /// Folders that stay where they are: a mount cannot be renamed. Outer ones first.
     pub(super) pinned: Vec<CString>,
-    /// Hidden by an empty file or directory mounted over them.
     /// The command's own, and what it finds at `/dev/shm`.
     pub(super) tmp: CString,
+    /// Hidden by an empty file or directory mounted over them.
     pub(super) hidden: Vec<(CString, CString)>,
     /// Read-only, although what is around them is not.
     pub(super) read_only: Vec<CString>,
@@ -100,9 +100,9 @@ const START: u8 = 11;
 pub(super) const START_STAGE: &str = STAGES[START as usize];
 
 /// How long the program has between SIGTERM and SIGKILL.
-const GRACE_MS: i64 = 500;
+pub(super) const GRACE_MS: i64 = 500;
 /// How long the supervisor hunts for what is left where there is no pid namespace.
-const HUNT_MS: i64 = 1500;
+pub(super) const HUNT_MS: i64 = 900;
 
 /// Starts the supervisor and through it the program. Answers a handle to the supervisor.
 pub(super) fn launch(plan: &Plan) -> io::Result<OwnedFd> {
@@ -469,23 +469,23 @@ fn watch(plan: &Plan, program: libc::pid_t) -> std::convert::Infallible {
         libc::sigemptyset(&raw mut children);
         libc::sigaddset(&raw mut children, libc::SIGCHLD);
         let signals = libc::signalfd(-1, &raw const children, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
-        let mut wait = -1;
-        let mut asked_to_end = false;
+        // When the program's time is up, once it was asked to end. Not counted anew when one of its children ends.
+        let mut until = None;
         loop {
             if reap(program) {
                 break;
             }
             let mut handles = [
-                libc::pollfd { fd: if asked_to_end { -1 } else { 0 }, events: libc::POLLIN, revents: 0 },
+                libc::pollfd { fd: if until.is_some() { -1 } else { 0 }, events: libc::POLLIN, revents: 0 },
                 libc::pollfd { fd: signals, events: libc::POLLIN, revents: 0 },
             ];
-            let ready = libc::poll(handles.as_mut_ptr(), 2, wait);
-            if asked_to_end && ready == 0 {
+            let wait = until.map_or(-1, |until: i64| (until - now_ms()).max(0) as c_int);
+            libc::poll(handles.as_mut_ptr(), 2, wait);
+            if until.is_some_and(|until| now_ms() >= until) {
                 break;
             }
             if handles[0].revents != 0 {
-                asked_to_end = true;
-                wait = GRACE_MS as c_int;
+                until = Some(now_ms() + GRACE_MS);
                 libc::kill(-program, libc::SIGTERM);
             }
             let mut sink = [0u8; 128];
@@ -497,6 +497,14 @@ fn watch(plan: &Plan, program: libc::pid_t) -> std::convert::Infallible {
         // In a pid namespace this is the end of everything in it.
         libc::_exit(0)
     }
+}
+
+/// Of a clock that nobody sets.
+fn now_ms() -> i64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the result is on this stack.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec * 1000 + now.tv_nsec / 1_000_000
 }
 
 /// Collects whatever has ended; true once the program has, whose status is told.
@@ -517,7 +525,7 @@ fn reap(program: libc::pid_t) -> bool {
 
 /// Kills children until there are none. What they leave behind becomes ours, as subreaper, and comes next.
 fn hunt(program: libc::pid_t) {
-    let mut left = HUNT_MS;
+    let until = now_ms() + HUNT_MS;
     // SAFETY: numbers and this stack only.
     unsafe {
         libc::kill(-program, libc::SIGKILL);
@@ -542,10 +550,9 @@ fn hunt(program: libc::pid_t) {
                     _ => break true,
                 }
             };
-            if ended || left <= 0 {
+            if ended || now_ms() >= until {
                 return;
             }
-            left -= 2;
             libc::poll(ptr::null_mut(), 0, 2);
         }
     }

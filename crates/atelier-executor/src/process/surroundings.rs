@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use super::git::{self, GitIdentity};
-use super::{Access, CommandSpec, Guarded, Isolation, Outcome, Seen, Toolchains};
+use super::temporary::{Temporary, sweep};
+use super::{CommandSpec, Guarded, Isolation, Outcome, Seen, Toolchains};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::workspace::Workspace;
@@ -54,9 +55,11 @@ impl Runner {
         let mut path: Vec<PathBuf> = toolchains.programs.clone();
         path.extend(SYSTEM_PATH.iter().map(PathBuf::from));
         path.retain(|dir| !dir.starts_with(workspace.root()));
+        let tmp = private_dir(&state.join("tmp"))?;
+        sweep(&tmp);
         Ok(Self {
             home: private_dir(&state.join("home"))?,
-            tmp: private_dir(&state.join("tmp"))?,
+            tmp,
             empty_dir: private_dir(&state.join("empty"))?,
             empty_file: empty_file(&state.join("nothing"))?,
             histories: Mutex::default(),
@@ -83,18 +86,7 @@ impl Runner {
             return self.start(workspace, spec, self.base_environment(spec), cancel);
         }
         // git itself says which helpers the repository names; reading its configuration runs none of them.
-        let ask = CommandSpec {
-            program: "git".to_owned(),
-            args: [
-                git::place(&spec.args),
-                ["config", "--list", "--name-only", "-z"].map(str::to_owned).to_vec(),
-            ]
-            .concat(),
-            access: Access::ReadOnly,
-            network: false,
-            ..spec.clone()
-        };
-        let names = self.start(workspace, &ask, self.git_environment(spec, &[]), cancel)?.stdout;
+        let names = self.configured(workspace, spec, cancel)?;
         let spec = CommandSpec { args: git::arguments(&spec.args), ..spec.clone() };
         self.start(workspace, &spec, self.git_environment(&spec, &git::helpers(&names)), cancel)
     }
@@ -182,23 +174,7 @@ impl Runner {
 
     /// A folder for one run, gone with the value.
     pub(super) fn temporary(&self) -> Result<Temporary> {
-        private_dir(&self.tmp.join(format!("{:016x}", rand::random::<u64>()))).map(Temporary)
-    }
-}
-
-pub(super) struct Temporary(PathBuf);
-
-impl Temporary {
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::warn!(%error, path = %self.0.display(), "a command's temporary folder stays behind");
-        }
+        Temporary::new(&self.tmp)
     }
 }
 

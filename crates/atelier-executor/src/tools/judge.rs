@@ -60,7 +60,8 @@ impl Tools<'_> {
         };
         let judgement = self.judge_patches(command, judgement);
         let Judged { judgement, without_guarded } = self.judge_git(command, judgement);
-        Judged { judgement: self.judge_isolation(command, judgement), without_guarded }
+        let judgement = self.judge_isolation(&Isolation::detect(), command, judgement);
+        Judged { judgement, without_guarded }
     }
 
     /// What a call that writes a file would make of it. Changes nothing.
@@ -186,19 +187,28 @@ impl Tools<'_> {
     }
 
     /// Where "no write, no network" is only hoped for, a person decides; where files cannot be hidden, as well.
-    fn judge_isolation(&self, command: &call::Command, judgement: Judgement) -> Judgement {
-        let isolation = Isolation::detect();
+    ///
+    /// Whoever allows all calls like one allows that command for that reason: both are in the rule's name.
+    fn judge_isolation(
+        &self,
+        isolation: &Isolation,
+        command: &call::Command,
+        judgement: Judgement,
+    ) -> Judgement {
+        let about = judgement.rule.split(' ').next().unwrap_or_default().to_owned();
         let mut judgement = judgement;
         if !isolation.enforces_read_only() {
             let reason = "This machine cannot keep commands from writing or from the network.";
-            judgement = judgement.stricter(Judgement::new(Verdict::Medium, "isolation", reason));
+            let rule = format!("{about} isolation");
+            judgement = judgement.stricter(Judgement::new(Verdict::Medium, rule, reason));
         }
         let low = judgement.verdict == Verdict::Low;
         let bare = |veil: &Veil| !veil.hidden.is_empty() || !veil.read_only.is_empty();
         if !isolation.mounts && self.veil(command, low).as_ref().is_ok_and(bare) {
             let reason =
                 "This machine cannot keep commands from files, and there are some to keep them from.";
-            judgement = judgement.stricter(Judgement::new(Verdict::High, "isolation", reason));
+            let rule = format!("{about} isolation.files");
+            judgement = judgement.stricter(Judgement::new(Verdict::High, rule, reason));
         }
         judgement
     }
@@ -215,5 +225,35 @@ impl Tools<'_> {
 
     pub(super) fn reads_as_secret(&self, path: &WorkspacePath) -> bool {
         self.policy.judge_resolved(path, Access::Read, false).verdict > Verdict::Low
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::{Options, Workspace};
+    use atelier_core::path::Roots;
+    use atelier_core::policy::Policy;
+    use serde_json::json;
+
+    /// A person's "all like it" compares rules: it must not reach from one command or reason to another.
+    #[test]
+    fn without_walls_each_command_and_each_reason_is_a_class_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let workspace = Workspace::open(dir.path(), Options::default()).unwrap();
+        let roots = Roots::relative_only();
+        let tools = Tools { workspace: &workspace, runner: None, policy: Policy::builtin(), roots: &roots };
+        let judged = |isolation: &Isolation, words: &[&str]| {
+            let params = json!({ "command": words[0], "args": words[1..] });
+            let (call, judgement) = Policy::builtin().judge_request("execute_command", params, &roots);
+            let Ok(ToolCall::ExecuteCommand(command)) = call else { panic!("{judgement:?}") };
+            let judged = tools.judge_isolation(isolation, &command, judgement);
+            (judged.verdict, judged.rule)
+        };
+        let (some, none) = (Isolation { mounts: true, ..Isolation::none() }, Isolation::none());
+        assert_eq!(judged(&some, &["ls"]), (Verdict::Medium, "ls isolation".to_owned()));
+        assert_eq!(judged(&some, &["wc", "x"]), (Verdict::Medium, "wc isolation".to_owned()));
+        assert_eq!(judged(&none, &["ls"]), (Verdict::High, "ls isolation.files".to_owned()));
+        assert_eq!(judged(&none, &["mkdir", "x"]), (Verdict::High, "mkdir isolation.files".to_owned()));
     }
 }

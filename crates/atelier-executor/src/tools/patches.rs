@@ -1,7 +1,9 @@
 //! What a patch would write. Its command names only the patch, so the names in it are judged as well, as if each of
 //! those files were written by its own call.
 
-use atelier_core::path::WorkspacePath;
+use std::borrow::Cow;
+
+use atelier_core::path::{MAX_PATH_BYTES, PathError, WorkspacePath};
 use atelier_core::policy::Access;
 use atelier_core::policy::call::{self, ToolCall};
 use atelier_core::policy::verdict::{Judgement, Verdict};
@@ -23,10 +25,7 @@ impl Tools<'_> {
                 Ok(patch) => self.judge_patch(&String::from_utf8_lossy(&patch.bytes)),
                 // The directory it works in, or nothing: no patch.
                 Err(Error::NotFound { .. } | Error::NotAFile { .. }) => return judgement,
-                Err(error) => {
-                    let reason = format!("What the patch would write cannot be told: {error}.");
-                    Judgement::new(Verdict::High, "unread", reason)
-                }
+                Err(error) => unread(&error.to_string()),
             };
             let about = judgement.rule.split(' ').next().unwrap_or_default();
             let rule = format!("{about} {}", found.rule);
@@ -36,7 +35,12 @@ impl Tools<'_> {
 
     fn judge_patch(&self, patch: &str) -> Judgement {
         let mut worst = Judgement::new(Verdict::Low, "patch", "It changes files of the project.");
+        let mut left = MOST_NAMES;
         for line in patch.lines() {
+            if is_encoded(line) {
+                worst = worst.stricter(unread("it is encoded"));
+            }
+            let line = bare(line);
             if let Some(mode) = line.strip_prefix("new file mode ").or(line.strip_prefix("new mode "))
                 && mode.trim() != "100644"
             {
@@ -44,15 +48,44 @@ impl Tools<'_> {
                 worst = worst.stricter(Judgement::new(Verdict::High, "mode", reason));
             }
             for name in names(line) {
+                let Some(name) = name else {
+                    worst = worst.stricter(unread(UNREADABLE));
+                    continue;
+                };
                 // However many folders the command strips, one of these is the file.
                 for at in name.match_indices('/').map(|(slash, _)| slash + 1).chain([0]) {
-                    let Ok(path) = WorkspacePath::parse(&name[at..], self.roots) else { continue };
-                    worst = worst.stricter(self.policy.judge_resolved(&path, Access::Write, false));
+                    if left == 0 {
+                        return worst.stricter(unread("it names too many files"));
+                    }
+                    left -= 1;
+                    worst = worst.stricter(self.judge_name(name[at..].trim_start_matches('/')));
                 }
             }
         }
         worst
     }
+
+    fn judge_name(&self, name: &str) -> Judgement {
+        match WorkspacePath::parse(name, self.roots) {
+            Ok(path) => self.policy.judge_resolved(&path, Access::Write, false),
+            Err(PathError::Empty) => Judgement::new(Verdict::Low, "patch", "It names no file."),
+            // What we cannot read, the program that applies it may.
+            Err(_) => unread(UNREADABLE),
+        }
+    }
+}
+
+/// A patch with more is not looked through any further.
+const MOST_NAMES: usize = 200_000;
+/// Two names of the greatest length, with every byte written as four.
+const LONGEST_LINE: usize = 2 * 4 * (MAX_PATH_BYTES + 1);
+/// Each may be the end of a name.
+const MOST_BLANKS: usize = 64;
+
+const UNREADABLE: &str = "the name of a file in it cannot be read";
+
+fn unread(why: &str) -> Judgement {
+    Judgement::new(Verdict::High, "unread", format!("What the patch would write cannot be told: {why}."))
 }
 
 /// Wherever the word stands: a patch too many is looked at rather than one too few.
@@ -61,20 +94,91 @@ fn applies_patches(command: &call::Command) -> bool {
     command.command == "patch" || (command.command == "git" && sub())
 }
 
-/// The files that a line of a patch names, in any of its formats.
-fn names(line: &str) -> Vec<String> {
-    const BEFORE: [&str; 7] = ["+++ ", "--- ", "*** ", "rename to ", "copy to ", "Index: ", "diff --git "];
-    let Some(rest) = BEFORE.iter().find_map(|before| line.strip_prefix(before)) else { return Vec::new() };
-    // Behind a tab comes the time.
-    let rest = rest.split('\t').next().unwrap_or(rest).trim_end();
-    let mut names = vec![unquoted(rest)];
-    if line.starts_with("diff --git ") {
-        names.extend(rest.match_indices(' ').map(|(at, _)| unquoted(&rest[at + 1..])));
+/// Without what GNU patch overlooks in front of a header: the indentation of a mail, and its marks.
+fn bare(line: &str) -> &str {
+    let mut line = line.trim_start_matches([' ', '\t', 'X']);
+    while let Some(rest) = line.strip_prefix("- ") {
+        line = rest;
     }
-    names
+    line
 }
 
-/// git writes names in quotes that hold more than plain characters.
-fn unquoted(name: &str) -> String {
-    name.trim_matches('"').replace("\\\"", "\"").replace("\\\\", "\\")
+/// Whether a mail says that what follows has to be decoded first, which `git am` does.
+fn is_encoded(line: &str) -> bool {
+    const PLAIN: [&str; 3] = ["7bit", "8bit", "binary"];
+    let Some((name, value)) = line.split_once(':') else { return false };
+    name.trim_end().eq_ignore_ascii_case("content-transfer-encoding")
+        && !PLAIN.iter().any(|plain| value.trim().eq_ignore_ascii_case(plain))
+}
+
+/// What a line of a patch may name, in any of its formats: git and GNU patch differ about where a name ends. None for a
+/// name that cannot be read.
+fn names(line: &str) -> Vec<Option<Cow<'_, str>>> {
+    const BEFORE: [&str; 11] = [
+        "+++ ",
+        "--- ",
+        "*** ",
+        "rename from ",
+        "rename old ",
+        "rename to ",
+        "rename new ",
+        "copy from ",
+        "copy to ",
+        "Index:",
+        "diff --git ",
+    ];
+    let Some(rest) = BEFORE.iter().find_map(|before| line.strip_prefix(before)) else { return Vec::new() };
+    if rest.len() > LONGEST_LINE || blanks(rest).count() > MOST_BLANKS {
+        return vec![None];
+    }
+    let both = line.starts_with("diff --git ");
+    let seconds = blanks(rest).filter(|_| both).map(|at| &rest[at..]);
+    [rest].into_iter().chain(seconds).flat_map(|text| beginnings(text.trim())).collect()
+}
+
+/// The names that a text may begin with.
+fn beginnings(text: &str) -> Vec<Option<Cow<'_, str>>> {
+    if text.starts_with('"') {
+        return vec![unquoted(text).map(Cow::from)];
+    }
+    // Behind a tab comes the time; to GNU patch behind a blank as well. To git a tab may belong to the name: then what
+    // follows it counts as a name, too.
+    let ends = blanks(text).chain([text.len()]);
+    let name = |end: usize| match text[..end].contains('\t') {
+        true => Cow::from(text[..end].replace('\t', "/")),
+        false => Cow::from(&text[..end]),
+    };
+    ends.map(|end| Some(name(end))).collect()
+}
+
+fn blanks(text: &str) -> impl Iterator<Item = usize> {
+    text.match_indices([' ', '\t']).map(|(at, _)| at)
+}
+
+/// The name in quotes that the text begins with, as git and GNU patch read it: what stands behind it is not theirs.
+fn unquoted(text: &str) -> Option<String> {
+    let mut bytes = text.bytes().skip(1);
+    let mut name = Vec::new();
+    loop {
+        let byte = match bytes.next()? {
+            b'"' => return Some(String::from_utf8_lossy(&name).into_owned()),
+            b'\\' => match bytes.next()? {
+                b'a' => 0x07,
+                b'b' => 0x08,
+                b't' => b'\t',
+                b'n' => b'\n',
+                b'v' => 0x0b,
+                b'f' => 0x0c,
+                b'r' => b'\r',
+                plain @ (b'"' | b'\\') => plain,
+                high @ b'0'..=b'3' => {
+                    let mut digit = || bytes.next().filter(|digit| matches!(digit, b'0'..=b'7'));
+                    ((high - b'0') << 6) | ((digit()? - b'0') << 3) | (digit()? - b'0')
+                }
+                _ => return None,
+            },
+            plain => plain,
+        };
+        name.push(byte);
+    }
 }

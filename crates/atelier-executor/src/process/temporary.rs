@@ -1,0 +1,180 @@
+//! A command's temporary folder, which may hold credentials that were lent to it. It is locked while it is in use, so that
+//! what a killed process left behind can be told from what a neighbour works in.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::git::LENT;
+use crate::error::{Error, Result};
+
+/// A folder is lost only to a neighbour that starts in the very moment in which it is made.
+const TRIES: usize = 16;
+
+/// Gone with the value.
+#[derive(Debug)]
+pub(super) struct Temporary {
+    path: PathBuf,
+    /// None where folders cannot be locked (NFS). Then nobody can take them for leftovers, either.
+    _lock: Option<OwnedFd>,
+}
+
+impl Temporary {
+    pub(super) fn new(parent: &Path) -> Result<Self> {
+        for _ in 0..TRIES {
+            let path = parent.join(format!("{:016x}", rand::random::<u64>()));
+            let fail =
+                |source: io::Error| Error::Io { action: "make", path: path.display().to_string(), source };
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(fail)?;
+            match lock(&path) {
+                // Whoever sweeps has the lock until the folder is gone, so what is there now stays.
+                Ok(lock) if path.exists() => return Ok(Self { path, _lock: Some(lock) }),
+                Ok(_) | Err(Errno::NOENT | Errno::WOULDBLOCK) => {}
+                Err(Errno::BADF | Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                    return Ok(Self { path, _lock: None });
+                }
+                Err(errno) => return Err(fail(errno.into())),
+            }
+        }
+        let source = io::Error::other("somebody takes each of them away");
+        Err(Error::Io { action: "make", path: parent.display().to_string(), source })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        remove(&self.path);
+    }
+}
+
+/// Removes what is left of runs whose process did not live to do it.
+pub(super) fn sweep(parent: &Path) {
+    let entries = match std::fs::read_dir(parent) {
+        Ok(entries) => entries,
+        Err(error) => {
+            tracing::warn!(%error, path = %parent.display(), "leftovers of commands cannot be looked for");
+            return;
+        }
+    };
+    for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        let path = entry.path();
+        let locked = lock(&path).or_else(|errno| match errno {
+            // Closed to its owner by its command. No more than this is opened before it is known to be left behind.
+            Errno::ACCESS => open(&path).map_err(|_| errno).and_then(|()| lock(&path)),
+            _ => Err(errno),
+        });
+        // In use, gone already, or on a file system where nobody can tell.
+        let Ok(_lock) = locked else { continue };
+        remove(&path);
+    }
+}
+
+/// Held until the handle is closed, by the end of the process at the latest: commands do not get it.
+fn lock(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(path, flags, Mode::empty())?;
+    rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(folder)
+}
+
+fn remove(path: &Path) {
+    // First, so that nothing beside it keeps it here. Mostly there is none.
+    std::fs::remove_file(path.join(LENT)).ok();
+    let removed = std::fs::remove_dir_all(path).or_else(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => open_up(path).and_then(|()| std::fs::remove_dir_all(path)),
+        _ => Err(error),
+    });
+    if let Err(error) = removed {
+        tracing::warn!(%error, path = %path.display(), "a command's temporary folder stays behind");
+    }
+}
+
+fn open(dir: &Path) -> io::Result<()> {
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))
+}
+
+/// Folders that a command has closed cannot be emptied before they are opened.
+fn open_up(path: &Path) -> io::Result<()> {
+    let mut todo = vec![path.to_owned()];
+    while let Some(dir) = todo.pop() {
+        open(&dir)?;
+        for entry in std::fs::read_dir(&dir)? {
+            let entry = entry?;
+            // Of a link this says that it is one: none is followed.
+            if entry.file_type()?.is_dir() {
+                todo.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<PathBuf> {
+        std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// As an ordinary user: root may enter what is closed.
+    fn without_roots_rights(work: impl FnOnce() + Send) {
+        let ordinary = || {
+            #[cfg(target_os = "linux")]
+            {
+                use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+                let mut own = capabilities(None).unwrap();
+                own.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+                // Of this thread alone.
+                set_capabilities(None, own).unwrap();
+            }
+            work();
+        };
+        std::thread::scope(|scope| scope.spawn(ordinary).join().unwrap());
+    }
+
+    fn close(dir: &Path) {
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o000)).unwrap();
+    }
+
+    #[test]
+    fn a_folder_goes_whatever_its_command_has_closed() {
+        let parent = tempfile::tempdir().unwrap();
+        without_roots_rights(|| {
+            let folder = Temporary::new(parent.path()).unwrap();
+            std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
+            std::fs::write(folder.path().join("a/b/c"), "").unwrap();
+            std::fs::write(folder.path().join(LENT), "https://me:SECRET@host").unwrap();
+            for dir in ["a/b", "a", ""] {
+                close(&folder.path().join(dir));
+            }
+        });
+        assert_eq!(names(parent.path()), [""; 0].map(PathBuf::from));
+    }
+
+    #[test]
+    fn what_is_left_behind_is_swept_and_what_is_in_use_is_not() {
+        let parent = tempfile::tempdir().unwrap();
+        without_roots_rights(|| {
+            let used = Temporary::new(parent.path()).unwrap();
+            std::fs::write(used.path().join(LENT), "lent").unwrap();
+            for left in ["killed", "closed"] {
+                std::fs::create_dir_all(parent.path().join(left).join("below")).unwrap();
+                std::fs::write(parent.path().join(left).join(LENT), "lent").unwrap();
+            }
+            close(&parent.path().join("closed/below"));
+            close(&parent.path().join("closed"));
+            sweep(parent.path());
+            assert_eq!(names(parent.path()), [used.path()]);
+            assert_eq!(std::fs::read_to_string(used.path().join(LENT)).unwrap(), "lent");
+        });
+    }
+}
