@@ -61,8 +61,11 @@ enum Claim {
 }
 
 impl Client {
-    /// Begins with a call, unless it has begun already.
+    /// Begins with a call, unless it has begun already: now, or in an earlier run whose outcome is still to be told.
     pub(crate) fn take(self: &Arc<Self>, signal: Signal) {
+        if self.journal.has_begun(signal.key()) {
+            return;
+        }
         let cancel = match Cancel::new() {
             Ok(cancel) => cancel,
             // It stays the server's to hand out again, or to give up.
@@ -191,8 +194,8 @@ impl Client {
         delivered
     }
 
-    /// Whether the call is ours to run. An earlier claim whose answer got lost is ours as well, and only what
-    /// the journal shows as never begun gets here.
+    /// Whether the call is ours to run. An earlier claim whose answer got lost is ours as well: what the journal shows to
+    /// have begun does not get here.
     async fn claim(&self, key: Key) -> Result<Claim> {
         let mut asked_before = {
             let mut unbegun = self.unbegun.lock().unwrap_or_else(PoisonError::into_inner);
@@ -242,7 +245,7 @@ impl Client {
         let mut backoff = Backoff::new();
         loop {
             match self.desk.result(key.0, key.1, &result).await {
-                Ok(_) => return self.journal.note(key, Step::Done, false),
+                Ok(()) => return self.journal.note(key, Step::Done, false),
                 Err(error) if error.passes() => {
                     // It stays in the journal, for the next start.
                     if !backoff.wait(&self.abandon).await {

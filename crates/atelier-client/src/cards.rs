@@ -5,12 +5,14 @@ use crate::{
     error::{Error, Result},
     keyboard::ESCAPE,
     project::{Connected, PlanDetails, ProjectApi},
-    screen::{Screen, argv, visible},
+    screen::{Screen, argv, folded, summary, visible},
 };
 use atelier_core::{
     CallId, PlanId, PlanStatus, TaskKind,
     gate::{CallStatus, GatedCall, GrantScope},
+    policy::verdict::Verdict,
 };
+use chrono::{DateTime, Utc};
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +20,8 @@ use tokio_util::sync::CancellationToken;
 /// What the event stream tells the person at the terminal.
 pub(crate) enum News {
     Asked(CallId),
+    /// Time is running out.
+    Warned(CallId, DateTime<Utc>),
     Settled(CallId, CallStatus),
     PlanAsked(PlanId),
     PlanMoved(PlanId, PlanStatus),
@@ -30,7 +34,8 @@ enum Question {
     Plan(PlanId),
 }
 
-const KEYS: &str = "[y] once  [s] all like it in this session  [a] all of this agent  [n] no  [q] quit ";
+const KEYS: &str = "[y] once  [s] all like it  [a] all of this agent  [n] no  [q] quit ";
+const NO_AGENT_KEYS: &str = "[y] once  [s] all like it  [n] no  [q] quit ";
 const PLAN_KEYS: &str = "[y] run it  [n] no  [q] quit ";
 /// Between a card and the keys that answer it.
 const SETTLING: Duration = Duration::from_millis(250);
@@ -73,6 +78,7 @@ impl Card {
 impl Subject {
     fn keys(&self) -> &'static str {
         match self {
+            Subject::Call(call) if call.agent_id.is_none() => NO_AGENT_KEYS,
             Subject::Call(_) => KEYS,
             Subject::Plan(_) => PLAN_KEYS,
         }
@@ -104,6 +110,7 @@ impl Cards {
             tokio::select! {
                 told = news.recv() => match told {
                     Some(News::Asked(id)) => self.asked(Question::Call(id)),
+                    Some(News::Warned(id, expires_at)) => self.warned(id, expires_at),
                     Some(News::Settled(id, status)) => {
                         let pending = matches!(status, CallStatus::PendingApproval | CallStatus::Previewing);
                         self.moved(Question::Call(id), pending, status.as_str());
@@ -133,10 +140,24 @@ impl Cards {
         }
     }
 
+    fn warned(&self, id: CallId, expires_at: DateTime<Utc>) {
+        let warning = expires_soon(expires_at);
+        match &self.card {
+            Some(card) if card.question() == Question::Call(id) => {
+                self.screen.raw(&format!("\n{warning} {}", card.keys()));
+            }
+            _ => self.screen.line(&warning),
+        }
+    }
+
     fn moved(&mut self, question: Question, pending: bool, status: &str) {
         self.queue.retain(|waiting| *waiting != question);
-        if !pending && self.is_shown(question) {
-            self.close(&format!("decided elsewhere: {status}"));
+        if pending || !self.is_shown(question) {
+            return;
+        }
+        match status == CallStatus::Expired.as_str() {
+            true => self.close("nobody decided in time"),
+            false => self.close(&format!("decided elsewhere: {status}")),
         }
     }
 
@@ -212,10 +233,13 @@ impl Cards {
             0 => String::new(),
             waiting => format!(" · {waiting} more"),
         };
-        let colour =
-            if call.risk_level == atelier_core::policy::verdict::Verdict::High { "1;31" } else { "1;33" };
-        card.push_str(&format!("\n{}\n", screen.paint(colour, &format!("{title}{more} ──"))));
-        let mut row = |name: &str, value: &str| card.push_str(&format!("{name:<10} {}\n", visible(value)));
+        card.push_str(&format!("\n{}\n", screen.paint(colour(call), &format!("{title}{more} ──"))));
+        let columns = screen.width().saturating_sub(11);
+        let mut row = |name: &str, value: &str| {
+            for (n, part) in folded(&visible(value), columns).iter().enumerate() {
+                card.push_str(&format!("{:<10} {part}\n", if n == 0 { name } else { "" }));
+            }
+        };
         let params = &call.tool_params;
         let text = |name: &str| params[name].as_str();
         match call.tool_name.as_str() {
@@ -242,6 +266,9 @@ impl Cards {
         }
         card.push_str(&self.changes(call, SHOWN));
         let lines = lines(call).count();
+        if lines > 0 {
+            card.push_str(&self.reminder(call));
+        }
         if lines > SHOWN {
             card.push_str(&format!(
                 "  … {} more lines: [v] shows all of it, then you can allow it\n",
@@ -251,9 +278,18 @@ impl Cards {
         card
     }
 
-    /// What the call would change, up to so many lines of it.
+    /// What it is about, once more, below what may have pushed the beginning off the screen.
+    fn reminder(&self, call: &GatedCall) -> String {
+        let what =
+            format!("── {} · {}", call.risk_level, visible(&summary(&call.tool_name, &call.tool_params)));
+        let parts = folded(&what, self.screen.width());
+        parts.iter().map(|part| format!("{}\n", self.screen.paint(colour(call), part))).collect()
+    }
+
+    /// What the call would change, up to so many lines of it. What is part of a longer line is marked.
     fn changes(&self, call: &GatedCall, most: usize) -> String {
         let mut text = String::new();
+        let columns = self.screen.width().saturating_sub(4);
         for line in lines(call).take(most) {
             let colour = match line.as_bytes() {
                 [b'+', ..] => "32",
@@ -261,7 +297,10 @@ impl Cards {
                 [b'@', ..] => "36",
                 _ => "0",
             };
-            text.push_str(&format!("  {}\n", self.screen.paint(colour, &visible(line))));
+            for (n, part) in folded(&visible(line), columns).iter().enumerate() {
+                let mark = if n == 0 { "  " } else { "  › " };
+                text.push_str(&format!("{mark}{}\n", self.screen.paint(colour, part)));
+            }
         }
         text
     }
@@ -270,8 +309,9 @@ impl Cards {
         if let ('v', Some(Card { subject: Subject::Call(call), mode: Mode::Choosing, .. })) =
             (key, &self.card)
         {
-            let whole = self.changes(call, usize::MAX);
-            self.screen.raw(&format!("\n{whole}{KEYS}"));
+            let keys = self.card.as_ref().map_or("", Card::keys);
+            let (whole, reminder) = (self.changes(call, usize::MAX), self.reminder(call));
+            self.screen.raw(&format!("\n{whole}{reminder}{keys}"));
             self.card.iter_mut().for_each(|card| card.shown = true);
             return;
         }
@@ -309,7 +349,7 @@ impl Cards {
             }
             // What was approved is what was seen.
             (Mode::Choosing, 'y' | 's' | 'a') if !card.shown => {
-                self.screen.raw(&format!("\nNot all of it was shown: press v first. {KEYS}"));
+                self.screen.raw(&format!("\nNot all of it was shown: press v first. {keys}"));
             }
             (Mode::Choosing, 'y') => self.decide(Some(GrantScope::Once), None).await,
             (Mode::Choosing, 'n') => {
@@ -332,10 +372,10 @@ impl Cards {
             'a' if call.agent_id.is_some() => {
                 *mode = Mode::Confirming;
                 let warning =
-                    "everything up to MEDIUM that this agent asks for in this session will run unasked.";
+                    "this runs, and whatever this agent asks for in this session up to MEDIUM runs unasked.";
                 self.screen.raw(&format!("\nCareful: {warning} Press a again if you mean it. "));
             }
-            'a' => self.screen.raw(&format!("\nNo agent asks for this. {KEYS}")),
+            'a' => self.screen.raw(&format!("\nNo agent asks for this. {NO_AGENT_KEYS}")),
             _ => {}
         }
     }
@@ -376,6 +416,16 @@ impl Cards {
             Err(error) => self.close(&error.told()),
         }
     }
+}
+
+fn colour(call: &GatedCall) -> &'static str {
+    if call.risk_level == Verdict::High { "1;31" } else { "1;33" }
+}
+
+/// What is said before time decides.
+pub(crate) fn expires_soon(expires_at: DateTime<Utc>) -> String {
+    let at = expires_at.with_timezone(&chrono::Local).format("%H:%M:%S");
+    format!("nobody has decided yet: at {at} the call expires.")
 }
 
 /// Of what it would change, with the carriage returns that end some of them: they are part of it.

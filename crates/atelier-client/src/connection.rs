@@ -4,7 +4,7 @@ use crate::{
     api::Api,
     backoff::Backoff,
     calls::{Client, UNDER_WAY},
-    cards::{Cards, News},
+    cards::{Cards, News, expires_soon},
     desk::Desk,
     error::{Error, Result},
     greeting,
@@ -285,10 +285,10 @@ impl Connection {
                 client.screen.line(&format!("{what}: waits for a decision ({risk_level})"));
                 self.tell(News::Asked(tool_id));
             }
-            Ok(Event::ToolApprovalWarning { expires_at, .. }) => {
-                let at = expires_at.with_timezone(&chrono::Local).format("%H:%M:%S");
-                client.screen.line(&format!("a call is rejected if nobody decides by {at}"));
-            }
+            Ok(Event::ToolApprovalWarning { tool_id, expires_at, .. }) => match self.news {
+                Some(_) => self.tell(News::Warned(tool_id, expires_at)),
+                None => client.screen.line(&expires_soon(expires_at)),
+            },
             Ok(Event::ToolCallUpdated { tool_id, status, error, .. }) => {
                 self.updated(tool_id, status, error.is_some_and(|error| error.code == "cancelled"));
             }

@@ -1,10 +1,7 @@
 //! What one client of a project tells the server.
 
 use crate::{error::Result, previews::Shown, project::ProjectApi};
-use atelier_core::{
-    CallId, ClientId,
-    gate::{CallFailure, CallStatus, GatedCall},
-};
+use atelier_core::{CallId, ClientId, gate::CallFailure};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::{
@@ -72,11 +69,10 @@ impl Desk {
             .map(drop)
     }
 
-    pub(crate) async fn result(&self, id: CallId, attempt: u32, result: &Value) -> Result<CallStatus> {
+    pub(crate) async fn result(&self, id: CallId, attempt: u32, result: &Value) -> Result<()> {
         let body = json!({"client_id": self.client, "attempt": attempt, "result": result});
         let request =
             self.project.api.request(Method::POST, &self.project.path(&format!("tools/{id}/result")));
-        let call: GatedCall = self.project.api.json(request.timeout(PATIENCE_WITH_FILES).json(&body)).await?;
-        Ok(call.status)
+        self.project.api.send(request.timeout(PATIENCE_WITH_FILES).json(&body)).await.map(drop)
     }
 }

@@ -53,8 +53,11 @@ fn compared(path: &str, exists: bool, before: &str, after: &str) -> String {
 }
 
 fn added(text: &mut String, content: &str) {
-    for line in content.lines() {
+    for line in content.split_terminator('\n') {
         text.push_str(&format!("+{line}\n"));
+    }
+    if !content.is_empty() && !content.ends_with('\n') {
+        text.push_str("\\ No newline at end of file\n");
     }
 }
 
@@ -100,6 +103,9 @@ mod tests {
             unified("x.png", &preview),
             "The file x.png is not UTF-8 text (checksum c0ffee). It would become:\n+new\n"
         );
+        let preview = Preview { after: "new\r\nend".into(), ..preview };
+        let shown = unified("x.png", &preview);
+        assert!(shown.ends_with("+new\r\n+end\n\\ No newline at end of file\n"), "{shown:?}");
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub enum Error {
     StateInside { path: PathBuf },
     #[error("there is no home folder to keep state in")]
     NoHome,
+    #[error("{path} cannot be used: {why}")]
+    Unusable { path: PathBuf, why: String },
     #[error("{path} is damaged: {why}")]
     Damaged { path: PathBuf, why: String },
     #[error("it broke off; the next start reports it as unknown")]

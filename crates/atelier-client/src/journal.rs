@@ -51,19 +51,26 @@ pub(crate) struct Journal {
 struct Inner {
     file: File,
     size: u64,
-    open: std::collections::BTreeSet<Key>,
+    /// How much of it was not done when it was last written anew.
+    kept: u64,
+    /// What is not done, and whether it has begun.
+    open: BTreeMap<Key, bool>,
 }
 
-/// Longer than this, what is done is left out.
+/// With so much more in it than was kept, what is done is left out.
 const LONG: u64 = 1 << 20;
 
 impl Journal {
     /// Opens it, without what is done, and says what an earlier run left open.
     pub(crate) fn open(path: PathBuf) -> Result<(Self, Open)> {
         let open = read(&path)?;
-        let (file, size) = rewrite(&path, &open).map_err(Error::io("write", &path))?;
-        let inner = Inner { file, size, open: open.keys().copied().collect() };
+        let inner = rewrite(&path, &open).map_err(Error::io("write", &path))?;
         Ok((Self { path, inner: Mutex::new(inner) }, open))
+    }
+
+    /// Whether a call may have had its effect, by this run or an earlier one, and what came of it is still to be told.
+    pub(crate) fn has_begun(&self, key: Key) -> bool {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).open.get(&key) == Some(&true)
     }
 
     /// Adds a line. `sync` where losing it with the whole machine could make a call run twice: for a call
@@ -71,16 +78,11 @@ impl Journal {
     pub(crate) fn note(&self, (tool_id, attempt): Key, step: Step, sync: bool) -> Result<()> {
         let fail = Error::io("write", &self.path);
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        match step {
-            Step::Done => inner.open.remove(&(tool_id, attempt)),
-            _ => inner.open.insert((tool_id, attempt)),
-        };
         let written = inner.write(&Line { tool_id, attempt, step }, sync);
         written.map_err(fail)?;
-        if inner.size > LONG && inner.open.len() < 64 {
+        if inner.size > 2 * inner.kept + LONG {
             let open = read(&self.path)?;
-            let (file, size) = rewrite(&self.path, &open).map_err(Error::io("write", &self.path))?;
-            (inner.file, inner.size) = (file, size);
+            *inner = rewrite(&self.path, &open).map_err(Error::io("write", &self.path))?;
         }
         Ok(())
     }
@@ -96,6 +98,12 @@ impl Inner {
             return Err(error);
         }
         self.size += text.len() as u64;
+        let key = (line.tool_id, line.attempt);
+        match line.step {
+            Step::Done => self.open.remove(&key),
+            Step::Claiming => self.open.insert(key, false),
+            Step::Running | Step::Result { .. } => self.open.insert(key, true),
+        };
         if sync { self.file.sync_data() } else { Ok(()) }
     }
 }
@@ -127,7 +135,7 @@ fn read(path: &Path) -> Result<Open> {
 }
 
 /// Whole or not at all.
-fn rewrite(path: &Path, open: &Open) -> std::io::Result<(File, u64)> {
+fn rewrite(path: &Path, open: &Open) -> std::io::Result<Inner> {
     let draft = path.with_extension("new");
     if let Err(error) = std::fs::remove_file(&draft)
         && error.kind() != std::io::ErrorKind::NotFound
@@ -137,16 +145,17 @@ fn rewrite(path: &Path, open: &Open) -> std::io::Result<(File, u64)> {
     let mut options = File::options();
     options.create_new(true).append(true);
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut inner = Inner { file: options.open(&draft)?, size: 0, open: Default::default() };
+    let mut inner = Inner { file: options.open(&draft)?, size: 0, kept: 0, open: BTreeMap::new() };
     for (&(tool_id, attempt), step) in open {
         inner.write(&Line { tool_id, attempt, step: step.clone() }, false)?;
     }
+    inner.kept = inner.size;
     inner.file.sync_all()?;
     std::fs::rename(&draft, path)?;
     if let Some(folder) = path.parent() {
         File::open(folder)?.sync_all()?;
     }
-    Ok((inner.file, inner.size))
+    Ok(inner)
 }
 
 #[cfg(test)]
@@ -204,5 +213,21 @@ mod tests {
         assert!(path.metadata().unwrap().len() < 2 * LONG);
         let (_, open) = Journal::open(path).unwrap();
         assert_eq!(open.keys().collect::<Vec<_>>(), [&key(0)]);
+    }
+
+    /// What nobody has taken yet is not written anew with every line.
+    #[test]
+    fn what_waits_is_left_in_peace() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.jsonl");
+        let (journal, _) = Journal::open(path).unwrap();
+        let (big, mut anew, mut last) = ("x".repeat(100_000), 0, 0);
+        for n in 0..100 {
+            journal.note(key(n), Step::Result { result: json!({"content": big}) }, false).unwrap();
+            let kept = journal.inner.lock().unwrap().kept;
+            anew += u32::from(std::mem::replace(&mut last, kept) != kept);
+        }
+        assert!(anew < 5, "{anew}");
+        assert!(journal.has_begun(key(0)) && !journal.has_begun(key(100)));
     }
 }

@@ -3,7 +3,7 @@
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
-    termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr},
+    termios::{InputModes, LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr},
 };
 use std::io::{IsTerminal, Stdin};
 use tokio::sync::mpsc;
@@ -26,6 +26,8 @@ impl Keyboard {
         let before = tcgetattr(&stdin)?;
         let mut single = before.clone();
         single.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+        // Ctrl-S would stop the output, and with it whoever has something to say: the calls.
+        single.input_modes -= InputModes::IXON;
         tcsetattr(&stdin, OptionalActions::Now, &single)?;
         let (keys, pressed) = mpsc::unbounded_channel();
         // Reading a terminal cannot be interrupted, so this thread ends with the process.
@@ -86,6 +88,8 @@ enum Place {
     Long,
     /// One more.
     Short,
+    /// An answer of the terminal, until its end.
+    Answer,
 }
 
 impl Typed {
@@ -107,8 +111,11 @@ impl Typed {
             (Place::AfterEscape, ESCAPE) => (Place::AfterEscape, Some(ESCAPE)),
             (Place::AfterEscape, '[') => (Place::Long, None),
             (Place::AfterEscape, 'O') => (Place::Short, None),
+            (Place::AfterEscape, ']' | 'P' | 'X' | '^' | '_') => (Place::Answer, None),
+            (Place::Answer, ESCAPE) => (Place::AfterEscape, None),
+            (Place::Answer, one) if one != '\u{7}' => (Place::Answer, None),
             (Place::Long, ' '..='?') => (Place::Long, None),
-            (Place::AfterEscape | Place::Long | Place::Short, _) => (Place::Outside, None),
+            (_, _) => (Place::Outside, None),
         };
         self.place = place;
         key
@@ -138,10 +145,20 @@ mod tests {
     #[test]
     fn sequences_of_a_terminal_are_no_keys() {
         assert_eq!(typed(&["nä\u{7f}\r".as_bytes()]), "nä\u{7f}\r");
-        // Arrows of several terminals, the keypad, Alt with a letter, Delete, a click.
-        for sequence in
-            ["\x1b[A", "\x1b[a", "\x1bOa", "\x1bOy", "\x1by", "\x1b[3~", "\x1b[<0;5;5M", "\x1b[1;5s"]
-        {
+        // Arrows of several terminals, the keypad, Alt with a letter, Delete, a click, answers to questions.
+        for sequence in [
+            "\x1b[A",
+            "\x1b[a",
+            "\x1bOa",
+            "\x1bOy",
+            "\x1by",
+            "\x1b[3~",
+            "\x1b[<0;5;5M",
+            "\x1b[1;5s",
+            "\x1b[?2026;2$y",
+            "\x1b]52;c;eXk=\x07",
+            "\x1bP1$r0y\x1b\\",
+        ] {
             assert_eq!(typed(&[sequence.as_bytes()]), "", "{sequence:?}");
             let bytes: Vec<&[u8]> = sequence.as_bytes().chunks(1).collect();
             assert_eq!(typed(&bytes), "", "{sequence:?} in parts");

@@ -6,7 +6,11 @@ use crate::{
 };
 use atelier_core::{
     path::Roots,
-    policy::{Extension, Policy, Wisher, call::ToolCall, verdict::Judgement},
+    policy::{
+        Extension, Policy, Wisher,
+        call::ToolCall,
+        verdict::{Judgement, Verdict},
+    },
 };
 use atelier_executor::{
     Approval, Cancel, Failure, GitIdentity, Options, Runner, RunnerOptions, ToolResult, Toolchains, Tools,
@@ -26,6 +30,8 @@ pub struct Local {
     policy: Cow<'static, Policy>,
     /// What its user calls the folder.
     shown: String,
+    /// Commands that the server allows and that this machine's owner has not accepted.
+    unaccepted: Vec<String>,
 }
 
 impl Local {
@@ -40,11 +46,14 @@ impl Local {
         // Also about commands of the server's that are not accepted here.
         let all = builtin.extended(server).map_err(Error::ServerRules)?;
         all.check_wishes(&rules.policy).map_err(Error::OwnRules)?;
-        let server = server.accepted(&rules.accept, builtin.limits());
-        let policy = builtin.extended(&server).map_err(Error::ServerRules)?;
+        let accepted = server.accepted(&rules.accept, builtin.limits());
+        let policy = builtin.extended(&accepted).map_err(Error::ServerRules)?;
         let policy = Cow::Owned(policy.narrowed(Wisher::Machine, rules.policy.clone()));
         let environment = rules.environment.clone().into_iter().collect();
-        Self::with(root, policy, rules.git_identity(), environment)
+        let known = accepted.commands();
+        let unaccepted = server.commands().into_iter().filter(|name| !known.contains(name));
+        let unaccepted = unaccepted.map(str::to_owned).collect();
+        Ok(Self { unaccepted, ..Self::with(root, policy, rules.git_identity(), environment)? })
     }
 
     fn with(
@@ -66,7 +75,7 @@ impl Local {
             environment,
         };
         let runner = Runner::new(&workspace, options).map_err(unusable)?;
-        Ok(Self { workspace, runner, roots, policy, shown })
+        Ok(Self { workspace, runner, roots, policy, shown, unaccepted: Vec::new() })
     }
 
     pub fn tools(&self) -> Tools<'_> {
@@ -90,6 +99,22 @@ impl Local {
     pub(crate) fn parse(&self, tool: &str, params: Value) -> Result<ToolCall, ToolResult> {
         let (call, judgement) = self.policy.judge_request(tool, params, &self.roots);
         call.map_err(|_| ToolResult::refused(&judgement))
+    }
+
+    /// What is answered to a call that does not run here, in words that name who can change that.
+    pub(crate) fn refused(&self, call: &ToolCall, judgement: Judgement) -> ToolResult {
+        let reason = match call {
+            ToolCall::ExecuteCommand(command)
+                if judgement.verdict == Verdict::Deny && self.unaccepted.contains(&command.command) =>
+            {
+                format!(
+                    "The server allows {0}, but this machine's owner has not accepted that: accept = [{0:?}] in client.toml.",
+                    command.command
+                )
+            }
+            _ => judgement.reason,
+        };
+        ToolResult::refused(&Judgement { reason, ..judgement })
     }
 
     /// The verdict on the text of a call and on where its paths really lead.

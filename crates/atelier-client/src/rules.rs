@@ -22,7 +22,10 @@ use crate::error::{Error, Result};
 use atelier_core::policy::Narrowing;
 use atelier_executor::GitIdentity;
 use serde::Deserialize;
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -62,23 +65,46 @@ impl ClientRules {
         let path = dirs::config_dir().ok_or(Error::NoHome)?.join("atelier/client.toml");
         match std::fs::read_to_string(&path) {
             Ok(text) => {
-                toml::from_str(&text).map_err(|error| Error::Damaged { path, why: error.to_string() })
+                let rules = toml::from_str(&text).map_err(|error| error.to_string());
+                rules.and_then(Self::checked).map_err(|why| Error::Unusable { path, why })
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(Error::io("read", &path)(error)),
         }
     }
 
+    /// What cannot be meant, or would not be done, is said now rather than when a call fails.
+    fn checked(self) -> Result<Self, String> {
+        if !(1..=64).contains(&self.parallel) {
+            return Err(format!("parallel: {} is not between 1 and 64", self.parallel));
+        }
+        let ours = |name: &&String| {
+            ["PATH", "HOME", "TMPDIR", ""].contains(&name.as_str())
+                || ["LD_", "GIT_"].iter().any(|start| name.starts_with(start))
+                || name.contains(['=', '\0'])
+        };
+        if let Some(name) = self.environment.keys().find(ours) {
+            return Err(format!("environment: {name:?} is not yours to set: commands get their own"));
+        }
+        match self.credentials().map(|file| (std::fs::metadata(&file), file)) {
+            Some((Err(error), file)) => Err(format!("git.credentials: {}: {error}", file.display())),
+            _ => Ok(self),
+        }
+    }
+
+    fn credentials(&self) -> Option<PathBuf> {
+        let home = dirs::home_dir().unwrap_or_default();
+        self.git.credentials.as_ref().map(|file| match file.strip_prefix("~/") {
+            Some(below) => home.join(below),
+            None => file.into(),
+        })
+    }
+
     /// The user's name and e-mail, and credentials only if they said so; nothing else of their git configuration.
     pub(crate) fn git_identity(&self) -> GitIdentity {
         let own = dirs::home_dir().map(|home| own_identity(&home)).unwrap_or_default();
-        let home = dirs::home_dir().unwrap_or_default();
-        let credentials = self.git.credentials.as_ref().map(|file| match file.strip_prefix("~/") {
-            Some(below) => home.join(below),
-            None => file.into(),
-        });
         let Git { name, email, .. } = self.git.clone();
-        GitIdentity { name: name.or(own.name), email: email.or(own.email), credentials }
+        GitIdentity { name: name.or(own.name), email: email.or(own.email), credentials: self.credentials() }
     }
 }
 
@@ -115,6 +141,7 @@ fn identity_in(text: &str) -> Git {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atelier_core::policy::Policy;
 
     #[test]
     fn the_identity_is_read_and_nothing_else() {
@@ -126,11 +153,32 @@ mod tests {
         );
     }
 
+    /// What the manual shows is what a machine takes.
+    #[test]
+    fn the_example_in_the_manual_works() {
+        let manual = include_str!("../../../docs/gate.md");
+        let text = manual.split("`~/.config/atelier/client.toml`:\n\n```toml\n").nth(1).unwrap();
+        let rules: ClientRules = toml::from_str(text.split("```").next().unwrap()).unwrap();
+        Policy::builtin().check_wishes(&rules.policy).unwrap();
+        assert_eq!(rules.checked().unwrap().policy.deny, ["git push", "delete_file"]);
+    }
+
     #[test]
     fn rules_are_read_strictly() {
         let rules: ClientRules =
             toml::from_str("[policy]\ndeny = [\"git push\"]\n[environment]\na = \"b\"").unwrap();
         assert_eq!((rules.parallel, rules.policy.deny), (4, vec!["git push".to_owned()]));
         assert!(toml::from_str::<ClientRules>("[polizy]").is_err());
+        let checked = |text: &str| toml::from_str::<ClientRules>(text).unwrap().checked().map(drop);
+        assert_eq!(checked("[environment]\nHTTPS_PROXY = \"x\""), Ok(()));
+        for (text, about) in [
+            ("parallel = 0", "parallel"),
+            ("[environment]\nLD_PRELOAD = \"x\"", "LD_PRELOAD"),
+            ("[environment]\nPATH = \"x\"", "PATH"),
+            ("[git]\ncredentials = \"/nowhere/at/all\"", "/nowhere/at/all"),
+        ] {
+            let why = checked(text).unwrap_err();
+            assert!(why.contains(about), "{why}");
+        }
     }
 }

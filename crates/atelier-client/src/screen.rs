@@ -1,5 +1,6 @@
 //! What the person sees: one line for each thing that happens, and cards where they are asked.
 
+use atelier_core::path::is_unprintable;
 use chrono::Local;
 use serde_json::Value;
 use std::{
@@ -104,6 +105,17 @@ impl Screen {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many columns a line has.
+    pub(crate) fn width(&self) -> usize {
+        let size = match self.output {
+            Output::Standard => rustix::termios::tcgetwinsize(std::io::stdout()),
+            Output::Error => rustix::termios::tcgetwinsize(std::io::stderr()),
+        };
+        // Where nobody says, it is a usual one.
+        let columns = size.map_or(0, |size| usize::from(size.ws_col));
+        if columns == 0 { 80 } else { columns.max(20) }
+    }
+
     pub(crate) fn paint(&self, code: &str, text: &str) -> String {
         if self.colours { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -127,14 +139,37 @@ pub fn visible(text: &str) -> String {
     for c in text.chars() {
         match c {
             '\t' => shown.push(c),
-            '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => {
+            c if c.is_control() => shown.extend(c.escape_default()),
+            // Good in names, but not seen, so that they could hide a difference here.
+            '\u{ad}' | '\u{200c}' | '\u{200d}' | '\u{e0000}'..='\u{e0fff}' => {
                 shown.extend(c.escape_unicode());
             }
-            c if c.is_control() => shown.extend(c.escape_default()),
+            c if is_unprintable(c) => shown.extend(c.escape_unicode()),
             c => shown.push(c),
         }
     }
     shown
+}
+
+/// The text in parts that fit into so many columns: what a terminal breaks by itself begins at the edge, where it could
+/// pass for something that this program says. Wide characters are allowed for; a part may be narrower than it could be.
+pub(crate) fn folded(text: &str, columns: usize) -> Vec<String> {
+    let (mut parts, mut last, mut used) = (Vec::new(), String::new(), 0);
+    for c in text.chars() {
+        let width = match c {
+            '\t' => 8,
+            c if c.is_ascii() => 1,
+            _ => 2,
+        };
+        if used + width > columns && !last.is_empty() {
+            parts.push(std::mem::take(&mut last));
+            used = 0;
+        }
+        last.push(c);
+        used += width;
+    }
+    parts.push(last);
+    parts
 }
 
 /// A call in one line.
@@ -170,6 +205,16 @@ mod tests {
     #[test]
     fn nothing_an_agent_writes_moves_the_cursor() {
         assert_eq!(visible("a\u{1b}[2Jb\rc\u{202e}d\te"), "a\\u{1b}[2Jb\\rc\\u{202e}d\te");
+        for hidden in ['\u{ad}', '\u{61c}', '\u{200d}', '\u{2028}', '\u{fff9}', '\u{e0041}'] {
+            assert_eq!(visible(&hidden.to_string()), hidden.escape_unicode().to_string());
+        }
+    }
+
+    #[test]
+    fn long_lines_are_broken_here_and_not_by_the_terminal() {
+        assert_eq!(folded("", 4), [""]);
+        assert_eq!(folded("abcdefghi", 4), ["abcd", "efgh", "i"]);
+        assert_eq!(folded("aäöb\tc", 4), ["aä", "öb", "\t", "c"]);
     }
 
     #[test]

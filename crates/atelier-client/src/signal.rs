@@ -67,7 +67,7 @@ impl Signal {
         }
         let judgement = local.tools().judge(&call);
         if judgement.verdict == Verdict::Deny || judgement.verdict > self.risk_level {
-            return Err(ToolResult::refused(&judgement));
+            return Err(local.refused(&call, judgement));
         }
         within(up_to, judgement.verdict)?;
         // The person is asked again, about what it really is.

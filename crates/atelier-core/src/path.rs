@@ -6,6 +6,8 @@
 mod lookalike;
 mod windows;
 
+pub use lookalike::is_unprintable;
+
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, fmt};
 

@@ -1,7 +1,7 @@
 //! `atelier check`: what the gate would say, and why. Nothing is run.
 
 use anyhow::{Context, Result};
-use atelier_client::Local;
+use atelier_client::{Local, visible};
 use atelier_core::{
     path::Roots,
     policy::{Policy, verdict::Judgement},
@@ -31,6 +31,7 @@ pub(crate) struct Args {
 enum What {
     /// A command and its arguments: atelier check command -- git push --force
     Command {
+        /// The command and its arguments, after --
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
@@ -46,7 +47,10 @@ enum What {
         pattern: String,
     },
     /// Tool calls, one {"tool_name": …, "tool_params": {…}} a line, from a file or from standard input (-)
-    Calls { file: PathBuf },
+    Calls {
+        /// The file, or - for standard input
+        file: PathBuf,
+    },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -90,7 +94,10 @@ fn check(args: &Args) -> Result<()> {
     let mut out = io::stdout().lock();
     let mut show = |judgement: &Judgement| match args.json {
         true => writeln!(out, "{}", as_json(judgement)),
-        false => writeln!(out, "{:<6}  {}\n        {}", judgement.verdict, judgement.rule, judgement.reason),
+        false => {
+            let reason = visible(&judgement.reason);
+            writeln!(out, "{:<6}  {}\n        {reason}", judgement.verdict, judgement.rule)
+        }
     };
     match &args.what {
         What::Command { words } => {

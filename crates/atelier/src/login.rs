@@ -25,6 +25,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 async fn login(args: &Args) -> Result<ExitCode> {
     let server = args.server.trim_end_matches('/');
+    if !["http://", "https://"].iter().any(|scheme| server.starts_with(scheme)) {
+        bail!("{server:?} is no server's address: it begins with http:// or https://");
+    }
     let http = reqwest::Client::builder().timeout(Duration::from_secs(15)).build()?;
     let given = match &args.token {
         Some(token) if token.trim().is_empty() => {
@@ -36,7 +39,9 @@ async fn login(args: &Args) -> Result<ExitCode> {
     let token = match sign_in_code(&given) {
         Some(code) => {
             let answer = http.post(format!("{server}/auth/sign-in")).json(&json!({"code": code}));
-            let answer: Value = understand(answer.send().await, server).await?;
+            // Perhaps it was meant to be a token.
+            let no_token = || "this has no dots, as a token has, and was taken for a sign-in code".to_owned();
+            let answer = understand(answer.send().await, server).await.with_context(no_token)?;
             answer["token"].as_str().context("the server sent no token")?.to_owned()
         }
         None => given,

@@ -42,7 +42,7 @@ enum Command {
     Connect(connect::Args),
     /// Say something to agents, and follow what comes of it
     Chat(chat::Args),
-    /// Ask what the gate would say to a command, a path or tool calls, and why
+    /// Ask what the rules of Atelier say to a command, a path or tool calls, and why
     Check(check::Args),
     /// Run one tool call in a workspace, through policy and sandbox, and print its result
     Tool(tool::Args),

@@ -74,7 +74,7 @@ fn is_url(raw: &str) -> bool {
 
 /// Characters that reorder, hide or break the line they are shown in. The joiners U+200C and U+200D stay:
 /// Persian and emoji need them.
-fn is_unprintable(c: char) -> bool {
+pub fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}'

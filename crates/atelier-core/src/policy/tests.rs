@@ -375,7 +375,7 @@ fn the_example_in_the_manual_works() {
         policy: Extension,
     }
     let manual = include_str!("../../../../docs/gate.md");
-    let text = manual.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let text = manual.split("`atelier.toml`:\n\n```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let file: File = toml::from_str(text).unwrap();
     let policy = Policy::builtin().extended(&file.policy).unwrap();
     let roots = Roots::relative_only();

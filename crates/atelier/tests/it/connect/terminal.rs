@@ -226,6 +226,25 @@ async fn nothing_is_approved_unseen() {
     assert_eq!(machine.read("long.txt"), content);
 }
 
+/// What an agent writes never begins at the edge, where this program speaks, and what is asked stands below it as well.
+#[tokio::test]
+async fn a_change_cannot_pass_for_a_card() {
+    let machine = Machine::new();
+    let server = start(Sqlite).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
+    let fake = "── LOW · coder wants write_file ──";
+    let content = format!("{}{fake}\n", "x".repeat(77));
+    desk.execute("write_file", json!({"path": "Makefile", "content": content})).await;
+    let card = ann.sees(KEYS).await;
+    let plain: Vec<&str> = card.lines().collect();
+    let edge = |line: &&&str| line.contains("LOW") && !line.starts_with("  ");
+    assert_eq!(plain.iter().find(edge), None, "{card}");
+    assert!(card.contains("  › "), "{card}");
+    let last = plain.iter().rposition(|line| line.contains("── HIGH · write_file Makefile")).unwrap();
+    assert!(last > plain.iter().rposition(|line| line.contains("  › ")).unwrap(), "{card}");
+}
+
 /// A token that is no person's decides nothing: nobody is asked.
 #[tokio::test]
 async fn a_client_token_only_runs() {
@@ -252,6 +271,14 @@ async fn time_that_runs_out_is_told() {
     let desk = Desk::new(server.user("ann")).await;
     let client = machine.connect_with(&desk, &server.url, &["--no-approve"]).await;
     let call = desk.execute("create_directory", json!({"path": "d"})).await;
-    client.says("a call is rejected if nobody decides by").await;
+    client.says("nobody has decided yet").await;
     desk.until(&call, "expired").await;
+    // At a card it is said there, while there is time.
+    drop(client);
+    let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
+    desk.execute("create_directory", json!({"path": "e"})).await;
+    ann.sees(KEYS).await;
+    ann.sees("nobody has decided yet").await;
+    ann.sees(KEYS).await;
+    ann.sees("nobody decided in time").await;
 }

@@ -346,6 +346,8 @@ async fn a_server_loosens_only_what_the_machine_accepts(#[values(Sqlite, Postgre
         let call = desk.approved("execute_command", version.clone()).await;
         let failed = desk.until(&call, "failed").await;
         assert_eq!(failed["error"]["code"], "command_not_allowed");
+        let detail = failed["error"]["detail"].as_str().unwrap();
+        assert!(detail.contains("accept = [\"curl\"] in client.toml"), "{detail}");
     }
     machine.rules("accept = [\"curl\"]");
     let client = machine.connect(&desk, &server.url).await;
