@@ -156,6 +156,9 @@ pub struct CallApproval {
     pub decided_at: Option<DateTime<Utc>>,
     #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub decided_by: Option<UserId>,
+    /// The machine that was to run it when it was approved, where one was connected.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
+    pub client_id: Option<ClientId>,
     pub scope: Option<GrantScope>,
     /// Why it was rejected.
     pub reason: Option<String>,
@@ -236,7 +239,7 @@ pub struct Grant {
     /// For everything of an agent.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub agent_id: Option<AgentId>,
-    /// Whether it reaches to High; the person has to say so.
+    /// Whether it reaches to High: the person has said so, or was shown something High as an example of a class.
     pub include_high: bool,
     /// What it allows, for people.
     pub words: String,
@@ -257,7 +260,7 @@ impl Grant {
         let what = match self.scope {
             GrantScope::Once => false,
             // A class was shown with its own risk, so it covers just that.
-            GrantScope::Class => self.rule.as_deref() == Some(&call.rule),
+            GrantScope::Class => self.rule.as_deref() == Some(&call.rule) && risk,
             GrantScope::Agent => self.agent_id.is_some() && self.agent_id == call.agent_id && risk,
         };
         what && self.withdrawn_at.is_none()
@@ -295,6 +298,9 @@ pub enum Refusal {
     NotYours,
     #[error("a different result was taken already")]
     OtherResult,
+    /// Of a word about an earlier question.
+    #[error("it was asked about anew since: decide about what is asked now")]
+    AskedAnew,
 }
 
 /// Stands in an event's `tool_params` for parameters that are too large to be told.

@@ -161,30 +161,24 @@ impl Gate {
     }
 
     async fn begin(&self, owned: &Owned, id: CallId, ask: Ask, named: Named) -> Result<GatedCall> {
-        let (gate, project) = (self.clone(), owned.project);
-        let begun = self.store.add_call(owned, move |situation| {
-            let policy = gate.policy_of(situation.settings.get("policy"))?;
-            Ok(decide::begin(&gate.rules(&policy), project, id, (ask, named), situation))
-        });
-        let call = begun.await?.map_err(|invalid: Invalid| invalid)?;
-        counter!("atelier_tool_calls_total", "risk" => call.risk_level.as_str()).increment(1);
-        Ok(call)
+        Ok(self.store.add_call(owned, self.new_call(owned, id, ask, named).begin).await??)
     }
 
     /// Calls of a task, to be judged and decided about where they are kept.
     pub fn of_task(&self, owned: &Owned, asks: Vec<Ask>) -> Vec<NewCall> {
-        let new = |ask: Ask| {
-            let (gate, project, id) = (self.clone(), owned.project, CallId(Uuid::now_v7()));
-            let begin = move |situation: &Situation| {
-                let policy = gate.policy_of(situation.settings.get("policy"))?;
-                let (call, decided) =
-                    decide::begin(&gate.rules(&policy), project, id, (ask, Named::ByOwner), situation);
-                counter!("atelier_tool_calls_total", "risk" => call.risk_level.as_str()).increment(1);
-                Ok((call, decided))
-            };
-            NewCall { id, begin: Box::new(begin) }
-        };
+        let new = |ask| self.new_call(owned, CallId(Uuid::now_v7()), ask, Named::ByOwner);
         asks.into_iter().map(new).collect()
+    }
+
+    fn new_call(&self, owned: &Owned, id: CallId, ask: Ask, named: Named) -> NewCall {
+        let (gate, project) = (self.clone(), owned.project);
+        let begin = move |situation: &Situation| {
+            let policy = gate.policy_of(situation.settings.get("policy"))?;
+            let begun = decide::begin(&gate.rules(&policy), project, id, (ask, named), situation);
+            counter!("atelier_tool_calls_total", "risk" => begun.0.risk_level.as_str()).increment(1);
+            Ok(begun)
+        };
+        NewCall { id, begin: Box::new(begin) }
     }
 
     /// The server's rules, and where the project has its own, narrowed by those.

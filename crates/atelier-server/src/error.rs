@@ -147,6 +147,7 @@ impl Error {
             Error::Runtime(R::Refused(Refusal::Already(_))) => (S::CONFLICT, "already_settled"),
             Error::Runtime(R::Refused(Refusal::NotYours)) => (S::CONFLICT, "not_your_call"),
             Error::Runtime(R::Refused(Refusal::OtherResult)) => (S::CONFLICT, "result_differs"),
+            Error::Runtime(R::Refused(Refusal::AskedAnew)) => (S::CONFLICT, "asked_anew"),
             Error::Runtime(R::Memory(_)) => (S::SERVICE_UNAVAILABLE, "memory_unavailable"),
             Error::Runtime(R::SpaceClosed) => (S::CONFLICT, "worker_space_closed"),
             Error::MalformedJson(_) => (S::BAD_REQUEST, "malformed_json"),

@@ -4,6 +4,7 @@ use crate::{
     Error, Owned, Result, Store, Tx,
     db::on,
     file_upkeep::forget_files,
+    gate::end_session,
     new_id, now,
     projects::{corrupt, lock_project},
 };
@@ -206,6 +207,8 @@ impl Store {
                         sqlx::query(table).bind(id.0).execute(&mut *c).await?;
                     }
                 });
+                tx.forget_situations();
+                end_session(tx, &owned, id.0).await?;
                 tx.emit(owned.project, owned.owner, &Event::ConversationDeleted { session_id: id });
                 Ok(())
             })

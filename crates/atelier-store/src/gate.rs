@@ -52,6 +52,14 @@ pub struct Audit {
     pub at: DateTime<Utc>,
 }
 
+/// In SQL: of a permission, that nobody can come back to its session. One that is only silent may.
+macro_rules! sessionless {
+    () => {
+        "NOT EXISTS (SELECT 1 FROM clients c WHERE c.id = grants.session)
+         AND NOT EXISTS (SELECT 1 FROM conversations v WHERE v.id = grants.session)"
+    };
+}
+
 /// Makes a call, judged, and says what happens to it first.
 pub type Begin = Box<dyn FnOnce(&Situation) -> Result<(GatedCall, Decided), Invalid> + Send>;
 
@@ -145,7 +153,7 @@ impl Store {
         read(row.ok_or(Error::NotFound)?)
     }
 
-    /// Which call an approval is about, now or formerly.
+    /// Which call an approval is about. One that the call was asked about before is not known any more.
     pub async fn call_of_approval(&self, project: ProjectId, id: ApprovalId) -> Result<CallId> {
         let mut conn = self.db.connect().await?;
         let row: Option<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
@@ -231,20 +239,24 @@ impl Store {
         Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total.0))
     }
 
-    /// Removes calls that are settled and were made before `calls`, and decisions from before `audit`.
+    /// Removes calls that are settled and were made before `calls`, permissions from before then whose session is gone, and
+    /// decisions from before `audit`.
     pub async fn sweep_calls(&self, calls: DateTime<Utc>, audit: DateTime<Utc>) -> Result<u64> {
-        let (calls, audit) = (first_id(calls), first_id(audit));
+        let (first, audit) = (first_id(calls), first_id(audit));
         let mut conn = self.db.connect().await?;
         let owners: Vec<(Uuid, Uuid)> = on!(&mut conn, |c| {
-            sqlx::query_as(
-            "SELECT id, user_id FROM projects p
-             WHERE EXISTS (SELECT 1 FROM tool_calls t WHERE t.project_id = p.id AND t.id < $1 AND t.deadline IS NULL)
-                OR EXISTS (SELECT 1 FROM audit a WHERE a.project_id = p.id AND a.id < $2)"
-        )
-        .bind(calls)
-        .bind(audit)
-        .fetch_all(c)
-        .await
+            sqlx::query_as(concat!(
+                "SELECT id, user_id FROM projects p
+                 WHERE EXISTS (SELECT 1 FROM tool_calls t
+                               WHERE t.project_id = p.id AND t.id < $1 AND t.deadline IS NULL)
+                    OR EXISTS (SELECT 1 FROM grants WHERE project_id = p.id AND id < $1 AND ",
+                sessionless!(),
+                ") OR EXISTS (SELECT 1 FROM audit a WHERE a.project_id = p.id AND a.id < $2)"
+            ))
+            .bind(first)
+            .bind(audit)
+            .fetch_all(c)
+            .await
         })?;
         drop(conn);
         let mut removed = 0;
@@ -252,16 +264,25 @@ impl Store {
             removed += self
                 .write(UserId(owner), move |tx| {
                     Box::pin(async move {
+                        tx.forget_situations();
                         on!(&mut tx.conn, |c| {
                             // What is not settled has a deadline.
                             let calls = sqlx::query(
                                 "DELETE FROM tool_calls WHERE project_id = $1 AND id < $2 AND deadline IS NULL",
                             )
                             .bind(project)
-                            .bind(calls)
+                            .bind(first)
                             .execute(&mut *c)
                             .await?
                             .rows_affected();
+                            sqlx::query(concat!(
+                                "DELETE FROM grants WHERE project_id = $1 AND id < $2 AND ",
+                                sessionless!()
+                            ))
+                            .bind(project)
+                            .bind(first)
+                            .execute(&mut *c)
+                            .await?;
                             sqlx::query("DELETE FROM audit WHERE project_id = $1 AND id < $2")
                                 .bind(project)
                                 .bind(audit)
@@ -311,7 +332,7 @@ impl Store {
             query.push(")");
             query.build_query_as().fetch_all(c).await
         })?;
-        rows.into_iter().map(|(record,)| corrupt(serde_json::from_str(&record))).collect()
+        rows.into_iter().map(read).collect()
     }
 
     /// Calls for which time has something to decide, with their project's owner.

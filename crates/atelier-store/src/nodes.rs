@@ -14,7 +14,8 @@ use uuid::Uuid;
 /// How long a server may be silent before what it holds counts as left.
 const LEASE: TimeDelta = TimeDelta::seconds(3);
 
-/// In SQL: whether the server that has something is another one, and gone.
+/// In SQL: whether the server that has something is another one, and gone. One that was itself silent until a moment ago
+/// cannot tell: when a database that did not answer anybody comes back, all have been silent.
 macro_rules! is_gone {
     ($holder:literal, $this:literal, $now:literal) => {
         concat!(
@@ -25,6 +26,10 @@ macro_rules! is_gone {
             " AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = ",
             $holder,
             " AND n.lease_until > ",
+            $now,
+            ") AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = ",
+            $this,
+            " AND n.judges_from > ",
             $now,
             "))"
         )
@@ -52,13 +57,15 @@ impl Store {
     /// Says that this server is still there.
     pub async fn node_lives(&self) -> Result<()> {
         let mut conn = self.db.connect().await?;
-        let until = database_time(&mut conn).await? + LEASE;
+        let time = database_time(&mut conn).await?;
         on!(&mut conn, |c| sqlx::query(
-            "INSERT INTO nodes (id, lease_until) VALUES ($1, $2)
-             ON CONFLICT (id) DO UPDATE SET lease_until = $2"
+            "INSERT INTO nodes (id, lease_until, judges_from) VALUES ($1, $2, $3)
+             ON CONFLICT (id) DO UPDATE SET lease_until = $2,
+             judges_from = CASE WHEN nodes.lease_until < $3 THEN $2 ELSE nodes.judges_from END"
         )
         .bind(self.node().0)
-        .bind(until)
+        .bind(time + LEASE)
+        .bind(time)
         .execute(c)
         .await
         .map(drop))?;
@@ -83,8 +90,10 @@ impl Store {
         let time = database_time(&mut conn).await?;
         type Row = (Uuid, i64, Uuid, Uuid, String);
         let rows: Vec<Row> = on!(&mut conn, |c| {
-            sqlx::query("DELETE FROM nodes WHERE lease_until < $1")
+            sqlx::query(concat!("DELETE FROM nodes WHERE lease_until < $1 AND ", is_gone!("id", "$2", "$3")))
                 .bind(time - TimeDelta::minutes(10))
+                .bind(self.node().0)
+                .bind(time)
                 .execute(&mut *c)
                 .await?;
             sqlx::query_as(concat!(

@@ -3,12 +3,15 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use Backend::{Postgres, Sqlite};
-use atelier_core::{AgentConfig, AgentName, Event, Project, ProjectName, Role, Tenant, TokenId, UserId};
+use atelier_core::{
+    AgentConfig, AgentName, Event, Project, ProjectName, Role, SessionId, Tenant, TokenId, UserId,
+};
 use atelier_store::{AgentRef, Cursor, Error, NewAgent, Owned, Retention, Scope, Settings, SignIn, Store};
 use atelier_testkit::{Backend, Database};
 use chrono::{TimeDelta, Utc};
 use futures::future::join_all;
 use rstest::rstest;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// A store with what it stands on, which goes with it.
@@ -241,4 +244,45 @@ async fn closing_finishes_what_was_begun(#[values(Sqlite, Postgres)] backend: Ba
     let (outcomes, ()) = tokio::join!(writes, fixture.store.close());
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(_) | Err(Error::Closed))));
     assert!(matches!(fixture.project(user, "late").await, Err(Error::Closed)));
+}
+
+/// When a database that answered nobody comes back, the first to be heard does not take the others for dead.
+#[tokio::test]
+async fn whoever_was_silent_itself_buries_nobody() {
+    let database = Database::create().await;
+    let data = tempfile::tempdir().unwrap();
+    let settings = Settings { data: data.path().to_owned(), database_url: Some(database.url()) };
+    let first = Store::open(&settings).await.unwrap();
+    let second = Store::open(&settings).await.unwrap();
+    for store in [&first, &second] {
+        store.node_enters().await.unwrap();
+    }
+    let fixture = Fixture { store: first.clone(), _data: data, _database: None };
+    let project = fixture.project(fixture.user().await, "shop").await.unwrap();
+    let owned = fixture.owned(&project).await;
+    let (folder, hour) = (SessionId(Uuid::now_v7()), Duration::from_secs(3600));
+    let fence = second.lease_workspace(&owned, folder, hour).await.unwrap().unwrap();
+    assert!(first.lease_workspace(&owned, folder, hour).await.unwrap().is_none(), "it is held");
+
+    // Longer than a server may be silent.
+    tokio::time::sleep(Duration::from_millis(3200)).await;
+    first.node_lives().await.unwrap();
+    assert!(first.lease_workspace(&owned, folder, hour).await.unwrap().is_none(), "it was silent itself");
+    second.node_lives().await.unwrap();
+    second.renew_workspace(&owned, folder, fence, hour).await.unwrap();
+
+    // This time only the second is: once the first can tell, what that held is free.
+    let alone = async {
+        loop {
+            first.node_lives().await.unwrap();
+            if let Some(fence) = first.lease_workspace(&owned, folder, hour).await.unwrap() {
+                return fence;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), alone).await.unwrap();
+    assert!(matches!(second.renew_workspace(&owned, folder, fence, hour).await, Err(Error::LeaseLost)));
+    first.close().await;
+    second.close().await;
 }

@@ -1523,6 +1523,11 @@ export interface components {
         };
         /** @description The question to a person, and their answer. */
         CallApproval: {
+            /**
+             * Format: uuid
+             * @description The machine that was to run it when it was approved, where one was connected.
+             */
+            client_id?: string | null;
             /** Format: date-time */
             decided_at?: string | null;
             /** Format: uuid */
@@ -2177,7 +2182,7 @@ export interface components {
             created_by: string;
             /** Format: uuid */
             id: string;
-            /** @description Whether it reaches to High; the person has to say so. */
+            /** @description Whether it reaches to High: the person has said so, or was shown something High as an example of a class. */
             include_high: boolean;
             /** Format: uuid */
             project_id: string;

@@ -13,7 +13,8 @@ type Step = Result<Vec<Event>, Refusal>;
 /// Event bodies stay small; what is larger is looked up.
 pub(super) const MAX_TOLD: usize = 64 * 1024;
 
-const NO_CLIENT: &str = "No machine is connected: it waits for one. Run `atelier connect` in the folder.";
+const NO_CLIENT: &str =
+    "No machine is connected: it waits for one. Run `atelier connect FOLDER --project NAME` on yours.";
 
 /// A warning comes this long before an approval runs out, or at half its time if that is later.
 const WARNING: TimeDelta = TimeDelta::seconds(60);
@@ -169,6 +170,7 @@ impl GatedCall {
             warned: false,
             decided_at: None,
             decided_by: None,
+            client_id: None,
             scope: None,
             reason: None,
         });
@@ -211,6 +213,12 @@ impl GatedCall {
         }
     }
 
+    /// The same for a word about one question: a call may have been asked about anew since, about something else.
+    fn expect_asked(&self, id: ApprovalId, now: DateTime<Utc>) -> Result<(), Refusal> {
+        self.expect_pending(now)?;
+        if self.approval_id == Some(id) { Ok(()) } else { Err(Refusal::AskedAnew) }
+    }
+
     fn decide(
         &mut self,
         status: ApprovalStatus,
@@ -224,8 +232,15 @@ impl GatedCall {
         Some(approval)
     }
 
-    pub fn approve(&mut self, by: UserId, scope: GrantScope, waits: Waits, now: DateTime<Utc>) -> Step {
-        self.expect_pending(now)?;
+    pub fn approve(
+        &mut self,
+        id: ApprovalId,
+        by: UserId,
+        scope: GrantScope,
+        waits: Waits,
+        now: DateTime<Utc>,
+    ) -> Step {
+        self.expect_asked(id, now)?;
         if let Some(approval) = self.decide(ApprovalStatus::Approved, Some(by), now) {
             approval.scope = Some(scope);
         }
@@ -239,8 +254,8 @@ impl GatedCall {
         vec![self.updated()]
     }
 
-    pub fn reject(&mut self, by: UserId, reason: Option<String>, now: DateTime<Utc>) -> Step {
-        self.expect_pending(now)?;
+    pub fn reject(&mut self, id: ApprovalId, by: UserId, reason: Option<String>, now: DateTime<Utc>) -> Step {
+        self.expect_asked(id, now)?;
         let detail = match &reason {
             Some(reason) => format!("Rejected by the user: {reason}"),
             None => "Rejected by the user".to_owned(),
@@ -289,8 +304,7 @@ impl GatedCall {
         Ok(Vec::new())
     }
 
-    /// Takes the result, once. The same again is fine, another is not. A result that says the file has
-    /// changed since it was shown asks again instead of ending.
+    /// Takes the result, once. The same again is fine, another is not.
     pub fn finish(&mut self, client: ClientId, attempt: u32, result: Value, now: DateTime<Utc>) -> Step {
         if self.client_id != Some(client) || self.attempt != attempt {
             return Err(Refusal::NotYours);
@@ -303,8 +317,10 @@ impl GatedCall {
                 return Ok(Vec::new());
             }
             // Late, but true: better than not knowing.
-            CallStatus::Unknown => {}
-            CallStatus::Completed | CallStatus::Failed => return Err(Refusal::OtherResult),
+            CallStatus::Unknown if self.result.is_none() => {}
+            CallStatus::Completed | CallStatus::Failed | CallStatus::Unknown => {
+                return Err(Refusal::OtherResult);
+            }
             other => return Err(Refusal::Already(other)),
         }
         let success = result["success"] == true;
@@ -423,9 +439,15 @@ impl GatedCall {
                 let failure = CallFailure::new("client_lost", "the client did not say what came of it");
                 vec![self.settle(CallStatus::Unknown, Some(failure), now)]
             }
-            CallStatus::Previewing | CallStatus::Approved | CallStatus::Dispatched => {
-                let failure =
-                    CallFailure::new("no_client", "no client was connected in time: run `atelier connect`");
+            CallStatus::Dispatched => {
+                let detail =
+                    "the machine did not begin in time: it is busy with other commands, or out of reach";
+                vec![self.settle(CallStatus::Expired, Some(CallFailure::new("not_begun", detail)), now)]
+            }
+            CallStatus::Previewing | CallStatus::Approved => {
+                let detail =
+                    "no machine was connected in time: run `atelier connect FOLDER --project NAME` on yours";
+                let failure = CallFailure::new("no_client", detail);
                 vec![self.settle(CallStatus::Expired, Some(failure), now)]
             }
             _ => Vec::new(),

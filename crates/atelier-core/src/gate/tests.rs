@@ -67,9 +67,15 @@ fn a_client_that_does_not_know_says_so() {
     assert_eq!(call.error, Some(CallFailure::new("unknown", "lost")));
     // Posted again, it changes nothing and tells nobody.
     assert_eq!(call.finish(CLIENT, 1, lost, now()), Ok(Vec::new()));
-    // The truth, even late, is better than not knowing.
-    call.finish(CLIENT, 1, json!({"success": true}), now()).unwrap();
-    assert_eq!((call.status, &call.error), (CallStatus::Completed, &None));
+    // Another result is not taken from one that has given its own …
+    let done = json!({"success": true});
+    assert_eq!(call.finish(CLIENT, 1, done.clone(), now()), Err(Refusal::OtherResult));
+    // … but from one that was given up too early: late, it is better than not knowing.
+    let mut late = claimed();
+    late.time_passes(later(10_000));
+    assert_eq!(late.status, CallStatus::Unknown);
+    late.finish(CLIENT, 1, done, now()).unwrap();
+    assert_eq!((late.status, &late.error), (CallStatus::Completed, &None));
 }
 
 #[test]
@@ -130,7 +136,7 @@ fn in_every_state() -> Vec<GatedCall> {
     let mut denied = call();
     denied.deny(failure(), now());
     let mut rejected = asked(Verdict::Medium);
-    rejected.reject(PERSON, None, now()).unwrap();
+    rejected.reject(QUESTION, PERSON, None, now()).unwrap();
     let mut expired = asked(Verdict::Medium);
     expired.time_passes(later(300));
     let mut cancelled = asked(Verdict::Medium);
@@ -167,9 +173,9 @@ fn every_step_is_for_its_own_state_only() {
         (
             "approve",
             PendingApproval,
-            Box::new(|c| c.approve(PERSON, GrantScope::Once, waits(), now()).map(drop)),
+            Box::new(|c| c.approve(QUESTION, PERSON, GrantScope::Once, waits(), now()).map(drop)),
         ),
-        ("reject", PendingApproval, Box::new(|c| c.reject(PERSON, None, now()).map(drop))),
+        ("reject", PendingApproval, Box::new(|c| c.reject(QUESTION, PERSON, None, now()).map(drop))),
         (
             "previewed",
             Previewing,
@@ -269,11 +275,11 @@ fn each_wait_has_its_own_length() {
         assert_eq!(call.approval.as_ref().unwrap().status, ApprovalStatus::Expired);
         // Nobody wrote it down yet, but the time is up.
         let expired = Err(Refusal::Already(CallStatus::Expired));
-        assert_eq!(late.approve(PERSON, GrantScope::Once, distinct(), later(time)), expired);
-        assert_eq!(late.reject(PERSON, None, later(time)), expired);
+        assert_eq!(late.approve(QUESTION, PERSON, GrantScope::Once, distinct(), later(time)), expired);
+        assert_eq!(late.reject(QUESTION, PERSON, None, later(time)), expired);
         assert_eq!(late.cancel(later(time)), expired);
         assert!(late.clone().cancel(later(time - 1)).is_ok());
-        assert!(late.approve(PERSON, GrantScope::Once, distinct(), later(time - 1)).is_ok());
+        assert!(late.approve(QUESTION, PERSON, GrantScope::Once, distinct(), later(time - 1)).is_ok());
         assert_eq!(late.deadline, Some(later(time - 1 + 120)), "now it waits for a client");
     }
     // A short time warns half way.
@@ -286,13 +292,16 @@ fn each_wait_has_its_own_length() {
     call.begin_preview(None, distinct(), now());
     assert_eq!(call.deadline, Some(later(120)));
     call.allow(distinct(), now());
+    let mut alone = call.clone();
+    alone.time_passes(later(120));
+    assert_eq!((alone.status, alone.error.unwrap().code.as_str()), (CallStatus::Expired, "no_client"));
     call.dispatch(CLIENT, distinct(), later(10)).unwrap();
     assert_eq!((call.deadline, call.attempt, call.claimed), (Some(later(130)), 1, false));
     let mut unclaimed = call.clone();
     unclaimed.time_passes(later(130));
     assert_eq!(
         (unclaimed.status, unclaimed.error.unwrap().code.as_str()),
-        (CallStatus::Expired, "no_client")
+        (CallStatus::Expired, "not_begun")
     );
     call.claim(CLIENT, 1, distinct(), later(20)).unwrap();
     assert_eq!(call.deadline, Some(later(20 + 60 + 30)), "its own time, and some for the way");
@@ -317,17 +326,28 @@ fn a_call_that_was_cancelled_while_it_ran_is_unknown() {
 #[test]
 fn decisions_are_written_down() {
     let mut call = asked(Verdict::High);
-    let events = call.approve(PERSON, GrantScope::Class, waits(), now()).unwrap();
+    let events = call.approve(QUESTION, PERSON, GrantScope::Class, waits(), now()).unwrap();
     let approval = call.approval.clone().unwrap();
     assert_eq!((names(&events), call.status), (vec!["TOOL_CALL_UPDATED"], CallStatus::Approved));
     assert_eq!((approval.status, approval.decided_by), (ApprovalStatus::Approved, Some(PERSON)));
     assert_eq!((approval.scope, approval.decided_at), (Some(GrantScope::Class), Some(now())));
     for (reason, detail) in [(None, "Rejected by the user"), (Some("no"), "Rejected by the user: no")] {
         let mut call = asked(Verdict::Medium);
-        call.reject(PERSON, reason.map(str::to_owned), now()).unwrap();
+        call.reject(QUESTION, PERSON, reason.map(str::to_owned), now()).unwrap();
         assert_eq!(call.error, Some(CallFailure::new("approval_rejected", detail)));
         assert_eq!(call.approval.unwrap().reason.as_deref(), reason);
     }
+}
+
+/// A word about one question is none about the next.
+#[test]
+fn what_is_asked_anew_is_decided_anew() {
+    let mut call = asked(Verdict::Medium);
+    call.ask(ApprovalId(Uuid::from_u128(60)), waits(), now());
+    let approved = call.approve(QUESTION, PERSON, GrantScope::Once, waits(), now());
+    assert_eq!(approved, Err(Refusal::AskedAnew));
+    assert_eq!(call.reject(QUESTION, PERSON, None, now()), Err(Refusal::AskedAnew));
+    assert_eq!(call.status, CallStatus::PendingApproval);
 }
 
 #[test]
@@ -447,6 +467,7 @@ fn a_grant_covers_what_it_says_and_nothing_else() {
     }
     let risk = |risk_level| GatedCall { risk_level, ..call.clone() };
     let high = Grant { include_high: true, ..all.clone() };
+    let high_class = Grant { include_high: true, ..class.clone() };
     for (verdict, plain, with_high) in [
         (Verdict::Low, false, false),
         (Verdict::Medium, true, true),
@@ -454,6 +475,8 @@ fn a_grant_covers_what_it_says_and_nothing_else() {
         (Verdict::Deny, false, false),
     ] {
         assert_eq!((covers(&all, &risk(verdict)), covers(&high, &risk(verdict))), (plain, with_high));
+        let classes = (covers(&class, &risk(verdict)), covers(&high_class, &risk(verdict)));
+        assert_eq!(classes, (plain, with_high));
     }
     let other_rule = GatedCall { rule: "git.push".into(), ..call.clone() };
     assert!(!covers(&class, &other_rule));

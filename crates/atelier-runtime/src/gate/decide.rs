@@ -71,9 +71,20 @@ impl Rules<'_> {
         }
         let Judgement { verdict, rule, reason, network, .. } = judgement;
         let riskier = call.rate(CallRating { verdict, rule, reason, network });
-        call.grant_id = call.grant_id.filter(|_| !riskier);
+        let why = if ended(call, situation) {
+            Some("The permission that it had has ended, so it is asked about.")
+        } else if elsewhere(call, situation) {
+            Some("It was approved for another machine, so it is asked about again.")
+        } else {
+            None
+        };
+        if !riskier && why.is_none() {
+            return None;
+        }
+        call.grant_id = None;
+        call.note = why.map(str::to_owned).or(call.note.take());
         let holder = situation.holder().map(|client| client.id);
-        riskier.then(|| match call.changes_a_file() && call.preview.is_none() {
+        Some(match call.changes_a_file() && call.preview.is_none() {
             true => call.begin_preview(holder, self.waits, situation.now),
             false => call.ask(ApprovalId(Uuid::now_v7()), self.waits, situation.now),
         })
@@ -161,6 +172,19 @@ impl Rules<'_> {
     }
 }
 
+/// Whether the permission that a call waits with was withdrawn, or ended with its session.
+fn ended(call: &GatedCall, situation: &Situation) -> bool {
+    call.grant_id.is_some_and(|had| situation.grants.iter().all(|grant| grant.id != had))
+}
+
+/// Whether a call would run on another machine than the one it was approved for: in another folder, and held in by other
+/// means. A write that was shown is checked against the file that is there.
+fn elsewhere(call: &GatedCall, situation: &Situation) -> bool {
+    let approved = call.approval.as_ref().filter(|_| call.grant_id.is_none() && call.preview.is_none());
+    let machine = approved.and_then(|approval| approval.client_id);
+    machine.is_some_and(|machine| situation.holder().is_some_and(|holder| holder.id != machine))
+}
+
 fn holds_commands_in(client: &Client) -> bool {
     client.isolation["enforces_read_only"] == true
 }
@@ -226,6 +250,10 @@ pub(super) fn grant(
                 format!("everything this agent asks for in this session, up to {reach}"),
             )
         }
+    };
+    let include_high = match scope {
+        GrantScope::Class => call.risk_level == Verdict::High,
+        _ => include_high,
     };
     Some(Grant {
         id: GrantId(Uuid::now_v7()),

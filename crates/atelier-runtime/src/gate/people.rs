@@ -94,11 +94,15 @@ impl Gate {
         let keep = made.clone();
         let approved = self.step(owned, call, move |call, situation| {
             let now = situation.now;
-            let mut events = call.approve(by.user, scope, gate.waits, now)?;
+            let mut events = call.approve(id, by.user, scope, gate.waits, now)?;
+            // Before anything else may be asked.
+            let mut audit = decide::audit(call, "approved", Some(&by), None, now);
+            if let Some(approval) = &mut call.approval {
+                approval.client_id = situation.holder().map(|client| client.id);
+            }
             let policy = match gate.policy_of(situation.settings.get("policy")) {
                 Ok(policy) => policy,
                 Err(invalid) => {
-                    let audit = decide::audit(call, "approved", Some(&by), None, now);
                     events.extend(call.deny(CallFailure::new("invalid_settings", invalid.to_string()), now));
                     return Ok(Decided { events, grant: None, audit: Some(audit) });
                 }
@@ -106,7 +110,6 @@ impl Gate {
             let rules = gate.rules(&policy);
             // The rules may be stricter by now than when the person was asked.
             if let Some(otherwise) = rules.reconsidered(call, situation) {
-                let audit = decide::audit(call, "approved", Some(&by), None, now);
                 events.extend(otherwise);
                 return Ok(Decided { events, grant: None, audit: Some(audit) });
             }
@@ -117,7 +120,7 @@ impl Gate {
                 (None, Some(approval)) => approval.scope = Some(GrantScope::Once),
                 (None, None) => {}
             }
-            let audit = decide::audit(call, "approved", Some(&by), grant.as_ref().map(|grant| grant.id), now);
+            audit.grant_id = grant.as_ref().map(|grant| grant.id);
             events.extend(rules.send(call, situation));
             Ok(Decided { events, grant, audit: Some(audit) })
         });
@@ -171,7 +174,7 @@ impl Gate {
     ) -> Result<GatedCall> {
         let call = self.store.call_of_approval(owned.project, id).await?;
         self.step_alone(owned, call, move |call, now| {
-            let events = call.reject(by.user, reason, now)?;
+            let events = call.reject(id, by.user, reason, now)?;
             let audit = decide::audit(call, "rejected", Some(&by), None, now);
             Ok(Decided { events, audit: Some(audit), grant: None })
         })

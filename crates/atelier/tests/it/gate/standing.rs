@@ -198,3 +198,60 @@ async fn an_admin_rejects_many_and_approves_none(#[values(Sqlite, Postgres)] bac
     assert_eq!(decide(true).await.problem(), (403, "forbidden"));
     assert_eq!(decide(false).await.expect(200)["results"][0]["status"], "rejected");
 }
+
+/// TL-02.3: a permission that has ended lets nothing run that still waits for a machine.
+#[rstest]
+#[tokio::test]
+async fn what_waits_with_an_ended_permission_is_asked_about(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let session = crate::conversation(&desk.user, &desk.project).await;
+    let ask = async |desk: &Desk| {
+        let params = json!({"path": "d"});
+        let body = json!({"tool_name": "create_directory", "tool_params": params, "session_id": session});
+        desk.post("tools/execute", body).await.expect(200)
+    };
+    let first = ask(&desk).await;
+    desk.decide(&first, "approve", json!({"scope": "class"})).await.expect(200);
+    let away = desk.path(&format!("clients/{}", desk.client));
+    assert_eq!(desk.user.delete(&away).await.status, 204);
+    let waiting = ask(&desk).await;
+    assert_eq!(waiting["status"], "approved");
+    let grant = desk.path(&format!("grants/{}", waiting["grant_id"].as_str().unwrap()));
+    desk.user.delete(&grant).await.expect(200);
+    desk.connect().await;
+    let asked = desk.show(&waiting).await;
+    assert_eq!((&asked["status"], &asked["grant_id"]), (&json!("pending_approval"), &json!(null)));
+    assert!(asked["note"].as_str().unwrap().contains("permission that it had has ended"), "{asked}");
+    // One that ends with its conversation is none any more, either.
+    desk.decide(&asked, "approve", json!({"scope": "class"})).await.expect(200);
+    assert_eq!(desk.user.get(&desk.path("grants")).await.expect(200)["total"], 1);
+    desk.user.delete(&desk.path(&format!("chat/sessions/{session}"))).await.expect(204);
+    assert_eq!(desk.user.get(&desk.path("grants")).await.expect(200)["total"], 0);
+}
+
+/// What was approved for one machine is not run on another unasked: it is another folder, held in by other means.
+#[rstest]
+#[tokio::test]
+async fn an_approval_is_for_the_machine_it_was_given_for(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let mut desk = Desk::new(server.user("ann")).await;
+    let command = json!({"command": "touch", "args": ["x"]});
+    let call = desk.execute("execute_command", command).await;
+    let approved = desk.decide(&call, "approve", json!({})).await.expect(200);
+    assert_eq!(approved["approval"]["client_id"], json!(desk.client));
+    let first = std::mem::replace(&mut desk.client, Uuid::now_v7());
+    desk.connect().await;
+    assert_eq!(desk.user.delete(&desk.path(&format!("clients/{first}"))).await.status, 204);
+    let again = desk.show(&call).await;
+    assert_eq!(again["status"], "pending_approval", "{again}");
+    assert!(again["note"].as_str().unwrap().contains("another machine"), "{again}");
+    // A word about the first question is none about this one.
+    assert_eq!(desk.decide(&call, "approve", json!({})).await.status, 404);
+    let approved = desk.decide(&again, "approve", json!({})).await.expect(200);
+    assert_eq!((&approved["status"], &approved["client_id"]), (&json!("dispatched"), &json!(desk.client)));
+    let audit = desk.user.get(&desk.path("audit")).await.expect(200);
+    let about: Vec<&Value> =
+        audit["audit"].as_array().unwrap().iter().map(|row| &row["approval_id"]).collect();
+    assert_eq!(about, [&again["approval_id"], &call["approval_id"]]);
+}
