@@ -206,7 +206,7 @@ impl Cards {
         }
         let who = match call.agent_id {
             Some(agent) => self.project.agent_name(agent).await.unwrap_or_else(|_| agent.to_string()),
-            None => "you, by the API".to_owned(),
+            None => "somebody with your token".to_owned(),
         };
         let machine = self.project.holder().await?;
         Ok(Some((self.draw(&call, &who, machine.as_ref()), Subject::Call(Box::new(call)))))

@@ -9,6 +9,8 @@ use std::io;
 pub enum Error {
     #[error("Not found: {path}")]
     NotFound { path: String },
+    #[error("Not found: the folder of {path}. With create_dirs it is made.")]
+    NoFolder { path: String },
     #[error("Not a file: {path}")]
     NotAFile { path: String },
     #[error("Not a directory: {path}")]
@@ -69,7 +71,7 @@ impl Error {
     /// The stable code of RFC 9457 problems and tool results.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::NotFound { .. } => "not_found",
+            Self::NotFound { .. } | Self::NoFolder { .. } => "not_found",
             Self::NotAFile { .. } => "not_a_file",
             Self::NotADirectory { .. } => "not_a_directory",
             Self::Exists { .. } => "already_exists",

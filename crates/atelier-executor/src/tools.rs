@@ -103,9 +103,13 @@ impl Tools<'_> {
                 let expect = &self.unchanged(path, if_checksum.as_deref(), expect)?;
                 let parents = if *create_dirs { Mending::CreateParents } else { Mending::Never };
                 let written = match mode {
-                    WriteMode::Write => ws.write(path, content.as_bytes(), expect, parents)?,
-                    WriteMode::Append => ws.append(path, content.as_bytes(), expect, parents)?,
+                    WriteMode::Write => ws.write(path, content.as_bytes(), expect, parents),
+                    WriteMode::Append => ws.append(path, content.as_bytes(), expect, parents),
                 };
+                let written = written.map_err(|error| match error {
+                    Error::NotFound { path } if parents == Mending::Never => Error::NoFolder { path },
+                    other => other,
+                })?;
                 wrote(path.as_str(), &written)
             }
             ToolCall::EditFile { path, edits, if_checksum } => {

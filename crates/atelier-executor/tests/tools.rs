@@ -59,7 +59,11 @@ fn writing_needs_its_approval_and_reports_what_is_on_disk() {
         (&json!(6), "onetwo")
     );
     let deep = json!({ "path": "a/b/c.txt", "content": "x" });
-    assert_eq!(f.call("write_file", deep.clone()).failure.unwrap().code, "not_found");
+    // Nobody is asked about what cannot be done, and whoever is told so hears what would help.
+    let shown = f.tools().preview(&parse(&f, "write_file", deep.clone())).unwrap_err();
+    let failed = f.call("write_file", deep.clone()).failure.unwrap();
+    assert_eq!((failed.code.as_str(), &failed.detail), ("not_found", &shown.to_string()));
+    assert!(failed.detail.contains("create_dirs"), "{}", failed.detail);
     let mut with_dirs = deep;
     with_dirs["create_dirs"] = json!(true);
     assert!(f.call("write_file", with_dirs).success());

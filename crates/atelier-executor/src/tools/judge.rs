@@ -87,6 +87,14 @@ impl Tools<'_> {
         {
             return Err(Error::Conflict { path: path.as_str().to_owned() });
         }
+        if let ToolCall::WriteFile { create_dirs: false, .. } = call
+            && old.is_none()
+            && path
+                .parent()
+                .is_some_and(|folder| matches!(self.workspace.info(&folder), Err(Error::NotFound { .. })))
+        {
+            return Err(Error::NoFolder { path: path.as_str().to_owned() });
+        }
         let bytes = old.as_ref().map(|old| old.bytes.clone()).unwrap_or_default();
         Ok(Some(Preview {
             after: after(bytes)?,

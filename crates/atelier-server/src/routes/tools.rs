@@ -17,7 +17,7 @@ use atelier_core::{
 };
 use atelier_runtime::{Ask, Named};
 use axum::{Json as Reply, extract::State, http::HeaderMap};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -68,11 +68,23 @@ pub(super) struct Filter {
 }
 
 /// What a call would change, or why it cannot be done: then it ends with that, and nobody is asked.
-#[derive(Deserialize, ToSchema)]
+#[derive(ToSchema)]
 #[serde(untagged)]
 pub(super) enum Preview {
     Shown(Shown),
     Impossible(Impossible),
+}
+
+impl<'de> Deserialize<'de> for Preview {
+    /// By the one field that tells them apart, so that what is wrong with the others can be said.
+    fn deserialize<D: Deserializer<'de>>(body: D) -> std::result::Result<Self, D::Error> {
+        let body = Value::deserialize(body)?;
+        match body.get("error") {
+            Some(_) => Impossible::deserialize(body).map(Self::Impossible),
+            None => Shown::deserialize(body).map(Self::Shown),
+        }
+        .map_err(D::Error::custom)
+    }
 }
 
 #[derive(Deserialize, ToSchema)]

@@ -206,6 +206,8 @@ async fn a_write_is_shown_before_it_is_decided(#[values(Sqlite, Postgres)] backe
         let stranger = json!({"client_id": Uuid::now_v7(), "base_checksum": base, "diff": "evil"});
         let path = format!("tools/{}/preview", id(&call));
         assert_eq!(desk.post(&path, stranger).await.problem(), (409, "not_your_call"));
+        let odd = desk.post(&path, json!({"client_id": desk.client, "diff": 5})).await.expect(422);
+        assert!(odd["detail"].as_str().unwrap().contains("expected a string"), "{odd}");
         let asked = desk.post(&path, preview).await.expect(200);
         assert_eq!(desk.until("TOOL_APPROVAL_REQUEST").await.data["preview"]["diff"], diff);
         desk.decide(&asked, "approve", json!({})).await.expect(200);
