@@ -36,6 +36,8 @@ enum Question {
 
 const KEYS: &str = "[y] once  [s] all like it  [a] all of this agent  [n] no  [q] quit ";
 const NO_AGENT_KEYS: &str = "[y] once  [s] all like it  [n] no  [q] quit ";
+const WHY_NOT: &str = "Why not (the agent is told; may be empty; Esc goes back): ";
+const MEAN_IT: &str = "Press a again if you mean it. ";
 const PLAN_KEYS: &str = "[y] run it  [n] no  [q] quit ";
 /// Between a card and the keys that answer it.
 const SETTLING: Duration = Duration::from_millis(250);
@@ -144,7 +146,12 @@ impl Cards {
         let warning = expires_soon(expires_at);
         match &self.card {
             Some(card) if card.question() == Question::Call(id) => {
-                self.screen.raw(&format!("\n{warning} {}", card.keys()));
+                let prompt = match &card.mode {
+                    Mode::Choosing => card.keys().to_owned(),
+                    Mode::Confirming => MEAN_IT.to_owned(),
+                    Mode::Reason(reason) => format!("{WHY_NOT}{}", visible(reason)),
+                };
+                self.screen.raw(&format!("\n{warning} {prompt}"));
             }
             _ => self.screen.line(&warning),
         }
@@ -220,7 +227,7 @@ impl Cards {
         tasks.retain(|task| task.kind == TaskKind::Work && !task.status.is_settled());
         let title = "── the plan waits for your approval: nothing of it runs before ──";
         let mut card = format!("\n{}\n", self.screen.paint("1;33", title));
-        tree(&tasks).iter().for_each(|line| card.push_str(&format!("{}\n", visible(line))));
+        tree(&tasks).iter().for_each(|line| card.push_str(&self.folded(&visible(line), "0")));
         Ok(Some((card, Subject::Plan(id))))
     }
 
@@ -233,7 +240,7 @@ impl Cards {
             0 => String::new(),
             waiting => format!(" · {waiting} more"),
         };
-        card.push_str(&format!("\n{}\n", screen.paint(colour(call), &format!("{title}{more} ──"))));
+        card.push_str(&format!("\n{}", self.folded(&format!("{title}{more} ──"), colour(call))));
         let columns = screen.width().saturating_sub(11);
         let mut row = |name: &str, value: &str| {
             for (n, part) in folded(&visible(value), columns).iter().enumerate() {
@@ -282,8 +289,15 @@ impl Cards {
     fn reminder(&self, call: &GatedCall) -> String {
         let what =
             format!("── {} · {}", call.risk_level, visible(&summary(&call.tool_name, &call.tool_params)));
-        let parts = folded(&what, self.screen.width());
-        parts.iter().map(|part| format!("{}\n", self.screen.paint(colour(call), part))).collect()
+        self.folded(&what, colour(call))
+    }
+
+    /// A line of the card's own that an agent has a say in. What is part of a longer line is marked.
+    fn folded(&self, line: &str, colour: &str) -> String {
+        let parts = folded(line, self.screen.width().saturating_sub(4));
+        let mark = |n| if n == 0 { "" } else { "  › " };
+        let lines = parts.iter().enumerate();
+        lines.map(|(n, part)| format!("{}{}\n", mark(n), self.screen.paint(colour, part))).collect()
     }
 
     /// What the call would change, up to so many lines of it. What is part of a longer line is marked.
@@ -354,7 +368,7 @@ impl Cards {
             (Mode::Choosing, 'y') => self.decide(Some(GrantScope::Once), None).await,
             (Mode::Choosing, 'n') => {
                 card.mode = Mode::Reason(String::new());
-                self.screen.raw("\nWhy not (the agent is told; may be empty; Esc goes back): ");
+                self.screen.raw(&format!("\n{WHY_NOT}"));
             }
             (Mode::Choosing, 'q') => {
                 self.close("not decided");
@@ -373,7 +387,7 @@ impl Cards {
                 *mode = Mode::Confirming;
                 let warning =
                     "this runs, and whatever this agent asks for in this session up to MEDIUM runs unasked.";
-                self.screen.raw(&format!("\nCareful: {warning} Press a again if you mean it. "));
+                self.screen.raw(&format!("\nCareful: {warning} {MEAN_IT}"));
             }
             'a' => self.screen.raw(&format!("\nNo agent asks for this. {NO_AGENT_KEYS}")),
             _ => {}

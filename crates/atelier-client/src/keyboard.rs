@@ -55,7 +55,7 @@ fn read(keys: &mpsc::UnboundedSender<char>) {
             Err(_) => return,
         };
         let mut pressed = typed.take(&buffer[..count]);
-        if typed.is_within_sequence() && !more_comes(&stdin) {
+        if typed.is_after_escape() && !more_comes(&stdin) {
             pressed.extend(typed.end());
         }
         if pressed.into_iter().any(|key| keys.send(key).is_err()) {
@@ -85,9 +85,11 @@ enum Place {
     Outside,
     AfterEscape,
     /// Goes on until a letter or its like.
-    Long,
-    /// One more.
-    Short,
+    Long {
+        first: bool,
+    },
+    /// So many more.
+    Short(u8),
     /// An answer of the terminal, until its end.
     Answer,
 }
@@ -95,7 +97,7 @@ enum Place {
 impl Typed {
     fn take(&mut self, bytes: &[u8]) -> Vec<char> {
         self.cut.extend_from_slice(bytes);
-        // What is cut in the middle of a character waits for the rest; what is none is dropped.
+        // What is cut in the middle of a character waits for the rest; what is none decides nothing.
         let whole = match std::str::from_utf8(&self.cut) {
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
             _ => self.cut.len(),
@@ -109,25 +111,34 @@ impl Typed {
             (Place::Outside, ESCAPE) => (Place::AfterEscape, None),
             (Place::Outside, key) => (Place::Outside, Some(key)),
             (Place::AfterEscape, ESCAPE) => (Place::AfterEscape, Some(ESCAPE)),
-            (Place::AfterEscape, '[') => (Place::Long, None),
-            (Place::AfterEscape, 'O') => (Place::Short, None),
+            (Place::Long { .. } | Place::Short(_), ESCAPE) => (Place::AfterEscape, None),
+            (Place::AfterEscape, '[') => (Place::Long { first: true }, None),
+            (Place::AfterEscape, 'O') => (Place::Short(1), None),
             (Place::AfterEscape, ']' | 'P' | 'X' | '^' | '_') => (Place::Answer, None),
             (Place::Answer, ESCAPE) => (Place::AfterEscape, None),
             (Place::Answer, one) if one != '\u{7}' => (Place::Answer, None),
-            (Place::Long, ' '..='?') => (Place::Long, None),
+            (Place::Long { .. }, ' '..='?') => (Place::Long { first: false }, None),
+            // Where an old mouse was clicked, and keys of the Linux console.
+            (Place::Long { first: true }, 'M') => (Place::Short(3), None),
+            (Place::Long { first: true }, '[') => (Place::Short(1), None),
+            (Place::Short(more @ 2..), _) => (Place::Short(more - 1), None),
             (_, _) => (Place::Outside, None),
         };
         self.place = place;
         key
     }
 
-    fn is_within_sequence(&self) -> bool {
-        self.place != Place::Outside
+    /// The key itself, or the beginning of a sequence: time tells.
+    fn is_after_escape(&self) -> bool {
+        self.place == Place::AfterEscape
     }
 
     /// Nothing more comes: it was the key itself.
     fn end(&mut self) -> Option<char> {
-        (std::mem::take(&mut self.place) == Place::AfterEscape).then_some(ESCAPE)
+        self.is_after_escape().then(|| {
+            self.place = Place::Outside;
+            ESCAPE
+        })
     }
 }
 
@@ -158,6 +169,9 @@ mod tests {
             "\x1b[?2026;2$y",
             "\x1b]52;c;eXk=\x07",
             "\x1bP1$r0y\x1b\\",
+            "\x1b[Myyy",
+            "\x1b[[A",
+            "\x1b[\x1b[a",
         ] {
             assert_eq!(typed(&[sequence.as_bytes()]), "", "{sequence:?}");
             let bytes: Vec<&[u8]> = sequence.as_bytes().chunks(1).collect();

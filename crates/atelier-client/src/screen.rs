@@ -35,6 +35,9 @@ enum Piece {
     Words(String),
 }
 
+/// As wide as what stands before a line.
+const TIME: &str = "          ";
+
 /// Pieces kept back behind a card; with more than this something else is wrong.
 const HELD: usize = 500;
 
@@ -45,7 +48,13 @@ impl Screen {
 
     /// Something that happened. Comes after the card, when there is one.
     pub(crate) fn line(&self, text: &str) {
-        self.show(Piece::Line(format!("{}  {}\n", Local::now().format("%H:%M:%S"), visible(text))));
+        let text = visible(text);
+        let parts = match self.columns() {
+            Some(columns) => folded(&text, columns - TIME.len()),
+            None => vec![text],
+        };
+        let time = Local::now().format("%H:%M:%S");
+        self.show(Piece::Line(format!("{time}  {}\n", parts.join(&format!("\n{TIME}")))));
     }
 
     /// A part of an answer, for standard output: the caller has made it safe to show.
@@ -105,15 +114,19 @@ impl Screen {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many columns a line has.
+    /// How many columns a card has: a usual number where nobody says.
     pub(crate) fn width(&self) -> usize {
+        self.columns().unwrap_or(80)
+    }
+
+    /// How many columns a line has, where it is a terminal that says so.
+    fn columns(&self) -> Option<usize> {
         let size = match self.output {
             Output::Standard => rustix::termios::tcgetwinsize(std::io::stdout()),
             Output::Error => rustix::termios::tcgetwinsize(std::io::stderr()),
         };
-        // Where nobody says, it is a usual one.
         let columns = size.map_or(0, |size| usize::from(size.ws_col));
-        if columns == 0 { 80 } else { columns.max(20) }
+        (columns > 0).then_some(columns.max(30))
     }
 
     pub(crate) fn paint(&self, code: &str, text: &str) -> String {

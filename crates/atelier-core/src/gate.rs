@@ -156,7 +156,7 @@ pub struct CallApproval {
     pub decided_at: Option<DateTime<Utc>>,
     #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub decided_by: Option<UserId>,
-    /// The machine that was to run it when it was approved, where one was connected.
+    /// The machine that was to run it when it was asked about or, where none was connected, when it was approved.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub client_id: Option<ClientId>,
     pub scope: Option<GrantScope>,

@@ -41,7 +41,7 @@ const AT_ONCE: usize = 4;
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How soon to look again at what another node feeds: it may be gone.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
-/// A lease holds for ten seconds; it is renewed well before.
+/// A lease holds for ten seconds, while its node is there; it is renewed well before.
 const RENEW: Duration = Duration::from_secs(3);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 

@@ -325,7 +325,7 @@ impl Store {
                     "UPDATE memory_collections SET holder = $1, lease_until = $2, index_id = $3
                      WHERE agent_id = $4 AND (index_id IS NULL OR index_id = $3)
                      AND ($6 OR holder IS NULL OR holder = $1 OR lease_until < $5 OR ",
-                    is_gone!("holder", "$1", "$5"),
+                    is_gone!("memory_collections.holder", "$1", "$5"),
                     ") RETURNING ",
                     columns!()
                 ))

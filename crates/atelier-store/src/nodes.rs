@@ -14,8 +14,9 @@ use uuid::Uuid;
 /// How long a server may be silent before what it holds counts as left.
 const LEASE: TimeDelta = TimeDelta::seconds(3);
 
-/// In SQL: whether the server that has something is another one, and gone. One that was itself silent until a moment ago
-/// cannot tell: when a database that did not answer anybody comes back, all have been silent.
+/// In SQL: whether the server that has something is another one, and gone. One that was silent itself until a moment ago
+/// cannot tell: when a database that did not answer anybody comes back, all have been silent. `$holder` has to name its
+/// table.
 macro_rules! is_gone {
     ($holder:literal, $this:literal, $now:literal) => {
         concat!(
@@ -27,9 +28,11 @@ macro_rules! is_gone {
             $holder,
             " AND n.lease_until > ",
             $now,
-            ") AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = ",
+            ") AND EXISTS (SELECT 1 FROM nodes n WHERE n.id = ",
             $this,
-            " AND n.judges_from > ",
+            " AND n.lease_until > ",
+            $now,
+            " AND n.judges_from <= ",
             $now,
             "))"
         )
@@ -58,13 +61,17 @@ impl Store {
     pub async fn node_lives(&self) -> Result<()> {
         let mut conn = self.db.connect().await?;
         let time = database_time(&mut conn).await?;
+        let until = time + LEASE;
+        // Whoever is new may have come in the middle of such a silence, unless it is alone.
+        let judges_from = if matches!(conn, Conn::Lite(_)) { time } else { until };
         on!(&mut conn, |c| sqlx::query(
             "INSERT INTO nodes (id, lease_until, judges_from) VALUES ($1, $2, $3)
              ON CONFLICT (id) DO UPDATE SET lease_until = $2,
-             judges_from = CASE WHEN nodes.lease_until < $3 THEN $2 ELSE nodes.judges_from END"
+             judges_from = CASE WHEN nodes.lease_until < $4 THEN $2 ELSE nodes.judges_from END"
         )
         .bind(self.node().0)
-        .bind(time + LEASE)
+        .bind(until)
+        .bind(judges_from)
         .bind(time)
         .execute(c)
         .await
@@ -90,12 +97,15 @@ impl Store {
         let time = database_time(&mut conn).await?;
         type Row = (Uuid, i64, Uuid, Uuid, String);
         let rows: Vec<Row> = on!(&mut conn, |c| {
-            sqlx::query(concat!("DELETE FROM nodes WHERE lease_until < $1 AND ", is_gone!("id", "$2", "$3")))
-                .bind(time - TimeDelta::minutes(10))
-                .bind(self.node().0)
-                .bind(time)
-                .execute(&mut *c)
-                .await?;
+            sqlx::query(concat!(
+                "DELETE FROM nodes WHERE lease_until < $1 AND ",
+                is_gone!("nodes.id", "$2", "$3")
+            ))
+            .bind(time - TimeDelta::minutes(10))
+            .bind(self.node().0)
+            .bind(time)
+            .execute(&mut *c)
+            .await?;
             sqlx::query_as(concat!(
                 "SELECT t.id, t.fence, p.id, p.user_id, p.tenant_id FROM tasks t
                  JOIN projects p ON p.id = t.project_id WHERE t.status = 'running' AND ",

@@ -262,10 +262,14 @@ async fn whoever_was_silent_itself_buries_nobody() {
     let owned = fixture.owned(&project).await;
     let (folder, hour) = (SessionId(Uuid::now_v7()), Duration::from_secs(3600));
     let fence = second.lease_workspace(&owned, folder, hour).await.unwrap().unwrap();
+    for store in [&first, &second] {
+        store.node_lives().await.unwrap();
+    }
     assert!(first.lease_workspace(&owned, folder, hour).await.unwrap().is_none(), "it is held");
 
     // Longer than a server may be silent.
     tokio::time::sleep(Duration::from_millis(3200)).await;
+    assert!(first.lease_workspace(&owned, folder, hour).await.unwrap().is_none(), "it is silent itself");
     first.node_lives().await.unwrap();
     assert!(first.lease_workspace(&owned, folder, hour).await.unwrap().is_none(), "it was silent itself");
     second.node_lives().await.unwrap();

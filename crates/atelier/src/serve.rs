@@ -190,11 +190,16 @@ async fn serve(config: Config, token: &str) -> Result<()> {
         async move { memory.0.tend(memory.1).await },
     ));
     tasks.spawn(watch_over("what goes on beside the requests", stop.clone(), tend(app.clone(), config)));
+    // Until nothing is in its hands any more.
+    let end = CancellationToken::new();
+    let living = tokio::spawn(live(app.store.clone(), end.clone()));
     let served = atelier_server::serve(listening, app.clone()).await;
     stop.cancel();
     tasks.close();
     tasks.wait().await;
     app.files.close().await;
+    end.cancel();
+    living.await?;
     app.store.close().await;
     tracing::info!("stopped");
     served.context("the server failed")
@@ -210,6 +215,25 @@ async fn watch_over(what: &str, stop: CancellationToken, tending: impl Future<Ou
     if !stop.is_cancelled() {
         tracing::error!(?ended, "{what} has ended; stopping");
         stop.cancel();
+    }
+}
+
+/// Says that this server is there, whatever else it is busy with, so that no other takes for left what it holds.
+async fn live(store: Store, end: CancellationToken) {
+    let mut beats = tokio::time::interval(Duration::from_secs(1));
+    beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = end.cancelled() => break,
+            _ = beats.tick() => {
+                if let Err(error) = store.node_lives().await {
+                    tracing::warn!(%error, "cannot say that this server is there");
+                }
+            }
+        }
+    }
+    if let Err(error) = store.node_leaves().await {
+        tracing::warn!(%error, "cannot say goodbye to the other servers");
     }
 }
 

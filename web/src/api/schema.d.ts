@@ -1525,7 +1525,7 @@ export interface components {
         CallApproval: {
             /**
              * Format: uuid
-             * @description The machine that was to run it when it was approved, where one was connected.
+             * @description The machine that was to run it when it was asked about or, where none was connected, when it was approved.
              */
             client_id?: string | null;
             /** Format: date-time */

@@ -170,7 +170,7 @@ impl GatedCall {
             warned: false,
             decided_at: None,
             decided_by: None,
-            client_id: None,
+            client_id: self.client_id,
             scope: None,
             reason: None,
         });

@@ -2,6 +2,8 @@
 //! what a killed process left behind can be told from what a neighbour works in.
 
 use std::io;
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -68,7 +70,7 @@ pub(super) fn sweep(parent: &Path) {
         let path = entry.path();
         let locked = lock(&path).or_else(|errno| match errno {
             // Closed to its owner by its command. No more than this is opened before it is known to be left behind.
-            Errno::ACCESS => open(&path).map_err(|_| errno).and_then(|()| lock(&path)),
+            Errno::ACCESS => open(&path, parent).map_err(|_| errno).and_then(|_| lock(&path)),
             _ => Err(errno),
         });
         // In use, gone already, or on a file system where nobody can tell.
@@ -97,20 +99,42 @@ fn remove(path: &Path) {
     }
 }
 
-fn open(dir: &Path) -> io::Result<()> {
-    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))
+/// Opens a folder below `top` that a command has closed, and names it so that nobody can put a link in its place.
+#[cfg(target_os = "linux")]
+fn open(dir: &Path, top: &Path) -> io::Result<Opened> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let handle = rustix::fs::open(dir, flags, Mode::empty())?;
+    let name = PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd()));
+    // What got away from a command may have led us elsewhere on the way here.
+    if !std::fs::read_link(&name)?.starts_with(top.canonicalize()?) {
+        return Err(io::Error::other("it is not where it was"));
+    }
+    std::fs::set_permissions(&name, std::fs::Permissions::from_mode(0o700))?;
+    Ok(Opened { name, _handle: Some(handle) })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open(dir: &Path, _: &Path) -> io::Result<Opened> {
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))?;
+    Ok(Opened { name: dir.to_owned(), _handle: None })
+}
+
+struct Opened {
+    name: PathBuf,
+    /// Which the name stands for.
+    _handle: Option<OwnedFd>,
 }
 
 /// Folders that a command has closed cannot be emptied before they are opened.
 fn open_up(path: &Path) -> io::Result<()> {
     let mut todo = vec![path.to_owned()];
     while let Some(dir) = todo.pop() {
-        open(&dir)?;
-        for entry in std::fs::read_dir(&dir)? {
+        let opened = open(&dir, path)?;
+        for entry in std::fs::read_dir(&opened.name)? {
             let entry = entry?;
             // Of a link this says that it is one: none is followed.
             if entry.file_type()?.is_dir() {
-                todo.push(entry.path());
+                todo.push(dir.join(entry.file_name()));
             }
         }
     }

@@ -53,7 +53,8 @@ impl Rules<'_> {
         let (parsed, mut judgement) = self.policy.judge_request(tool, params.clone(), &roots);
         let parsed = parsed.ok();
         if let (Some(ToolCall::ExecuteCommand(_)), Some(client)) = (&parsed, holder) {
-            judgement = judgement.stricter(on_machine(client));
+            let asked = on_machine(client, &judgement.rule);
+            judgement = judgement.stricter(asked);
         }
         (parsed, judgement)
     }
@@ -83,11 +84,16 @@ impl Rules<'_> {
         }
         call.grant_id = None;
         call.note = why.map(str::to_owned).or(call.note.take());
-        let holder = situation.holder().map(|client| client.id);
-        Some(match call.changes_a_file() && call.preview.is_none() {
-            true => call.begin_preview(holder, self.waits, situation.now),
+        Some(self.ask(call, situation))
+    }
+
+    /// Asks a person or, where it can be shown what would change, the machine before.
+    fn ask(&self, call: &mut GatedCall, situation: &Situation) -> Vec<Event> {
+        call.client_id = situation.holder().map(|client| client.id);
+        match call.changes_a_file() && call.preview.is_none() {
+            true => call.begin_preview(call.client_id, self.waits, situation.now),
             false => call.ask(ApprovalId(Uuid::now_v7()), self.waits, situation.now),
-        })
+        }
     }
 
     fn first(
@@ -118,10 +124,7 @@ impl Rules<'_> {
             events.extend(self.send(call, situation));
             return Decided { events, audit: Some(audit), grant: None };
         }
-        match call.changes_a_file() {
-            true => call.begin_preview(situation.holder().map(|client| client.id), waits, now).into(),
-            false => call.ask(ApprovalId(Uuid::now_v7()), waits, now).into(),
-        }
+        self.ask(call, situation).into()
     }
 
     /// Why a call must not run on this machine, if so.
@@ -189,13 +192,15 @@ fn holds_commands_in(client: &Client) -> bool {
     client.isolation["enforces_read_only"] == true
 }
 
-/// A machine that cannot keep a command from writing or from the network runs none unasked.
-fn on_machine(client: &Client) -> Judgement {
+/// A machine that cannot keep a command from writing or from the network runs none unasked. Whoever allows all like it
+/// allows that command.
+fn on_machine(client: &Client, rule: &str) -> Judgement {
+    let rule = format!("{} isolation", rule.split(' ').next().unwrap_or_default());
     match holds_commands_in(client) {
-        true => Judgement::new(Verdict::Low, "isolation", "The machine holds commands in."),
+        true => Judgement::new(Verdict::Low, rule, "The machine holds commands in."),
         false => Judgement::new(
             Verdict::Medium,
-            "isolation",
+            rule,
             "The machine cannot hold commands in, so every command is asked about.",
         ),
     }

@@ -98,7 +98,7 @@ impl Gate {
             // Before anything else may be asked.
             let mut audit = decide::audit(call, "approved", Some(&by), None, now);
             if let Some(approval) = &mut call.approval {
-                approval.client_id = situation.holder().map(|client| client.id);
+                approval.client_id = approval.client_id.or(situation.holder().map(|client| client.id));
             }
             let policy = match gate.policy_of(situation.settings.get("policy")) {
                 Ok(policy) => policy,

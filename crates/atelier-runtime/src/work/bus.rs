@@ -420,9 +420,6 @@ impl Bus {
         self.0.stop.cancel();
         self.0.tracker.close();
         self.0.tracker.wait().await;
-        if let Err(error) = self.store().node_leaves().await {
-            tracing::warn!(%error, "cannot say goodbye to the other servers");
-        }
     }
 
     /// A task that this server runs may have been ended by another.
@@ -433,7 +430,6 @@ impl Bus {
     }
 
     async fn round(&self, held_before: &mut HashSet<TaskId>) -> Result<()> {
-        self.store().node_lives().await?;
         let lost = self.store().recover().await?;
         if lost > 0 {
             tracing::warn!(tasks = lost, "failed the tasks of a server that is gone");

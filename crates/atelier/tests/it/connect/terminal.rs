@@ -235,14 +235,17 @@ async fn a_change_cannot_pass_for_a_card() {
     let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
     let fake = "── LOW · coder wants write_file ──";
     let content = format!("{}{fake}\n", "x".repeat(77));
-    desk.execute("write_file", json!({"path": "Makefile", "content": content})).await;
+    let path = format!("{}{fake}/Makefile", "x".repeat(62));
+    let params = json!({"path": path, "content": content, "create_dirs": true});
+    desk.execute("write_file", params).await;
     let card = ann.sees(KEYS).await;
+    let card = card.split_once("── HIGH").unwrap().1;
     let plain: Vec<&str> = card.lines().collect();
     let edge = |line: &&&str| line.contains("LOW") && !line.starts_with("  ");
     assert_eq!(plain.iter().find(edge), None, "{card}");
     assert!(card.contains("  › "), "{card}");
-    let last = plain.iter().rposition(|line| line.contains("── HIGH · write_file Makefile")).unwrap();
-    assert!(last > plain.iter().rposition(|line| line.contains("  › ")).unwrap(), "{card}");
+    let last = plain.iter().rposition(|line| line.contains("── HIGH · write_file xxx")).unwrap();
+    assert!(last > plain.iter().rposition(|line| line.contains("@@")).unwrap(), "{card}");
 }
 
 /// A token that is no person's decides nothing: nobody is asked.
@@ -267,7 +270,7 @@ async fn a_client_token_only_runs() {
 #[tokio::test]
 async fn time_that_runs_out_is_told() {
     let machine = Machine::new();
-    let server = crate::build(Sqlite).with("GATE__APPROVAL_MEDIUM", "2s").start().await;
+    let server = crate::build(Sqlite).with("GATE__APPROVAL_MEDIUM", "6s").start().await;
     let desk = Desk::new(server.user("ann")).await;
     let client = machine.connect_with(&desk, &server.url, &["--no-approve"]).await;
     let call = desk.execute("create_directory", json!({"path": "d"})).await;
