@@ -52,9 +52,6 @@ struct Problem {
 impl Api {
     /// `command` is what the record of decisions names: `connect` or `chat`.
     pub(crate) fn new(command: &str, server: &str, token: String) -> Result<Self> {
-        if !["http://", "https://"].iter().any(|scheme| server.starts_with(scheme)) {
-            return Err(Error::NoAddress(server.to_owned()));
-        }
         let http = reqwest::Client::builder()
             .user_agent(format!("atelier-{command}/{}", env!("CARGO_PKG_VERSION")))
             .connect_timeout(Duration::from_secs(10))

@@ -227,7 +227,7 @@ impl Cards {
         tasks.retain(|task| task.kind == TaskKind::Work && !task.status.is_settled());
         let title = "── the plan waits for your approval: nothing of it runs before ──";
         let mut card = format!("\n{}\n", self.screen.paint("1;33", title));
-        tree(&tasks).iter().for_each(|line| card.push_str(&self.folded(&visible(line), "0")));
+        tree(&tasks).iter().for_each(|line| card.push_str(&self.folded("", &visible(line), "0")));
         Ok(Some((card, Subject::Plan(id))))
     }
 
@@ -240,7 +240,7 @@ impl Cards {
             0 => String::new(),
             waiting => format!(" · {waiting} more"),
         };
-        card.push_str(&format!("\n{}", self.folded(&format!("{title}{more} ──"), colour(call))));
+        card.push_str(&format!("\n{}", self.folded("", &format!("{title}{more} ──"), colour(call))));
         let columns = screen.width().saturating_sub(11);
         let mut row = |name: &str, value: &str| {
             for (n, part) in folded(&visible(value), columns).iter().enumerate() {
@@ -289,21 +289,20 @@ impl Cards {
     fn reminder(&self, call: &GatedCall) -> String {
         let what =
             format!("── {} · {}", call.risk_level, visible(&summary(&call.tool_name, &call.tool_params)));
-        self.folded(&what, colour(call))
+        self.folded("", &what, colour(call))
     }
 
-    /// A line of the card's own that an agent has a say in. What is part of a longer line is marked.
-    fn folded(&self, line: &str, colour: &str) -> String {
+    /// A line that an agent has a say in, after `start`. What is part of a longer one is marked.
+    fn folded(&self, start: &str, line: &str, colour: &str) -> String {
         let parts = folded(line, self.screen.width().saturating_sub(4));
-        let mark = |n| if n == 0 { "" } else { "  › " };
+        let mark = |n| if n == 0 { start } else { "  › " };
         let lines = parts.iter().enumerate();
         lines.map(|(n, part)| format!("{}{}\n", mark(n), self.screen.paint(colour, part))).collect()
     }
 
-    /// What the call would change, up to so many lines of it. What is part of a longer line is marked.
+    /// What the call would change, up to so many lines of it.
     fn changes(&self, call: &GatedCall, most: usize) -> String {
         let mut text = String::new();
-        let columns = self.screen.width().saturating_sub(4);
         for line in lines(call).take(most) {
             let colour = match line.as_bytes() {
                 [b'+', ..] => "32",
@@ -311,10 +310,7 @@ impl Cards {
                 [b'@', ..] => "36",
                 _ => "0",
             };
-            for (n, part) in folded(&visible(line), columns).iter().enumerate() {
-                let mark = if n == 0 { "  " } else { "  › " };
-                text.push_str(&format!("{mark}{}\n", self.screen.paint(colour, part)));
-            }
+            text.push_str(&self.folded("  ", &visible(line), colour));
         }
         text
     }

@@ -8,6 +8,7 @@ use crate::{
     api::Api,
     backoff::Backoff,
     cards::{Cards, News},
+    credentials::server_address,
     error::{Error, Result},
     keyboard::{self, Keyboard},
     project::ProjectApi,
@@ -40,7 +41,7 @@ pub struct ChatOptions {
 
 /// Says it and waits for the answer; whether the work was completed. `stop` cancels the work.
 pub async fn chat(options: ChatOptions, stop: CancellationToken) -> Result<bool> {
-    let server = options.server.trim_end_matches('/').to_owned();
+    let server = server_address(&options.server)?.to_owned();
     let (token, stored) = token::find(options.token, &server)?;
     let api = Api::new("chat", &server, token)?;
     let me = api.me().await?;

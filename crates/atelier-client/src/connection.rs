@@ -5,6 +5,7 @@ use crate::{
     backoff::Backoff,
     calls::{Client, UNDER_WAY},
     cards::{Cards, News, expires_soon},
+    credentials::server_address,
     desk::Desk,
     error::{Error, Result},
     greeting,
@@ -54,7 +55,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Serves until `stop`, or until the server does not want us any more.
 pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
-    let server = options.server.trim_end_matches('/').to_owned();
+    let server = server_address(&options.server)?.to_owned();
     let (token, stored) = token::find(options.token, &server)?;
     let rules = ClientRules::load()?;
     // A folder that cannot be used is said before anybody is asked for anything.

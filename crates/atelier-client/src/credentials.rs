@@ -14,6 +14,15 @@ pub struct Credentials {
     servers: BTreeMap<String, String>,
 }
 
+/// A server's address as tokens are kept for it: without a slash at its end.
+pub fn server_address(given: &str) -> Result<&str> {
+    let address = given.trim_end_matches('/');
+    match address.starts_with("http://") || address.starts_with("https://") {
+        true => Ok(address),
+        false => Err(Error::NoAddress(address.to_owned())),
+    }
+}
+
 impl Credentials {
     fn file() -> Result<PathBuf> {
         Ok(dirs::config_dir().ok_or(Error::NoHome)?.join("atelier/credentials.json"))

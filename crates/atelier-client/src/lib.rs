@@ -30,7 +30,7 @@ mod token;
 
 pub use chat::{ChatOptions, chat};
 pub use connection::{Options, connect};
-pub use credentials::Credentials;
+pub use credentials::{Credentials, server_address};
 pub use error::{Error, Result};
 pub use local::Local;
 pub use rules::ClientRules;

@@ -1,7 +1,7 @@
 //! `atelier login`: a token, checked with its server and stored for the commands that talk to it.
 
 use anyhow::{Context, Result, bail};
-use atelier_client::Credentials;
+use atelier_client::{Credentials, server_address};
 use serde_json::{Value, json};
 use std::{
     io::{IsTerminal, Write},
@@ -24,10 +24,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 async fn login(args: &Args) -> Result<ExitCode> {
-    let server = args.server.trim_end_matches('/');
-    if !["http://", "https://"].iter().any(|scheme| server.starts_with(scheme)) {
-        bail!("{server:?} is no server's address: it begins with http:// or https://");
-    }
+    let server = server_address(&args.server)?;
     let http = reqwest::Client::builder().timeout(Duration::from_secs(15)).build()?;
     let given = match &args.token {
         Some(token) if token.trim().is_empty() => {

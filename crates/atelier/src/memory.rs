@@ -1,7 +1,7 @@
 //! `atelier memory`: what an agent remembers, from a terminal.
 
 use anyhow::{Context, Result, bail};
-use atelier_client::{Credentials, visible};
+use atelier_client::{Credentials, server_address, visible};
 use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -155,7 +155,7 @@ impl Agent {
         if args.project.is_empty() || args.agent.is_empty() {
             bail!("say whose memory: --project and --agent");
         }
-        let server = args.server.trim_end_matches('/');
+        let server = server_address(&args.server)?;
         let token = match &args.token {
             Some(token) => token.clone(),
             None => Credentials::load()?

@@ -52,9 +52,11 @@ impl Rules<'_> {
         let roots = holder.map_or_else(Roots::relative_only, |client| Roots::announced(&*client.root));
         let (parsed, mut judgement) = self.policy.judge_request(tool, params.clone(), &roots);
         let parsed = parsed.ok();
-        if let (Some(ToolCall::ExecuteCommand(_)), Some(client)) = (&parsed, holder) {
-            let asked = on_machine(client, &judgement.rule);
-            judgement = judgement.stricter(asked);
+        if let Some(ToolCall::ExecuteCommand(_)) = parsed
+            && holder.is_some_and(|client| !holds_commands_in(client))
+        {
+            let without_walls = without_walls(&judgement.rule);
+            judgement = judgement.stricter(without_walls);
         }
         (parsed, judgement)
     }
@@ -194,16 +196,10 @@ fn holds_commands_in(client: &Client) -> bool {
 
 /// A machine that cannot keep a command from writing or from the network runs none unasked. Whoever allows all like it
 /// allows that command.
-fn on_machine(client: &Client, rule: &str) -> Judgement {
+fn without_walls(rule: &str) -> Judgement {
     let rule = format!("{} isolation", rule.split(' ').next().unwrap_or_default());
-    match holds_commands_in(client) {
-        true => Judgement::new(Verdict::Low, rule, "The machine holds commands in."),
-        false => Judgement::new(
-            Verdict::Medium,
-            rule,
-            "The machine cannot hold commands in, so every command is asked about.",
-        ),
-    }
+    let reason = "The machine cannot hold commands in, so every command is asked about.";
+    Judgement::new(Verdict::Medium, rule, reason)
 }
 
 /// "This session": the conversation or, for calls without one, the client's connection.

@@ -1,7 +1,7 @@
 //! What `atelier files` asks of the server.
 
 use anyhow::{Context, Result, bail};
-use atelier_client::Credentials;
+use atelier_client::{Credentials, server_address};
 use atelier_core::FileVersion;
 use futures::{StreamExt, TryStreamExt};
 use indicatif::ProgressBar;
@@ -54,7 +54,7 @@ pub(super) struct Remote {
 
 impl Remote {
     pub(super) async fn connect(server: &str, token: Option<String>, conversation: Uuid) -> Result<Self> {
-        let server = server.trim_end_matches('/');
+        let server = server_address(server)?;
         let token = match token {
             Some(token) => token,
             None => Credentials::load()?.token(server).map(str::to_owned).with_context(|| {

@@ -259,3 +259,17 @@ async fn an_approval_is_for_the_machine_it_was_given_for(#[values(Sqlite, Postgr
         audit["audit"].as_array().unwrap().iter().map(|row| &row["approval_id"]).collect();
     assert_eq!((about[0], about[2]), (&again["approval_id"], &call["approval_id"]));
 }
+
+/// TL-02.3: where nothing holds commands in, each is asked about, and "all like it" is that command.
+#[rstest]
+#[tokio::test]
+async fn without_walls_a_class_is_one_command(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = start(backend).await;
+    let desk = Desk::new(server.user("ann")).await;
+    let run = async |command: &str| desk.execute("execute_command", json!({"command": command})).await;
+    let listed = run("ls").await;
+    assert_eq!((&listed["status"], &listed["risk_level"]), (&json!("pending_approval"), &json!("MEDIUM")));
+    desk.decide(&listed, "approve", json!({"scope": "class"})).await.expect(200);
+    assert_eq!(run("ls").await["status"], "dispatched");
+    assert_eq!(run("pwd").await["status"], "pending_approval", "another command");
+}
