@@ -1,6 +1,6 @@
 //! What is said in a conversation.
 
-use crate::{AgentId, AgentName, Invalid, MessageId, PlanId, ProjectId, SessionId, TaskId, Usage};
+use crate::{AgentId, AgentName, ConversationId, Invalid, MessageId, PlanId, ProjectId, TaskId, Usage};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ pub struct Message {
     #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub project_id: ProjectId,
     #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
-    pub session_id: SessionId,
+    pub session_id: ConversationId,
     pub role: MessageRole,
     pub content: String,
     /// Paths or file ids that the message is about.

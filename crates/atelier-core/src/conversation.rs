@@ -1,6 +1,6 @@
 //! A conversation: a chat session of a project, and the place its files hang on.
 
-use crate::{Invalid, ProjectId, SessionId, UserId};
+use crate::{ConversationId, Invalid, ProjectId, UserId};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Conversation {
     #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
-    pub id: SessionId,
+    pub id: ConversationId,
     #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub project_id: ProjectId,
     #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]

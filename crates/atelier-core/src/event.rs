@@ -1,8 +1,8 @@
 //! What happens in a project, as its event stream tells it.
 
 use crate::{
-    Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, Conversation, ConversationFile, FileChange,
-    GrantId, InteractionId, Message, Plan, PlanId, Project, SessionId, Task, TaskId, Usage,
+    Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, Conversation, ConversationFile, ConversationId,
+    FileChange, GrantId, InteractionId, Message, Plan, PlanId, Project, Task, TaskId, Usage,
     digest::CallDigest,
     gate::{CallFailure, CallPreview, CallStatus, Grant},
     policy::verdict::Verdict,
@@ -43,7 +43,7 @@ pub enum Event {
     },
     ConversationDeleted {
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
-        session_id: SessionId,
+        session_id: ConversationId,
     },
     MessageCreated {
         message: Message,
@@ -55,7 +55,7 @@ pub enum Event {
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         task_id: TaskId,
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
-        session_id: SessionId,
+        session_id: ConversationId,
         #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
         plan_id: Option<PlanId>,
         #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
@@ -67,7 +67,7 @@ pub enum Event {
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         task_id: TaskId,
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
-        session_id: SessionId,
+        session_id: ConversationId,
         step: u32,
         text: String,
         calls: Vec<TaskCall>,
@@ -98,7 +98,7 @@ pub enum Event {
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         task_id: TaskId,
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
-        session_id: SessionId,
+        session_id: ConversationId,
         #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
         agent_id: Option<AgentId>,
         model: String,
@@ -157,7 +157,7 @@ pub enum Event {
         #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
         agent_id: Option<AgentId>,
         #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
-        session_id: Option<SessionId>,
+        session_id: Option<ConversationId>,
         #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
         task_id: Option<TaskId>,
         timeout_seconds: u32,
@@ -171,7 +171,7 @@ pub enum Event {
         tool_id: CallId,
         #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
         #[serde(default)]
-        session_id: Option<SessionId>,
+        session_id: Option<ConversationId>,
         expires_at: DateTime<Utc>,
     },
     /// To one client, and only after approval: run this.
@@ -208,7 +208,7 @@ pub enum Event {
         tool_id: CallId,
         /// The conversation it belongs to, if it does: those who follow only that hear of it.
         #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
-        session_id: Option<SessionId>,
+        session_id: Option<ConversationId>,
         status: CallStatus,
         error: Option<CallFailure>,
     },
@@ -247,13 +247,13 @@ pub enum Event {
     /// Files of a conversation were made, changed, renamed or deleted, by its owner or by an agent.
     FilesChanged {
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
-        conversation_id: SessionId,
+        conversation_id: ConversationId,
         changes: Vec<FileChange>,
     },
     /// An agent shows these files as its result.
     FilesPresented {
         #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
-        conversation_id: SessionId,
+        conversation_id: ConversationId,
         files: Vec<ConversationFile>,
         description: Option<String>,
     },

@@ -1,7 +1,7 @@
 //! A file of a conversation, as everybody speaks of it.
 
 use crate::{
-    FileId, SessionId, UserId,
+    ConversationId, FileId, UserId,
     path::{PathError, Roots, WorkspacePath},
 };
 use chrono::{DateTime, Utc};
@@ -16,7 +16,7 @@ pub struct ConversationFile {
     #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub file_id: FileId,
     #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
-    pub conversation_id: SessionId,
+    pub conversation_id: ConversationId,
     /// Relative to the workspace.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub file_path: FilePath,

@@ -7,7 +7,7 @@
 mod steps;
 
 use crate::{
-    AgentId, ApprovalId, CallId, ClientId, GrantId, ProjectId, SessionId, TaskId, UserId,
+    AgentId, ApprovalId, CallId, ClientId, ConversationId, GrantId, ProjectId, TaskId, UserId,
     digest::CallDigest,
     policy::verdict::{Judgement, Verdict},
 };
@@ -192,7 +192,7 @@ pub struct GatedCall {
     #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub agent_id: Option<AgentId>,
     #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
-    pub session_id: Option<SessionId>,
+    pub session_id: Option<ConversationId>,
     /// The task whose agent asks: it waits until the call is settled.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]

@@ -49,7 +49,7 @@ id! {
     /// One thing that an agent remembers.
     InteractionId,
     /// One conversation.
-    SessionId,
+    ConversationId,
     /// One file of a conversation, through all its versions.
     FileId,
     /// A large upload in parts.

@@ -28,8 +28,8 @@ pub use event::Event;
 pub use file::{ConversationFile, FileChange, FilePath, FileSource, FileVersion};
 pub use identity::{Role, Tenant};
 pub use ids::{
-    AgentId, ApprovalId, CallId, ClientId, FileId, GrantId, InteractionId, MessageId, NodeId, PlanId,
-    ProjectId, SessionId, TaskId, TokenId, UploadId, UserId,
+    AgentId, ApprovalId, CallId, ClientId, ConversationId, FileId, GrantId, InteractionId, MessageId, NodeId,
+    PlanId, ProjectId, TaskId, TokenId, UploadId, UserId,
 };
 pub use memory::{Filter, Interaction, InteractionType, Memo};
 pub use name::{AgentName, ProjectName};

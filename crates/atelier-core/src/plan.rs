@@ -1,7 +1,7 @@
 //! A graph of tasks: what a planner proposes, whether it holds, and who may go next.
 
 use crate::{
-    Agent, MessageId, PlanId, ProjectId, SessionId, Task, TaskFailure, TaskId, TaskStatus,
+    Agent, ConversationId, MessageId, PlanId, ProjectId, Task, TaskFailure, TaskId, TaskStatus,
     agent::STARTER_PREFIX,
 };
 use chrono::{DateTime, Utc};
@@ -16,7 +16,7 @@ pub struct Plan {
     #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub project_id: ProjectId,
     #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
-    pub session_id: SessionId,
+    pub session_id: ConversationId,
     #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub message_id: MessageId,
     pub status: PlanStatus,

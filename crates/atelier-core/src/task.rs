@@ -1,6 +1,8 @@
 //! A piece of work for one agent, from the queue to its end.
 
-use crate::{AgentId, AgentName, CallId, Invalid, MessageId, PlanId, ProjectId, SessionId, TaskId, json};
+use crate::{
+    AgentId, AgentName, CallId, ConversationId, Invalid, MessageId, PlanId, ProjectId, TaskId, json,
+};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -13,7 +15,7 @@ pub struct Task {
     #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub project_id: ProjectId,
     #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
-    pub session_id: SessionId,
+    pub session_id: ConversationId,
     /// The message that asked for it.
     #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub message_id: MessageId,

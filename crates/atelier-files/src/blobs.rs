@@ -1,7 +1,7 @@
 //! Content in and out of the object store: streamed, hashed on the way, at a flat cost in memory.
 
 use crate::{Error, Files, Result, crash, place::Place};
-use atelier_core::SessionId;
+use atelier_core::ConversationId;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, TryStreamExt, stream::BoxStream};
 use object_store::{
@@ -75,7 +75,7 @@ impl Tap {
 pub(crate) async fn put(
     place: &Place,
     tasks: &TaskTracker,
-    conversation: SessionId,
+    conversation: ConversationId,
     mut body: Bodies<'_>,
     limit: u64,
     tee: Option<File>,
@@ -125,7 +125,7 @@ pub(crate) async fn put(
 /// Puts content that is at hand as a whole.
 pub(crate) async fn put_bytes(
     place: &Place,
-    conversation: SessionId,
+    conversation: ConversationId,
     checksum: &str,
     content: Bytes,
 ) -> Result<Key> {
@@ -135,7 +135,7 @@ pub(crate) async fn put_bytes(
     Ok(key)
 }
 
-async fn begin(place: &Place, tasks: &TaskTracker, conversation: SessionId) -> Result<(Key, Multipart)> {
+async fn begin(place: &Place, tasks: &TaskTracker, conversation: ConversationId) -> Result<(Key, Multipart)> {
     let key = place.new_content(conversation, None);
     let options = PutMultipartOptions { attributes: place.attributes(), ..Default::default() };
     let upload = place.within(place.objects.put_multipart_opts(&key, options)).await?;

@@ -2,7 +2,7 @@
 //! object store, too, but for what a run that is not finished has made there.
 
 use crate::{Result, Settings, locks::Locks, manifest::Manifest};
-use atelier_core::SessionId;
+use atelier_core::ConversationId;
 use atelier_executor::{Options, Workspace as Folder};
 use std::{
     collections::HashMap,
@@ -18,7 +18,7 @@ pub(crate) struct Cache {
     limit: u64,
     /// One run or one upload at a time writes into a folder of this machine.
     pub(crate) desks: Locks,
-    used: Mutex<HashMap<SessionId, Used>>,
+    used: Mutex<HashMap<ConversationId, Used>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -66,16 +66,16 @@ impl Cache {
         .await?
     }
 
-    pub(crate) fn path(&self, conversation: SessionId) -> PathBuf {
+    pub(crate) fn path(&self, conversation: ConversationId) -> PathBuf {
         self.root.join(conversation.to_string())
     }
 
-    pub(crate) fn manifest_path(&self, conversation: SessionId) -> PathBuf {
+    pub(crate) fn manifest_path(&self, conversation: ConversationId) -> PathBuf {
         self.root.join(MANIFESTS).join(format!("{conversation}.json"))
     }
 
     /// The conversation's folder, made if need be.
-    pub(crate) fn folder(&self, conversation: SessionId) -> Result<Folder> {
+    pub(crate) fn folder(&self, conversation: ConversationId) -> Result<Folder> {
         let path = self.path(conversation);
         // A link in its place would lead out of the cache.
         if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_dir()) {
@@ -97,13 +97,13 @@ impl Cache {
     }
 
     /// Notes what a folder holds now.
-    pub(crate) fn holds(&self, conversation: SessionId, bytes: u64) {
+    pub(crate) fn holds(&self, conversation: ConversationId, bytes: u64) {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.insert(conversation, Used { bytes, at: SystemTime::now() });
     }
 
     /// Notes that a folder got more.
-    pub(crate) fn grew(&self, conversation: SessionId, bytes: u64) {
+    pub(crate) fn grew(&self, conversation: ConversationId, bytes: u64) {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let before = used.get(&conversation).map_or(0, |used| used.bytes);
         used.insert(conversation, Used { bytes: before + bytes, at: SystemTime::now() });
@@ -111,7 +111,7 @@ impl Cache {
 
     /// Removes the folders that were not used for the longest time, until the rest fits. Blocks.
     pub(crate) fn shrink(&self) -> Result<usize> {
-        let mut candidates: Vec<(SessionId, Used)> = {
+        let mut candidates: Vec<(ConversationId, Used)> = {
             let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
             used.iter().map(|(id, used)| (*id, *used)).collect()
         };
@@ -135,7 +135,7 @@ impl Cache {
     }
 
     /// Removes a folder, which nobody may be working in. Blocks.
-    pub(crate) fn remove(&self, conversation: SessionId) -> Result<()> {
+    pub(crate) fn remove(&self, conversation: ConversationId) -> Result<()> {
         let gone = |removed: io::Result<()>| match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -147,7 +147,7 @@ impl Cache {
     }
 
     /// The conversations that have a folder here.
-    pub(crate) fn conversations(&self) -> Vec<SessionId> {
+    pub(crate) fn conversations(&self) -> Vec<ConversationId> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
     }
 }
@@ -155,7 +155,7 @@ impl Cache {
 const TEMP: &str = ".tmp";
 const MANIFESTS: &str = ".manifests";
 
-fn measure(root: &Path) -> Result<HashMap<SessionId, Used>> {
+fn measure(root: &Path) -> Result<HashMap<ConversationId, Used>> {
     let mut used = HashMap::new();
     for entry in fs::read_dir(root)? {
         let entry = entry?;

@@ -2,7 +2,7 @@
 //! made after the commit and are nobody's truth; a path stays marked until its copy is right.
 
 use crate::{Files, Result, Workspace, place::Place};
-use atelier_core::{ConversationFile, FilePath, SessionId};
+use atelier_core::{ConversationFile, ConversationId, FilePath};
 use atelier_store::StaleCopy;
 use futures::StreamExt;
 use object_store::{ObjectStoreExt, path::Path as Key};
@@ -29,7 +29,7 @@ impl Workspace {
 
 impl Files {
     /// Brings every marked copy in step. The first failure is told when all the others were tried.
-    pub(crate) async fn renew_copies(&self, conversation: SessionId) -> Result<usize> {
+    pub(crate) async fn renew_copies(&self, conversation: ConversationId) -> Result<usize> {
         let _alone = self.copying.enter(conversation).await;
         let mut renewed = 0;
         loop {
@@ -86,7 +86,7 @@ impl Files {
         Ok(())
     }
 
-    async fn remove_copy(&self, conversation: SessionId, path: &FilePath) -> Result<()> {
+    async fn remove_copy(&self, conversation: ConversationId, path: &FilePath) -> Result<()> {
         let copy = self.place.copy(conversation, path);
         match &self.place.disk {
             Some(disk) => {

@@ -56,7 +56,7 @@ pub use settings::Settings;
 pub use sweep::Swept;
 pub use workspace::Workspace;
 
-use atelier_core::{Conversation, SessionId};
+use atelier_core::{Conversation, ConversationId};
 use atelier_store::{Owned, Store};
 use std::{ops::Deref, path::Path, sync::Arc};
 use tokio::sync::Notify;
@@ -108,7 +108,7 @@ impl Files {
         self.workspace_of(owned, conversation.id)
     }
 
-    fn workspace_of(&self, owned: &Owned, conversation: SessionId) -> Workspace {
+    fn workspace_of(&self, owned: &Owned, conversation: ConversationId) -> Workspace {
         Workspace { files: self.clone(), owned: owned.clone(), conversation }
     }
 
@@ -122,7 +122,7 @@ impl Files {
     }
 
     /// Where a conversation's files lie in the object store.
-    pub fn workspace_path(&self, conversation: SessionId) -> String {
+    pub fn workspace_path(&self, conversation: ConversationId) -> String {
         self.place.workspace(conversation)
     }
 

@@ -1,6 +1,6 @@
 //! One lock a conversation, on this machine.
 
-use atelier_core::SessionId;
+use atelier_core::ConversationId;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
@@ -8,13 +8,13 @@ use std::{
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 #[derive(Default)]
-pub(crate) struct Locks(Mutex<HashMap<SessionId, Arc<AsyncMutex<()>>>>);
+pub(crate) struct Locks(Mutex<HashMap<ConversationId, Arc<AsyncMutex<()>>>>);
 
 /// Locks that nobody holds are forgotten when there are so many.
 const KEPT: usize = 1024;
 
 impl Locks {
-    fn of(&self, conversation: SessionId) -> Arc<AsyncMutex<()>> {
+    fn of(&self, conversation: ConversationId) -> Arc<AsyncMutex<()>> {
         let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if locks.len() > KEPT {
             locks.retain(|_, lock| Arc::strong_count(lock) > 1);
@@ -22,11 +22,11 @@ impl Locks {
         locks.entry(conversation).or_default().clone()
     }
 
-    pub(crate) async fn enter(&self, conversation: SessionId) -> OwnedMutexGuard<()> {
+    pub(crate) async fn enter(&self, conversation: ConversationId) -> OwnedMutexGuard<()> {
         self.of(conversation).lock_owned().await
     }
 
-    pub(crate) fn try_enter(&self, conversation: SessionId) -> Option<OwnedMutexGuard<()>> {
+    pub(crate) fn try_enter(&self, conversation: ConversationId) -> Option<OwnedMutexGuard<()>> {
         self.of(conversation).try_lock_owned().ok()
     }
 }

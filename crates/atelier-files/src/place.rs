@@ -1,7 +1,7 @@
 //! Where content is kept, and under which keys.
 
 use crate::{Error, Result, Settings};
-use atelier_core::{FilePath, SessionId};
+use atelier_core::{ConversationId, FilePath};
 use futures::StreamExt;
 use object_store::{
     Attribute, Attributes, BackoffConfig, ClientOptions, ObjectStore, ObjectStoreExt, RetryConfig,
@@ -108,29 +108,29 @@ impl Place {
     }
 
     /// A folder for readers: the seed's `{prefix}{conversation_id}/`.
-    pub(crate) fn workspace(&self, conversation: SessionId) -> String {
+    pub(crate) fn workspace(&self, conversation: ConversationId) -> String {
         format!("{}{conversation}/", self.prefix)
     }
 
     /// Contents lie beside that folder, so that no path of a file can ever be one of theirs.
-    pub(crate) fn contents(&self, conversation: SessionId) -> Key {
+    pub(crate) fn contents(&self, conversation: ConversationId) -> Key {
         Key::from(format!("{}{conversation}.blobs", self.prefix))
     }
 
     /// A key that was never used before.
-    pub(crate) fn new_content(&self, conversation: SessionId, checksum: Option<&str>) -> Key {
+    pub(crate) fn new_content(&self, conversation: ConversationId, checksum: Option<&str>) -> Key {
         let unique = Uuid::now_v7().simple();
         let name = checksum.map_or_else(|| unique.to_string(), |checksum| format!("{checksum}.{unique}"));
         self.contents(conversation).join(name.as_str())
     }
 
     /// The readable copy of a path.
-    pub(crate) fn copy(&self, conversation: SessionId, path: &FilePath) -> String {
+    pub(crate) fn copy(&self, conversation: ConversationId, path: &FilePath) -> String {
         format!("{}{path}", self.workspace(conversation))
     }
 
     /// How long the path of a file of this conversation may be, so that its copy has a key that the store takes.
-    pub(crate) fn longest_path(&self, conversation: SessionId) -> usize {
+    pub(crate) fn longest_path(&self, conversation: ConversationId) -> usize {
         let (most, above) = match &self.disk {
             Some(disk) => (4095, disk.as_os_str().len() + 1),
             None => (1024, 0),

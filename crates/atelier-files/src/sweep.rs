@@ -4,7 +4,7 @@ use crate::{
     Error, Files, Result,
     copies::{AT_ONCE, is_true_copy, remove_object},
 };
-use atelier_core::{ConversationFile, SessionId, time_delta};
+use atelier_core::{ConversationFile, ConversationId, time_delta};
 use chrono::Utc;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, path::Path as Key};
@@ -102,7 +102,7 @@ impl Files {
             Ok(stale) => stale,
             Err(error) => return tracing::warn!(%error, "cannot look for copies to renew"),
         };
-        let conversations: HashSet<SessionId> = stale.iter().map(|copy| copy.conversation).collect();
+        let conversations: HashSet<ConversationId> = stale.iter().map(|copy| copy.conversation).collect();
         for conversation in conversations {
             if let Err(error) = self.renew_copies(conversation).await {
                 tracing::warn!(%error, %conversation, "copies are behind; trying again");
@@ -115,7 +115,7 @@ impl Files {
     /// they may be another server's.
     pub async fn sweep(&self) -> Result<Swept> {
         let mut swept = Swept::default();
-        let mut listing: HashMap<SessionId, Vec<ObjectMeta>> = HashMap::new();
+        let mut listing: HashMap<ConversationId, Vec<ObjectMeta>> = HashMap::new();
         let mut objects = self.place.objects.list(self.place.top().as_ref());
         while let Some(object) = objects.try_next().await? {
             if let Some(conversation) = self.conversation_of(&object.location) {
@@ -144,13 +144,13 @@ impl Files {
     }
 
     /// `{prefix}{conversation}.blobs/…` or `{prefix}{conversation}/…`.
-    fn conversation_of(&self, key: &Key) -> Option<SessionId> {
+    fn conversation_of(&self, key: &Key) -> Option<ConversationId> {
         let rest = key.as_ref().strip_prefix(&self.settings.prefix)?;
         let (folder, _) = rest.split_once('/')?;
         folder.strip_suffix(".blobs").unwrap_or(folder).parse().ok()
     }
 
-    async fn sweep_contents(&self, conversation: SessionId, objects: &[ObjectMeta]) -> Result<usize> {
+    async fn sweep_contents(&self, conversation: ConversationId, objects: &[ObjectMeta]) -> Result<usize> {
         let contents = self.place.contents(conversation);
         let oldest = Utc::now() - time_delta(self.settings.grace);
         let old: Vec<&ObjectMeta> = objects
@@ -176,7 +176,7 @@ impl Files {
         Ok(removed)
     }
 
-    async fn sweep_copies(&self, conversation: SessionId, objects: &[ObjectMeta]) -> Result<usize> {
+    async fn sweep_copies(&self, conversation: ConversationId, objects: &[ObjectMeta]) -> Result<usize> {
         if !self.settings.copies {
             return Ok(0);
         }

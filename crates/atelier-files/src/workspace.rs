@@ -1,7 +1,7 @@
 //! The files of one conversation, for its owner.
 
 use crate::{Error, Files, Result, blobs, crash, manifest::Manifest, mime, place};
-use atelier_core::{ConversationFile, FileId, FilePath, FileVersion, SessionId, file::FilePathError};
+use atelier_core::{ConversationFile, ConversationId, FileId, FilePath, FileVersion, file::FilePathError};
 use atelier_store::{Amendment, Author, Blob, ContentKind, Edit, Edited, Expect, Fence, FilesPlace, Owned};
 use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, path::Path as Key};
@@ -12,11 +12,11 @@ use std::time::Duration;
 pub struct Workspace {
     pub(crate) files: Files,
     pub(crate) owned: Owned,
-    pub(crate) conversation: SessionId,
+    pub(crate) conversation: ConversationId,
 }
 
 impl Workspace {
-    pub fn conversation(&self) -> SessionId {
+    pub fn conversation(&self) -> ConversationId {
         self.conversation
     }
 
@@ -252,7 +252,7 @@ impl Workspace {
     pub(crate) async fn in_cache(
         &self,
         what: &'static str,
-        work: impl FnOnce(&crate::cache::Cache, SessionId) -> Result<()> + Send + 'static,
+        work: impl FnOnce(&crate::cache::Cache, ConversationId) -> Result<()> + Send + 'static,
     ) {
         let Some(desk) = self.files.cache.desks.try_enter(self.conversation) else { return };
         let (files, conversation) = (self.files.clone(), self.conversation);

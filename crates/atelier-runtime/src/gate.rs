@@ -13,7 +13,7 @@ pub use people::{Decider, Decision};
 
 use crate::{Error, Result};
 use atelier_core::{
-    AgentId, CallId, Event, Invalid, SessionId, TaskId,
+    AgentId, CallId, ConversationId, Event, Invalid, TaskId,
     gate::{CallStatus, GatedCall, Refusal, Waits},
     policy::{Extension, Narrowing, Policy, RuleError, Wisher},
     time_delta,
@@ -94,7 +94,7 @@ pub struct Ask {
     pub tool_name: String,
     pub tool_params: Value,
     pub agent_id: Option<AgentId>,
-    pub session_id: Option<SessionId>,
+    pub session_id: Option<ConversationId>,
     /// The task that waits for it.
     pub task_id: Option<TaskId>,
 }

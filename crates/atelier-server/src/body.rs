@@ -230,10 +230,10 @@ in_path! {
     GrantInPath: GrantId in "grant",
     InteractionInPath: InteractionId in "interaction",
     ClientInPath: ClientId in "client",
-    ConversationInPath: SessionId in "conversation",
+    ConversationInPath: ConversationId in "conversation",
     FileInPath: FileId in "file",
     UploadInPath: UploadId in "upload",
-    SessionInPath: SessionId in "session",
+    SessionInPath: ConversationId in "session",
     TaskInPath: TaskId in "task",
     PlanInPath: PlanId in "plan",
 }

@@ -6,7 +6,7 @@ use crate::{
     body::{ConversationInPath, ProjectInPath, TenantInPath},
     error::Error,
 };
-use atelier_core::{Agent, Conversation, Role, SessionId, Tenant, UserId};
+use atelier_core::{Agent, Conversation, ConversationId, Role, Tenant, UserId};
 use atelier_files::Workspace;
 use atelier_runtime::{Decider, Error as RuntimeError, WorkerSpace};
 use atelier_store::{AgentRef, Author, Error as StoreError, Owned};
@@ -134,7 +134,11 @@ impl FromRequestParts<App> for OwnConversation {
 }
 
 /// The caller's own conversation, for whoever needs no more than whose it is.
-pub(crate) async fn owned_conversation(app: &App, caller: &Caller, id: SessionId) -> Result<Owned, Error> {
+pub(crate) async fn owned_conversation(
+    app: &App,
+    caller: &Caller,
+    id: ConversationId,
+) -> Result<Owned, Error> {
     let owned = app.store.conversation_owner(id).await?;
     if owned.owner == caller.user && owned.tenant == caller.tenant { Ok(owned) } else { Err(Error::NotFound) }
 }

@@ -1,7 +1,7 @@
 //! An event stream over HTTP: replay, then live, then heartbeats, until the token ends.
 
 use crate::{App, auth::Caller, error::Result};
-use atelier_core::SessionId;
+use atelier_core::ConversationId;
 use atelier_store::{Cursor, Scope, StoredEvent, Subscription, Whisper, Whispers};
 use axum::{
     body::Body,
@@ -25,7 +25,7 @@ use tokio::{
 pub(crate) enum Filter {
     None,
     /// What concerns one conversation.
-    Session(SessionId),
+    Session(ConversationId),
 }
 
 impl Filter {
@@ -34,8 +34,8 @@ impl Filter {
         #[derive(Deserialize, Default)]
         #[serde(default)]
         struct Mentions {
-            session_id: Option<SessionId>,
-            conversation_id: Option<SessionId>,
+            session_id: Option<ConversationId>,
+            conversation_id: Option<ConversationId>,
             message: Option<Of>,
             task: Option<Of>,
             plan: Option<Of>,
@@ -43,11 +43,11 @@ impl Filter {
         }
         #[derive(Deserialize)]
         struct Of {
-            session_id: SessionId,
+            session_id: ConversationId,
         }
         #[derive(Deserialize)]
         struct Itself {
-            id: SessionId,
+            id: ConversationId,
         }
         let about: Mentions = serde_json::from_str(&event.data).unwrap_or_default();
         let of = [about.message, about.task, about.plan].into_iter().flatten().map(|of| of.session_id);

@@ -8,7 +8,7 @@ use crate::{
     new_id, now,
     projects::{corrupt, lock_project},
 };
-use atelier_core::{Conversation, ConversationStatus, Event, ProjectId, SessionId, UserId};
+use atelier_core::{Conversation, ConversationId, ConversationStatus, Event, ProjectId, UserId};
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use uuid::Uuid;
@@ -37,7 +37,7 @@ pub(crate) type ConversationRow = (
 pub(crate) fn read_conversation(row: ConversationRow) -> Result<Conversation> {
     let (id, project, user, title, status, enabled, path, path_since, created_at, updated_at) = row;
     Ok(Conversation {
-        id: SessionId(id),
+        id: ConversationId(id),
         project_id: ProjectId(project),
         user_id: UserId(user),
         title,
@@ -64,7 +64,7 @@ impl Store {
                 lock_project(tx, owned.project).await?;
                 let time = now();
                 let conversation = Conversation {
-                    id: SessionId(new_id()),
+                    id: ConversationId(new_id()),
                     project_id: owned.project,
                     user_id: owned.owner,
                     title,
@@ -100,7 +100,7 @@ impl Store {
     }
 
     /// A conversation of a project.
-    pub async fn conversation(&self, project: ProjectId, id: SessionId) -> Result<Conversation> {
+    pub async fn conversation(&self, project: ProjectId, id: ConversationId) -> Result<Conversation> {
         let mut conn = self.db.connect().await?;
         let row: Option<ConversationRow> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT id, project_id, user_id, title, status, workspace_enabled, workspace_path,
@@ -115,7 +115,7 @@ impl Store {
     }
 
     /// Which project a conversation belongs to, and whose that is.
-    pub async fn conversation_owner(&self, id: SessionId) -> Result<Owned> {
+    pub async fn conversation_owner(&self, id: ConversationId) -> Result<Owned> {
         let mut conn = self.db.connect().await?;
         let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT project_id, user_id, tenant_id FROM conversations WHERE id = $1"
@@ -160,7 +160,7 @@ impl Store {
     pub async fn update_conversation(
         &self,
         owned: &Owned,
-        id: SessionId,
+        id: ConversationId,
         changes: ConversationChanges,
     ) -> Result<Conversation> {
         let owned = owned.clone();
@@ -190,7 +190,7 @@ impl Store {
     }
 
     /// Deletes a conversation and what hangs on it.
-    pub async fn delete_conversation(&self, owned: &Owned, id: SessionId) -> Result<()> {
+    pub async fn delete_conversation(&self, owned: &Owned, id: ConversationId) -> Result<()> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
@@ -221,7 +221,7 @@ impl Store {
 pub(crate) async fn lock_conversation(
     tx: &mut Tx,
     project: ProjectId,
-    id: SessionId,
+    id: ConversationId,
 ) -> Result<Conversation> {
     let row: Option<ConversationRow> = on!(&mut tx.conn, |c| sqlx::query_as(
         "UPDATE conversations SET updated_at = $1 WHERE id = $2 AND project_id = $3

@@ -8,7 +8,7 @@ use crate::{
     db::{Conn, Db},
     events::{Scope, StoredEvent},
 };
-use atelier_core::{NodeId, ProjectId, SessionId, TaskId, UserId};
+use atelier_core::{ConversationId, NodeId, ProjectId, TaskId, UserId};
 use sqlx::AssertSqlSafe;
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -140,7 +140,7 @@ pub(crate) struct Feed {
 /// Something that is not kept: those who listen hear it, whoever comes later does not.
 #[derive(Debug)]
 pub struct Whisper {
-    pub session: SessionId,
+    pub session: ConversationId,
     pub name: &'static str,
     pub data: String,
 }
@@ -290,13 +290,13 @@ pub struct Speaker {
     feeds: Arc<Feeds>,
     owner: UserId,
     project: ProjectId,
-    session: SessionId,
+    session: ConversationId,
     task: TaskId,
 }
 
 impl Store {
     /// The means to let those who listen hear a task's model speak.
-    pub fn whisper(&self, owned: &crate::Owned, session: SessionId, task: TaskId) -> Speaker {
+    pub fn whisper(&self, owned: &crate::Owned, session: ConversationId, task: TaskId) -> Speaker {
         Speaker { feeds: self.feeds.clone(), owner: owned.owner, project: owned.project, session, task }
     }
 }

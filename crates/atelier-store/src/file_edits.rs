@@ -13,7 +13,7 @@ use crate::{
     new_id, now,
 };
 use atelier_core::{
-    ConversationFile, Event, FileChange, FileId, FilePath, FileSource, SessionId, UploadId, UserId,
+    ConversationFile, ConversationId, Event, FileChange, FileId, FilePath, FileSource, UploadId, UserId,
     file::{ChangeKind, FileStatus},
 };
 use tree::Tree;
@@ -122,7 +122,7 @@ impl Store {
     pub async fn edit_files(
         &self,
         owned: &Owned,
-        conversation: SessionId,
+        conversation: ConversationId,
         author: Author,
         edits: Vec<Edit>,
         fence: Option<Fence>,
@@ -169,7 +169,7 @@ impl Store {
     pub async fn present_files(
         &self,
         owned: &Owned,
-        conversation: SessionId,
+        conversation: ConversationId,
         files: Vec<FileId>,
         description: Option<String>,
     ) -> Result<Vec<ConversationFile>> {
@@ -203,7 +203,7 @@ impl Store {
     }
 }
 
-async fn found_workspace(tx: &mut Tx, conversation: SessionId, place: &str) -> Result<()> {
+async fn found_workspace(tx: &mut Tx, conversation: ConversationId, place: &str) -> Result<()> {
     on!(&mut tx.conn, |c| sqlx::query(
         "UPDATE conversations SET workspace_path = $1, workspace_created_at = $2 WHERE id = $3"
     )
@@ -218,7 +218,7 @@ async fn found_workspace(tx: &mut Tx, conversation: SessionId, place: &str) -> R
 
 struct Work<'t> {
     tx: &'t mut Tx,
-    conversation: SessionId,
+    conversation: ConversationId,
     author: Author,
     copies: bool,
     changes: Vec<FileChange>,

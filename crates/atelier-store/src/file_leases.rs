@@ -2,7 +2,7 @@
 //! there; the fence, which counts up with every holder, keeps one that was thought dead from writing later.
 
 use crate::{Error, Owned, Result, Store, Tx, db::on, nodes::is_gone};
-use atelier_core::{SessionId, time_delta};
+use atelier_core::{ConversationId, time_delta};
 use std::time::Duration;
 
 /// Which holder of a lease somebody is.
@@ -14,7 +14,7 @@ impl Store {
     pub async fn lease_workspace(
         &self,
         owned: &Owned,
-        conversation: SessionId,
+        conversation: ConversationId,
         time: Duration,
     ) -> Result<Option<Fence>> {
         let node = self.node();
@@ -47,7 +47,7 @@ impl Store {
     pub async fn renew_workspace(
         &self,
         owned: &Owned,
-        conversation: SessionId,
+        conversation: ConversationId,
         fence: Fence,
         time: Duration,
     ) -> Result<()> {
@@ -72,7 +72,7 @@ impl Store {
     }
 }
 
-pub(crate) async fn check_fence(tx: &mut Tx, conversation: SessionId, fence: Fence) -> Result<()> {
+pub(crate) async fn check_fence(tx: &mut Tx, conversation: ConversationId, fence: Fence) -> Result<()> {
     let now = tx.time().await?;
     let row: Option<(i64,)> = on!(&mut tx.conn, |c| sqlx::query_as(
         "SELECT fence FROM workspace_leases WHERE conversation_id = $1 AND lease_until > $2"

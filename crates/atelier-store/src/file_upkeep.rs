@@ -2,7 +2,7 @@
 //! written down in the transaction that makes it necessary, so that it is done whatever happens in between.
 
 use crate::{Owned, Result, Store, Tx, db::on, new_id, now, projects::corrupt};
-use atelier_core::{ConversationFile, FilePath, SessionId, UserId};
+use atelier_core::{ConversationFile, ConversationId, FilePath, UserId};
 use uuid::Uuid;
 
 /// Upkeep is nobody's in particular; it shares a lane with whoever has the first.
@@ -11,13 +11,13 @@ const NOBODY: UserId = UserId(Uuid::nil());
 /// A path whose readable copy may not be what the tables say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StaleCopy {
-    pub conversation: SessionId,
+    pub conversation: ConversationId,
     pub path: FilePath,
     mark: Uuid,
 }
 
 /// Removes content from the tables, and later from the object store, unless a live file still uses it.
-pub(crate) async fn forget_blob(tx: &mut Tx, conversation: SessionId, checksum: &str) -> Result<()> {
+pub(crate) async fn forget_blob(tx: &mut Tx, conversation: ConversationId, checksum: &str) -> Result<()> {
     let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
         "DELETE FROM file_blobs WHERE conversation_id = $1 AND checksum = $2 AND NOT EXISTS (
              SELECT 1 FROM file_versions v JOIN conversation_files f ON f.id = v.file_id
@@ -47,7 +47,7 @@ pub(crate) async fn remove_later(tx: &mut Tx, key: &str) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn mark_stale(tx: &mut Tx, conversation: SessionId, path: &FilePath) -> Result<()> {
+pub(crate) async fn mark_stale(tx: &mut Tx, conversation: ConversationId, path: &FilePath) -> Result<()> {
     on!(&mut tx.conn, |c| sqlx::query(
         "INSERT INTO stale_copies (conversation_id, file_path, mark) VALUES ($1, $2, $3)
          ON CONFLICT (conversation_id, file_path) DO UPDATE SET mark = $3"
@@ -62,7 +62,7 @@ pub(crate) async fn mark_stale(tx: &mut Tx, conversation: SessionId, path: &File
 }
 
 /// All files of a conversation that is deleted itself; the copies too, if there are any.
-pub(crate) async fn forget_files(tx: &mut Tx, conversation: SessionId) -> Result<()> {
+pub(crate) async fn forget_files(tx: &mut Tx, conversation: ConversationId) -> Result<()> {
     let id = conversation.0;
     on!(&mut tx.conn, |c| {
         sqlx::query(
@@ -146,7 +146,11 @@ impl Store {
     }
 
     /// Copies to renew, of one conversation or of all; in no order, so that those that fail do not hold up the rest.
-    pub async fn stale_copies(&self, conversation: Option<SessionId>, limit: i64) -> Result<Vec<StaleCopy>> {
+    pub async fn stale_copies(
+        &self,
+        conversation: Option<ConversationId>,
+        limit: i64,
+    ) -> Result<Vec<StaleCopy>> {
         let mut conn = self.db.connect().await?;
         let (any, one) = (conversation.is_none(), conversation.map_or(Uuid::nil(), |it| it.0));
         let rows: Vec<(Uuid, String, Uuid)> = on!(&mut conn, |c| sqlx::query_as(
@@ -160,7 +164,7 @@ impl Store {
         .await)?;
         let read = |(conversation, path, mark): (Uuid, String, Uuid)| {
             let path = corrupt(FilePath::try_from(path))?;
-            Ok(StaleCopy { conversation: SessionId(conversation), path, mark })
+            Ok(StaleCopy { conversation: ConversationId(conversation), path, mark })
         };
         rows.into_iter().map(read).collect()
     }
@@ -205,7 +209,7 @@ impl Store {
     }
 
     /// Whether a conversation is there at all.
-    pub async fn knows_conversation(&self, conversation: SessionId) -> Result<bool> {
+    pub async fn knows_conversation(&self, conversation: ConversationId) -> Result<bool> {
         let mut conn = self.db.connect().await?;
         let row: Option<(i32,)> =
             on!(&mut conn, |c| sqlx::query_as("SELECT 1 FROM conversations WHERE id = $1")

@@ -7,7 +7,7 @@ use crate::{
     file_upkeep::remove_later,
     projects::{corrupt, json},
 };
-use atelier_core::{FileId, FilePath, SessionId, UploadId};
+use atelier_core::{ConversationId, FileId, FilePath, UploadId};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -16,7 +16,7 @@ use uuid::Uuid;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upload {
     pub id: UploadId,
-    pub conversation: SessionId,
+    pub conversation: ConversationId,
     pub path: FilePath,
     pub original_name: String,
     pub description: Option<String>,
@@ -39,7 +39,7 @@ pub struct Part {
 /// The upload if it is still to be completed, its row locked.
 pub(crate) async fn open_upload(
     tx: &mut Tx,
-    conversation: SessionId,
+    conversation: ConversationId,
     id: UploadId,
 ) -> Result<Option<Upload>> {
     let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
@@ -101,7 +101,7 @@ impl Store {
     }
 
     /// An upload with the parts that are there, in order.
-    pub async fn upload(&self, conversation: SessionId, id: UploadId) -> Result<(Upload, Vec<Part>)> {
+    pub async fn upload(&self, conversation: ConversationId, id: UploadId) -> Result<(Upload, Vec<Part>)> {
         let mut conn = self.db.connect().await?;
         let row: Option<(String,)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT record FROM file_uploads WHERE id = $1 AND conversation_id = $2"
@@ -194,7 +194,7 @@ impl Store {
     }
 
     /// Uploads that nobody has finished in time, with their conversation.
-    pub async fn expired_uploads(&self, now: DateTime<Utc>) -> Result<Vec<(SessionId, UploadId)>> {
+    pub async fn expired_uploads(&self, now: DateTime<Utc>) -> Result<Vec<(ConversationId, UploadId)>> {
         let mut conn = self.db.connect().await?;
         let rows: Vec<(Uuid, Uuid)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT conversation_id, id FROM file_uploads WHERE expires_at <= $1 LIMIT 256"
@@ -202,11 +202,11 @@ impl Store {
         .bind(now)
         .fetch_all(c)
         .await)?;
-        Ok(rows.into_iter().map(|(conversation, id)| (SessionId(conversation), UploadId(id))).collect())
+        Ok(rows.into_iter().map(|(conversation, id)| (ConversationId(conversation), UploadId(id))).collect())
     }
 
     /// Keys of the parts of a conversation's uploads.
-    pub async fn part_keys(&self, conversation: SessionId) -> Result<Vec<String>> {
+    pub async fn part_keys(&self, conversation: ConversationId) -> Result<Vec<String>> {
         let mut conn = self.db.connect().await?;
         let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT p.object_key FROM upload_parts p JOIN file_uploads u ON u.id = p.upload_id

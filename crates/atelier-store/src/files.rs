@@ -2,7 +2,7 @@
 
 use crate::{Error, Result, Store, db::on, projects::corrupt};
 use atelier_core::{
-    ConversationFile, FileId, FilePath, FileSource, FileVersion, SessionId, UserId, file::FileStatus,
+    ConversationFile, ConversationId, FileId, FilePath, FileSource, FileVersion, UserId, file::FileStatus,
 };
 use chrono::{DateTime, Utc};
 use serde::de::DeserializeOwned;
@@ -25,7 +25,7 @@ where
 {
     Ok(ConversationFile {
         file_id: FileId(row.try_get(0)?),
-        conversation_id: SessionId(row.try_get(1)?),
+        conversation_id: ConversationId(row.try_get(1)?),
         file_path: corrupt(FilePath::try_from(row.try_get::<String, _>(2)?))?,
         original_name: row.try_get(3)?,
         description: row.try_get(4)?,
@@ -58,7 +58,7 @@ fn read_version(row: VersionRow) -> Result<FileVersion> {
 
 impl Store {
     /// The files of a conversation that are not deleted, by path.
-    pub async fn files(&self, conversation: SessionId) -> Result<Vec<ConversationFile>> {
+    pub async fn files(&self, conversation: ConversationId) -> Result<Vec<ConversationFile>> {
         let mut conn = self.db.connect().await?;
         on!(&mut conn, |c| {
             let sql = format!(
@@ -74,12 +74,12 @@ impl Store {
     }
 
     /// A file that is not deleted.
-    pub async fn file(&self, conversation: SessionId, id: FileId) -> Result<ConversationFile> {
+    pub async fn file(&self, conversation: ConversationId, id: FileId) -> Result<ConversationFile> {
         let file = self.any_file(conversation, id).await?;
         if file.status == FileStatus::Active { Ok(file) } else { Err(Error::NotFound) }
     }
 
-    async fn any_file(&self, conversation: SessionId, id: FileId) -> Result<ConversationFile> {
+    async fn any_file(&self, conversation: ConversationId, id: FileId) -> Result<ConversationFile> {
         let mut conn = self.db.connect().await?;
         on!(&mut conn, |c| {
             let sql =
@@ -93,7 +93,7 @@ impl Store {
     /// The file at a path, if there is one.
     pub async fn file_at(
         &self,
-        conversation: SessionId,
+        conversation: ConversationId,
         path: &FilePath,
     ) -> Result<Option<ConversationFile>> {
         let mut conn = self.db.connect().await?;
@@ -139,7 +139,7 @@ impl Store {
     }
 
     /// The key of the object that holds this content, if the conversation has it.
-    pub async fn blob_key(&self, conversation: SessionId, checksum: &str) -> Result<Option<String>> {
+    pub async fn blob_key(&self, conversation: ConversationId, checksum: &str) -> Result<Option<String>> {
         let mut conn = self.db.connect().await?;
         let row: Option<(String,)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT object_key FROM file_blobs WHERE conversation_id = $1 AND checksum = $2"
@@ -152,7 +152,7 @@ impl Store {
     }
 
     /// All content of a conversation: checksums with the keys of their objects.
-    pub async fn blob_keys(&self, conversation: SessionId) -> Result<Vec<(String, String)>> {
+    pub async fn blob_keys(&self, conversation: ConversationId) -> Result<Vec<(String, String)>> {
         let mut conn = self.db.connect().await?;
         Ok(on!(&mut conn, |c| sqlx::query_as(
             "SELECT checksum, object_key FROM file_blobs WHERE conversation_id = $1"

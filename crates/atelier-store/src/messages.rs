@@ -10,15 +10,15 @@ use crate::{
     writer::Manner,
 };
 use atelier_core::{
-    Agent, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId, PlanStatus, ProjectId, SessionId,
-    Task, TaskId, TaskKind, TaskStatus, Usage,
+    Agent, ConversationId, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId, PlanStatus,
+    ProjectId, Task, TaskId, TaskKind, TaskStatus, Usage,
 };
 use uuid::Uuid;
 
 /// Something a person says.
 #[derive(Debug, Clone)]
 pub struct Said {
-    pub session: SessionId,
+    pub session: ConversationId,
     pub content: String,
     pub attachments: Vec<String>,
     /// Whom it is for; nobody in particular makes it a matter for the planner.
@@ -56,7 +56,7 @@ impl Store {
     pub async fn messages(
         &self,
         project: ProjectId,
-        session: SessionId,
+        session: ConversationId,
         limit: i64,
         offset: i64,
     ) -> Result<(Vec<Message>, i64)> {
@@ -83,7 +83,7 @@ impl Store {
     /// The messages up to and with the given one, oldest first, at most `limit` of the last.
     pub async fn messages_until(
         &self,
-        session: SessionId,
+        session: ConversationId,
         last: MessageId,
         limit: i64,
     ) -> Result<Vec<Message>> {
@@ -179,7 +179,7 @@ async fn say(tx: &mut Tx, owned: &Owned, said: Said, node: Option<NodeId>) -> Re
 pub(crate) async fn room_for(
     tx: &mut Tx,
     owned: &Owned,
-    session: SessionId,
+    session: ConversationId,
     queue: Uuid,
 ) -> Result<(bool, Standing)> {
     type Row = (bool, i64, i64, Option<String>);

@@ -10,8 +10,8 @@ use crate::{
     tasks::{self, Claim, Stopped, insert_task, read_task, save_task},
 };
 use atelier_core::{
-    AgentId, AgentName, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId, PlanStatus, ProjectId,
-    SessionId, Task, TaskFailure, TaskId, TaskKind, TaskStatus, Usage, UserId,
+    AgentId, AgentName, ConversationId, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId,
+    PlanStatus, ProjectId, Task, TaskFailure, TaskId, TaskKind, TaskStatus, Usage, UserId,
     plan::{ProposedTask, advance, fail_dependants, order},
     task::Step,
 };
@@ -226,7 +226,7 @@ impl Store {
     pub async fn plans(
         &self,
         project: ProjectId,
-        session: Option<SessionId>,
+        session: Option<ConversationId>,
         limit: i64,
         offset: i64,
     ) -> Result<(Vec<Plan>, i64)> {
@@ -460,7 +460,7 @@ async fn end_with_tasks(
 pub(crate) async fn stop_plans(
     tx: &mut Tx,
     owned: &Owned,
-    session: Option<SessionId>,
+    session: Option<ConversationId>,
     spare_running: bool,
     why: &TaskFailure,
 ) -> Result<Vec<Stopped>> {

@@ -5,7 +5,8 @@ use crate::{
     file_upkeep::forget_files, new_id, now,
 };
 use atelier_core::{
-    AgentConfig, AgentName, Event, Project, ProjectId, ProjectName, SessionId, Tenant, UserId, WorkspaceKind,
+    AgentConfig, AgentName, ConversationId, Event, Project, ProjectId, ProjectName, Tenant, UserId,
+    WorkspaceKind,
 };
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
@@ -208,7 +209,7 @@ impl Store {
                 .fetch_all(c)
                 .await)?;
                 for (conversation,) in conversations {
-                    forget_files(tx, SessionId(conversation)).await?;
+                    forget_files(tx, ConversationId(conversation)).await?;
                 }
                 tx.forget_situations();
                 on!(&mut tx.conn, |c| {

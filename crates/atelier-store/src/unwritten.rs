@@ -17,7 +17,7 @@ use crate::{
     tasks::{KeptTask, call_settled, write_tasks},
 };
 use atelier_core::{
-    AgentId, CallId, Memo, Message, ProjectId, SessionId, TaskId, UserId,
+    AgentId, CallId, ConversationId, Memo, Message, ProjectId, TaskId, UserId,
     gate::{GatedCall, Grant},
     task::Step,
 };
@@ -32,7 +32,7 @@ pub(crate) struct Unwritten {
     /// By their number in the task.
     steps: Vec<(TaskId, u32, Step)>,
     /// Conversations that something was said in, and when.
-    touched: BTreeMap<SessionId, DateTime<Utc>>,
+    touched: BTreeMap<ConversationId, DateTime<Utc>>,
     calls: BTreeMap<CallId, GatedCall>,
     grants: Vec<Grant>,
     audit: Vec<(ProjectId, Audit)>,
@@ -122,7 +122,7 @@ impl Tx {
         self.unwritten.steps.push((task, number, step));
     }
 
-    pub(crate) fn keep_touched(&mut self, conversation: SessionId, time: DateTime<Utc>) {
+    pub(crate) fn keep_touched(&mut self, conversation: ConversationId, time: DateTime<Utc>) {
         self.unwritten.touched.insert(conversation, time);
     }
 
@@ -212,7 +212,7 @@ async fn write_steps(conn: &mut Conn, steps: Vec<(TaskId, u32, Step)>) -> Result
     )
 }
 
-async fn touch(conn: &mut Conn, touched: BTreeMap<SessionId, DateTime<Utc>>) -> Result<(), sqlx::Error> {
+async fn touch(conn: &mut Conn, touched: BTreeMap<ConversationId, DateTime<Utc>>) -> Result<(), sqlx::Error> {
     write_rows!(
         conn,
         touched,

@@ -4,7 +4,7 @@
 
 use Backend::{Postgres, Sqlite};
 use atelier_core::{
-    AgentConfig, AgentName, Event, Project, ProjectName, Role, SessionId, Tenant, TokenId, UserId,
+    AgentConfig, AgentName, ConversationId, Event, Project, ProjectName, Role, Tenant, TokenId, UserId,
 };
 use atelier_store::{AgentRef, Cursor, Error, NewAgent, Owned, Retention, Scope, Settings, SignIn, Store};
 use atelier_testkit::{Backend, Database};
@@ -260,7 +260,7 @@ async fn whoever_was_silent_itself_buries_nobody() {
     let fixture = Fixture { store: first.clone(), _data: data, _database: None };
     let project = fixture.project(fixture.user().await, "shop").await.unwrap();
     let owned = fixture.owned(&project).await;
-    let (folder, hour) = (SessionId(Uuid::now_v7()), Duration::from_secs(3600));
+    let (folder, hour) = (ConversationId(Uuid::now_v7()), Duration::from_secs(3600));
     let fence = second.lease_workspace(&owned, folder, hour).await.unwrap().unwrap();
     for store in [&first, &second] {
         store.node_lives().await.unwrap();

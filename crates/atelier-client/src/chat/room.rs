@@ -6,8 +6,8 @@ use crate::{
     sse::Stream,
 };
 use atelier_core::{
-    Conversation, Message, MessageRole, PlanId, PlanStatus, SessionId, Task, TaskFailure, TaskId, TaskStatus,
-    Usage,
+    Conversation, ConversationId, Message, MessageRole, PlanId, PlanStatus, Task, TaskFailure, TaskId,
+    TaskStatus, Usage,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 pub(crate) struct Room {
     pub(crate) project: Arc<ProjectApi>,
-    pub(crate) session: SessionId,
+    pub(crate) session: ConversationId,
 }
 
 /// What a message has set going.

@@ -32,7 +32,7 @@ fn task(number: u128, status: TaskStatus, depends_on: &[u128]) -> Task {
     Task {
         id: TaskId(Uuid::from_u128(number)),
         project_id: ProjectId(Uuid::nil()),
-        session_id: SessionId(Uuid::nil()),
+        session_id: ConversationId(Uuid::nil()),
         message_id: MessageId(Uuid::nil()),
         plan_id: None,
         kind: TaskKind::Work,

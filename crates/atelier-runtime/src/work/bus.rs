@@ -7,7 +7,8 @@
 use super::{ProjectSettings, Shop, waiters::Waiters};
 use crate::{Decider, Error, Result};
 use atelier_core::{
-    AgentId, Message, NodeId, Plan, PlanId, SessionId, Task, TaskFailure, TaskId, TaskStatus, gate::Refusal,
+    AgentId, ConversationId, Message, NodeId, Plan, PlanId, Task, TaskFailure, TaskId, TaskStatus,
+    gate::Refusal,
 };
 use atelier_store::{Begun, Claim, Error as StoreError, Owned, QueueState, Ring, Said, Stopped, Store};
 use chrono::{DateTime, Utc};
@@ -204,7 +205,7 @@ impl Bus {
     pub async fn stop_all(
         &self,
         owned: &Owned,
-        session: Option<SessionId>,
+        session: Option<ConversationId>,
         by: &Decider,
         why: &TaskFailure,
     ) -> Result<()> {

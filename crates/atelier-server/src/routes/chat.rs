@@ -11,7 +11,7 @@ use crate::{
     stream::{self, Filter},
 };
 use atelier_core::{
-    Conversation, FileId, Invalid, Message, MessageId, PlanId, SessionId, TaskFailure, TaskId,
+    Conversation, ConversationId, FileId, Invalid, Message, MessageId, PlanId, TaskFailure, TaskId,
     chat::check_message, conversation::check_title,
 };
 use atelier_store::{ConversationChanges, Error as StoreError, Owned, Said, Scope};
@@ -227,7 +227,7 @@ pub(super) async fn say(
 async fn check_attachments(
     app: &App,
     owned: &Owned,
-    session: SessionId,
+    session: ConversationId,
     attachments: &[String],
 ) -> Result<()> {
     let ids: Vec<(&String, FileId)> =

@@ -8,7 +8,7 @@ use crate::{
     error::Error,
     guard::{Member, owned_conversation},
 };
-use atelier_core::SessionId;
+use atelier_core::ConversationId;
 use atelier_store::Owned;
 use axum::{
     body::Body,
@@ -26,7 +26,7 @@ pub type McpDoor<Place> = Arc<dyn Fn(Place, Request) -> BoxFuture<'static, Respo
 /// A conversation, and whose it is.
 pub struct OwnedConversation {
     pub owned: Owned,
-    pub conversation: SessionId,
+    pub conversation: ConversationId,
 }
 
 pub(super) async fn project(

@@ -8,7 +8,7 @@ use crate::{
     guard::{Member, OwnOrAdmin, decider},
 };
 use atelier_core::{
-    ClientId, Role, SessionId,
+    ClientId, ConversationId, Role,
     gate::{CallFailure, CallPreview, CallRating, CallStatus, GatedCall},
     policy::{
         Extension,
@@ -147,14 +147,14 @@ pub(super) async fn execute(
     };
     if let Some(session) = request.session_id {
         // What is permitted in a conversation is for that one; another project's does not exist here.
-        app.store.conversation(space.owned().project, SessionId(session)).await?;
+        app.store.conversation(space.owned().project, ConversationId(session)).await?;
     }
     let named = if caller.role == Role::Agent { Named::ByItself } else { Named::ByOwner };
     let ask = Ask {
         tool_name: request.tool_name,
         tool_params: request.tool_params.into(),
         agent_id,
-        session_id: request.session_id.map(SessionId),
+        session_id: request.session_id.map(ConversationId),
         task_id: None,
     };
     Ok(Reply(match preferred_wait(&app, &headers) {

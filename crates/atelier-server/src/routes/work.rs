@@ -8,7 +8,7 @@ use crate::{
     guard::{Member, OwnOrAdmin, decider},
 };
 use atelier_core::{
-    Plan, SessionId, Task, TaskFailure, TaskStatus, gate::GatedCall, plan::ProposedTask, task::Step,
+    ConversationId, Plan, Task, TaskFailure, TaskStatus, gate::GatedCall, plan::ProposedTask, task::Step,
 };
 use atelier_runtime::QueueReport;
 use axum::{Json as Reply, extract::State, http::HeaderMap};
@@ -101,7 +101,7 @@ pub(super) async fn tasks(
     Params(filter): Params<TaskFilter>,
 ) -> Result<Reply<TaskList>> {
     let page = Paging::checked(filter.limit, filter.offset)?;
-    let session = filter.session.map(SessionId);
+    let session = filter.session.map(ConversationId);
     let (limit, offset) = (page.limit.into(), page.offset.into());
     let project = space.owned().project;
     let (tasks, total) = app.store.tasks(project, session, filter.status, limit, offset).await?;
@@ -167,7 +167,7 @@ pub(super) async fn plans(
 ) -> Result<Reply<PlanList>> {
     let page = Paging::checked(filter.limit, filter.offset)?;
     let (limit, offset) = (page.limit.into(), page.offset.into());
-    let session = filter.session.map(SessionId);
+    let session = filter.session.map(ConversationId);
     let (plans, total) = app.store.plans(space.owned().project, session, limit, offset).await?;
     Ok(Reply(PlanList { plans, total }))
 }

@@ -5,7 +5,7 @@ use crate::{
     db::on,
     files::{COLUMNS, read_file},
 };
-use atelier_core::{ConversationFile, FileId, FilePath, SessionId};
+use atelier_core::{ConversationFile, ConversationId, FileId, FilePath};
 use std::collections::HashMap;
 
 /// The files as they are in the middle of the transaction, so that hundreds of edits need one look.
@@ -17,7 +17,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) async fn load(tx: &mut Tx, conversation: SessionId) -> Result<Self> {
+    pub(super) async fn load(tx: &mut Tx, conversation: ConversationId) -> Result<Self> {
         let mut tree = Self { files: HashMap::new(), paths: HashMap::new(), folders: HashMap::new() };
         on!(&mut tx.conn, |c| {
             let sql = format!(

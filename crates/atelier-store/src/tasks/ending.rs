@@ -10,7 +10,8 @@ use crate::{
     projects::corrupt,
 };
 use atelier_core::{
-    AgentId, CallId, Event, ProjectId, SessionId, Task, TaskFailure, TaskId, TaskKind, TaskStatus, task::Step,
+    AgentId, CallId, ConversationId, Event, ProjectId, Task, TaskFailure, TaskId, TaskKind, TaskStatus,
+    task::Step,
 };
 use uuid::Uuid;
 
@@ -43,7 +44,7 @@ impl Store {
     pub async fn stop_tasks(
         &self,
         owned: &Owned,
-        session: Option<SessionId>,
+        session: Option<ConversationId>,
         spare_running: bool,
         why: TaskFailure,
     ) -> Result<Vec<Stopped>> {
@@ -124,7 +125,7 @@ impl Store {
 async fn open_tasks(
     conn: &mut Conn,
     project: ProjectId,
-    session: Option<SessionId>,
+    session: Option<ConversationId>,
     spare_running: bool,
 ) -> Result<Vec<TaskId>> {
     let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));

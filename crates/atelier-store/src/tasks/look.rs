@@ -3,7 +3,7 @@
 use super::{TaskRow, read_task};
 use crate::{Error, Owned, Result, Store, db::on, messages::read_message, projects::corrupt};
 use atelier_core::{
-    CallId, Message, ProjectId, SessionId, Task, TaskId, TaskStatus, gate::GatedCall, task::Step,
+    CallId, ConversationId, Message, ProjectId, Task, TaskId, TaskStatus, gate::GatedCall, task::Step,
 };
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -81,7 +81,7 @@ impl Store {
     pub async fn tasks(
         &self,
         project: ProjectId,
-        session: Option<SessionId>,
+        session: Option<ConversationId>,
         status: Option<TaskStatus>,
         limit: i64,
         offset: i64,
