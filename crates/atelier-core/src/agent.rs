@@ -8,9 +8,7 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Agent {
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub id: AgentId,
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub project_id: ProjectId,
     pub name: AgentName,
     pub status: AgentStatus,

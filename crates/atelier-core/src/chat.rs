@@ -7,18 +7,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Message {
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub id: MessageId,
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub project_id: ProjectId,
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub session_id: ConversationId,
     pub role: MessageRole,
     pub content: String,
     /// Paths or file ids that the message is about.
     pub attachments: Vec<String>,
     /// Who answered, or whom the message is for.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub agent_id: Option<AgentId>,
     pub agent_name: Option<AgentName>,
     /// The model that answered, as the provider calls it.
@@ -26,9 +22,7 @@ pub struct Message {
     pub usage: Option<Usage>,
     /// In US dollars, where the prices are known.
     pub cost: Option<f64>,
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub task_id: Option<TaskId>,
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub plan_id: Option<PlanId>,
     pub created_at: DateTime<Utc>,
 }

@@ -7,6 +7,7 @@ use std::{fmt, str::FromStr};
 
 /// SHA-256 of a call in its canonical form. Two calls that differ in anything have different digests.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String))]
 #[serde(try_from = "String", into = "String")]
 pub struct CallDigest([u8; 32]);
 

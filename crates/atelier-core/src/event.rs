@@ -31,7 +31,6 @@ pub enum Event {
         agent: Agent,
     },
     AgentDeleted {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         agent_id: AgentId,
         name: AgentName,
     },
@@ -42,7 +41,6 @@ pub enum Event {
         conversation: Conversation,
     },
     ConversationDeleted {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         session_id: ConversationId,
     },
     MessageCreated {
@@ -52,21 +50,15 @@ pub enum Event {
         task: Task,
     },
     TaskStarted {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         task_id: TaskId,
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         session_id: ConversationId,
-        #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
         plan_id: Option<PlanId>,
-        #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
         agent_id: Option<AgentId>,
         agent_name: Option<AgentName>,
     },
     /// The model has answered a step of a task with calls, which are on their way.
     TaskProgress {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         task_id: TaskId,
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         session_id: ConversationId,
         step: u32,
         text: String,
@@ -95,11 +87,8 @@ pub enum Event {
     },
     /// What one step of a task used.
     Usage {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         task_id: TaskId,
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         session_id: ConversationId,
-        #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
         agent_id: Option<AgentId>,
         model: String,
         usage: Usage,
@@ -119,19 +108,15 @@ pub enum Event {
     },
     /// A machine of the user is there to run calls.
     ClientConnected {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         client_id: ClientId,
         root: String,
     },
     ClientDisconnected {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         client_id: ClientId,
     },
     /// To one client: say what this call would change.
     ToolPreviewRequest {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         tool_id: CallId,
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         client_id: ClientId,
         tool_name: String,
         #[cfg_attr(feature = "openapi", schema(value_type = Object))]
@@ -139,55 +124,41 @@ pub enum Event {
     },
     /// To the person: may this run?
     ToolApprovalRequest {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         approval_id: ApprovalId,
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         tool_id: CallId,
         tool_name: String,
         #[cfg_attr(feature = "openapi", schema(value_type = Object))]
         tool_params: Value,
-        #[cfg_attr(feature = "openapi", schema(value_type = String))]
         risk_level: Verdict,
         rule: String,
         reason: String,
         network: bool,
         preview: Option<CallPreview>,
-        #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
         digest: Option<CallDigest>,
-        #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
         agent_id: Option<AgentId>,
-        #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
         session_id: Option<ConversationId>,
-        #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
         task_id: Option<TaskId>,
         timeout_seconds: u32,
         expires_at: DateTime<Utc>,
     },
     /// To the person: time is running out.
     ToolApprovalWarning {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         approval_id: ApprovalId,
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         tool_id: CallId,
-        #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
         #[serde(default)]
         session_id: Option<ConversationId>,
         expires_at: DateTime<Utc>,
     },
     /// To one client, and only after approval: run this.
     ToolExecutionSignal {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         tool_id: CallId,
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         client_id: ClientId,
         attempt: u32,
         tool_name: String,
         #[cfg_attr(feature = "openapi", schema(value_type = Object))]
         tool_params: Value,
-        #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
         digest: Option<CallDigest>,
         /// What was approved: the client runs nothing that it rates higher.
-        #[cfg_attr(feature = "openapi", schema(value_type = String))]
         risk_level: Verdict,
         /// For a write: the checksum of the file that was shown, or null where there was none.
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::json::given")]
@@ -198,16 +169,13 @@ pub enum Event {
     },
     /// To the client: its result is saved.
     ToolResultAck {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         tool_id: CallId,
         attempt: u32,
         status: CallStatus,
     },
     ToolCallUpdated {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         tool_id: CallId,
         /// The conversation it belongs to, if it does: those who follow only that hear of it.
-        #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
         session_id: Option<ConversationId>,
         status: CallStatus,
         error: Option<CallFailure>,
@@ -216,43 +184,36 @@ pub enum Event {
         grant: Grant,
     },
     GrantWithdrawn {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         grant_id: GrantId,
     },
     /// An agent looked into its memory.
     ContextRetrieved {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         agent_id: AgentId,
         /// What it asked for, shortened.
         query: String,
-        #[cfg_attr(feature = "openapi", schema(value_type = Vec<uuid::Uuid>))]
         interactions: Vec<InteractionId>,
         /// Set when the index did not answer and the store's own search did.
         degraded: bool,
     },
     /// An agent's memory is nearly full. Told once, until it has been emptier again.
     ContextLimitWarning {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         agent_id: AgentId,
         total_vectors: u64,
         max_vectors: u64,
     },
     /// Interactions of an agent are gone.
     ContextPruned {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         agent_id: AgentId,
         removed: u64,
         reason: PruneReason,
     },
     /// Files of a conversation were made, changed, renamed or deleted, by its owner or by an agent.
     FilesChanged {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         conversation_id: ConversationId,
         changes: Vec<FileChange>,
     },
     /// An agent shows these files as its result.
     FilesPresented {
-        #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
         conversation_id: ConversationId,
         files: Vec<ConversationFile>,
         description: Option<String>,
@@ -264,7 +225,6 @@ pub enum Event {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskCall {
     pub name: String,
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub tool_id: Option<CallId>,
 }
 

@@ -13,12 +13,9 @@ use std::fmt;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ConversationFile {
     /// The same through all versions.
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub file_id: FileId,
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub conversation_id: ConversationId,
     /// Relative to the workspace.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub file_path: FilePath,
     /// What it was called where it came from.
     pub original_name: String,
@@ -35,7 +32,6 @@ pub struct ConversationFile {
     pub checksum: String,
     pub status: FileStatus,
     /// Who made this version; nobody in person where an agent did.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub created_by: Option<UserId>,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
@@ -51,7 +47,6 @@ pub struct FileVersion {
     pub mime_type: String,
     pub source: FileSource,
     pub checksum: String,
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub created_by: Option<UserId>,
     pub created_at: DateTime<Utc>,
 }
@@ -91,9 +86,7 @@ pub enum FileStatus {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FileChange {
     pub change: ChangeKind,
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub file_id: FileId,
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub file_path: FilePath,
     pub version: i64,
     pub source: FileSource,
@@ -112,6 +105,7 @@ pub enum ChangeKind {
 
 /// Where a file lies in its workspace. Having one is the proof that it stays inside.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String))]
 #[serde(try_from = "String", into = "String")]
 pub struct FilePath(WorkspacePath);
 

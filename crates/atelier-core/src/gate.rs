@@ -134,7 +134,6 @@ pub struct CallPreview {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CallRating {
-    #[cfg_attr(feature = "openapi", schema(value_type = String, pattern = "^(LOW|MEDIUM|HIGH|DENY)$"))]
     pub verdict: Verdict,
     pub rule: String,
     pub reason: String,
@@ -146,7 +145,6 @@ pub struct CallRating {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CallApproval {
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub id: ApprovalId,
     pub status: ApprovalStatus,
     pub requested_at: DateTime<Utc>,
@@ -154,10 +152,8 @@ pub struct CallApproval {
     /// Whether the person was reminded that time is running out.
     pub warned: bool,
     pub decided_at: Option<DateTime<Utc>>,
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub decided_by: Option<UserId>,
     /// The machine that was to run it when it was asked about or, where none was connected, when it was approved.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub client_id: Option<ClientId>,
     pub scope: Option<GrantScope>,
     /// Why it was rejected.
@@ -169,15 +165,12 @@ pub struct CallApproval {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = ToolCall))]
 pub struct GatedCall {
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub tool_id: CallId,
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub project_id: ProjectId,
     pub tool_name: String,
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub tool_params: Value,
     pub status: CallStatus,
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub risk_level: Verdict,
     /// The rule that decided about the risk; a class of calls is named by it.
     pub rule: String,
@@ -187,24 +180,17 @@ pub struct GatedCall {
     pub timeout: Option<u32>,
     pub requires_approval: bool,
     /// Of the call as it was judged. None where it was refused before it was a call.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub digest: Option<CallDigest>,
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub agent_id: Option<AgentId>,
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub session_id: Option<ConversationId>,
     /// The task whose agent asks: it waits until the call is settled.
     #[serde(default)]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub task_id: Option<TaskId>,
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub approval_id: Option<ApprovalId>,
     pub approval: Option<CallApproval>,
     /// By which standing permission it runs unasked.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub grant_id: Option<GrantId>,
     pub preview: Option<CallPreview>,
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub client_id: Option<ClientId>,
     /// Counts the times it was sent to a client.
     pub attempt: u32,
@@ -226,24 +212,19 @@ pub struct GatedCall {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Grant {
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub id: GrantId,
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub project_id: ProjectId,
     pub scope: GrantScope,
     /// The conversation it holds for or, for calls without one, the client's connection.
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub session: uuid::Uuid,
     /// For a class: its rule, such as `git.commit`.
     pub rule: Option<String>,
     /// For everything of an agent.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub agent_id: Option<AgentId>,
     /// Whether it reaches to High: the person has said so, or was shown something High as an example of a class.
     pub include_high: bool,
     /// What it allows, for people.
     pub words: String,
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub created_by: UserId,
     pub created_at: DateTime<Utc>,
     pub withdrawn_at: Option<DateTime<Utc>>,

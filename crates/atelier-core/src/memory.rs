@@ -43,7 +43,6 @@ impl std::str::FromStr for InteractionType {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Interaction {
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub id: InteractionId,
     pub text: String,
     pub interaction_type: InteractionType,
@@ -57,6 +56,32 @@ pub struct Interaction {
     pub metadata: Map<String, Value>,
 }
 
+/// How a search compares texts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum SearchMode {
+    /// By meaning and by words, fused.
+    #[default]
+    Hybrid,
+    /// By meaning only (vectors).
+    Dense,
+    /// By words only (BM25).
+    Lexical,
+}
+
+/// The scores that a search result's total score is made of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ScoreParts {
+    /// Cosine similarity; null if the dense search did not find the text.
+    pub dense: Option<f32>,
+    /// BM25; null if the lexical search did not find the text.
+    pub lexical: Option<f32>,
+    /// The factor for the interaction's age; null unless the search favours recent ones.
+    pub recency: Option<f32>,
+}
+
 /// Something to be remembered. What it does not say (id, time) it gets where it is written down; what has
 /// no embedding is embedded afterwards.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -64,7 +89,6 @@ pub struct Interaction {
 #[serde(deny_unknown_fields)]
 pub struct Memo {
     #[serde(default)]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub id: Option<InteractionId>,
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 262_144))]
     pub text: String,

@@ -11,13 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Plan {
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub id: PlanId,
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub project_id: ProjectId,
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub session_id: ConversationId,
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub message_id: MessageId,
     pub status: PlanStatus,
     /// Its owner has to approve it and has not done so: nothing of it may run, not even when it has ended and a

@@ -8,7 +8,6 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Project {
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub id: ProjectId,
     pub name: ProjectName,
     pub workspace: WorkspaceKind,

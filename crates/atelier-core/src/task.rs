@@ -10,26 +10,19 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Task {
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub id: TaskId,
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub project_id: ProjectId,
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub session_id: ConversationId,
     /// The message that asked for it.
-    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub message_id: MessageId,
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub plan_id: Option<PlanId>,
     pub kind: TaskKind,
     /// What its plan calls it.
     pub key: Option<String>,
     pub description: String,
     /// Nobody where the project itself works: planning, and the answer of a plan.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub agent_id: Option<AgentId>,
     pub agent_name: Option<AgentName>,
-    #[cfg_attr(feature = "openapi", schema(value_type = Vec<uuid::Uuid>))]
     pub depends_on: Vec<TaskId>,
     pub status: TaskStatus,
     /// Higher goes first.
@@ -138,7 +131,6 @@ pub struct StepCall {
     /// JSON, as the model wrote it.
     pub arguments: String,
     /// The call at the gate, where it got so far.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub tool_id: Option<CallId>,
     /// What came of a call that did not go through the gate: the server's own tools, and nonsense.
     pub result: Option<StepResult>,

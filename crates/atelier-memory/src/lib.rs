@@ -28,7 +28,7 @@ pub use frequencies::Frequencies;
 pub use index::{Answer, Ask, Index, IndexError, Key, Point};
 pub use lexical::{Sparse, asked as lexical_query, stored as lexical_text};
 pub use recall::Recalled;
-pub use search::{Found, Hit, Mode, Parts, Query};
+pub use search::{Found, Hit, Query};
 pub use settings::{EmbedderSettings, Settings};
 
 use atelier_core::{AgentId, Event, Filter, InteractionId, event::PruneReason};

@@ -6,9 +6,11 @@ use crate::{
     index::{Answer, Ask},
     key,
     lexical::{self, Sparse},
-    search::{CANDIDATES, Found, Hit, Mode, Parts, Query, finish, fuse, plain},
+    search::{CANDIDATES, Found, Hit, Query, finish, fuse, plain},
 };
-use atelier_core::{AgentId, Event, Filter, Interaction, InteractionId, memory::shortened};
+use atelier_core::{
+    AgentId, Event, Filter, Interaction, InteractionId, ScoreParts, SearchMode, memory::shortened,
+};
 use atelier_store::{CollectionState, Error as StoreError, Owned};
 use chrono::Utc;
 use metrics::histogram;
@@ -57,7 +59,7 @@ impl Memory {
             lexical: found.into_iter().map(|(id, score)| (id.0, score)).collect(),
         };
         // By words is what there is, whatever was asked for.
-        let mode = if query.mode == Mode::Dense { Mode::Lexical } else { query.mode };
+        let mode = if query.mode == SearchMode::Dense { SearchMode::Lexical } else { query.mode };
         let hits = self.facts(agent, query, fuse(&answer, mode, true)).await?;
         Ok(Found { hits, degraded: Some(degraded) })
     }
@@ -87,12 +89,12 @@ impl Memory {
         // Before the index is asked: what it hears of meanwhile is found twice rather than never.
         let unheard = self.unheard(agent).await?;
         let (mut vector, mut degraded) = (None, None);
-        if query.mode != Mode::Lexical {
+        if query.mode != SearchMode::Lexical {
             let frequencies =
                 if embedder.counts() { self.frequencies(agent).await? } else { Default::default() };
             match embedder.asked(&query.text, &frequencies).await {
                 Ok(made) => vector = made,
-                Err(error) if query.mode == Mode::Dense => return Err(error.into()),
+                Err(error) if query.mode == SearchMode::Dense => return Err(error.into()),
                 // Words are better than nothing, and than waiting.
                 Err(error) => degraded = Some(error.to_string()),
             }
@@ -101,12 +103,12 @@ impl Memory {
             // Words make up for a moment without vectors, unless there are to be none or it is no moment.
             let behind = || IndexError::Behind(unheard.len() as u64).to_string();
             degraded = degraded.or_else(|| match query.mode {
-                Mode::Lexical => None,
-                Mode::Dense => Some(behind()),
-                Mode::Hybrid => self.trouble().clone(),
+                SearchMode::Lexical => None,
+                SearchMode::Dense => Some(behind()),
+                SearchMode::Hybrid => self.trouble().clone(),
             });
         }
-        let words = (query.mode != Mode::Dense).then(|| lexical::asked(&query.text));
+        let words = (query.mode != SearchMode::Dense).then(|| lexical::asked(&query.text));
         let limit = CANDIDATES.max(query.k);
         let ask = Ask { vector, words: words.clone(), filter: query.filter.clone(), limit };
         let began = Instant::now();
@@ -170,7 +172,12 @@ impl Memory {
     }
 
     /// The facts behind what the index named. What it names and is no fact any more is not shown.
-    async fn facts(&self, agent: AgentId, query: &Query, fused: Vec<(Uuid, f32, Parts)>) -> Result<Vec<Hit>> {
+    async fn facts(
+        &self,
+        agent: AgentId,
+        query: &Query,
+        fused: Vec<(Uuid, f32, ScoreParts)>,
+    ) -> Result<Vec<Hit>> {
         let all = query.recency_days.is_some() || query.unique;
         let mut hits = Vec::new();
         let mut rest = fused.into_iter();
@@ -233,7 +240,7 @@ impl Memory {
 
 /// Whether a hit has to do with the text at all. Somebody who searches can judge that; a prompt that is filled with
 /// the least unlike of a memory only distracts.
-fn bears(parts: &Parts, floor: f32) -> bool {
+fn bears(parts: &ScoreParts, floor: f32) -> bool {
     parts.lexical.is_some_and(|score| score > 0.0) || parts.dense.is_some_and(|near| near >= floor)
 }
 
@@ -312,7 +319,7 @@ mod tests {
             session_id: None,
             metadata: Default::default(),
         };
-        Hit { fact, score: 1.0, parts: Parts::default() }
+        Hit { fact, score: 1.0, parts: ScoreParts::default() }
     }
 
     #[test]
@@ -340,7 +347,7 @@ mod tests {
 
     #[test]
     fn what_has_no_word_in_common_bears_on_it_only_when_near() {
-        let parts = |lexical, dense| Parts { lexical, dense, recency: None };
+        let parts = |lexical, dense| ScoreParts { lexical, dense, recency: None };
         assert!(bears(&parts(Some(0.1), None), 0.15) && bears(&parts(None, Some(0.2)), 0.15));
         assert!(!bears(&parts(None, Some(0.1)), 0.15) && !bears(&parts(None, None), 0.15));
     }

@@ -1,11 +1,9 @@
 //! One question, two ways of looking, one list.
 
 use crate::index::Answer;
-use atelier_core::{Filter, Interaction};
+use atelier_core::{Filter, Interaction, ScoreParts, SearchMode};
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
-use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// How much the dense half counts beside the lexical one. Chosen on one half of LoCoMo, to be judged by the other:
@@ -16,25 +14,11 @@ const BUILTIN_WEIGHT: f32 = 0.15;
 /// How many candidates each half may name.
 pub(crate) const CANDIDATES: usize = 100;
 
-/// What to look with.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-#[schema(as = ContextSearchMode)]
-pub enum Mode {
-    /// Both, fused.
-    #[default]
-    Hybrid,
-    /// By vector.
-    Dense,
-    /// By words (BM25).
-    Lexical,
-}
-
 #[derive(Debug, Clone)]
 pub struct Query {
     pub text: String,
     pub k: usize,
-    pub mode: Mode,
+    pub mode: SearchMode,
     pub filter: Filter,
     /// Leave out what scores less.
     pub min_score: Option<f32>,
@@ -49,7 +33,7 @@ impl Query {
         Self {
             text: text.into(),
             k,
-            mode: Mode::Hybrid,
+            mode: SearchMode::Hybrid,
             filter: Filter::default(),
             min_score: None,
             recency_days: None,
@@ -71,25 +55,13 @@ pub struct Hit {
     pub fact: Interaction,
     /// Between 0 and 1 for hybrid searches; of its half otherwise.
     pub score: f32,
-    pub parts: Parts,
-}
-
-/// What the halves and options said about a hit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[schema(as = ContextScoreParts)]
-pub struct Parts {
-    /// Cosine similarity, if the dense half named it.
-    pub dense: Option<f32>,
-    /// BM25, if the lexical half named it.
-    pub lexical: Option<f32>,
-    /// What age took off, where that was asked for.
-    pub recency: Option<f32>,
+    pub parts: ScoreParts,
 }
 
 /// Puts the halves together. What counts is how far a hit stands out of its half's list, in standard deviations: ranks
 /// alone would not say it, and scores of different halves do not compare.
-pub(crate) fn fuse(answer: &Answer, mode: Mode, builtin: bool) -> Vec<(Uuid, f32, Parts)> {
-    let mut parts: HashMap<Uuid, Parts> = HashMap::new();
+pub(crate) fn fuse(answer: &Answer, mode: SearchMode, builtin: bool) -> Vec<(Uuid, f32, ScoreParts)> {
+    let mut parts: HashMap<Uuid, ScoreParts> = HashMap::new();
     for (id, score) in &answer.dense {
         parts.entry(*id).or_default().dense = Some(*score);
     }
@@ -98,17 +70,17 @@ pub(crate) fn fuse(answer: &Answer, mode: Mode, builtin: bool) -> Vec<(Uuid, f32
     }
     let weight = if builtin { BUILTIN_WEIGHT } else { DENSE_WEIGHT };
     let (dense, lexical) = (Spread::of(&answer.dense), Spread::of(&answer.lexical));
-    let score = |parts: &Parts| match mode {
-        Mode::Dense => parts.dense.unwrap_or(0.0),
-        Mode::Lexical => parts.lexical.unwrap_or(0.0),
-        Mode::Hybrid => {
+    let score = |parts: &ScoreParts| match mode {
+        SearchMode::Dense => parts.dense.unwrap_or(0.0),
+        SearchMode::Lexical => parts.lexical.unwrap_or(0.0),
+        SearchMode::Hybrid => {
             let sum = weight * dense.standing(parts.dense) + lexical.standing(parts.lexical);
             sum / (sum + 4.0)
         }
     };
     let mut fused: Vec<_> = parts.into_iter().map(|(id, parts)| (id, score(&parts), parts)).collect();
     // Those that stand out of neither list go by what the halves said; ids decide between equals, the newer first.
-    let bare = |parts: &Parts| parts.lexical.unwrap_or(0.0) + parts.dense.unwrap_or(0.0);
+    let bare = |parts: &ScoreParts| parts.lexical.unwrap_or(0.0) + parts.dense.unwrap_or(0.0);
     fused.sort_by(|a, b| b.1.total_cmp(&a.1).then(bare(&b.2).total_cmp(&bare(&a.2))).then(b.0.cmp(&a.0)));
     fused
 }
@@ -187,16 +159,18 @@ mod tests {
             dense: vec![(id(1), 0.9), (id(2), 0.8), (id(3), 0.1)],
             lexical: vec![(id(2), 9.0), (id(4), 8.5)],
         };
-        let order: Vec<Uuid> = fuse(&answer, Mode::Hybrid, false).into_iter().map(|(id, ..)| id).collect();
+        let order: Vec<Uuid> =
+            fuse(&answer, SearchMode::Hybrid, false).into_iter().map(|(id, ..)| id).collect();
         assert_eq!(order, [id(2), id(4), id(1), id(3)]);
-        let best = fuse(&answer, Mode::Dense, false)[0];
+        let best = fuse(&answer, SearchMode::Dense, false)[0];
         assert_eq!((best.0, best.1), (id(1), 0.9));
     }
 
     #[test]
     fn one_half_alone_keeps_its_order() {
         let answer = Answer { dense: Vec::new(), lexical: vec![(id(1), 3.0), (id(2), 2.0), (id(3), 1.0)] };
-        let order: Vec<Uuid> = fuse(&answer, Mode::Hybrid, true).into_iter().map(|(id, ..)| id).collect();
+        let order: Vec<Uuid> =
+            fuse(&answer, SearchMode::Hybrid, true).into_iter().map(|(id, ..)| id).collect();
         assert_eq!(order, [id(1), id(2), id(3)]);
     }
 }

@@ -1,5 +1,6 @@
-//! One shape for everything that goes wrong: RFC 9457, with a stable code.
+//! One table that turns every error into a problem (RFC 9457) with a stable code.
 
+use atelier_api::{Problem, ProblemCode};
 use atelier_core::{Invalid, file::FilePathError, gate::Refusal};
 use atelier_files::Error as FilesError;
 use atelier_memory::Error as MemoryError;
@@ -9,9 +10,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use utoipa::ToSchema;
 
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -25,9 +24,9 @@ pub(crate) enum Error {
     MalformedJson(String),
     #[error("{0}")]
     Invalid(String),
-    #[error("the body has to be application/json")]
+    #[error("the body must be application/json")]
     NotJson,
-    #[error("the body has to be multipart/form-data")]
+    #[error("the body must be multipart/form-data")]
     NotForm,
     #[error("the body is larger than {0} bytes")]
     TooLarge(usize),
@@ -35,20 +34,20 @@ pub(crate) enum Error {
     Unauthorized(Cow<'static, str>),
     #[error("{0}")]
     Forbidden(&'static str),
-    #[error("there is no such thing here")]
+    #[error("it does not exist, or it is not yours")]
     NotFound,
     #[error("the project has no agent {0:?}")]
     NoAgent(String),
-    #[error("the range lies beyond the end of the file, which has {0} bytes")]
+    #[error("the range begins after the end of the file, which has {0} bytes")]
     Range(u64),
-    #[error("this path does not take this method")]
+    #[error("this path does not support this method")]
     MethodNotAllowed,
-    #[error("the request came too slowly")]
+    #[error("the request arrived too slowly")]
     Timeout,
-    #[error("the answer took too long; try again")]
+    #[error("the server took too long to answer; try again")]
     TookTooLong,
-    #[error("something went wrong on our side; the log says what")]
-    Panicked,
+    #[error("the server failed; its log says why")]
+    Internal,
 }
 
 impl From<StoreError> for Error {
@@ -87,120 +86,107 @@ impl From<Invalid> for Error {
     }
 }
 
-/// What the body of every answer that is not a success looks like.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Problem {
-    /// A name for the kind of problem, as a URI.
-    #[serde(rename = "type")]
-    pub(crate) kind: String,
-    pub(crate) title: String,
-    pub(crate) status: u16,
-    /// What happened this time, in a sentence.
-    pub(crate) detail: String,
-    /// Stable; for programs.
-    pub(crate) code: String,
-}
-
 impl Error {
-    /// The one table of statuses and codes.
-    fn status_and_code(&self) -> (StatusCode, &'static str) {
+    /// The one table of errors and codes. A code also decides the status.
+    fn code(&self) -> ProblemCode {
         use FilesError as F;
+        use ProblemCode as C;
         use RuntimeError as R;
-        use StatusCode as S;
-        use StoreError as D;
+        use StoreError as S;
         match self {
-            Error::Runtime(R::Store(D::NotFound)) | Error::NotFound | Error::NoAgent(_) => {
-                (S::NOT_FOUND, "not_found")
-            }
-            Error::Runtime(R::Store(D::NameTaken)) => (S::CONFLICT, "name_taken"),
-            Error::Runtime(R::Store(D::OtherTenant)) => (S::UNAUTHORIZED, "other_tenant"),
-            Error::Runtime(R::Store(D::Sql(_) | D::Commit(_) | D::Closed)) => {
-                (S::SERVICE_UNAVAILABLE, "store_unavailable")
-            }
-            Error::Runtime(R::Store(D::Precondition)) => (S::PRECONDITION_FAILED, "precondition_failed"),
-            Error::Runtime(R::Store(D::PathTaken(_) | D::FileThere(_))) => (S::CONFLICT, "path_taken"),
-            Error::Runtime(R::Store(D::BlobGone)) => (S::CONFLICT, "changed_meanwhile"),
-            Error::Runtime(R::Store(D::LeaseLost)) => (S::CONFLICT, "conversation_locked"),
-            Error::Runtime(R::Store(D::QueueFull { .. })) => (S::TOO_MANY_REQUESTS, "queue_full"),
-            Error::Runtime(R::Store(D::Archived)) => (S::CONFLICT, "conversation_archived"),
-            Error::Runtime(R::Store(D::AgentDeleted)) => (S::CONFLICT, "agent_deleted"),
-            Error::Runtime(R::Store(D::TaskSettled(_) | D::PlanSettled(_))) => {
-                (S::CONFLICT, "already_settled")
-            }
-            Error::Runtime(R::Store(D::PlanNotApproved)) => (S::CONFLICT, "plan_not_approved"),
-            Error::Runtime(R::Store(D::DependencyUnfinished(_))) => (S::CONFLICT, "dependency_unfinished"),
-            Error::Runtime(R::Store(_)) => (S::INTERNAL_SERVER_ERROR, "internal"),
+            Error::NotFound | Error::NoAgent(_) => C::NotFound,
+            Error::Range(_) => C::RangeNotSatisfiable,
+            Error::Invalid(_) => C::InvalidRequest,
+            Error::MalformedJson(_) => C::MalformedJson,
+            Error::NotJson | Error::NotForm => C::UnsupportedMediaType,
+            Error::TooLarge(_) => C::BodyTooLarge,
+            Error::Unauthorized(_) => C::Unauthorized,
+            Error::Forbidden(_) => C::Forbidden,
+            Error::MethodNotAllowed => C::MethodNotAllowed,
+            Error::Timeout => C::RequestTimeout,
+            Error::TookTooLong => C::TookTooLong,
+            Error::Internal => C::Internal,
             Error::Files(error) => match error {
-                F::TooLarge { .. } => (S::PAYLOAD_TOO_LARGE, error.code()),
-                F::Path(FilePathError::Traversal(_)) | F::Disabled => (S::FORBIDDEN, error.code()),
-                F::Path(_) | F::NotText(_) => (S::UNPROCESSABLE_ENTITY, error.code()),
-                F::NoLinks | F::Parts(_) | F::Locked => (S::CONFLICT, error.code()),
-                F::Broken(_) => (S::BAD_REQUEST, error.code()),
-                F::NoSuchFile(_) => (S::NOT_FOUND, error.code()),
-                F::Objects(_) | F::ObjectsTimeout | F::Stopping => (S::SERVICE_UNAVAILABLE, error.code()),
-                F::Damaged { .. } | F::Lost { .. } => (S::BAD_GATEWAY, error.code()),
-                _ => (S::INTERNAL_SERVER_ERROR, "internal"),
+                F::TooLarge { .. } => C::FileSizeExceeded,
+                F::Path(FilePathError::Traversal(_)) => C::PathOutsideWorkspace,
+                F::Path(_) => C::InvalidPath,
+                F::Disabled => C::WorkspaceDisabled,
+                F::NotText(_) => C::NotText,
+                F::NoLinks => C::LinksUnavailable,
+                F::Parts(_) => C::UploadIncomplete,
+                F::Locked => C::ConversationLocked,
+                F::Broken(_) => C::UploadBroken,
+                F::NoSuchFile(_) => C::NotFound,
+                F::Objects(_) | F::ObjectsTimeout | F::Stopping => C::ObjectStoreUnavailable,
+                F::Damaged { .. } => C::ContentDamaged,
+                F::Lost { .. } => C::ContentLost,
+                _ => C::Internal,
             },
-            Error::Range(_) => (S::RANGE_NOT_SATISFIABLE, "range_not_satisfiable"),
-            Error::Runtime(R::Invalid(_)) | Error::Invalid(_) => (S::UNPROCESSABLE_ENTITY, "invalid_request"),
-            Error::Runtime(R::Busy { .. }) => (S::TOO_MANY_REQUESTS, "queue_full"),
-            Error::Runtime(R::Refused(Refusal::Already(_))) => (S::CONFLICT, "already_settled"),
-            Error::Runtime(R::Refused(Refusal::NotYours)) => (S::CONFLICT, "not_your_call"),
-            Error::Runtime(R::Refused(Refusal::OtherResult)) => (S::CONFLICT, "result_differs"),
-            Error::Runtime(R::Refused(Refusal::AskedAnew)) => (S::CONFLICT, "asked_anew"),
-            Error::Runtime(R::Memory(_)) => (S::SERVICE_UNAVAILABLE, "memory_unavailable"),
-            Error::Runtime(R::SpaceClosed) => (S::CONFLICT, "worker_space_closed"),
-            Error::MalformedJson(_) => (S::BAD_REQUEST, "malformed_json"),
-            Error::NotJson | Error::NotForm => (S::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
-            Error::TooLarge(_) => (S::PAYLOAD_TOO_LARGE, "body_too_large"),
-            Error::Unauthorized(_) => (S::UNAUTHORIZED, "unauthorized"),
-            Error::Forbidden(_) => (S::FORBIDDEN, "forbidden"),
-            Error::MethodNotAllowed => (S::METHOD_NOT_ALLOWED, "method_not_allowed"),
-            Error::Timeout => (S::REQUEST_TIMEOUT, "request_timeout"),
-            Error::TookTooLong => (S::SERVICE_UNAVAILABLE, "took_too_long"),
-            Error::Panicked => (S::INTERNAL_SERVER_ERROR, "internal"),
+            Error::Runtime(R::Store(error)) => match error {
+                S::NotFound => C::NotFound,
+                S::NameTaken => C::NameTaken,
+                S::OtherTenant => C::OtherTenant,
+                S::Sql(_) | S::Commit(_) | S::Closed => C::StoreUnavailable,
+                S::Precondition => C::PreconditionFailed,
+                S::PathTaken(_) | S::FileThere(_) => C::PathTaken,
+                S::BlobGone => C::ChangedMeanwhile,
+                S::LeaseLost => C::ConversationLocked,
+                S::QueueFull { .. } => C::QueueFull,
+                S::Archived => C::ConversationArchived,
+                S::AgentDeleted => C::AgentDeleted,
+                S::TaskSettled(_) | S::PlanSettled(_) => C::AlreadySettled,
+                S::PlanNotApproved => C::PlanNotApproved,
+                S::DependencyUnfinished(_) => C::DependencyUnfinished,
+                _ => C::Internal,
+            },
+            Error::Runtime(R::Refused(refusal)) => match refusal {
+                Refusal::Already(_) => C::AlreadySettled,
+                Refusal::NotYours => C::NotYourCall,
+                Refusal::OtherResult => C::ResultDiffers,
+                Refusal::AskedAnew => C::AskedAnew,
+            },
+            Error::Runtime(R::Invalid(_)) => C::InvalidRequest,
+            Error::Runtime(R::Busy { .. }) => C::QueueFull,
+            Error::Runtime(R::Memory(_)) => C::MemoryUnavailable,
+            Error::Runtime(R::SpaceClosed) => C::WorkerSpaceClosed,
         }
     }
 
-    /// What the asker is told: our own troubles stay in the log.
-    fn detail(&self, status: StatusCode) -> String {
-        match status {
-            StatusCode::INTERNAL_SERVER_ERROR => Error::Panicked.to_string(),
-            StatusCode::SERVICE_UNAVAILABLE if matches!(self, Error::Files(_)) => {
-                "the object store refuses or does not answer; try again".into()
-            }
-            StatusCode::SERVICE_UNAVAILABLE
-                if !matches!(self, Error::TookTooLong | Error::Runtime(RuntimeError::Memory(_))) =>
-            {
-                "the database refuses or does not answer; try again".into()
-            }
-            StatusCode::NOT_FOUND if !matches!(self, Error::NoAgent(_)) => Error::NotFound.to_string(),
+    /// What the caller is told. Details of failures on the server stay in its log.
+    fn detail(&self, code: ProblemCode) -> String {
+        match code {
+            ProblemCode::Internal => Error::Internal.to_string(),
+            ProblemCode::ObjectStoreUnavailable => "the object store does not answer; try again".into(),
+            ProblemCode::StoreUnavailable => "the database does not answer; try again".into(),
+            ProblemCode::NotFound if !matches!(self, Error::NoAgent(_)) => Error::NotFound.to_string(),
             _ => self.to_string(),
         }
     }
-}
 
-impl Error {
-    /// How it is told.
     pub(crate) fn problem(&self) -> Problem {
-        let (status, code) = self.status_and_code();
+        let code = self.code();
         Problem {
             kind: format!("urn:atelier:problem:{code}"),
-            title: status.canonical_reason().unwrap_or("Problem").into(),
-            status: status.as_u16(),
-            detail: self.detail(status),
-            code: code.into(),
+            title: status(code).canonical_reason().unwrap_or("Problem").into(),
+            status: code.status(),
+            detail: self.detail(code),
+            code,
         }
     }
+}
+
+fn status(code: ProblemCode) -> StatusCode {
+    StatusCode::from_u16(code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
-        let (status, code) = self.status_and_code();
+        let problem = self.problem();
+        let status = status(problem.code);
         if status.is_server_error() {
-            tracing::error!(error = %self, code, "a request failed");
+            tracing::error!(error = %self, code = %problem.code, "a request failed");
         }
-        let mut response = (status, axum::Json(self.problem())).into_response();
+        let mut response = (status, axum::Json(problem)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         match status {
@@ -209,7 +195,7 @@ impl IntoResponse for Error {
             }
             StatusCode::RANGE_NOT_SATISFIABLE => {
                 if let Error::Range(size) = self {
-                    headers.insert(header::CONTENT_RANGE, plain(&format!("bytes */{size}")));
+                    headers.insert(header::CONTENT_RANGE, ascii_header(&format!("bytes */{size}")));
                 }
             }
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
@@ -221,8 +207,44 @@ impl IntoResponse for Error {
     }
 }
 
-/// A header of plain characters that we put together ourselves.
-fn plain(value: &str) -> HeaderValue {
+/// A header value that we build ourselves from printable ASCII characters.
+pub(crate) fn ascii_header(value: &str) -> HeaderValue {
     HeaderValue::from_str(value)
-        .unwrap_or_else(|error| unreachable!("plain characters are a header: {error}"))
+        .unwrap_or_else(|error| unreachable!("printable ASCII is a valid header: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tools report the same codes in their outcomes, from `FilesError::code`.
+    #[test]
+    fn file_errors_have_the_same_code_in_problems_and_in_tool_outcomes() {
+        let path = || "notes.txt".to_owned();
+        for error in [
+            FilesError::TooLarge { limit: 1 },
+            FilesError::Path(FilePathError::Traversal(path())),
+            FilesError::Path(FilePathError::Backslash(path())),
+            FilesError::Disabled,
+            FilesError::NotText("it is not text"),
+            FilesError::NoLinks,
+            FilesError::Parts("a part is missing".into()),
+            FilesError::Locked,
+            FilesError::Broken("it ended early".into()),
+            FilesError::NoSuchFile(path()),
+            FilesError::ObjectsTimeout,
+            FilesError::Stopping,
+            FilesError::Damaged { path: path() },
+            FilesError::Lost { path: path() },
+            FilesError::Store(StoreError::NotFound),
+            FilesError::Store(StoreError::Precondition),
+            FilesError::Store(StoreError::PathTaken(path())),
+            FilesError::Store(StoreError::BlobGone),
+            FilesError::Store(StoreError::LeaseLost),
+            FilesError::Store(StoreError::Closed),
+        ] {
+            let code = error.code();
+            assert_eq!(Error::from(error).code().as_str(), code);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The description of the API, for people and programs.
 
-use crate::error::Problem;
+use atelier_api::Problem;
 use utoipa::{
     Modify, OpenApi, ToSchema,
     openapi::{

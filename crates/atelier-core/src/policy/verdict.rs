@@ -6,6 +6,7 @@ use std::{fmt, str::FromStr};
 
 /// How dangerous a call is. The order is the meaning: of several verdicts the strictest stands, by `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
     /// Looks only; runs without asking.

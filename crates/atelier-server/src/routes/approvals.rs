@@ -4,9 +4,10 @@ use crate::{
     App,
     auth::{Caller, Person},
     body::{ApprovalInPath, GrantInPath, Json, OptionalJson, Paging, Params},
-    error::{Error, Problem, Result},
+    error::{Error, Result},
     guard::{Member, OwnOrAdmin, decider},
 };
+use atelier_api::Problem;
 use atelier_core::{
     ApprovalId, Plan,
     gate::{ApprovalStatus, GatedCall, Grant, GrantScope},

@@ -8,8 +8,10 @@ use crate::{
     error::{Error, Result},
     guard::Space,
 };
-use atelier_core::{Agent, AgentId, Filter, Interaction, InteractionType, event::PruneReason, json};
-use atelier_memory::{Hit, Mode, Parts, Query};
+use atelier_core::{
+    Agent, AgentId, Filter, Interaction, InteractionType, ScoreParts, SearchMode, event::PruneReason, json,
+};
+use atelier_memory::{Hit, Query};
 use atelier_store::{Bucket, Forgetting, Totals};
 use axum::{
     Json as Reply,
@@ -58,7 +60,7 @@ pub(super) struct ContextSearch {
     #[schema(pattern = r"^[^\x00]*$")]
     session_id: Option<String>,
     #[serde(default)]
-    mode: Mode,
+    mode: SearchMode,
     /// Leave out what scores less.
     min_score: Option<f32>,
     /// Favour what is new: what is so many days old counts half.
@@ -86,7 +88,7 @@ struct ContextResult {
     interaction: Interaction,
     /// More is better. Between 0 and 1 for hybrid searches.
     score: f32,
-    score_parts: Parts,
+    score_parts: ScoreParts,
 }
 
 /// Search an agent's memory: by meaning, by words, or both

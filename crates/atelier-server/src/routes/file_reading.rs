@@ -2,7 +2,7 @@
 
 use crate::{
     body::{FileInPath, Params},
-    error::{Error, Result},
+    error::{Error, Result, ascii_header},
     guard::OwnFiles,
 };
 use atelier_files::{Error as FilesError, Reading};
@@ -81,11 +81,11 @@ pub(super) async fn send(reading: Reading, manner: &Manner, asked: &HeaderMap) -
         Some(None) => return Err(Error::Range(size)),
         Some(Some(range)) => {
             let shown = format!("bytes {}-{}/{size}", range.start, range.end - 1);
-            headers.insert(header::CONTENT_RANGE, value(&shown));
+            headers.insert(header::CONTENT_RANGE, ascii_header(&shown));
             (StatusCode::PARTIAL_CONTENT, range)
         }
     };
-    headers.insert(header::CONTENT_LENGTH, value(&(range.end - range.start).to_string()));
+    headers.insert(header::CONTENT_LENGTH, ascii_header(&(range.end - range.start).to_string()));
     let start = range.start;
     let body = match manner.verify {
         true => reading.whole(true).await?,
@@ -124,9 +124,9 @@ fn headers(reading: &Reading, tag: &str, inline: bool) -> HeaderMap {
     let unknown = || HeaderValue::from_static("application/octet-stream");
     HeaderMap::from_iter([
         (header::CONTENT_TYPE, HeaderValue::from_str(&version.mime_type).unwrap_or_else(|_| unknown())),
-        (header::ETAG, value(tag)),
+        (header::ETAG, ascii_header(tag)),
         (header::ACCEPT_RANGES, HeaderValue::from_static("bytes")),
-        (header::CONTENT_DISPOSITION, value(&disposition(kind, name))),
+        (header::CONTENT_DISPOSITION, ascii_header(&disposition(kind, name))),
         (header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache")),
         // Whatever it is, it is somebody's file and not a page of ours.
         (
@@ -172,10 +172,6 @@ fn range(header: &str, size: u64) -> Option<Option<Range<u64>>> {
             Some((first < size).then(|| first..size.min(last.saturating_add(1))))
         }
     }
-}
-
-fn value(text: &str) -> HeaderValue {
-    HeaderValue::from_str(text).unwrap_or_else(|error| unreachable!("plain characters are a header: {error}"))
 }
 
 #[cfg(test)]

@@ -140,7 +140,7 @@ pub(crate) fn all(app: App) -> Router {
     router
         .fallback(|| async { Error::NotFound })
         .method_not_allowed_fallback(|| async { Error::MethodNotAllowed })
-        .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| Error::Panicked.into_response()))
+        .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| Error::Internal.into_response()))
         .layer(middleware::from_fn(guard::measured))
         .with_state(app)
 }

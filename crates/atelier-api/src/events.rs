@@ -1,0 +1,68 @@
+//! Event streams (server-sent events).
+
+use atelier_core::{Agent, ConversationId, Event, Project, ProjectId, TaskId, gate::GatedCall};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+/// The JSON in the `data` line of an event: the event, and where and when it happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EventEnvelope {
+    pub project_id: ProjectId,
+    pub created_at: DateTime<Utc>,
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// A piece of a message while the model is still writing it. Deltas are not stored and cannot be replayed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "type", rename = "MESSAGE_DELTA")]
+pub struct MessageDelta {
+    pub project_id: ProjectId,
+    pub session_id: ConversationId,
+    pub task_id: TaskId,
+    pub text: String,
+}
+
+/// The first event of a stream whose cursor is unknown or too old: the current state, to start again from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "type", rename = "STREAM_RESET")]
+pub struct StreamReset {
+    pub reason: String,
+    /// The cursor to resume from.
+    pub last_event_id: String,
+    pub snapshot: Snapshot,
+}
+
+impl StreamReset {
+    /// The name of the event on the wire.
+    pub const NAME: &str = "STREAM_RESET";
+}
+
+/// The current state of what a stream is about.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(untagged)]
+pub enum Snapshot {
+    Project(ProjectSnapshot),
+    User(UserSnapshot),
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ProjectSnapshot {
+    pub project: Project,
+    pub agents: Vec<Agent>,
+    /// Calls that wait for a decision.
+    pub pending: Vec<GatedCall>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UserSnapshot {
+    pub projects: Vec<Project>,
+    /// Calls that wait for a decision, in all projects.
+    pub pending: Vec<GatedCall>,
+}

@@ -1,0 +1,20 @@
+//! What the server and its clients exchange over HTTP: bodies of requests, bodies of answers, and problems.
+//!
+//! A type is here if more than one program uses it. What only one handler reads or writes stands beside
+//! that handler. Domain values that are sent as they are (calls, tasks, events) live in `atelier-core`.
+
+pub mod account;
+pub mod approvals;
+pub mod chat;
+pub mod clients;
+pub mod events;
+pub mod files;
+pub mod memory;
+pub mod problem;
+pub mod projects;
+pub mod tools;
+pub mod work;
+
+pub use account::Me;
+pub use approvals::Decision;
+pub use problem::{Problem, ProblemCode};
