@@ -6,24 +6,24 @@
 mod agents;
 mod gate;
 mod health;
+mod key_cipher;
 mod model_keys;
+mod requests;
 mod secret;
 mod settings;
 mod space;
 mod spaces;
-mod tasks;
-mod vault;
 mod work;
 
 pub use gate::{Ask, Decider, Decision, Gate, GateSettings, Named};
 pub use health::{Health, Part, Status};
 pub use model_keys::ModelKeys;
+pub use requests::TrackedRequest;
 pub use secret::open_secret;
 pub use settings::{Settings, StarterAgent, WorkerSpaceSettings};
 pub use space::{CacheReport, Report, WorkerSpace};
 pub use spaces::Spaces;
-pub use tasks::Task;
-pub use work::{Bus, PlannerSettings, ProjectSettings, QueueReport, Shop, WorkSettings};
+pub use work::{AgentServices, Bus, PlannerSettings, ProjectSettings, QueueReport, WorkSettings};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

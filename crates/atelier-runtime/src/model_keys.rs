@@ -1,6 +1,6 @@
 //! Keys of model providers that tenants bring along.
 
-use crate::{Result, vault::Vault};
+use crate::{Result, key_cipher::KeyCipher};
 use atelier_core::{Tenant, UserId};
 use atelier_model::TenantKeys;
 use atelier_store::{ProviderKey, Store};
@@ -12,7 +12,7 @@ use std::{io, path::Path, sync::Arc, time::Duration};
 #[derive(Clone)]
 pub struct ModelKeys {
     store: Store,
-    vault: Arc<Vault>,
+    cipher: Arc<KeyCipher>,
     /// Every step of every agent needs them.
     opened: Cache<Tenant, TenantKeys>,
 }
@@ -28,7 +28,7 @@ impl ModelKeys {
     /// Sealed with a key from the data directory.
     pub fn open(store: Store, data: &Path) -> io::Result<Self> {
         let opened = Cache::builder().time_to_live(FRESH).max_capacity(TENANTS).build();
-        Ok(Self { store, vault: Arc::new(Vault::open(data)?), opened })
+        Ok(Self { store, cipher: Arc::new(KeyCipher::open(data)?), opened })
     }
 
     pub async fn put(
@@ -41,7 +41,7 @@ impl ModelKeys {
         let text = key.expose_secret();
         let end = text.char_indices().nth_back(3).filter(|_| text.len() >= LONG_ENOUGH);
         let last_four = end.map_or("", |(at, _)| &text[at..]);
-        let sealed = self.vault.seal(tenant, provider, key);
+        let sealed = self.cipher.encrypt(tenant, provider, key);
         let kept = self.store.put_provider_key(tenant, by, provider, sealed, last_four).await?;
         self.opened.invalidate(tenant).await;
         tracing::info!(%tenant, %by, provider, "a tenant's key for a model provider was put in");
@@ -67,7 +67,7 @@ impl ModelKeys {
         }
         let mut keys = TenantKeys::default();
         for kept in self.store.provider_keys(tenant).await? {
-            match self.vault.unseal(tenant, &kept.provider, &kept.sealed) {
+            match self.cipher.decrypt(tenant, &kept.provider, &kept.sealed) {
                 Ok(key) => keys.insert(kept.provider, key),
                 // Only who asks this provider is to hear of it.
                 Err(_) => keys.insert_unreadable(kept.provider),

@@ -1,6 +1,8 @@
 //! The worker space of one project.
 
-use crate::{Health, Part, Result, Status, agents::AgentCache, settings::WorkerSpaceSettings, tasks::Tasks};
+use crate::{
+    Health, Part, Result, Status, agents::AgentCache, requests::RequestTracker, settings::WorkerSpaceSettings,
+};
 use atelier_core::{Agent, ProjectId, event::Alert};
 use atelier_memory::Memory;
 use atelier_store::{AgentRef, Owned, Store};
@@ -19,7 +21,7 @@ pub struct WorkerSpace {
     memory: Memory,
     created_at: DateTime<Utc>,
     pub(crate) agents: AgentCache,
-    pub(crate) tasks: Arc<Tasks>,
+    pub(crate) requests: Arc<RequestTracker>,
     /// Stays up once the cache was too small: it will be again.
     overflowed: AtomicBool,
 }
@@ -53,7 +55,7 @@ impl WorkerSpace {
     pub(crate) fn new(owned: Owned, store: Store, memory: Memory, settings: WorkerSpaceSettings) -> Self {
         Self {
             agents: AgentCache::new(settings.agent_ttl, settings.agent_cache),
-            tasks: Arc::new(Tasks::new(settings.max_active, settings.max_waiting)),
+            requests: Arc::new(RequestTracker::new(settings.max_active, settings.max_waiting)),
             created_at: Utc::now(),
             overflowed: AtomicBool::new(false),
             owned,
@@ -82,20 +84,20 @@ impl WorkerSpace {
     }
 
     /// What came up since it was last asked, for the alerts.
-    pub(crate) fn complaints(&self) -> Vec<(Alert, String)> {
-        let mut complaints = Vec::new();
+    pub(crate) fn take_alerts(&self) -> Vec<(Alert, String)> {
+        let mut alerts = Vec::new();
         if self.agents.take_overflow() && !self.overflowed.swap(true, Ordering::Relaxed) {
             let detail = format!(
                 "more agents are in use than the cache of {} holds; raise worker_space.agent_cache",
                 self.agents.capacity()
             );
-            complaints.push((Alert::CacheOverflow, detail));
+            alerts.push((Alert::CacheOverflow, detail));
         }
         let limit = self.settings.hung_after;
-        for task in self.tasks.newly_hung(limit) {
-            complaints.push((Alert::HungTask, format!("{task} has been running for over {limit:?}")));
+        for task in self.requests.newly_hung(limit) {
+            alerts.push((Alert::HungTask, format!("{task} has been running for over {limit:?}")));
         }
-        complaints
+        alerts
     }
 
     pub async fn report(&self) -> Report {
@@ -103,9 +105,9 @@ impl WorkerSpace {
             project_id: self.owned.project,
             user_prefix: self.user_prefix(),
             created_at: self.created_at,
-            idle_seconds: self.tasks.idle_for().as_secs(),
-            active_tasks: self.tasks.active(),
-            queued_tasks: self.tasks.waiting(),
+            idle_seconds: self.requests.idle_for().as_secs(),
+            active_tasks: self.requests.active(),
+            queued_tasks: self.requests.waiting(),
             agent_cache: CacheReport {
                 size: self.agents.len().await,
                 capacity: self.agents.capacity(),
@@ -128,7 +130,7 @@ impl WorkerSpace {
             false => Part::new("agent_cache", Status::Healthy, "agents fit"),
             true => Part::new("agent_cache", Status::Degraded, "more agents are in use than it holds"),
         };
-        let tasks = match self.tasks.hung(self.settings.hung_after) {
+        let tasks = match self.requests.hung(self.settings.hung_after) {
             0 => Part::new("tasks", Status::Healthy, "none hangs"),
             n => Part::new("tasks", Status::Degraded, format!("{n} hang")),
         };

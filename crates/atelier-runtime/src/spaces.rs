@@ -1,6 +1,6 @@
 //! All worker spaces of this server: made on first use, released after the last.
 
-use crate::{Error, Result, Task, WorkerSpace, settings::WorkerSpaceSettings};
+use crate::{Error, Result, TrackedRequest, WorkerSpace, settings::WorkerSpaceSettings};
 use atelier_core::{
     Event, ProjectId, UserId,
     event::{Alert, CloseReason},
@@ -17,7 +17,7 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 /// How long a space waits for its collections.
-const COLLECTIONS: Duration = Duration::from_secs(5);
+const COLLECTIONS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Filled once, however many ask for it at the same time.
 type Slot = Arc<OnceCell<Arc<WorkerSpace>>>;
@@ -73,7 +73,7 @@ impl Spaces {
         if space.owned().owner != user {
             return Err(StoreError::NotFound.into());
         }
-        space.tasks.touch();
+        space.requests.touch();
         Ok(space)
     }
 
@@ -83,10 +83,10 @@ impl Spaces {
         user: UserId,
         project: ProjectId,
         what: &str,
-    ) -> Result<(Arc<WorkerSpace>, Task)> {
+    ) -> Result<(Arc<WorkerSpace>, TrackedRequest)> {
         loop {
             let space = self.enter(user, project).await?;
-            match space.tasks.begin(what.to_owned()).await {
+            match space.requests.begin(what.to_owned()).await {
                 // Released between the two steps: there is a new one by now.
                 Err(Error::SpaceClosed) => {}
                 task => return Ok((space, task?)),
@@ -100,7 +100,7 @@ impl Spaces {
             .get_or_try_init(|| async {
                 let Inner { store, memory, settings, .. } = &*self.inner;
                 let space = WorkerSpace::new(owned.clone(), store.clone(), memory.clone(), settings.clone());
-                self.check_memory(&owned).await;
+                self.ensure_collections(&owned).await;
                 store.tell(&owned, Event::WorkerSpaceReady { user_prefix: space.user_prefix() }).await?;
                 counter!("atelier_worker_space_initializations_total").increment(1);
                 tracing::info!(project = %owned.project, "worker space ready");
@@ -111,16 +111,16 @@ impl Spaces {
     }
 
     /// After agents were made: where the index is a server, their collections are, too, before anybody is answered.
-    pub async fn agents_made(&self, owned: &Owned) {
+    pub async fn agents_created(&self, owned: &Owned) {
         if self.inner.memory.makes_at_once() {
-            self.check_memory(owned).await;
+            self.ensure_collections(owned).await;
         }
     }
 
     /// Sees to it that the project's agents have their collections. A space opens without them all the same: facts
     /// are kept, and told to the index when it is back.
-    async fn check_memory(&self, owned: &Owned) {
-        match tokio::time::timeout(COLLECTIONS, self.inner.memory.ensure(owned)).await {
+    async fn ensure_collections(&self, owned: &Owned) {
+        match tokio::time::timeout(COLLECTIONS_TIMEOUT, self.inner.memory.ensure(owned)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, project = %owned.project, "memory is not ready"),
             Err(_) => {
@@ -129,10 +129,14 @@ impl Spaces {
         }
     }
 
-    /// Takes the space out if it is ready and `fits`, so that the next request makes a new one.
-    fn take(&self, project: ProjectId, fits: impl Fn(&WorkerSpace) -> bool) -> Option<Arc<WorkerSpace>> {
+    /// Takes the space out if it is ready and `matches`, so that the next request makes a new one.
+    fn remove_if(
+        &self,
+        project: ProjectId,
+        matches: impl Fn(&WorkerSpace) -> bool,
+    ) -> Option<Arc<WorkerSpace>> {
         let mut slots = self.slots();
-        let space = slots.get(&project)?.get().filter(|space| fits(space))?.clone();
+        let space = slots.get(&project)?.get().filter(|space| matches(space))?.clone();
         slots.remove(&project);
         Some(space)
     }
@@ -140,33 +144,33 @@ impl Spaces {
     /// Releases a space: what runs may finish within the grace time.
     pub async fn close(&self, owned: &Owned, reason: CloseReason) -> Result<()> {
         // Asked under the lock: a request may have come since it was found idle.
-        let idle = |space: &WorkerSpace| space.tasks.idle_for() > self.inner.settings.inactivity;
-        let fits = |space: &WorkerSpace| reason != CloseReason::Inactive || idle(space);
-        if let Some(space) = self.take(owned.project, fits) {
-            let ended = space.tasks.finish(self.inner.settings.grace).await;
-            self.released(&space, reason, ended).await?;
+        let idle = |space: &WorkerSpace| space.requests.idle_for() > self.inner.settings.inactivity;
+        let matches = |space: &WorkerSpace| reason != CloseReason::Inactive || idle(space);
+        if let Some(space) = self.remove_if(owned.project, matches) {
+            let ended = space.requests.finish(self.inner.settings.grace).await;
+            self.announce_closed(&space, reason, ended).await?;
         }
         Ok(())
     }
 
     /// Ends everything in the space at once and makes it anew.
     pub async fn reset(&self, owned: Owned) -> Result<Arc<WorkerSpace>> {
-        if let Some(space) = self.take(owned.project, |_| true) {
-            let ended = space.tasks.end();
-            self.released(&space, CloseReason::Reset, ended).await?;
+        if let Some(space) = self.remove_if(owned.project, |_| true) {
+            let ended = space.requests.end();
+            self.announce_closed(&space, CloseReason::Reset, ended).await?;
         }
         self.open(owned).await
     }
 
     /// Lets go of the space of a project that was deleted: there is nobody left to tell.
-    pub fn drop_deleted(&self, project: ProjectId) {
-        if let Some(space) = self.take(project, |_| true) {
-            space.tasks.end();
+    pub fn remove_deleted(&self, project: ProjectId) {
+        if let Some(space) = self.remove_if(project, |_| true) {
+            space.requests.end();
             space.forget_agents();
         }
     }
 
-    async fn released(&self, space: &WorkerSpace, reason: CloseReason, ended: usize) -> Result<()> {
+    async fn announce_closed(&self, space: &WorkerSpace, reason: CloseReason, ended: usize) -> Result<()> {
         space.forget_agents();
         tracing::info!(project = %space.owned().project, ?reason, ended, "worker space released");
         self.inner.store.tell(space.owned(), Event::WorkerSpaceClosed { reason }).await?;
@@ -182,43 +186,43 @@ impl Spaces {
 
     /// Looks after the spaces until `stop`: hears of changes made on other nodes, raises alerts,
     /// releases what nobody uses.
-    pub async fn tend(self, stop: CancellationToken) {
+    pub async fn run_background(self, stop: CancellationToken) {
         let WorkerSpaceSettings { inactivity, hung_after, .. } = self.inner.settings;
         let pace = (inactivity.min(hung_after) / 4).clamp(Duration::from_millis(50), Duration::from_secs(5));
         tokio::select! {
             () = stop.cancelled() => {}
-            () = self.hear() => {}
-            () = self.rounds(pace) => {}
+            () = self.follow_wakeups() => {}
+            () = self.check_periodically(pace) => {}
         }
     }
 
-    async fn hear(&self) {
+    async fn follow_wakeups(&self) {
         let mut bell = self.inner.store.bell().listen();
         while let Some(ring) = bell.next().await {
             match ring {
                 Ring::Agents(project) => self.forget_agents(project),
-                Ring::ProjectDeleted(project) => self.drop_deleted(project),
+                Ring::ProjectDeleted(project) => self.remove_deleted(project),
                 Ring::Everything => self.all().iter().for_each(|space| space.forget_agents()),
                 Ring::Tokens | Ring::Queue(..) | Ring::Work(_) | Ring::Memory => {}
             }
         }
     }
 
-    async fn rounds(&self, pace: Duration) {
+    async fn check_periodically(&self, pace: Duration) {
         let mut rounds = tokio::time::interval(pace);
         rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             rounds.tick().await;
-            self.round().await;
+            self.check_all().await;
         }
     }
 
-    async fn round(&self) {
+    async fn check_all(&self) {
         for space in self.all() {
-            for (alert, detail) in space.complaints() {
-                self.raise(&space, alert, detail).await;
+            for (alert, detail) in space.take_alerts() {
+                self.raise_alert(&space, alert, detail).await;
             }
-            if space.tasks.idle_for() > self.inner.settings.inactivity
+            if space.requests.idle_for() > self.inner.settings.inactivity
                 && let Err(error) = self.close(space.owned(), CloseReason::Inactive).await
             {
                 tracing::warn!(%error, project = %space.owned().project, "cannot tell of a released space");
@@ -226,7 +230,7 @@ impl Spaces {
         }
     }
 
-    async fn raise(&self, space: &WorkerSpace, alert: Alert, detail: String) {
+    async fn raise_alert(&self, space: &WorkerSpace, alert: Alert, detail: String) {
         let project = space.owned().project;
         tracing::warn!(%project, ?alert, detail, "worker space alert");
         let label = match alert {
@@ -244,13 +248,13 @@ impl Spaces {
     }
 
     /// Sets the gauges that `/metrics` shows.
-    pub async fn measure(&self) {
+    pub async fn update_gauges(&self) {
         let (mut loaded, mut active, mut queued) = (0, 0, 0);
         let spaces = self.all();
         for space in &spaces {
             loaded += space.agents.len().await;
-            active += space.tasks.active();
-            queued += space.tasks.waiting();
+            active += space.requests.active();
+            queued += space.requests.waiting();
         }
         gauge!("atelier_worker_spaces").set(spaces.len() as f64);
         gauge!("atelier_active_agents").set(loaded as f64);

@@ -4,14 +4,14 @@
 
 mod agent;
 mod bus;
+mod completion;
 mod context;
+mod known_checksums;
 mod own_files;
 mod planner;
 mod prompt;
-mod seen;
 mod settings;
 mod tools;
-mod waiters;
 
 pub use bus::{Bus, QueueReport};
 pub use settings::{PlannerSettings, ProjectSettings, WorkSettings};
@@ -32,7 +32,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 /// Longer than any answer takes.
-const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
+const NO_TIME_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// A task in hand: the right to run it, what interrupts it, and for whom the next is taken.
 #[derive(Clone, Copy)]
@@ -57,7 +57,7 @@ impl From<TaskFailure> for NoAnswer {
 }
 
 /// What agents work with.
-pub struct Shop {
+pub struct AgentServices {
     pub store: Store,
     pub spaces: Spaces,
     pub gate: Gate,
@@ -68,7 +68,7 @@ pub struct Shop {
     pub settings: WorkSettings,
 }
 
-impl Shop {
+impl AgentServices {
     /// Takes one step with a task, or as many as need nobody else. Returns what it took from the queue for the
     /// node in exchange.
     pub(crate) async fn work(
@@ -132,7 +132,7 @@ impl Shop {
             biased;
             () = job.interrupt.cancelled() => Err(NoAnswer::Interrupted),
             answer = asking => answer.map_err(|error| failure(error).into()),
-            () = tokio::time::sleep(time.unwrap_or(FOR_EVER)) => {
+            () = tokio::time::sleep(time.unwrap_or(NO_TIME_LIMIT)) => {
                 let words = "the time for this task ran out while the model was answering";
                 Err(TaskFailure::new("limit_reached", words).into())
             }
@@ -195,10 +195,10 @@ impl Allowance {
     }
 }
 
-impl Shop {
+impl AgentServices {
     /// What keeps a task from asking its model once more, if anything does. Looked at before every step: the other
     /// tasks of a plan spend the same budget at the same time.
-    async fn reached(&self, task: &Task, allowance: &Allowance) -> Result<Option<TaskFailure>> {
+    async fn limit_reached(&self, task: &Task, allowance: &Allowance) -> Result<Option<TaskFailure>> {
         if let Some(reached) = allowance.limits.reached(task) {
             return Ok(Some(reached));
         }
@@ -218,18 +218,18 @@ impl Job<'_> {
     /// Ends the task with what came of it.
     async fn finish(
         self,
-        shop: &Shop,
+        services: &AgentServices,
         task: Task,
         step: Option<Step>,
         outcome: Result<Spoken, TaskFailure>,
     ) -> Result<Vec<Claim>> {
-        Ok(shop.store.finish(self.claim, task, step, outcome, self.next).await?)
+        Ok(services.store.finish(self.claim, task, step, outcome, self.next).await?)
     }
 
     /// Ends the task for want of an answer, or leaves it to whoever interrupted it.
-    async fn no_answer(self, shop: &Shop, task: Task, why: NoAnswer) -> Result<Vec<Claim>> {
+    async fn no_answer(self, services: &AgentServices, task: Task, why: NoAnswer) -> Result<Vec<Claim>> {
         match why {
-            NoAnswer::Failed(why) => self.finish(shop, task, None, Err(why)).await,
+            NoAnswer::Failed(why) => self.finish(services, task, None, Err(why)).await,
             NoAnswer::Interrupted => Ok(Vec::new()),
         }
     }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use atelier_files::Files;
 use atelier_memory::Memory;
 use atelier_model::Models;
-use atelier_runtime::{Bus, Gate, ModelKeys, Settings as RuntimeSettings, Shop, Spaces};
+use atelier_runtime::{AgentServices, Bus, Gate, ModelKeys, Settings as RuntimeSettings, Spaces};
 use atelier_server::{App, Auth, Listening, LocalKey, Parts};
 use atelier_store::Store;
 use chrono::Utc;
@@ -150,7 +150,7 @@ async fn serve(config: Config, token: &str) -> Result<()> {
         mounts,
     };
     let app = App::new(Parts {
-        bus: Bus::new(Shop {
+        bus: Bus::new(AgentServices {
             store: store.clone(),
             spaces: spaces.clone(),
             gate: gate.clone(),
@@ -182,7 +182,11 @@ async fn serve(config: Config, token: &str) -> Result<()> {
 
     tasks.spawn(stop_on_signal(stop.clone()));
     let bus = (app.bus.clone(), stop.clone());
-    tasks.spawn(watch_over("what runs tasks", stop.clone(), async move { bus.0.tend(bus.1).await }));
+    tasks.spawn(watch_over(
+        "what runs tasks",
+        stop.clone(),
+        async move { bus.0.run_background(bus.1).await },
+    ));
     let memory = (app.memory.clone(), stop.clone());
     tasks.spawn(watch_over(
         "what feeds the index",
@@ -265,7 +269,7 @@ async fn tend(app: App, config: Config) {
     };
     tokio::select! {
         () = app.stop.cancelled() => {}
-        () = app.spaces.clone().tend(app.stop.clone()) => {}
+        () = app.spaces.clone().run_background(app.stop.clone()) => {}
         () = app.auth.tend() => {}
         () = app.gate.tend() => {}
         () = app.files.tend() => {}

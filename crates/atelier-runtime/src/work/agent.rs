@@ -1,8 +1,9 @@
 //! One agent's part: ask its model, hand its calls to the gate, go on with what came of them.
 
 use super::{
-    Allowance, Job, ProjectSettings, Shop, prompt,
-    seen::Seen,
+    AgentServices, Allowance, Job, ProjectSettings,
+    known_checksums::KnownChecksums,
+    prompt,
     tools::{self, ADD_CONTEXT, tool},
 };
 use crate::{Ask, Error, Result, WorkerSpace};
@@ -21,7 +22,7 @@ use std::{collections::HashMap, sync::Arc};
 const MAX_CALLS: usize = 128;
 
 /// Everything a step of an agent goes by.
-struct Bench {
+struct StepContext {
     agent: Arc<Agent>,
     project: Project,
     allowance: Allowance,
@@ -31,7 +32,7 @@ struct Bench {
     files: Option<Conversation>,
 }
 
-impl Shop {
+impl AgentServices {
     pub(super) async fn work_as_agent(&self, job: Job<'_>) -> Result<Vec<Claim>> {
         let owned = &job.claim.owned;
         let what = format!("task {}", job.claim.task.id);
@@ -44,33 +45,33 @@ impl Shop {
     async fn take_steps(&self, job: Job<'_>, space: &WorkerSpace) -> Result<Vec<Claim>> {
         let claim = job.claim;
         let mut task = claim.task.clone();
-        let bench = match self.bench(claim, space).await? {
-            Ok(bench) => bench,
+        let context = match self.step_context(claim, space).await? {
+            Ok(context) => context,
             Err(why) => return job.finish(self, task, None, Err(why)).await,
         };
         // Once for the steps that follow each other here: what they are about does not change in between.
-        let memory = self.recall(&bench.agent, &task).await;
+        let memory = self.recall(&context.agent, &task).await;
         let mut telling =
-            Some(self.memory.tell(&claim.owned, bench.agent.id, &claim.task.description, &memory));
-        let opening = self.request(&bench, &task, &memory.text).await?;
+            Some(self.memory.tell(&claim.owned, context.agent.id, &claim.task.description, &memory));
+        let opening = self.request(&context, &task, &memory.text).await?;
         let mut steps = if task.steps > 0 { self.store.steps(task.id).await? } else { Vec::new() };
         loop {
-            if let Some(reached) = self.reached(&task, &bench.allowance).await? {
+            if let Some(reached) = self.limit_reached(&task, &context.allowance).await? {
                 return job.finish(self, task, None, Err(reached)).await;
             }
-            let model = match self.model(claim, &bench.agent.config.model).await {
+            let model = match self.model(claim, &context.agent.config.model).await {
                 Ok(model) => model,
                 Err(why) => return job.finish(self, task, None, Err(why)).await,
             };
             let calls = self.settled_calls(&task, &steps).await?;
             let mut request = opening.clone();
-            if let Some(conversation) = &bench.files {
+            if let Some(conversation) = &context.files {
                 request.system.push_str("\n\n");
-                request.system.push_str(&self.files_context(claim, &bench.project, conversation).await);
+                request.system.push_str(&self.files_context(claim, &context.project, conversation).await);
             }
             request.messages.extend(prompt::journal(&steps, &calls));
-            prompt::fit(&mut request, model.context_window(), bench.agent.config.max_tokens);
-            let time = bench.allowance.limits.time_left(&task);
+            prompt::fit(&mut request, model.context_window(), context.agent.config.max_tokens);
+            let time = context.allowance.limits.time_left(&task);
             // The model need not wait until it is written down what it was reminded of.
             let (answered, _) = tokio::join!(
                 self.ask(job, &mut task, &model, &request, time),
@@ -88,11 +89,11 @@ impl Shop {
                     steps.push(step);
                     continue;
                 }
-                let outcome = spoken(&answer, model.name());
+                let outcome = final_message(&answer, model.name());
                 return job.finish(self, task, Some(step), outcome).await;
             }
-            let Sorted { mut step, asked, here, recalls } =
-                self.sort_calls(claim, &bench, step, answer, &Seen::there(&steps, &calls));
+            let SortedCalls { mut step, asked, here, recalls } =
+                self.sort_calls(claim, &context, step, answer, &KnownChecksums::on_machine(&steps, &calls));
             let notes = recalls.iter().any(|(place, _)| tool(&step.calls[*place].name) == ADD_CONTEXT);
             if notes || !here.is_empty() {
                 // Before anything of it is done.
@@ -102,9 +103,9 @@ impl Shop {
                 let call = &mut step.calls[place];
                 call.result = Some(self.use_context(claim, tool(&call.name), params).await?);
             }
-            if let (Some(conversation), false) = (&bench.files, here.is_empty()) {
-                let seen = Seen::here(&steps);
-                self.run_on_own_files(claim, &bench.project, conversation, &mut step, here, seen).await;
+            if let (Some(conversation), false) = (&context.files, here.is_empty()) {
+                let known = KnownChecksums::in_conversation(&steps);
+                self.run_on_own_files(claim, &context.project, conversation, &mut step, here, known).await;
             }
             if !asked.is_empty() {
                 return match self.store.park(claim, task.clone(), step, asked, job.next).await? {
@@ -121,7 +122,11 @@ impl Shop {
         }
     }
 
-    async fn bench(&self, claim: &Claim, space: &WorkerSpace) -> Result<Result<Bench, TaskFailure>> {
+    async fn step_context(
+        &self,
+        claim: &Claim,
+        space: &WorkerSpace,
+    ) -> Result<Result<StepContext, TaskFailure>> {
         let Some(agent) = claim.task.agent_id else {
             return Ok(Err(TaskFailure::new("no_agent", "the task belongs to no agent")));
         };
@@ -142,13 +147,13 @@ impl Shop {
         let conversation = self.store.conversation(claim.owned.project, claim.task.session_id).await?;
         let files = conversation.workspace_enabled.then_some(conversation);
         let tools = tools::offered(&agent.config, project.workspace, files.is_some());
-        Ok(Ok(Bench { tools, agent, project, allowance, client, files }))
+        Ok(Ok(StepContext { tools, agent, project, allowance, client, files }))
     }
 
     /// What the agent is told before its own steps.
-    async fn request(&self, bench: &Bench, task: &Task, memory: &str) -> Result<Request> {
-        let config = &bench.agent.config;
-        let mut system = prompt::system(config, &bench.project, bench.client.as_ref());
+    async fn request(&self, context: &StepContext, task: &Task, memory: &str) -> Result<Request> {
+        let config = &context.agent.config;
+        let mut system = prompt::system(config, &context.project, context.client.as_ref());
         let history = self.history(task).await?;
         let done = match task.plan_id {
             None => Vec::new(),
@@ -165,7 +170,7 @@ impl Shop {
         Ok(Request {
             system,
             messages: prompt::conversation(&history, task, &done),
-            tools: bench.tools.clone(),
+            tools: context.tools.clone(),
             temperature: Some(config.temperature as f32),
             max_tokens: Some(config.max_tokens),
             format: None,
@@ -186,20 +191,20 @@ impl Shop {
     fn sort_calls(
         &self,
         claim: &Claim,
-        bench: &Bench,
+        context: &StepContext,
         mut step: Step,
         answer: Answer,
-        seen: &Seen,
-    ) -> Sorted {
+        known: &KnownChecksums,
+    ) -> SortedCalls {
         let (mut asks, mut here, mut recalls) = (Vec::new(), Vec::new(), Vec::new());
         let all = answer.calls.len();
-        let cut_at = (answer.finish == Finish::Length).then_some(bench.agent.config.max_tokens);
+        let cut_at = (answer.finish == Finish::Length).then_some(context.agent.config.max_tokens);
         // One more than may run, for the model to be told that there were too many.
         for call in answer.calls.into_iter().take(MAX_CALLS + 1) {
             let name = tool(&call.name);
             let place = step.calls.len();
             let parsed = match place < MAX_CALLS {
-                true => understood(&call, &bench.tools, cut_at),
+                true => parse_arguments(&call, &context.tools, cut_at),
                 false => Err(format!(
                     "At most {MAX_CALLS} calls a step: this one and the {} after it were not made",
                     all - MAX_CALLS - 1
@@ -209,10 +214,10 @@ impl Shop {
                 Ok(mut params) => {
                     if tools::is_about_memory(name) {
                         recalls.push((place, params));
-                    } else if bench.is_own(name, &mut params) {
+                    } else if context.targets_conversation_files(name, &mut params) {
                         here.push((place, params));
                     } else {
-                        seen.carry(name, &mut params);
+                        known.add_expected_checksum(name, &mut params);
                         asks.push(Ask {
                             tool_name: name.to_owned(),
                             tool_params: Value::Object(params),
@@ -238,12 +243,12 @@ impl Shop {
         for ((_, call), new) in open.zip(&asked) {
             call.tool_id = Some(new.id);
         }
-        Sorted { step, asked, here, recalls }
+        SortedCalls { step, asked, here, recalls }
     }
 }
 
 /// The calls of a step, by who settles them.
-struct Sorted {
+struct SortedCalls {
     step: Step,
     asked: Vec<NewCall>,
     /// Places in the step, with the arguments.
@@ -252,9 +257,9 @@ struct Sorted {
     recalls: Vec<(usize, Map<String, Value>)>,
 }
 
-impl Bench {
+impl StepContext {
     /// Whether a call is about the conversation's own files. What says so is taken out of its arguments.
-    fn is_own(&self, tool: &str, params: &mut Map<String, Value>) -> bool {
+    fn targets_conversation_files(&self, tool: &str, params: &mut Map<String, Value>) -> bool {
         let place = params.remove(tools::PLACE);
         let own = match self.project.workspace {
             WorkspaceKind::Conversation => true,
@@ -266,7 +271,7 @@ impl Bench {
 
 /// The arguments of a call to a tool that there is, or what to tell the model. `cut_at` is the `max_tokens` that its answer
 /// ran into.
-fn understood(
+fn parse_arguments(
     call: &CallRequest,
     tools: &[ToolSchema],
     cut_at: Option<u32>,
@@ -289,7 +294,7 @@ fn understood(
     }
 }
 
-pub(super) fn spoken(answer: &Answer, model: &str) -> Result<Spoken, TaskFailure> {
+pub(super) fn final_message(answer: &Answer, model: &str) -> Result<Spoken, TaskFailure> {
     let text = match answer.finish {
         Finish::Stop | Finish::Calls if answer.text.trim().is_empty() => {
             return Err(TaskFailure::new("model_said_nothing", "the model said nothing"));

@@ -4,7 +4,7 @@
 //! around every second finds what a lost ring would have told, ends what was cancelled elsewhere, and fails what
 //! died with another server.
 
-use super::{ProjectSettings, Shop, waiters::Waiters};
+use super::{AgentServices, ProjectSettings, completion::CompletionSignals};
 use crate::{Decider, Error, Result};
 use atelier_core::{
     AgentId, ConversationId, Message, NodeId, Plan, PlanId, Task, TaskFailure, TaskId, TaskStatus,
@@ -30,24 +30,24 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// How often the bus looks around by itself.
-const LOOK_AROUND: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many calls of stopped tasks are cancelled at the same time.
-const CANCELLED_AT_ONCE: usize = 64;
+const CONCURRENT_CANCELS: usize = 64;
 
 #[derive(Clone)]
 pub struct Bus(Arc<Inner>);
 
 struct Inner {
-    shop: Shop,
+    services: AgentServices,
     /// For what runs. A little more may have been taken from the queues at once than there is room for.
     slots: Semaphore,
-    running: Mutex<HashMap<TaskId, Run>>,
+    running: Mutex<HashMap<TaskId, RunningTask>>,
     /// Queues that are being asked, and whether somebody rang again meanwhile.
-    asking: Mutex<HashMap<Uuid, bool>>,
+    polling: Mutex<HashMap<Uuid, bool>>,
     /// There was something to run and no room for it.
-    left_something: AtomicBool,
-    waiters: Waiters,
+    left_work_behind: AtomicBool,
+    completions: CompletionSignals,
     tracker: TaskTracker,
     stop: CancellationToken,
 }
@@ -69,49 +69,51 @@ pub struct QueueReport {
 
 /// A task that this server runs. It may have been ended and taken again before the first run has returned, so the
 /// fence tells which run it is.
-struct Run {
+struct RunningTask {
     fence: i64,
     cancel: CancellationToken,
 }
 
 impl Bus {
-    pub fn new(shop: Shop) -> Self {
+    pub fn new(services: AgentServices) -> Self {
         Self(Arc::new(Inner {
-            slots: Semaphore::new(shop.settings.max_running),
-            shop,
+            slots: Semaphore::new(services.settings.max_running),
+            services,
             running: Mutex::default(),
-            asking: Mutex::default(),
-            left_something: AtomicBool::new(false),
-            waiters: Waiters::default(),
+            polling: Mutex::default(),
+            left_work_behind: AtomicBool::new(false),
+            completions: CompletionSignals::default(),
             tracker: TaskTracker::new(),
             stop: CancellationToken::new(),
         }))
     }
 
     fn store(&self) -> &Store {
-        &self.0.shop.store
+        &self.0.services.store
     }
 
-    fn running(&self) -> MutexGuard<'_, HashMap<TaskId, Run>> {
+    fn running(&self) -> MutexGuard<'_, HashMap<TaskId, RunningTask>> {
         self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// This node, while it can take on more.
-    fn room(&self) -> Option<NodeId> {
-        let room = !self.0.stop.is_cancelled() && self.running().len() < self.0.shop.settings.max_running;
-        if !room {
-            self.0.left_something.store(true, Ordering::Relaxed);
+    fn node_with_capacity(&self) -> Option<NodeId> {
+        let has_capacity =
+            !self.0.stop.is_cancelled() && self.running().len() < self.0.services.settings.max_running;
+        if !has_capacity {
+            self.0.left_work_behind.store(true, Ordering::Relaxed);
         }
-        room.then_some(self.store().node())
+        has_capacity.then_some(self.store().node())
     }
 
     /// Takes a message and sets going what it asks for.
-    pub async fn say(&self, owned: &Owned, mut said: Said) -> Result<(Message, Task, Option<Plan>)> {
-        said.max_queue = self.0.shop.settings.max_queue.into();
+    pub async fn send_message(&self, owned: &Owned, mut said: Said) -> Result<(Message, Task, Option<Plan>)> {
+        said.max_queue = self.0.services.settings.max_queue.into();
         let (bus, owned) = (self.clone(), owned.clone());
         // By itself: what was taken from the queue has to be run, even if whoever asked goes away at this moment.
         let saying = self.0.tracker.spawn(async move {
-            let Begun { message, task, plan, claims } = bus.store().say(&owned, said, bus.room()).await?;
+            let Begun { message, task, plan, claims } =
+                bus.store().say(&owned, said, bus.node_with_capacity()).await?;
             counter!("atelier_messages_total").increment(1);
             bus.spawn(claims);
             Ok((message, task, plan))
@@ -121,14 +123,14 @@ impl Bus {
 
     /// What was answered to a task or a plan, as soon as it is; nothing after `time`, or when it ended without an answer.
     pub async fn wait(&self, owned: &Owned, work: Uuid, time: Duration) -> Result<Option<Message>> {
-        let waiter = self.0.waiters.enlist(work);
+        let completion = self.0.completions.subscribe(work);
         let answered = async {
             loop {
                 let (settled, answer) = self.store().outcome(owned.project, work).await?;
                 if settled || answer.is_some() {
                     return Ok(answer);
                 }
-                drop(tokio::time::timeout(LOOK_AROUND, waiter.woken()).await);
+                drop(tokio::time::timeout(CHECK_INTERVAL, completion.notified()).await);
             }
         };
         tokio::time::timeout(time, answered).await.unwrap_or(Ok(None))
@@ -138,24 +140,29 @@ impl Bus {
     pub async fn cancel_task(&self, owned: &Owned, by: &Decider, id: TaskId) -> Result<Task> {
         let why = TaskFailure::new("cancelled", "it was cancelled");
         let (task, stopped) = self.store().stop_task(owned, id, TaskStatus::Cancelled, why).await?;
-        self.end(owned, by, vec![stopped]).await?;
+        self.interrupt_and_cancel_calls(owned, by, vec![stopped]).await?;
         Ok(task)
     }
 
     /// Deletes an agent and ends everything it does.
     pub async fn delete_agent(&self, owned: &Owned, by: &Decider, id: AgentId) -> Result<()> {
         let stopped = self.store().delete_agent(owned, id).await?;
-        self.end(owned, by, stopped).await
+        self.interrupt_and_cancel_calls(owned, by, stopped).await
     }
 
     /// Ends the model calls and the tool calls of tasks that were stopped.
-    async fn end(&self, owned: &Owned, by: &Decider, stopped: Vec<Stopped>) -> Result<()> {
+    async fn interrupt_and_cancel_calls(
+        &self,
+        owned: &Owned,
+        by: &Decider,
+        stopped: Vec<Stopped>,
+    ) -> Result<()> {
         stopped.iter().for_each(|stopped| self.interrupt(stopped.task));
         let calls = stopped.into_iter().flat_map(|stopped| stopped.calls);
         // Many at a time: what is written at the same time shares its commit.
         stream::iter(calls.map(Ok))
-            .try_for_each_concurrent(CANCELLED_AT_ONCE, async |call| {
-                match self.0.shop.gate.cancel(owned, by.clone(), call).await {
+            .try_for_each_concurrent(CONCURRENT_CANCELS, async |call| {
+                match self.0.services.gate.cancel(owned, by.clone(), call).await {
                     Ok(_) | Err(Error::Refused(Refusal::Already(_)) | Error::Store(StoreError::NotFound)) => {
                         Ok(())
                     }
@@ -166,7 +173,7 @@ impl Bus {
     }
 
     pub async fn resume_task(&self, owned: &Owned, id: TaskId) -> Result<Task> {
-        Ok(self.store().resume_task(owned, id, self.0.shop.settings.max_queue.into()).await?)
+        Ok(self.store().resume_task(owned, id, self.0.services.settings.max_queue.into()).await?)
     }
 
     pub async fn approve_plan(
@@ -197,7 +204,7 @@ impl Bus {
         why: TaskFailure,
     ) -> Result<Plan> {
         let (plan, stopped) = self.store().cancel_plan(owned, id, why).await?;
-        self.end(owned, by, stopped).await?;
+        self.interrupt_and_cancel_calls(owned, by, stopped).await?;
         Ok(plan)
     }
 
@@ -210,12 +217,12 @@ impl Bus {
         why: &TaskFailure,
     ) -> Result<()> {
         let stopped = self.store().stop_tasks(owned, session, false, why.clone()).await?;
-        self.end(owned, by, stopped).await
+        self.interrupt_and_cancel_calls(owned, by, stopped).await
     }
 
     /// Ends what a project has going: what waits at once, what runs when it has not ended by itself after
     /// `grace`.
-    pub async fn wind_down(
+    pub async fn stop_gracefully(
         &self,
         owned: &Owned,
         by: &Decider,
@@ -225,12 +232,12 @@ impl Bus {
         let end = tokio::time::Instant::now() + grace;
         loop {
             let stopped = self.store().stop_tasks(owned, None, true, why.clone()).await?;
-            self.end(owned, by, stopped).await?;
+            self.interrupt_and_cancel_calls(owned, by, stopped).await?;
             let Some(id) = self.store().running_task(owned.project).await? else { return Ok(()) };
-            let waiter = self.0.waiters.enlist(id.0);
+            let completion = self.0.completions.subscribe(id.0);
             // One that parks rings nothing, so it is looked at again before long.
-            let soon = (tokio::time::Instant::now() + LOOK_AROUND / 4).min(end);
-            if tokio::time::timeout_at(soon, waiter.woken()).await.is_err() && soon == end {
+            let soon = (tokio::time::Instant::now() + CHECK_INTERVAL / 4).min(end);
+            if tokio::time::timeout_at(soon, completion.notified()).await.is_err() && soon == end {
                 return self.stop_all(owned, None, by, why).await;
             }
         }
@@ -278,7 +285,7 @@ impl Bus {
         for claim in claims {
             // Ends with the server, too.
             let cancel = self.0.stop.child_token();
-            self.running().insert(claim.task.id, Run { fence: claim.fence, cancel: cancel.clone() });
+            self.running().insert(claim.task.id, RunningTask { fence: claim.fence, cancel: cancel.clone() });
             let bus = self.clone();
             self.0.tracker.spawn(async move { bus.run(claim, cancel).await });
         }
@@ -292,13 +299,13 @@ impl Bus {
                 // It is handed back below.
                 () = cancel.cancelled() => return Ok(Vec::new()),
             };
-            let done = self.0.shop.work(&claim, &cancel, self.room()).await;
+            let done = self.0.services.work(&claim, &cancel, self.node_with_capacity()).await;
             drop(slot);
             done
         };
         let done = AssertUnwindSafe(work).catch_unwind().await;
         if cancel.is_cancelled() {
-            self.give_back(&claim).await;
+            self.return_to_queue(&claim).await;
         }
         if let Entry::Occupied(run) = self.running().entry(id)
             && run.get().fence == claim.fence
@@ -310,19 +317,19 @@ impl Bus {
             Ok(Err(Error::Store(StoreError::TaskLost | StoreError::NotFound))) => {}
             Ok(Err(error)) => {
                 tracing::error!(%error, task = %id, "a task broke off");
-                self.fail_broken(id).await;
+                self.fail_crashed_task(id).await;
             }
             Err(_) => {
                 tracing::error!(task = %id, "a task panicked");
-                self.fail_broken(id).await;
+                self.fail_crashed_task(id).await;
             }
         }
-        if self.0.left_something.swap(false, Ordering::Relaxed) {
-            self.look_for_work().await;
+        if self.0.left_work_behind.swap(false, Ordering::Relaxed) {
+            self.poll_waiting_queues().await;
         }
     }
 
-    async fn fail_broken(&self, id: TaskId) {
+    async fn fail_crashed_task(&self, id: TaskId) {
         if let Err(error) = self.store().fail_orphan(id).await {
             // Looking around finds a task that this server holds and does not run, and tries again.
             tracing::warn!(%error, task = %id, "cannot fail a task that broke off");
@@ -331,7 +338,7 @@ impl Bus {
 
     /// Hands back what was interrupted: nothing of the step was done. Who ended the task, or finished it at the last
     /// moment, has written so, and then this does nothing; a server that stops leaves it to the next.
-    async fn give_back(&self, claim: &Claim) {
+    async fn return_to_queue(&self, claim: &Claim) {
         match self.store().give_back(claim).await {
             // It was finished after all.
             Ok(()) | Err(StoreError::TaskLost) => {}
@@ -340,25 +347,25 @@ impl Bus {
     }
 
     /// Asks a queue for something to run; one asks at a time.
-    fn ask(&self, queue: Uuid) {
-        let mut asking = self.0.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(again) = asking.get_mut(&queue) {
+    fn poll_queue(&self, queue: Uuid) {
+        let mut polling = self.0.polling.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(again) = polling.get_mut(&queue) {
             *again = true;
             return;
         }
-        asking.insert(queue, false);
-        drop(asking);
+        polling.insert(queue, false);
+        drop(polling);
         let bus = self.clone();
         self.0.tracker.spawn(async move {
             loop {
                 if let Err(error) = bus.take_from(queue).await {
                     tracing::warn!(%error, "cannot ask a queue for work");
                 }
-                let mut asking = bus.0.asking.lock().unwrap_or_else(PoisonError::into_inner);
-                match asking.get_mut(&queue) {
+                let mut polling = bus.0.polling.lock().unwrap_or_else(PoisonError::into_inner);
+                match polling.get_mut(&queue) {
                     Some(again) if *again => *again = false,
                     _ => {
-                        asking.remove(&queue);
+                        polling.remove(&queue);
                         return;
                     }
                 }
@@ -368,69 +375,69 @@ impl Bus {
 
     async fn take_from(&self, queue: Uuid) -> Result<()> {
         let Some(owned) = self.store().queue_owner(queue).await? else { return Ok(()) };
-        let Some(node) = self.room() else { return Ok(()) };
+        let Some(node) = self.node_with_capacity() else { return Ok(()) };
         let claims = self.store().claim(&owned, queue, node).await?;
         self.spawn(claims);
         Ok(())
     }
 
-    async fn look_for_work(&self) {
+    async fn poll_waiting_queues(&self) {
         match self.store().waiting_queues().await {
             Ok(queues) => {
                 gauge!("atelier_bus_queued_tasks")
                     .set(queues.iter().map(|(_, count)| *count as f64).sum::<f64>());
-                queues.into_iter().for_each(|(queue, _)| self.ask(queue));
+                queues.into_iter().for_each(|(queue, _)| self.poll_queue(queue));
             }
             Err(error) => tracing::warn!(%error, "cannot look for work"),
         }
     }
 
     /// Hears the bell and looks around until `stop`; then hands back what is running.
-    pub async fn tend(&self, stop: CancellationToken) {
+    pub async fn run_background(&self, stop: CancellationToken) {
         let mut held = HashSet::new();
         let mut bell = self.store().bell().listen();
-        let mut rounds = tokio::time::interval(LOOK_AROUND);
+        let mut rounds = tokio::time::interval(CHECK_INTERVAL);
         rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 ring = bell.next() => match ring {
-                    Some(Ring::Queue(_, queue)) => self.ask(queue),
+                    Some(Ring::Queue(_, queue)) => self.poll_queue(queue),
                     Some(Ring::Work(work)) => {
-                        self.0.waiters.wake(work);
-                        self.settled_elsewhere(TaskId(work)).await;
+                        self.0.completions.wake(work);
+                        self.interrupt_if_lost(TaskId(work)).await;
                     }
                     Some(Ring::Everything) => {
-                        self.0.waiters.wake_all();
-                        self.look_for_work().await;
+                        self.0.completions.wake_all();
+                        self.poll_waiting_queues().await;
                     }
                     Some(_) => {}
                     None => break,
                 },
                 _ = rounds.tick() => {
-                    if let Err(error) = self.round(&mut held).await {
+                    if let Err(error) = self.check_tasks(&mut held).await {
                         tracing::warn!(%error, "the agent bus cannot look around");
                     }
                 }
             }
         }
-        self.leave().await;
+        self.shut_down().await;
     }
 
-    async fn leave(&self) {
+    async fn shut_down(&self) {
         self.0.stop.cancel();
         self.0.tracker.close();
         self.0.tracker.wait().await;
     }
 
     /// A task that this server runs may have been ended by another.
-    async fn settled_elsewhere(&self, id: TaskId) {
+    async fn interrupt_if_lost(&self, id: TaskId) {
         if self.running().contains_key(&id) && matches!(self.store().holds(id).await, Ok(false)) {
             self.interrupt(id);
         }
     }
 
-    async fn round(&self, held_before: &mut HashSet<TaskId>) -> Result<()> {
+    async fn check_tasks(&self, held_before: &mut HashSet<TaskId>) -> Result<()> {
         let lost = self.store().recover().await?;
         if lost > 0 {
             tracing::warn!(tasks = lost, "failed the tasks of a server that is gone");
@@ -438,18 +445,18 @@ impl Bus {
         let running: HashSet<TaskId> = self.running().keys().copied().collect();
         let held: HashSet<TaskId> = self.store().held_tasks().await?.into_iter().collect();
         for &id in running.difference(&held) {
-            self.settled_elsewhere(id).await;
+            self.interrupt_if_lost(id).await;
         }
         let orphans: HashSet<TaskId> = held.difference(&running).copied().collect();
         // Twice in a row: one that was just taken is not running yet.
         for &id in orphans.intersection(held_before) {
             if !self.running().contains_key(&id) {
-                self.fail_broken(id).await;
+                self.fail_crashed_task(id).await;
             }
         }
         *held_before = held;
         gauge!("atelier_running_tasks").set(running.len() as f64);
-        self.look_for_work().await;
+        self.poll_waiting_queues().await;
         Ok(())
     }
 }

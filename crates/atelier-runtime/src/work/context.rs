@@ -1,6 +1,6 @@
 //! Memory at work: what an agent recalls before it begins, and the two tools by which it looks and notes for itself.
 
-use super::{Shop, tools::SEARCH_CONTEXT};
+use super::{AgentServices, tools::SEARCH_CONTEXT};
 use crate::Result;
 use atelier_core::{Agent, InteractionType, Memo, Task, memory::shortened, task::StepResult};
 use atelier_memory::{Query, Recalled};
@@ -34,7 +34,7 @@ struct Add {
     text: String,
 }
 
-impl Shop {
+impl AgentServices {
     /// What the agent remembers about its task, for the prompt; empty if nothing bears on it.
     pub(super) async fn recall(&self, agent: &Agent, task: &Task) -> Recalled {
         self.memory.recall(agent.id, &task.description, BUDGET).await

@@ -1,8 +1,8 @@
 //! An agent's calls on its conversation's own files: they run here, in the local copy of the object store.
 
 use super::{
-    Shop,
-    seen::Seen,
+    AgentServices,
+    known_checksums::KnownChecksums,
     tools::{PRESENT, tool},
 };
 use atelier_core::{
@@ -28,7 +28,7 @@ struct Present {
     description: Option<String>,
 }
 
-impl Shop {
+impl AgentServices {
     /// What an agent is told of the conversation's files.
     pub(super) async fn files_context(
         &self,
@@ -58,7 +58,7 @@ impl Shop {
         conversation: &Conversation,
         step: &mut Step,
         calls: Vec<(usize, Map<String, Value>)>,
-        mut seen: Seen,
+        mut known: KnownChecksums,
     ) {
         let (run, policy) = match self.begin_run(claim, project, conversation).await {
             Ok(begun) => begun,
@@ -72,13 +72,13 @@ impl Shop {
         let mut last = None;
         for (place, mut params) in calls {
             let name = tool(&step.calls[place].name).to_owned();
-            seen.carry(&name, &mut params);
+            known.add_expected_checksum(&name, &mut params);
             let result = match name.as_str() {
                 PRESENT => present(&run, params).await,
                 _ => act(&run, policy.clone(), name, params).await,
             };
             step.calls[place].result = Some(told(result));
-            seen.own(&step.calls[place]);
+            known.record_file_call(&step.calls[place]);
             last = Some(place);
         }
         let report = run.end().await;

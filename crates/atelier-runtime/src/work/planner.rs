@@ -1,6 +1,6 @@
 //! The orchestrator: a message becomes a graph of tasks, and their results become one answer.
 
-use super::{Allowance, Job, NoAnswer, ProjectSettings, Shop, agent::spoken, prompt};
+use super::{AgentServices, Allowance, Job, NoAnswer, ProjectSettings, agent::final_message, prompt};
 use crate::Result;
 use atelier_core::{
     Agent, Task, TaskFailure, TaskKind, TaskStatus,
@@ -17,7 +17,7 @@ struct Proposal {
     tasks: Vec<ProposedTask>,
 }
 
-impl Shop {
+impl AgentServices {
     pub(super) async fn make_plan(&self, job: Job<'_>) -> Result<Vec<Claim>> {
         let claim = job.claim;
         let mut task = claim.task.clone();
@@ -71,7 +71,7 @@ impl Shop {
         };
         let mut said = None;
         for _ in 0..2 {
-            match self.reached(task, &allowance).await.map_err(unavailable)? {
+            match self.limit_reached(task, &allowance).await.map_err(unavailable)? {
                 Some(reached) if said.is_none() => return Err(reached.into()),
                 Some(_) => break,
                 None => {}
@@ -133,7 +133,7 @@ impl Shop {
     ) -> Result<(Spoken, atelier_core::task::Step), NoAnswer> {
         let settings = self.project_settings(job.claim).await.map_err(unavailable)??;
         let allowance = Allowance::of(&self.settings, &settings);
-        if let Some(reached) = self.reached(task, &allowance).await.map_err(unavailable)? {
+        if let Some(reached) = self.limit_reached(task, &allowance).await.map_err(unavailable)? {
             return Err(reached.into());
         }
         let model = self.model(job.claim, &settings.planner.model).await?;
@@ -154,7 +154,7 @@ impl Shop {
         prompt::fit(&mut request, model.context_window(), 4096);
         let time = allowance.limits.time_left(task);
         let (answer, step) = self.ask(job, task, &model, &request, time).await?;
-        Ok((spoken(&answer, model.name())?, step))
+        Ok((final_message(&answer, model.name())?, step))
     }
 }
 

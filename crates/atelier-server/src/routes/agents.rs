@@ -58,7 +58,7 @@ pub(super) async fn create(
     new.config.validate()?;
     let new = NewAgent { name: new.name, config: new.config };
     let agent = app.store.create_agent(space.owned(), new).await?;
-    app.spaces.agents_made(space.owned()).await;
+    app.spaces.agents_created(space.owned()).await;
     // A new name may hide a starter agent's short one.
     space.forget_agents();
     Ok((StatusCode::CREATED, Reply(agent)))

@@ -205,7 +205,7 @@ pub(super) async fn say(
     };
     let NewMessage { content, attachments, priority, .. } = new;
     let said = Said { session, content, attachments, agent, priority, max_queue: 0 };
-    let (message, task, plan) = app.bus.say(owned, said).await?;
+    let (message, task, plan) = app.bus.send_message(owned, said).await?;
     if let Some(time) = preferred_wait(&app, &headers) {
         let work = plan.as_ref().map_or(task.id.0, |plan| plan.id.0);
         let answer = tokio::select! {

@@ -38,6 +38,6 @@ pub(super) async fn ready(State(app): State<App>) -> impl IntoResponse {
 
 /// Figures for Prometheus.
 pub(super) async fn metrics(State(app): State<App>) -> impl IntoResponse {
-    app.spaces.measure().await;
+    app.spaces.update_gauges().await;
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], app.metrics.render())
 }

@@ -60,7 +60,7 @@ pub(super) async fn create(
         .create_project(caller.user, caller.tenant.clone(), new.name, new.workspace, new.settings, agents)
         .await?;
     let owned = Owned { project: created.id, owner: caller.user, tenant: caller.tenant };
-    app.spaces.agents_made(&owned).await;
+    app.spaces.agents_created(&owned).await;
     Ok((StatusCode::CREATED, Reply(created)))
 }
 
@@ -122,6 +122,6 @@ pub(super) async fn delete(
 ) -> Result<StatusCode> {
     app.store.delete_project(&owned).await?;
     // Ends what runs there; this request is not among it.
-    app.spaces.drop_deleted(owned.project);
+    app.spaces.remove_deleted(owned.project);
     Ok(DONE)
 }

@@ -41,7 +41,7 @@ pub(super) async fn end(
     headers: HeaderMap,
 ) -> Result<StatusCode> {
     let why = TaskFailure::new("session_ended", "the session was ended");
-    app.bus.wind_down(&owned, &decider(&caller, &headers), &why, app.spaces.grace()).await?;
+    app.bus.stop_gracefully(&owned, &decider(&caller, &headers), &why, app.spaces.grace()).await?;
     app.spaces.close(&owned, CloseReason::SessionEnded).await?;
     Ok(DONE)
 }

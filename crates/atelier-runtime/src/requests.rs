@@ -12,58 +12,58 @@ use std::{
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) struct Tasks {
-    room: Arc<Semaphore>,
+pub(crate) struct RequestTracker {
+    slots: Arc<Semaphore>,
     waiting: AtomicUsize,
     max_waiting: usize,
-    running: Mutex<HashMap<u64, Running>>,
+    running: Mutex<HashMap<u64, RunningRequest>>,
     next: AtomicU64,
     idle: Notify,
     last_use: Mutex<Instant>,
     stop: CancellationToken,
 }
 
-struct Running {
+struct RunningRequest {
     what: String,
     since: Instant,
     reported: bool,
 }
 
 /// Something running in a worker space; it is over when this is dropped.
-pub struct Task {
-    tasks: Arc<Tasks>,
+pub struct TrackedRequest {
+    tracker: Arc<RequestTracker>,
     number: u64,
-    _room: OwnedSemaphorePermit,
+    _slot: OwnedSemaphorePermit,
 }
 
-impl Task {
+impl TrackedRequest {
     /// Runs `work`, or gives it up when the space is reset.
     pub async fn run<T>(self, work: impl Future<Output = T>) -> Result<T> {
         tokio::select! {
             biased;
-            () = self.tasks.stop.cancelled() => Err(Error::SpaceClosed),
+            () = self.tracker.stop.cancelled() => Err(Error::SpaceClosed),
             done = work => Ok(done),
         }
     }
 }
 
-impl Drop for Task {
+impl Drop for TrackedRequest {
     fn drop(&mut self) {
-        let mut running = self.tasks.running();
+        let mut running = self.tracker.running();
         running.remove(&self.number);
         let idle = running.is_empty();
         drop(running);
-        self.tasks.touch();
+        self.tracker.touch();
         if idle {
-            self.tasks.idle.notify_waiters();
+            self.tracker.idle.notify_waiters();
         }
     }
 }
 
-impl Tasks {
+impl RequestTracker {
     pub(crate) fn new(max_active: usize, max_waiting: usize) -> Self {
         Self {
-            room: Arc::new(Semaphore::new(max_active)),
+            slots: Arc::new(Semaphore::new(max_active)),
             waiting: AtomicUsize::new(0),
             max_waiting,
             running: Mutex::default(),
@@ -74,7 +74,7 @@ impl Tasks {
         }
     }
 
-    fn running(&self) -> MutexGuard<'_, HashMap<u64, Running>> {
+    fn running(&self) -> MutexGuard<'_, HashMap<u64, RunningRequest>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -83,31 +83,31 @@ impl Tasks {
         *self.last_use.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// Waits for room, then counts as running until the task is dropped.
-    pub(crate) async fn begin(self: &Arc<Self>, what: String) -> Result<Task> {
+    /// Waits for slots, then counts as running until the task is dropped.
+    pub(crate) async fn begin(self: &Arc<Self>, what: String) -> Result<TrackedRequest> {
         self.touch();
         if self.stop.is_cancelled() {
             return Err(Error::SpaceClosed);
         }
-        let room = match self.room.clone().try_acquire_owned() {
-            Ok(room) => room,
-            Err(_) => self.wait_for_room().await?,
+        let slots = match self.slots.clone().try_acquire_owned() {
+            Ok(slots) => slots,
+            Err(_) => self.wait_for_slot().await?,
         };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.running().insert(number, Running { what, since: Instant::now(), reported: false });
-        Ok(Task { tasks: self.clone(), number, _room: room })
+        self.running().insert(number, RunningRequest { what, since: Instant::now(), reported: false });
+        Ok(TrackedRequest { tracker: self.clone(), number, _slot: slots })
     }
 
-    async fn wait_for_room(&self) -> Result<OwnedSemaphorePermit> {
+    async fn wait_for_slot(&self) -> Result<OwnedSemaphorePermit> {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _leave = Leave(&self.waiting);
+        let _waiting = WaitingGuard(&self.waiting);
         if waiting >= self.max_waiting {
             return Err(Error::Busy { waiting });
         }
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Error::SpaceClosed),
-            room = self.room.clone().acquire_owned() => room.map_err(|_| Error::SpaceClosed),
+            slots = self.slots.clone().acquire_owned() => slots.map_err(|_| Error::SpaceClosed),
         }
     }
 
@@ -167,9 +167,9 @@ impl Tasks {
     }
 }
 
-struct Leave<'w>(&'w AtomicUsize);
+struct WaitingGuard<'w>(&'w AtomicUsize);
 
-impl Drop for Leave<'_> {
+impl Drop for WaitingGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -12,36 +12,36 @@ use std::collections::HashMap;
 
 /// Checksums by path, in one of the two places an agent works in.
 #[derive(Debug, Default)]
-pub(super) struct Seen(HashMap<String, String>);
+pub(super) struct KnownChecksums(HashMap<String, String>);
 
-impl Seen {
+impl KnownChecksums {
     /// On the person's machine.
-    pub(super) fn there(steps: &[Step], calls: &HashMap<CallId, GatedCall>) -> Self {
-        let mut seen = Self::default();
+    pub(super) fn on_machine(steps: &[Step], calls: &HashMap<CallId, GatedCall>) -> Self {
+        let mut known = Self::default();
         let calls = steps.iter().flat_map(|step| &step.calls).filter_map(|call| calls.get(&call.tool_id?));
         for call in calls.filter(|call| call.status == CallStatus::Completed) {
             let checksum = call.result.as_ref().and_then(|result| result["checksum"].as_str());
-            seen.note(&call.tool_name, &call.tool_params, checksum);
+            known.record(&call.tool_name, &call.tool_params, checksum);
         }
-        seen
+        known
     }
 
     /// In the conversation's own files.
-    pub(super) fn here(steps: &[Step]) -> Self {
-        let mut seen = Self::default();
-        steps.iter().flat_map(|step| &step.calls).for_each(|call| seen.own(call));
-        seen
+    pub(super) fn in_conversation(steps: &[Step]) -> Self {
+        let mut known = Self::default();
+        steps.iter().flat_map(|step| &step.calls).for_each(|call| known.record_file_call(call));
+        known
     }
 
     /// A call on the conversation's own files has come to its end.
-    pub(super) fn own(&mut self, call: &StepCall) {
+    pub(super) fn record_file_call(&mut self, call: &StepCall) {
         let Some(result) = call.result.as_ref().filter(|result| !result.is_error) else { return };
         let params: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
-        self.note(&call.name, &params, result.checksum.as_deref());
+        self.record(&call.name, &params, result.checksum.as_deref());
     }
 
-    fn note(&mut self, name: &str, params: &Value, checksum: Option<&str>) {
-        let path = |name: &str| params[name].as_str().map(plain);
+    fn record(&mut self, name: &str, params: &Value, checksum: Option<&str>) {
+        let path = |name: &str| params[name].as_str().map(normalized);
         match (tool(name), path("path"), checksum) {
             ("move_file" | "delete_file", ..) => {
                 for gone in ["source", "destination", "path"].into_iter().filter_map(path) {
@@ -58,17 +58,17 @@ impl Seen {
     }
 
     /// Adds to the arguments of a change what the agent has seen of the file.
-    pub(super) fn carry(&self, name: &str, params: &mut Map<String, Value>) {
+    pub(super) fn add_expected_checksum(&self, name: &str, params: &mut Map<String, Value>) {
         if !matches!(tool(name), "write_file" | "edit_file") || params.contains_key("if_checksum") {
             return;
         }
-        let path = params.get("path").and_then(Value::as_str).map(plain);
-        if let Some(seen) = path.and_then(|path| self.0.get(path)) {
-            params.insert("if_checksum".into(), seen.as_str().into());
+        let path = params.get("path").and_then(Value::as_str).map(normalized);
+        if let Some(known) = path.and_then(|path| self.0.get(path)) {
+            params.insert("if_checksum".into(), known.as_str().into());
         }
     }
 }
 
-fn plain(path: &str) -> &str {
+fn normalized(path: &str) -> &str {
     path.trim_start_matches("./")
 }

@@ -8,27 +8,27 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 #[derive(Default)]
-pub(crate) struct Waiters(Mutex<HashMap<Uuid, Arc<Notify>>>);
+pub(crate) struct CompletionSignals(Mutex<HashMap<Uuid, Arc<Notify>>>);
 
-pub(crate) struct Waiter<'w> {
-    waiters: &'w Waiters,
-    work: Uuid,
+pub(crate) struct CompletionSignal<'w> {
+    signals: &'w CompletionSignals,
+    id: Uuid,
     notify: Arc<Notify>,
 }
 
-impl Waiters {
+impl CompletionSignals {
     fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, Arc<Notify>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn enlist(&self, work: Uuid) -> Waiter<'_> {
-        let notify = self.lock().entry(work).or_default().clone();
-        Waiter { waiters: self, work, notify }
+    pub(crate) fn subscribe(&self, id: Uuid) -> CompletionSignal<'_> {
+        let notify = self.lock().entry(id).or_default().clone();
+        CompletionSignal { signals: self, id, notify }
     }
 
-    pub(crate) fn wake(&self, work: Uuid) {
-        if let Some(notify) = self.lock().get(&work) {
-            // One permit is kept for whoever looks just now; all who sleep are woken.
+    pub(crate) fn wake(&self, id: Uuid) {
+        if let Some(notify) = self.lock().get(&id) {
+            // One permit is kept for whoever looks just now; all who sleep are notified.
             notify.notify_waiters();
             notify.notify_one();
         }
@@ -42,18 +42,18 @@ impl Waiters {
     }
 }
 
-impl Waiter<'_> {
-    pub(crate) async fn woken(&self) {
+impl CompletionSignal<'_> {
+    pub(crate) async fn notified(&self) {
         self.notify.notified().await;
     }
 }
 
-impl Drop for Waiter<'_> {
+impl Drop for CompletionSignal<'_> {
     fn drop(&mut self) {
-        let mut waiting = self.waiters.lock();
+        let mut waiting = self.signals.lock();
         // The map's own and this one.
         if Arc::strong_count(&self.notify) <= 2 {
-            waiting.remove(&self.work);
+            waiting.remove(&self.id);
         }
     }
 }

@@ -18,16 +18,16 @@ const NONCE: usize = 24;
 const KEY_ID: usize = 8;
 
 /// Seals and opens. Everything sealed names the key it was sealed with and the place it is meant for.
-pub(crate) struct Vault {
+pub(crate) struct KeyCipher {
     cipher: XChaCha20Poly1305,
     key_id: [u8; KEY_ID],
 }
 
 /// It was sealed with another key, for another place, or is not whole.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct CannotOpen;
+pub(crate) struct DecryptError;
 
-impl Vault {
+impl KeyCipher {
     /// With the key of a data directory, made if there is none.
     pub(crate) fn open(data: &Path) -> io::Result<Self> {
         let secret = open_secret(data, FILE, "all keys of model providers have to be put in again")?;
@@ -45,32 +45,32 @@ impl Vault {
     }
 
     /// Version, id of the key, nonce, ciphertext.
-    pub(crate) fn seal(&self, tenant: &Tenant, provider: &str, text: &SecretString) -> Vec<u8> {
+    pub(crate) fn encrypt(&self, tenant: &Tenant, provider: &str, text: &SecretString) -> Vec<u8> {
         let mut nonce = [0; NONCE];
         rand::rng().fill_bytes(&mut nonce);
-        let aad = self.place(tenant, provider);
+        let aad = self.associated_data(tenant, provider);
         let payload = Payload { msg: text.expose_secret().as_bytes(), aad: &aad };
         let sealed = self.cipher.encrypt(&XNonce::from(nonce), payload);
         let sealed = sealed.unwrap_or_else(|_| unreachable!("a key is no 256 GB long"));
         [&[VERSION][..], &self.key_id, &nonce, &sealed].concat()
     }
 
-    pub(crate) fn unseal(
+    pub(crate) fn decrypt(
         &self,
         tenant: &Tenant,
         provider: &str,
         sealed: &[u8],
-    ) -> Result<SecretString, CannotOpen> {
+    ) -> Result<SecretString, DecryptError> {
         let rest = sealed.strip_prefix(&[VERSION]).and_then(|rest| rest.strip_prefix(&self.key_id));
-        let (nonce, sealed) = rest.and_then(|rest| rest.split_first_chunk::<NONCE>()).ok_or(CannotOpen)?;
-        let aad = self.place(tenant, provider);
+        let (nonce, sealed) = rest.and_then(|rest| rest.split_first_chunk::<NONCE>()).ok_or(DecryptError)?;
+        let aad = self.associated_data(tenant, provider);
         let payload = Payload { msg: sealed, aad: &aad };
-        let text = self.cipher.decrypt(&XNonce::from(*nonce), payload).map_err(|_| CannotOpen)?;
-        Ok(SecretString::from(String::from_utf8(text).map_err(|_| CannotOpen)?))
+        let text = self.cipher.decrypt(&XNonce::from(*nonce), payload).map_err(|_| DecryptError)?;
+        Ok(SecretString::from(String::from_utf8(text).map_err(|_| DecryptError)?))
     }
 
     /// Bound to what is sealed, so that a row moved to another tenant or provider does not open there.
-    fn place(&self, tenant: &Tenant, provider: &str) -> Vec<u8> {
+    fn associated_data(&self, tenant: &Tenant, provider: &str) -> Vec<u8> {
         // Neither has a NUL, so no two places give the same bytes.
         [&self.key_id[..], tenant.as_str().as_bytes(), b"\0", provider.as_bytes()].concat()
     }
@@ -83,21 +83,21 @@ mod tests {
     #[test]
     fn what_was_sealed_opens_in_its_place_with_its_key_only() {
         let tenant = |name: &str| name.parse::<Tenant>().expect("a tenant");
-        let (vault, other) = (Vault::new(&[1; 32]), Vault::new(&[2; 32]));
-        let sealed = vault.seal(&tenant("acme"), "openai", &SecretString::from("sk-1"));
-        let open = |vault: &Vault, name: &str, provider: &str, sealed: &[u8]| {
-            vault.unseal(&tenant(name), provider, sealed).map(|key| key.expose_secret().to_owned())
+        let (cipher, other) = (KeyCipher::new(&[1; 32]), KeyCipher::new(&[2; 32]));
+        let sealed = cipher.encrypt(&tenant("acme"), "openai", &SecretString::from("sk-1"));
+        let open = |cipher: &KeyCipher, name: &str, provider: &str, sealed: &[u8]| {
+            cipher.decrypt(&tenant(name), provider, sealed).map(|key| key.expose_secret().to_owned())
         };
-        assert_eq!(open(&vault, "acme", "openai", &sealed), Ok("sk-1".to_owned()));
-        assert_eq!(open(&other, "acme", "openai", &sealed), Err(CannotOpen));
-        assert_eq!(open(&vault, "evil", "openai", &sealed), Err(CannotOpen));
-        assert_eq!(open(&vault, "acme", "anthropic", &sealed), Err(CannotOpen));
+        assert_eq!(open(&cipher, "acme", "openai", &sealed), Ok("sk-1".to_owned()));
+        assert_eq!(open(&other, "acme", "openai", &sealed), Err(DecryptError));
+        assert_eq!(open(&cipher, "evil", "openai", &sealed), Err(DecryptError));
+        assert_eq!(open(&cipher, "acme", "anthropic", &sealed), Err(DecryptError));
         for at in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[at] ^= 1;
-            assert_eq!(open(&vault, "acme", "openai", &changed), Err(CannotOpen), "byte {at}");
-            assert_eq!(open(&vault, "acme", "openai", &sealed[..at]), Err(CannotOpen), "{at} bytes");
+            assert_eq!(open(&cipher, "acme", "openai", &changed), Err(DecryptError), "byte {at}");
+            assert_eq!(open(&cipher, "acme", "openai", &sealed[..at]), Err(DecryptError), "{at} bytes");
         }
-        assert_ne!(vault.seal(&tenant("acme"), "openai", &SecretString::from("sk-1")), sealed);
+        assert_ne!(cipher.encrypt(&tenant("acme"), "openai", &SecretString::from("sk-1")), sealed);
     }
 }
