@@ -1,6 +1,6 @@
 //! What an agent remembers.
 
-use atelier_core::{AgentId, Interaction, InteractionType, Memo, ScoreParts, SearchMode, json};
+use atelier_core::{AgentId, Interaction, InteractionType, NewInteraction, ScoreParts, SearchMode, json};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -142,7 +142,7 @@ pub struct ContextFile {
     pub agent_id: Option<AgentId>,
     #[serde(default)]
     pub export_date: Option<DateTime<Utc>>,
-    pub interactions: Vec<Memo>,
+    pub interactions: Vec<NewInteraction>,
     #[serde(default)]
     pub total_interactions: Option<u64>,
 }

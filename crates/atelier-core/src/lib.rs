@@ -31,7 +31,7 @@ pub use ids::{
     AgentId, ApprovalId, CallId, ClientId, ConversationId, FileId, GrantId, InteractionId, MessageId, NodeId,
     PlanId, ProjectId, TaskId, TokenId, UploadId, UserId,
 };
-pub use memory::{Filter, Interaction, InteractionType, Memo, ScoreParts, SearchMode};
+pub use memory::{Filter, Interaction, InteractionType, NewInteraction, ScoreParts, SearchMode};
 pub use name::{AgentName, ProjectName};
 pub use plan::{Plan, PlanStatus};
 pub use project::{Project, WorkspaceKind};

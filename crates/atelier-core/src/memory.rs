@@ -87,7 +87,7 @@ pub struct ScoreParts {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Memo {
+pub struct NewInteraction {
     #[serde(default)]
     pub id: Option<InteractionId>,
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 262_144))]
@@ -137,7 +137,7 @@ fn yes() -> bool {
     true
 }
 
-impl Memo {
+impl NewInteraction {
     /// Longer texts are refused; what the server itself remembers is [`shortened`] before.
     pub const MAX_TEXT: usize = 256 * 1024;
     /// The same for why something failed.
@@ -315,17 +315,17 @@ mod tests {
 
     #[test]
     fn what_a_memo_holds_is_bounded() {
-        let memo = Memo::new(InteractionType::ToolCall, "text");
+        let memo = NewInteraction::new(InteractionType::ToolCall, "text");
         assert_eq!(memo.validate(), Ok(()));
         // The longest characters there are, many of them: what the server writes itself is always valid.
         assert_eq!(memo.clone().failed(&"\u{10ffff}".repeat(100_000)).validate(), Ok(()));
-        let refused = |memo: Memo| memo.validate().expect_err("refused").to_string();
-        let details = Some("x".repeat(Memo::MAX_ERROR + 1));
-        assert!(refused(Memo { error_details: details, ..memo.clone() }).contains("error_details"));
+        let refused = |memo: NewInteraction| memo.validate().expect_err("refused").to_string();
+        let details = Some("x".repeat(NewInteraction::MAX_ERROR + 1));
+        assert!(refused(NewInteraction { error_details: details, ..memo.clone() }).contains("error_details"));
         let nul = || Some("a\0b".to_owned());
-        assert!(refused(Memo { task_id: nul(), ..memo.clone() }).contains("task_id"));
-        assert!(refused(Memo { session_id: nul(), ..memo.clone() }).contains("session_id"));
-        assert!(refused(Memo { embedder: nul(), ..memo }).contains("embedder"));
+        assert!(refused(NewInteraction { task_id: nul(), ..memo.clone() }).contains("task_id"));
+        assert!(refused(NewInteraction { session_id: nul(), ..memo.clone() }).contains("session_id"));
+        assert!(refused(NewInteraction { embedder: nul(), ..memo }).contains("embedder"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::{
 };
 use atelier_core::{ConversationFile, FilePath};
 use atelier_executor::{Kind, Leaf, Stamp, Workspace as Folder};
-use atelier_store::{Amendment, Author, Blob, ContentKind, Edit, Edited, Expect};
+use atelier_store::{Author, Blob, ContentKind, Edit, Edited, Expect, FileChanges};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use std::{
@@ -189,7 +189,7 @@ impl Run {
         for (from, found) in renamed {
             let Some(entry) = manifest.files.remove(&from) else { continue };
             let kind = self.kind(&found).await;
-            let to = Amendment { path: Some(found.path.clone()), kind, ..Amendment::default() };
+            let to = FileChanges { path: Some(found.path.clone()), kind, ..FileChanges::default() };
             let edit = Edit::Change { file: entry.file_id, to, expect: Expect::Version(entry.version) };
             let edited = self.workspace.edit(Author::Agent, vec![edit], Some(self.fence)).await?;
             if let [Edited::Done(file)] = &edited[..] {

@@ -92,7 +92,7 @@ impl Files {
             }
         }
         if !gone.is_empty() {
-            self.store.removed(gone).await?;
+            self.store.removals_done(gone).await?;
         }
         failed.map_or(Ok(more), Err)
     }
@@ -123,7 +123,7 @@ impl Files {
             }
         }
         for (conversation, objects) in listing {
-            if !self.store.knows_conversation(conversation).await? {
+            if !self.store.conversation_exists(conversation).await? {
                 continue;
             }
             // Trouble in one of them is no reason to leave out the others.
@@ -221,7 +221,7 @@ impl Files {
     /// Folders of conversations that are gone, and those that do not fit any more.
     async fn sweep_cache(&self) -> Result<()> {
         for conversation in self.cache.conversations() {
-            if self.store.knows_conversation(conversation).await? {
+            if self.store.conversation_exists(conversation).await? {
                 continue;
             }
             let Some(desk) = self.cache.desks.try_enter(conversation) else { continue };

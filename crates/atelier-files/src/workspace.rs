@@ -2,7 +2,9 @@
 
 use crate::{Error, Files, Result, blobs, crash, manifest::Manifest, mime, place};
 use atelier_core::{ConversationFile, ConversationId, FileId, FilePath, FileVersion, file::FilePathError};
-use atelier_store::{Amendment, Author, Blob, ContentKind, Edit, Edited, Expect, Fence, FilesPlace, Owned};
+use atelier_store::{
+    Author, Blob, ContentKind, Edit, Edited, Expect, Fence, FileChanges, Owned, WorkspaceStorage,
+};
 use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, path::Path as Key};
 use std::time::Duration;
@@ -55,7 +57,7 @@ impl Workspace {
         &self,
         author: Author,
         id: FileId,
-        mut to: Amendment,
+        mut to: FileChanges,
         expect: Expect,
     ) -> Result<ConversationFile> {
         let old = self.file(id).await?;
@@ -163,12 +165,12 @@ impl Workspace {
                     self.check_room(path)?;
                     self.keep_young(blob).await?;
                 }
-                Edit::Change { to: Amendment { path: Some(path), .. }, .. } => self.check_room(path)?,
+                Edit::Change { to: FileChanges { path: Some(path), .. }, .. } => self.check_room(path)?,
                 Edit::Change { .. } | Edit::Delete { .. } | Edit::Complete { .. } => {}
             }
         }
         let (path, copies) = (self.files.place.workspace(self.conversation), self.files.settings.copies);
-        let place = FilesPlace { path, copies };
+        let place = WorkspaceStorage { path, copies };
         let store = &self.files.store;
         let edited = store.edit_files(&self.owned, self.conversation, author, edits, fence, place);
         Ok(edited.await?)

@@ -6,7 +6,7 @@ use atelier_core::{
     Conversation, ConversationFile, FilePath, FileSource, ProjectName, Tenant, UserId, WorkspaceKind,
 };
 use atelier_files::{Error, Files, NewFile, Settings, Swept, Workspace};
-use atelier_store::{Amendment, Author, Error as StoreError, Expect, Owned, Store};
+use atelier_store::{Author, Error as StoreError, Expect, FileChanges, Owned, Store};
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
     Bucket, Database,
@@ -570,7 +570,7 @@ async fn a_person_does_not_write_over_what_a_run_left(backend: Backend, objects:
     let change = workspace.change(
         world.author(),
         moved.file_id,
-        Amendment { path: Some(path), ..Amendment::default() },
+        FileChanges { path: Some(path), ..FileChanges::default() },
         Expect::Anything,
     );
     change.await.unwrap();

@@ -15,7 +15,7 @@ use crate::{
 };
 use atelier_core::{AgentId, Filter, Interaction, InteractionId, event::PruneReason};
 use atelier_store::{
-    Change, Collection, CollectionState, Embedded, Error as StoreError, Forgetting, Fullness, Ring,
+    Collection, CollectionState, Error as StoreError, Fullness, IndexChange, Removal, StoredVector, Wakeup,
 };
 use futures::{StreamExt, stream};
 use metrics::{counter, gauge};
@@ -82,7 +82,7 @@ impl Memory {
             return std::future::pending().await;
         }
         // Heard from here on: what was written before is found by the first look.
-        let mut bell = self.inner.store.bell().listen();
+        let mut bell = self.inner.store.wakeups().subscribe();
         let mut pause = Duration::from_millis(250);
         loop {
             let look_again = match self.feed_all().await {
@@ -103,7 +103,7 @@ impl Memory {
             };
             let rung = async {
                 while let Some(ring) = bell.next().await {
-                    if matches!(ring, Ring::Memory | Ring::Everything) {
+                    if matches!(ring, Wakeup::Memory | Wakeup::Everything) {
                         return;
                     }
                 }
@@ -125,7 +125,7 @@ impl Memory {
         for collection in self.inner.store.abandoned_collections(index).await? {
             while self.inner.store.purge(&collection).await? {}
         }
-        let mut restless = self.inner.store.restless_collections(index).await?;
+        let mut restless = self.inner.store.collections_to_index(index).await?;
         // What has lines to cross out is restless, unless it is another index's by now.
         let ours: HashSet<AgentId> = restless.iter().map(|(collection, _)| collection.agent).collect();
         self.ahead().retain(|agent, ahead| !ahead.is_due() || ours.contains(agent));
@@ -174,7 +174,7 @@ impl Memory {
         }
         let Self { inner } = self;
         let Some(index) = inner.index.id() else { return Ok(None) };
-        let claimed = inner.store.claim_collection(collection, index, !inner.index.is_shared()).await?;
+        let claimed = inner.store.lease_collection(collection, index, !inner.index.is_shared()).await?;
         match &claimed {
             Some(_) => self.held().insert(collection.agent, Instant::now()),
             None => self.held().remove(&collection.agent),
@@ -206,7 +206,10 @@ impl Memory {
         // What another of that name had heard, this one has not.
         self.ahead().remove(&collection.agent);
         inner.index.make(&key(collection), dimension).await?;
-        inner.store.collection_made(collection, name, i64::try_from(dimension).unwrap_or(i64::MAX)).await?;
+        inner
+            .store
+            .collection_created(collection, name, i64::try_from(dimension).unwrap_or(i64::MAX))
+            .await?;
         inner.frequencies.invalidate(&collection.agent).await;
         Ok(())
     }
@@ -233,7 +236,7 @@ impl Memory {
         };
         loop {
             let heard = self.heard(collection.agent);
-            let (changes, through) = inner.store.changes(collection.agent, heard, BATCH).await?;
+            let (changes, through) = inner.store.index_changes(collection.agent, heard, BATCH).await?;
             let Some(collection) = self.claim(collection).await? else { return Ok(()) };
             if changes.is_empty() {
                 break;
@@ -303,7 +306,7 @@ impl Memory {
         let told = match flushed {
             Ok(()) => {
                 let bytes = frequencies.as_deref().map(Frequencies::to_bytes);
-                inner.store.changes_told(collection, through, ids, bytes).await.map_err(Error::from)
+                inner.store.mark_indexed(collection, through, ids, bytes).await.map_err(Error::from)
             }
             Err(error) => Err(error.into()),
         };
@@ -343,15 +346,15 @@ impl Memory {
     async fn prepare(
         &self,
         collection: &Collection,
-        changes: Vec<Change>,
+        changes: Vec<IndexChange>,
         frequencies: Option<&mut Frequencies>,
     ) -> Result<(Vec<Point>, Vec<uuid::Uuid>)> {
         let embedder = &self.inner.embedder;
         let (mut removed, mut facts): (Vec<_>, Vec<Fact>) = (Vec::new(), Vec::new());
         for change in changes {
             match change {
-                Change::Remove(id) => removed.push(id.0),
-                Change::Add { seq, fact, vector } => {
+                IndexChange::Remove(id) => removed.push(id.0),
+                IndexChange::Add { seq, fact, vector } => {
                     let vector = vector.filter(|made| fits(made, embedder));
                     facts.push((seq, fact, vector.map(|made| made.vector)));
                 }
@@ -370,7 +373,7 @@ impl Memory {
                 fresh.extend(vector.clone().map(|vector| (*seq, vector)));
             }
             if embedder.is_costly() {
-                self.inner.store.keep_vectors(collection, embedder.name(), fresh).await?;
+                self.inner.store.save_vectors(collection, embedder.name(), fresh).await?;
             }
         }
         let facts: Vec<_> = facts.into_iter().map(|(_, fact, vector)| (fact, vector)).collect();
@@ -390,9 +393,8 @@ impl Memory {
                     Err(StoreError::NotFound) => return Ok(()),
                     owned => owned?,
                 };
-                let removed = self
-                    .forget(&owned, collection.agent, &Forgetting::Beyond(keep), PruneReason::Limit)
-                    .await?;
+                let removed =
+                    self.forget(&owned, collection.agent, &Removal::Beyond(keep), PruneReason::Limit).await?;
                 if removed > 0 {
                     tracing::info!(agent = %collection.agent, removed, "a memory was full; its oldest part is gone");
                 }
@@ -435,7 +437,7 @@ impl Ahead {
 
 /// Whether a vector can stand beside this embedder's own. Many have the same number of numbers: the name decides. One
 /// without a direction, which somebody may have imported, is near to nothing.
-pub(crate) fn fits(made: &Embedded, embedder: &Embedder) -> bool {
+pub(crate) fn fits(made: &StoredVector, embedder: &Embedder) -> bool {
     let length_squared: f32 = made.vector.iter().map(|value| value * value).sum();
     made.embedder == embedder.name()
         && made.vector.len() == embedder.dimension()
@@ -451,9 +453,9 @@ async fn points_of(facts: Vec<(Interaction, Option<Vec<f32>>)>) -> Vec<Point> {
     blocking(move || facts.into_iter().map(point).collect()).await
 }
 
-fn id_of(change: &Change) -> InteractionId {
+fn id_of(change: &IndexChange) -> InteractionId {
     match change {
-        Change::Add { fact, .. } => fact.id,
-        Change::Remove(id) => *id,
+        IndexChange::Add { fact, .. } => fact.id,
+        IndexChange::Remove(id) => *id,
     }
 }

@@ -33,7 +33,7 @@ pub use settings::{EmbedderSettings, Settings};
 
 use atelier_core::{AgentId, Event, Filter, InteractionId, event::PruneReason};
 use atelier_store::{
-    Collection, CollectionState, Embedded, Error as StoreError, Forgetting, Owned, Page, Store,
+    Collection, CollectionState, Error as StoreError, InteractionPage, Owned, Removal, Store, StoredVector,
 };
 use moka::future::Cache;
 use std::{
@@ -160,7 +160,7 @@ impl Memory {
         let began = Instant::now();
         // Without an index here, searches go by words, which are there already.
         let patience = if self.inner.index.id().is_none() { Duration::ZERO } else { patience };
-        while self.inner.store.is_waiting(agent, self.heard(agent), ids).await? {
+        while self.inner.store.has_unindexed(agent, self.heard(agent), ids).await? {
             let patience = if self.trouble().is_some() { patience.min(IN_TROUBLE) } else { patience };
             if began.elapsed() > patience {
                 return Ok(false);
@@ -179,9 +179,9 @@ impl Memory {
         filter: &Filter,
         after: Option<(i64, InteractionId)>,
         limit: i64,
-    ) -> Result<Page> {
+    ) -> Result<InteractionPage> {
         let Inner { store, embedder, .. } = &*self.inner;
-        let mut page = store.page(agent, filter, after, limit, true).await?;
+        let mut page = store.interaction_page(agent, filter, after, limit, true).await?;
         if !embedder.is_costly() {
             // Made when it is wanted, and not kept.
             let mut bare: Vec<_> = page
@@ -191,7 +191,7 @@ impl Memory {
                 .collect();
             let texts = bare.iter().map(|(fact, _)| fact.text.clone()).collect();
             for ((_, vector), made) in bare.iter_mut().zip(embedder.stored(texts).await?) {
-                *vector = made.map(|vector| Embedded { embedder: embedder.name().to_owned(), vector });
+                *vector = made.map(|vector| StoredVector { embedder: embedder.name().to_owned(), vector });
             }
         }
         Ok(page)
@@ -199,7 +199,7 @@ impl Memory {
 
     /// How many facts the index has still to hear of.
     pub async fn waiting(&self, agent: AgentId) -> Result<u64> {
-        Ok(self.inner.store.waiting(agent, self.heard(agent)).await?)
+        Ok(self.inner.store.count_unindexed(agent, self.heard(agent)).await?)
     }
 
     /// Forgets facts for good, and tells how many they were.
@@ -207,19 +207,22 @@ impl Memory {
         &self,
         owned: &Owned,
         agent: AgentId,
-        what: &Forgetting,
+        what: &Removal,
         reason: PruneReason,
     ) -> Result<u64> {
         let mut removed = 0;
         loop {
-            let gone = self.inner.store.forget(owned.owner, agent, what, FORGET_AT_ONCE).await?;
+            let gone = self.inner.store.remove_interactions(owned.owner, agent, what, FORGET_AT_ONCE).await?;
             removed += gone;
             if gone < FORGET_AT_ONCE as u64 {
                 break;
             }
         }
         if removed > 0 {
-            self.inner.store.tell(owned, Event::ContextPruned { agent_id: agent, removed, reason }).await?;
+            self.inner
+                .store
+                .append_event(owned, Event::ContextPruned { agent_id: agent, removed, reason })
+                .await?;
         }
         Ok(removed)
     }

@@ -131,7 +131,7 @@ impl Memory {
     /// The facts that the index has still to hear of; too many of them are a reason not to ask it.
     async fn unheard(&self, agent: AgentId) -> Result<Vec<Interaction>> {
         let store = &self.inner.store;
-        let ids = store.first_waiting(agent, self.heard(agent), UNHEARD as i64 + 1).await?;
+        let ids = store.first_unindexed(agent, self.heard(agent), UNHEARD as i64 + 1).await?;
         if ids.len() > UNHEARD {
             return Err(IndexError::Behind(self.waiting(agent).await?).into());
         }
@@ -232,7 +232,7 @@ impl Memory {
             interactions: recalled.interactions.clone(),
             degraded: recalled.degraded,
         };
-        if let Err(error) = self.inner.store.tell(owned, event).await {
+        if let Err(error) = self.inner.store.append_event(owned, event).await {
             tracing::warn!(%error, %agent, "cannot tell what was recalled");
         }
     }

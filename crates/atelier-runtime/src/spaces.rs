@@ -6,7 +6,7 @@ use atelier_core::{
     event::{Alert, CloseReason},
 };
 use atelier_memory::Memory;
-use atelier_store::{Error as StoreError, Owned, Ring, Store};
+use atelier_store::{Error as StoreError, Owned, Store, Wakeup};
 use metrics::{counter, gauge};
 use std::{
     collections::HashMap,
@@ -101,7 +101,9 @@ impl Spaces {
                 let Inner { store, memory, settings, .. } = &*self.inner;
                 let space = WorkerSpace::new(owned.clone(), store.clone(), memory.clone(), settings.clone());
                 self.ensure_collections(&owned).await;
-                store.tell(&owned, Event::WorkerSpaceReady { user_prefix: space.user_prefix() }).await?;
+                store
+                    .append_event(&owned, Event::WorkerSpaceReady { user_prefix: space.user_prefix() })
+                    .await?;
                 counter!("atelier_worker_space_initializations_total").increment(1);
                 tracing::info!(project = %owned.project, "worker space ready");
                 Ok::<_, Error>(Arc::new(space))
@@ -173,7 +175,7 @@ impl Spaces {
     async fn announce_closed(&self, space: &WorkerSpace, reason: CloseReason, ended: usize) -> Result<()> {
         space.forget_agents();
         tracing::info!(project = %space.owned().project, ?reason, ended, "worker space released");
-        self.inner.store.tell(space.owned(), Event::WorkerSpaceClosed { reason }).await?;
+        self.inner.store.append_event(space.owned(), Event::WorkerSpaceClosed { reason }).await?;
         Ok(())
     }
 
@@ -197,13 +199,13 @@ impl Spaces {
     }
 
     async fn follow_wakeups(&self) {
-        let mut bell = self.inner.store.bell().listen();
+        let mut bell = self.inner.store.wakeups().subscribe();
         while let Some(ring) = bell.next().await {
             match ring {
-                Ring::Agents(project) => self.forget_agents(project),
-                Ring::ProjectDeleted(project) => self.remove_deleted(project),
-                Ring::Everything => self.all().iter().for_each(|space| space.forget_agents()),
-                Ring::Tokens | Ring::Queue(..) | Ring::Work(_) | Ring::Memory => {}
+                Wakeup::Agents(project) => self.forget_agents(project),
+                Wakeup::ProjectDeleted(project) => self.remove_deleted(project),
+                Wakeup::Everything => self.all().iter().for_each(|space| space.forget_agents()),
+                Wakeup::Tokens | Wakeup::Queue(..) | Wakeup::Work(_) | Wakeup::Memory => {}
             }
         }
     }
@@ -239,7 +241,7 @@ impl Spaces {
         };
         counter!("atelier_worker_space_alerts_total", "alert" => label).increment(1);
         // Not awaited without end: when the store itself hangs, the others still want their alerts.
-        let tell = self.inner.store.tell(space.owned(), Event::WorkerSpaceAlert { alert, detail });
+        let tell = self.inner.store.append_event(space.owned(), Event::WorkerSpaceAlert { alert, detail });
         match tokio::time::timeout(Duration::from_secs(5), tell).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, %project, "cannot append an alert to the log"),

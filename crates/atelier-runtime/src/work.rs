@@ -24,7 +24,7 @@ use atelier_core::{
 use atelier_files::Files;
 use atelier_memory::Memory;
 use atelier_model::{Answer, Model, ModelError, Models, Request, Usage, tokens};
-use atelier_store::{Claim, Error as StoreError, GivenUp, Spoken, Store};
+use atelier_store::{AbandonedUsage, Error as StoreError, Store, TaskAnswer, TaskLease};
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
@@ -37,7 +37,7 @@ const NO_TIME_LIMIT: Duration = Duration::from_secs(24 * 3600);
 /// A task in hand: the right to run it, what interrupts it, and for whom the next is taken.
 #[derive(Clone, Copy)]
 pub(crate) struct Job<'j> {
-    claim: &'j Claim,
+    claim: &'j TaskLease,
     interrupt: &'j CancellationToken,
     next: Option<NodeId>,
 }
@@ -73,10 +73,10 @@ impl AgentServices {
     /// node in exchange.
     pub(crate) async fn work(
         &self,
-        claim: &Claim,
+        claim: &TaskLease,
         interrupt: &CancellationToken,
         next: Option<NodeId>,
-    ) -> Result<Vec<Claim>> {
+    ) -> Result<Vec<TaskLease>> {
         let job = Job { claim, interrupt, next };
         match claim.task.kind {
             TaskKind::Work => self.work_as_agent(job).await,
@@ -105,7 +105,7 @@ impl AgentServices {
     }
 
     /// The model that is meant, with the tenant's own keys where it has brought some.
-    async fn model(&self, claim: &Claim, name: &str) -> Result<Model, TaskFailure> {
+    async fn model(&self, claim: &TaskLease, name: &str) -> Result<Model, TaskFailure> {
         let keys = self.keys.of(&claim.owned.tenant).await;
         let keys = keys.map_err(|error| TaskFailure::new("model_keys_unreadable", error.to_string()))?;
         self.models.resolve(name, &keys).map_err(failure)
@@ -122,11 +122,11 @@ impl AgentServices {
         time: Option<Duration>,
     ) -> Result<(Answer, Step), NoAnswer> {
         let began = Instant::now();
-        let whisper = self.store.whisper(&job.claim.owned, task.session_id, task.id);
+        let whisper = self.store.delta_sender(&job.claim.owned, task.session_id, task.id);
         let heard = AtomicU64::new(0);
         let asking = model.ask(request, |text| {
             heard.fetch_add(tokens(text), Ordering::Relaxed);
-            whisper.say(text);
+            whisper.send(text);
         });
         let answer = tokio::select! {
             biased;
@@ -150,7 +150,7 @@ impl AgentServices {
                     _ => count(task, model, &Usage { input_tokens: request.tokens(), output_tokens }),
                 };
                 if let NoAnswer::Interrupted = why {
-                    let used = GivenUp { ran_ms, usage, cost: cost.unwrap_or(0.0) };
+                    let used = AbandonedUsage { ran_ms, usage, cost: cost.unwrap_or(0.0) };
                     self.count_given_up(job.claim, used).await;
                 }
                 return Err(why);
@@ -170,8 +170,8 @@ impl AgentServices {
 
     /// Whoever ended the task has written it already, without what its last call has used; counted all the same, so that
     /// cancelling and resuming does not get around its limits.
-    async fn count_given_up(&self, claim: &Claim, used: GivenUp) {
-        match self.store.count_given_up(claim, used).await {
+    async fn count_given_up(&self, claim: &TaskLease, used: AbandonedUsage) {
+        match self.store.count_abandoned_usage(claim, used).await {
             // It is deleted, and its limits with it.
             Ok(()) | Err(StoreError::NotFound) => {}
             Err(error) => {
@@ -221,13 +221,13 @@ impl Job<'_> {
         services: &AgentServices,
         task: Task,
         step: Option<Step>,
-        outcome: Result<Spoken, TaskFailure>,
-    ) -> Result<Vec<Claim>> {
+        outcome: Result<TaskAnswer, TaskFailure>,
+    ) -> Result<Vec<TaskLease>> {
         Ok(services.store.finish(self.claim, task, step, outcome, self.next).await?)
     }
 
     /// Ends the task for want of an answer, or leaves it to whoever interrupted it.
-    async fn no_answer(self, services: &AgentServices, task: Task, why: NoAnswer) -> Result<Vec<Claim>> {
+    async fn no_answer(self, services: &AgentServices, task: Task, why: NoAnswer) -> Result<Vec<TaskLease>> {
         match why {
             NoAnswer::Failed(why) => self.finish(services, task, None, Err(why)).await,
             NoAnswer::Interrupted => Ok(Vec::new()),

@@ -69,7 +69,7 @@ impl App {
         let (code, hash) = crate::auth::new_sign_in_code();
         let expires = chrono::Utc::now() + chrono::TimeDelta::hours(24);
         let who = SignIn { user, tenant: tenant.clone(), role: Role::Admin };
-        self.store.offer_sign_in(hash, who, expires).await?;
+        self.store.create_sign_in_code(hash, who, expires).await?;
         let (agents, nothing) = (self.starter_pack.clone(), Default::default());
         self.store.create_project(user, tenant, name, Default::default(), nothing, agents).await?;
         Ok(Some(code))

@@ -2,7 +2,7 @@
 
 use crate::{App, auth::Caller, error::Result};
 use atelier_core::ConversationId;
-use atelier_store::{Cursor, Scope, StoredEvent, Subscription, Whisper, Whispers};
+use atelier_store::{Cursor, Delta, DeltaReceiver, Scope, StoredEvent, Subscription};
 use axum::{
     body::Body,
     http::{HeaderValue, header},
@@ -109,7 +109,7 @@ struct Follower {
     scope: Scope,
     filter: Filter,
     subscription: Subscription,
-    whispers: Whispers,
+    whispers: DeltaReceiver,
     greeting: Option<Bytes>,
     revocations: watch::Receiver<()>,
     heartbeat: Pin<Box<Sleep>>,
@@ -138,7 +138,7 @@ impl Follower {
             caller,
             scope,
             filter,
-            whispers: subscription.whispers(),
+            whispers: subscription.deltas(),
             subscription,
             ends,
         }
@@ -192,8 +192,8 @@ impl Follower {
         }
     }
 
-    fn whispered(&self, words: &[Arc<Whisper>]) -> Option<Bytes> {
-        let heard = |word: &&Arc<Whisper>| match self.filter {
+    fn whispered(&self, words: &[Arc<Delta>]) -> Option<Bytes> {
+        let heard = |word: &&Arc<Delta>| match self.filter {
             Filter::None => true,
             Filter::Session(session) => word.session == session,
         };

@@ -4,10 +4,10 @@ use crate::{
     Error, NewAgent, Owned, Result, Store, Tx,
     collections::{abandon, want_collections},
     db::on,
-    feed::Ring,
+    feed::Wakeup,
     new_id, now,
     projects::{corrupt, json, lock_project, name_taken},
-    tasks::{Stopped, settle_queue},
+    tasks::{StoppedTask, settle_queue},
 };
 use atelier_core::{
     Agent, AgentId, AgentName, AgentStatus, Event, Invalid, ProjectId, TaskFailure, UserId,
@@ -105,7 +105,7 @@ impl Store {
             Box::pin(async move {
                 // Held, so that the project cannot be deleted around its new agent.
                 lock_project(tx, project).await?;
-                tx.ring(Ring::Agents(project));
+                tx.wake(Wakeup::Agents(project));
                 let mut agents = insert_agents(tx, project, owner, vec![new]).await?;
                 agents.pop().ok_or(Error::NotFound)
             })
@@ -190,7 +190,7 @@ impl Store {
                 .await
                 .map(drop))
                 .map_err(name_taken)?;
-                tx.ring(Ring::Agents(project));
+                tx.wake(Wakeup::Agents(project));
                 tx.emit(project, owner, &Event::AgentUpdated { agent: agent.clone() });
                 Ok(Ok(agent))
             })
@@ -199,7 +199,7 @@ impl Store {
     }
 
     /// Deletes an agent and ends its tasks.
-    pub async fn delete_agent(&self, owned: &Owned, id: AgentId) -> Result<Vec<Stopped>> {
+    pub async fn delete_agent(&self, owned: &Owned, id: AgentId) -> Result<Vec<StoppedTask>> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
@@ -213,8 +213,8 @@ impl Store {
                     .await
                     .map(drop))?;
                 abandon(&mut tx.conn, Some(id), project).await?;
-                tx.ring(Ring::Memory);
-                tx.ring(Ring::Agents(project));
+                tx.wake(Wakeup::Memory);
+                tx.wake(Wakeup::Agents(project));
                 tx.emit(project, owner, &Event::AgentDeleted { agent_id: id, name: agent.name });
                 Ok(stopped)
             })

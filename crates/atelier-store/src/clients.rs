@@ -28,20 +28,21 @@ pub struct Client {
 }
 
 /// How long a client may be silent before another takes over.
-pub const LEASE: TimeDelta = TimeDelta::seconds(30);
+pub const CLIENT_LEASE: TimeDelta = TimeDelta::seconds(30);
 
 /// How a client goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leaving {
-    Goodbye,
-    /// Its lease has run out.
-    Silence,
+pub enum Disconnect {
+    /// The client said that it leaves.
+    Requested,
+    /// The client was silent until its lease ran out.
+    LeaseExpired,
 }
 
 impl Store {
     /// Notes a client, or that one is still there, and lets `assign` hand it what waits. Unless it resumed its
     /// connection, what was permitted for the last one ends.
-    pub async fn keep_client<F>(
+    pub async fn connect_client<F>(
         &self,
         owned: &Owned,
         client: Client,
@@ -56,7 +57,7 @@ impl Store {
             Box::pin(async move {
                 let time = tx.time().await?;
                 tx.forget_situations();
-                let fresh = Client { connected_at: time, lease_until: time + LEASE, ..client };
+                let fresh = Client { connected_at: time, lease_until: time + CLIENT_LEASE, ..client };
                 // An id that another project's client has is nobody's here.
                 let row: Option<(DateTime<Utc>,)> = on!(&mut tx.conn, |c| sqlx::query_as(
                     "INSERT INTO clients (id, project_id, root, os, isolation, connected_at, lease_until)
@@ -98,7 +99,7 @@ impl Store {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
-                let until = tx.time().await? + LEASE;
+                let until = tx.time().await? + CLIENT_LEASE;
                 tx.forget_situations();
                 let renewed: u64 = on!(&mut tx.conn, |c| sqlx::query(
                     "UPDATE clients SET lease_until = $1 WHERE id = $2 AND project_id = $3"
@@ -121,7 +122,13 @@ impl Store {
 
     /// A client has gone, and the next one takes over. What was permitted for its connection ends with a goodbye; one that
     /// is only silent may have slept. Nothing happens if it has been heard of since.
-    pub async fn remove_client<F>(&self, owned: &Owned, id: ClientId, how: Leaving, assign: F) -> Result<()>
+    pub async fn remove_client<F>(
+        &self,
+        owned: &Owned,
+        id: ClientId,
+        how: Disconnect,
+        assign: F,
+    ) -> Result<()>
     where
         F: Fn(&mut GatedCall, &Situation) -> Vec<Event> + Send + 'static,
     {
@@ -135,7 +142,7 @@ impl Store {
                 )
                 .bind(id.0)
                 .bind(owned.project.0)
-                .bind(how == Leaving::Goodbye)
+                .bind(how == Disconnect::Requested)
                 .bind(time)
                 .execute(c)
                 .await
@@ -144,7 +151,7 @@ impl Store {
                     return Err(Error::NotFound);
                 }
                 tx.emit(owned.project, owned.owner, &Event::ClientDisconnected { client_id: id });
-                if how == Leaving::Goodbye {
+                if how == Disconnect::Requested {
                     end_session(tx, &owned, id.0).await?;
                 }
                 assign_waiting(tx, &owned, assign).await

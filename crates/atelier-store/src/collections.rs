@@ -4,7 +4,7 @@
 use crate::{
     Error, Owned, Result, Store, Tx,
     db::{Conn, on},
-    feed::Ring,
+    feed::Wakeup,
     interactions,
     nodes::is_gone,
     projects::corrupt,
@@ -274,7 +274,7 @@ impl Store {
 
     /// Collections of this index, or of none yet, that there is something to do about, each with the newest line of the
     /// outbox that is about it.
-    pub async fn restless_collections(&self, index: &str) -> Result<Vec<(Collection, Option<i64>)>> {
+    pub async fn collections_to_index(&self, index: &str) -> Result<Vec<(Collection, Option<i64>)>> {
         type Row =
             (Uuid, Uuid, Uuid, String, String, Option<String>, Option<String>, Option<i64>, i64, Option<i64>);
         let mut conn = self.db.connect().await?;
@@ -311,7 +311,7 @@ impl Store {
 
     /// Takes a collection for a while, unless another feeder has it. Returns it as it is now. Whoever is `alone` with
     /// the index need not look whether that one is still there.
-    pub async fn claim_collection(
+    pub async fn lease_collection(
         &self,
         collection: &Collection,
         index: &str,
@@ -364,7 +364,7 @@ impl Store {
     }
 
     /// The index has made the collection, empty: every fact is to be told to it.
-    pub async fn collection_made(
+    pub async fn collection_created(
         &self,
         collection: &Collection,
         embedder: &str,
@@ -395,7 +395,7 @@ impl Store {
                     .execute(&mut *c)
                     .await?;
                 });
-                tx.ring(Ring::Memory);
+                tx.wake(Wakeup::Memory);
                 Ok(())
             })
         })
@@ -417,7 +417,7 @@ impl Store {
                 .execute(c)
                 .await
                 .map(drop))?;
-                tx.ring(Ring::Memory);
+                tx.wake(Wakeup::Memory);
                 Ok(())
             })
         })

@@ -30,7 +30,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Something changed that others may hold a copy of: look again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ring {
+pub enum Wakeup {
     /// Agents of this project.
     Agents(ProjectId),
     /// The project itself is gone.
@@ -49,27 +49,27 @@ pub enum Ring {
 
 /// The bell of this node. It rings for changes made here and, on PostgreSQL, on every other node.
 #[derive(Clone)]
-pub struct Bell(broadcast::Sender<Ring>);
+pub struct Wakeups(broadcast::Sender<Wakeup>);
 
-impl Bell {
-    pub fn listen(&self) -> Listener {
-        Listener(self.0.subscribe())
+impl Wakeups {
+    pub fn subscribe(&self) -> WakeupReceiver {
+        WakeupReceiver(self.0.subscribe())
     }
 
-    pub(crate) fn ring(&self, ring: Ring) {
+    pub(crate) fn send(&self, wakeup: Wakeup) {
         // Nobody may be listening yet, or any more.
-        drop(self.0.send(ring));
+        drop(self.0.send(wakeup));
     }
 }
 
-pub struct Listener(broadcast::Receiver<Ring>);
+pub struct WakeupReceiver(broadcast::Receiver<Wakeup>);
 
-impl Listener {
+impl WakeupReceiver {
     /// The next ring; `None` when the store is gone.
-    pub async fn next(&mut self) -> Option<Ring> {
+    pub async fn next(&mut self) -> Option<Wakeup> {
         match self.0.recv().await {
-            Ok(ring) => Some(ring),
-            Err(broadcast::error::RecvError::Lagged(_)) => Some(Ring::Everything),
+            Ok(wakeup) => Some(wakeup),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some(Wakeup::Everything),
             Err(broadcast::error::RecvError::Closed) => None,
         }
     }
@@ -79,7 +79,7 @@ pub(crate) struct Feeds {
     /// This node, whose own notifications tell it nothing new.
     pub(crate) node: NodeId,
     followed: Mutex<HashMap<Scope, Weak<Feed>>>,
-    bell: Bell,
+    wakeups: Wakeups,
 }
 
 impl Default for Feeds {
@@ -87,14 +87,14 @@ impl Default for Feeds {
         Self {
             node: NodeId(Uuid::now_v7()),
             followed: Mutex::default(),
-            bell: Bell(broadcast::channel(1024).0),
+            wakeups: Wakeups(broadcast::channel(1024).0),
         }
     }
 }
 
 impl Feeds {
-    pub(crate) fn bell(&self) -> Bell {
-        self.bell.clone()
+    pub(crate) fn wakeups(&self) -> Wakeups {
+        self.wakeups.clone()
     }
 
     fn followed(&self) -> MutexGuard<'_, HashMap<Scope, Weak<Feed>>> {
@@ -133,13 +133,13 @@ pub(crate) struct Feed {
     head: watch::Sender<i64>,
     recent: Mutex<Recent>,
     /// What is told to those who listen and kept for nobody, with a number of its own.
-    whispers: Mutex<VecDeque<(u64, Arc<Whisper>)>>,
-    whispered: watch::Sender<u64>,
+    deltas: Mutex<VecDeque<(u64, Arc<Delta>)>>,
+    last_delta: watch::Sender<u64>,
 }
 
 /// Something that is not kept: those who listen hear it, whoever comes later does not.
 #[derive(Debug)]
-pub struct Whisper {
+pub struct Delta {
     pub session: ConversationId,
     pub name: &'static str,
     pub data: String,
@@ -157,8 +157,8 @@ impl Default for Feed {
         Self {
             head: watch::Sender::new(0),
             recent: Mutex::default(),
-            whispers: Mutex::default(),
-            whispered: watch::Sender::new(0),
+            deltas: Mutex::default(),
+            last_delta: watch::Sender::new(0),
         }
     }
 }
@@ -196,15 +196,15 @@ impl Feed {
         });
     }
 
-    fn whisper(&self, whisper: Arc<Whisper>) {
-        let mut whispers = self.whispers.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = *self.whispered.borrow() + 1;
-        whispers.push_back((number, whisper));
-        if whispers.len() > RECENT {
-            whispers.pop_front();
+    fn push_delta(&self, delta: Arc<Delta>) {
+        let mut deltas = self.deltas.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = *self.last_delta.borrow() + 1;
+        deltas.push_back((number, delta));
+        if deltas.len() > RECENT {
+            deltas.pop_front();
         }
         // Before another can take the next number.
-        self.whispered.send_replace(number);
+        self.last_delta.send_replace(number);
     }
 
     /// What comes after `cursor`, if that is at hand.
@@ -228,10 +228,10 @@ pub struct Subscription {
 }
 
 /// Somebody who listens to what is whispered about one log.
-pub struct Whispers {
+pub struct DeltaReceiver {
     feed: Arc<Feed>,
-    whispered: watch::Receiver<u64>,
-    heard: u64,
+    last: watch::Receiver<u64>,
+    received: u64,
 }
 
 impl Subscription {
@@ -245,10 +245,10 @@ impl Subscription {
     }
 
     /// What is whispered from now on.
-    pub fn whispers(&self) -> Whispers {
-        let whispered = self.feed.whispered.subscribe();
-        let heard = *whispered.borrow();
-        Whispers { feed: self.feed.clone(), whispered, heard }
+    pub fn deltas(&self) -> DeltaReceiver {
+        let last = self.feed.last_delta.subscribe();
+        let received = *last.borrow();
+        DeltaReceiver { feed: self.feed.clone(), last, received }
     }
     /// The next events, at least one. Cancel-safe: an abandoned call loses nothing.
     pub async fn next(&mut self) -> Result<Vec<Arc<StoredEvent>>> {
@@ -269,24 +269,24 @@ impl Subscription {
     }
 }
 
-impl Whispers {
+impl DeltaReceiver {
     /// What is whispered next. Cancel-safe; a reader that is too slow misses some of it.
-    pub async fn next(&mut self) -> Vec<Arc<Whisper>> {
-        while *self.whispered.borrow_and_update() <= self.heard {
-            if self.whispered.changed().await.is_err() {
+    pub async fn next(&mut self) -> Vec<Arc<Delta>> {
+        while *self.last.borrow_and_update() <= self.received {
+            if self.last.changed().await.is_err() {
                 return std::future::pending().await;
             }
         }
-        let whispers = self.feed.whispers.lock().unwrap_or_else(PoisonError::into_inner);
-        let new: Vec<_> = whispers.iter().filter(|(number, _)| *number > self.heard).cloned().collect();
-        drop(whispers);
-        self.heard = new.last().map_or(self.heard, |(number, _)| *number);
-        new.into_iter().map(|(_, whisper)| whisper).collect()
+        let deltas = self.feed.deltas.lock().unwrap_or_else(PoisonError::into_inner);
+        let new: Vec<_> = deltas.iter().filter(|(number, _)| *number > self.received).cloned().collect();
+        drop(deltas);
+        self.received = new.last().map_or(self.received, |(number, _)| *number);
+        new.into_iter().map(|(_, delta)| delta).collect()
     }
 }
 
 /// Speaks to those who follow a project at this moment, on this node.
-pub struct Speaker {
+pub struct DeltaSender {
     feeds: Arc<Feeds>,
     owner: UserId,
     project: ProjectId,
@@ -296,18 +296,18 @@ pub struct Speaker {
 
 impl Store {
     /// The means to let those who listen hear a task's model speak.
-    pub fn whisper(&self, owned: &crate::Owned, session: ConversationId, task: TaskId) -> Speaker {
-        Speaker { feeds: self.feeds.clone(), owner: owned.owner, project: owned.project, session, task }
+    pub fn delta_sender(&self, owned: &crate::Owned, session: ConversationId, task: TaskId) -> DeltaSender {
+        DeltaSender { feeds: self.feeds.clone(), owner: owned.owner, project: owned.project, session, task }
     }
 }
 
-impl Speaker {
-    pub fn say(&self, text: &str) {
-        let mut said: Option<Arc<Whisper>> = None;
+impl DeltaSender {
+    pub fn send(&self, text: &str) {
+        let mut delta: Option<Arc<Delta>> = None;
         // Where nobody listens there is no feed, and it costs next to nothing.
         let scopes = [Scope::Project(self.project), Scope::User(self.owner)];
         for feed in scopes.into_iter().filter_map(|scope| self.feeds.find(scope)) {
-            let whisper = said.get_or_insert_with(|| {
+            let delta = delta.get_or_insert_with(|| {
                 let data = serde_json::json!({
                     "type": "MESSAGE_DELTA",
                     "project_id": self.project,
@@ -315,9 +315,9 @@ impl Speaker {
                     "task_id": self.task,
                     "text": text,
                 });
-                Arc::new(Whisper { session: self.session, name: "MESSAGE_DELTA", data: data.to_string() })
+                Arc::new(Delta { session: self.session, name: "MESSAGE_DELTA", data: data.to_string() })
             });
-            feed.whisper(whisper.clone());
+            feed.push_delta(delta.clone());
         }
     }
 }
@@ -326,20 +326,20 @@ impl Speaker {
 pub(crate) async fn commit(
     conn: &mut Conn,
     events: &[Arc<StoredEvent>],
-    rings: &[Ring],
+    rings: &[Wakeup],
     node: NodeId,
 ) -> Result<(), sqlx::Error> {
     let Conn::Pg(conn) = conn else { return conn.run("COMMIT").await };
     let logs: BTreeSet<_> = events.iter().map(|e| (e.user.0, e.project.0)).collect();
     let logs = logs.iter().map(|(user, project)| format!("events {user} {project}"));
     let rings = rings.iter().map(|ring| match ring {
-        Ring::Agents(project) => format!("agents {project}"),
-        Ring::ProjectDeleted(project) => format!("deleted {project}"),
-        Ring::Memory => "memory".to_owned(),
-        Ring::Queue(owner, queue) => format!("queue {owner} {queue}"),
-        Ring::Work(id) => format!("work {id}"),
-        Ring::Tokens => "tokens".to_owned(),
-        Ring::Everything => "everything".to_owned(),
+        Wakeup::Agents(project) => format!("agents {project}"),
+        Wakeup::ProjectDeleted(project) => format!("deleted {project}"),
+        Wakeup::Memory => "memory".to_owned(),
+        Wakeup::Queue(owner, queue) => format!("queue {owner} {queue}"),
+        Wakeup::Work(id) => format!("work {id}"),
+        Wakeup::Tokens => "tokens".to_owned(),
+        Wakeup::Everything => "everything".to_owned(),
     });
     let words: Vec<String> = logs.chain(rings).collect();
     let mut sql = String::new();
@@ -372,7 +372,7 @@ async fn hear(pool: &sqlx::PgPool, feeds: &Weak<Feeds>) -> Result<(), sqlx::Erro
     listener.listen(CHANNEL).await?;
     // Whatever was said before this moment was missed.
     if let Some(feeds) = feeds.upgrade() {
-        feeds.bell.ring(Ring::Everything);
+        feeds.wakeups.send(Wakeup::Everything);
     }
     let mut look_again = tokio::time::interval(LOOK_AGAIN);
     loop {
@@ -385,7 +385,7 @@ async fn hear(pool: &sqlx::PgPool, feeds: &Weak<Feeds>) -> Result<(), sqlx::Erro
             Some(Some(note)) => feeds.understand(note.payload()),
             // The connection was lost and made again, and what was said in between was not heard.
             Some(None) => {
-                feeds.bell.ring(Ring::Everything);
+                feeds.wakeups.send(Wakeup::Everything);
                 feeds.all_followed()
             }
             None => feeds.all_followed(),
@@ -421,28 +421,28 @@ impl Feeds {
             }
             Some("agents") => {
                 if let Some(project) = id() {
-                    self.bell.ring(Ring::Agents(ProjectId(project)));
+                    self.wakeups.send(Wakeup::Agents(ProjectId(project)));
                 }
             }
             Some("deleted") => {
                 if let Some(project) = id() {
-                    self.bell.ring(Ring::ProjectDeleted(ProjectId(project)));
+                    self.wakeups.send(Wakeup::ProjectDeleted(ProjectId(project)));
                 }
             }
-            Some("memory") => self.bell.ring(Ring::Memory),
+            Some("memory") => self.wakeups.send(Wakeup::Memory),
             Some("queue") => {
                 if let (Some(owner), Some(queue)) = (id(), id()) {
-                    self.bell.ring(Ring::Queue(UserId(owner), queue));
+                    self.wakeups.send(Wakeup::Queue(UserId(owner), queue));
                 }
             }
             Some("work") => {
                 if let Some(work) = id() {
-                    self.bell.ring(Ring::Work(work));
+                    self.wakeups.send(Wakeup::Work(work));
                 }
             }
-            Some("tokens") => self.bell.ring(Ring::Tokens),
+            Some("tokens") => self.wakeups.send(Wakeup::Tokens),
             // A newer node may say what this one does not know.
-            _ => self.bell.ring(Ring::Everything),
+            _ => self.wakeups.send(Wakeup::Everything),
         }
     }
 }

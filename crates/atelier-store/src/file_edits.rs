@@ -65,7 +65,7 @@ pub enum Edit {
     /// The content stays.
     Change {
         file: FileId,
-        to: Amendment,
+        to: FileChanges,
         expect: Expect,
     },
     Delete {
@@ -80,7 +80,7 @@ pub enum Edit {
 
 /// What to change of a file beside its content; what is `None` stays.
 #[derive(Debug, Clone, Default)]
-pub struct Amendment {
+pub struct FileChanges {
     pub path: Option<FilePath>,
     /// `Some(None)` takes it away.
     pub description: Option<Option<String>>,
@@ -97,7 +97,7 @@ pub struct ContentKind {
 
 /// Where a conversation's files lie in the object store.
 #[derive(Debug, Clone)]
-pub struct FilesPlace {
+pub struct WorkspaceStorage {
     pub path: String,
     /// Whether readable copies are kept there.
     pub copies: bool,
@@ -126,7 +126,7 @@ impl Store {
         author: Author,
         edits: Vec<Edit>,
         fence: Option<Fence>,
-        place: FilesPlace,
+        place: WorkspaceStorage,
     ) -> Result<Vec<Edited>> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {

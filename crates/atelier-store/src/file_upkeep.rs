@@ -115,7 +115,7 @@ impl Store {
     }
 
     /// These objects are gone.
-    pub async fn removed(&self, keys: Vec<String>) -> Result<()> {
+    pub async fn removals_done(&self, keys: Vec<String>) -> Result<()> {
         self.write(NOBODY, move |tx| {
             Box::pin(async move {
                 on!(&mut tx.conn, |c| {
@@ -209,7 +209,7 @@ impl Store {
     }
 
     /// Whether a conversation is there at all.
-    pub async fn knows_conversation(&self, conversation: ConversationId) -> Result<bool> {
+    pub async fn conversation_exists(&self, conversation: ConversationId) -> Result<bool> {
         let mut conn = self.db.connect().await?;
         let row: Option<(i32,)> =
             on!(&mut conn, |c| sqlx::query_as("SELECT 1 FROM conversations WHERE id = $1")

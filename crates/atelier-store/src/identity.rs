@@ -1,6 +1,6 @@
 //! Users and tenants, revoked tokens, one-time sign-in codes.
 
-use crate::{Error, Result, Store, db::on, feed::Ring, now, projects::corrupt};
+use crate::{Error, Result, Store, db::on, feed::Wakeup, now, projects::corrupt};
 use atelier_core::{Role, Tenant, TokenId, UserId};
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -92,7 +92,7 @@ impl Store {
                     .execute(&mut *c)
                     .await?;
                 });
-                tx.ring(Ring::Tokens);
+                tx.wake(Wakeup::Tokens);
                 Ok(())
             })
         })
@@ -111,7 +111,7 @@ impl Store {
     }
 
     /// Keeps a sign-in code, by its hash: the database does not tell how to sign in.
-    pub async fn offer_sign_in(
+    pub async fn create_sign_in_code(
         &self,
         code_hash: Vec<u8>,
         who: SignIn,
@@ -144,7 +144,7 @@ impl Store {
     }
 
     /// Takes a sign-in code: it works once, whoever is first.
-    pub async fn take_sign_in(&self, code_hash: Vec<u8>) -> Result<SignIn> {
+    pub async fn redeem_sign_in_code(&self, code_hash: Vec<u8>) -> Result<SignIn> {
         self.write(UserId(Uuid::nil()), move |tx| {
             Box::pin(async move {
                 let row: Option<(Uuid, String, String)> = on!(&mut tx.conn, |c| sqlx::query_as(

@@ -4,21 +4,21 @@ use crate::{
     Error, Owned, Result, Store, Tx,
     collections::open_collection,
     db::{Conn, on},
-    feed::Ring,
+    feed::Wakeup,
     new_id, now,
-    outbox::{self, Embedded},
+    outbox::{self, StoredVector},
     projects::{corrupt, json},
     unwritten::rows_at_once,
     words,
 };
-use atelier_core::{AgentId, Filter, Interaction, InteractionId, InteractionType, Memo, UserId};
+use atelier_core::{AgentId, Filter, Interaction, InteractionId, InteractionType, NewInteraction, UserId};
 use chrono::{DateTime, Utc};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// What became of memos.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Remembered {
+pub struct AddedInteractions {
     /// In the order of the memos.
     pub ids: Vec<InteractionId>,
     /// How many of them were not known before.
@@ -27,7 +27,7 @@ pub struct Remembered {
 
 /// Which facts are to go.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Forgetting {
+pub enum Removal {
     /// All that the filter lets through.
     Matching(Filter),
     /// The oldest, until only so many are left.
@@ -54,8 +54,8 @@ pub struct Bucket {
 
 /// A part of all facts in order of time, and where the next begins.
 #[derive(Debug, Default)]
-pub struct Page {
-    pub facts: Vec<(Interaction, Option<Embedded>)>,
+pub struct InteractionPage {
+    pub facts: Vec<(Interaction, Option<StoredVector>)>,
     pub next: Option<(i64, InteractionId)>,
 }
 
@@ -129,12 +129,12 @@ pub(crate) use bind_filter;
 /// A memo that is ready to be written down.
 pub(crate) struct Prepared {
     id: InteractionId,
-    memo: Memo,
+    memo: NewInteraction,
     words: Vec<String>,
 }
 
 impl Prepared {
-    pub(crate) fn new(mut memo: Memo) -> Self {
+    pub(crate) fn new(mut memo: NewInteraction) -> Self {
         // PostgreSQL keeps no NUL in a text.
         for text in [Some(&mut memo.text), memo.error_details.as_mut()].into_iter().flatten() {
             *text = text.replace('\0', "\u{fffd}");
@@ -146,8 +146,8 @@ impl Prepared {
 
 impl Tx {
     /// For agents that have a collection. The index hears of it afterwards.
-    pub(crate) async fn put_memos(&mut self, memos: &[(AgentId, Prepared)]) -> Result<Remembered> {
-        let mut remembered = Remembered::default();
+    pub(crate) async fn put_memos(&mut self, memos: &[(AgentId, Prepared)]) -> Result<AddedInteractions> {
+        let mut remembered = AddedInteractions::default();
         let mut new: BTreeMap<Uuid, i64> = BTreeMap::new();
         let mut left = memos;
         while !left.is_empty() {
@@ -173,7 +173,7 @@ impl Tx {
             })?;
         }
         if !new.is_empty() {
-            self.ring(Ring::Memory);
+            self.wake(Wakeup::Memory);
         }
         Ok(remembered)
     }
@@ -203,7 +203,7 @@ impl Tx {
         })?;
         let mut new: BTreeMap<(Uuid, Uuid), i64> =
             inserted.into_iter().map(|(seq, agent, id)| ((agent, id), seq)).collect();
-        // Said twice in one batch, it is new once.
+        // UserMessage twice in one batch, it is new once.
         let new: Vec<(i64, &(AgentId, Prepared))> =
             batch.iter().filter_map(|one| Some((new.remove(&(one.0.0, one.1.id.0))?, one))).collect();
         let texts: Vec<words::Row<'_>> =
@@ -225,7 +225,12 @@ impl Tx {
 
 impl Store {
     /// Writes down what an agent is to remember, by itself.
-    pub async fn remember(&self, owned: &Owned, agent: AgentId, memos: Vec<Memo>) -> Result<Remembered> {
+    pub async fn add_interactions(
+        &self,
+        owned: &Owned,
+        agent: AgentId,
+        memos: Vec<NewInteraction>,
+    ) -> Result<AddedInteractions> {
         let (project, owner) = (owned.project, owned.owner);
         // Long texts have many words: they are looked for before others have to wait, and off the threads that answer.
         let prepare = move || memos.into_iter().map(|memo| (agent, Prepared::new(memo))).collect::<Vec<_>>();
@@ -269,14 +274,14 @@ impl Store {
     }
 
     /// The facts that a filter lets through, oldest first, a page at a time.
-    pub async fn page(
+    pub async fn interaction_page(
         &self,
         agent: AgentId,
         filter: &Filter,
         after: Option<(i64, InteractionId)>,
         limit: i64,
         vectors: bool,
-    ) -> Result<Page> {
+    ) -> Result<InteractionPage> {
         type Row = (
             Uuid,
             String,
@@ -314,7 +319,7 @@ impl Store {
             .bind(limit)
             .fetch_all(c)
             .await)?;
-        let mut page = Page::default();
+        let mut page = InteractionPage::default();
         if rows.len() as i64 == limit {
             page.next = rows.last().map(|last| (last.5, InteractionId(last.0)));
         }
@@ -326,13 +331,18 @@ impl Store {
     }
 
     /// Figures about the facts that a filter lets through.
-    pub async fn totals(&self, agent: AgentId, filter: &Filter) -> Result<Totals> {
+    pub async fn interaction_totals(&self, agent: AgentId, filter: &Filter) -> Result<Totals> {
         let rows = self.count_by(agent, filter, i64::MAX).await?;
         Ok(rows.into_iter().next().map(|(_, totals)| totals).unwrap_or_default())
     }
 
     /// The same for each `days` days that have any; weeks begin on Monday.
-    pub async fn history(&self, agent: AgentId, filter: &Filter, days: i64) -> Result<Vec<Bucket>> {
+    pub async fn interaction_history(
+        &self,
+        agent: AgentId,
+        filter: &Filter,
+        days: i64,
+    ) -> Result<Vec<Bucket>> {
         let rows = self.count_by(agent, filter, days).await?;
         let bucket = |(number, totals): (i64, Totals)| {
             let start = (number * days - shift(days)) * DAY;
@@ -373,7 +383,13 @@ impl Store {
 
     /// Removes facts for good, at most `limit` of them, oldest first; returns how many. The index hears of it
     /// afterwards, and searches that find them there before do not show them.
-    pub async fn forget(&self, owner: UserId, agent: AgentId, what: &Forgetting, limit: i64) -> Result<u64> {
+    pub async fn remove_interactions(
+        &self,
+        owner: UserId,
+        agent: AgentId,
+        what: &Removal,
+        limit: i64,
+    ) -> Result<u64> {
         let what = what.clone();
         self.write(owner, move |tx| {
             Box::pin(async move {
@@ -393,7 +409,7 @@ impl Store {
                 .execute(c)
                 .await
                 .map(drop))?;
-                tx.ring(Ring::Memory);
+                tx.wake(Wakeup::Memory);
                 Ok(gone.len() as u64)
             })
         })
@@ -408,14 +424,9 @@ fn shift(days: i64) -> i64 {
     if days == 7 { 3 } else { 0 }
 }
 
-async fn to_forget(
-    conn: &mut Conn,
-    agent: AgentId,
-    what: &Forgetting,
-    limit: i64,
-) -> Result<Vec<(i64, Uuid)>> {
+async fn to_forget(conn: &mut Conn, agent: AgentId, what: &Removal, limit: i64) -> Result<Vec<(i64, Uuid)>> {
     let rows = match what {
-        Forgetting::Matching(filter) => on!(conn, |c| bind_filter!(
+        Removal::Matching(filter) => on!(conn, |c| bind_filter!(
             sqlx::query_as(concat!(
                 "SELECT i.seq, i.id FROM interactions i WHERE ",
                 matching!(),
@@ -427,7 +438,7 @@ async fn to_forget(
         .bind(limit)
         .fetch_all(c)
         .await)?,
-        Forgetting::Beyond(keep) => on!(conn, |c| {
+        Removal::Beyond(keep) => on!(conn, |c| {
             let (total,): (i64,) = sqlx::query_as("SELECT COUNT(*) FROM interactions WHERE agent_id = $1")
                 .bind(agent.0)
                 .fetch_one(&mut *c)
@@ -439,7 +450,7 @@ async fn to_forget(
                 .fetch_all(&mut *c)
                 .await?
         }),
-        Forgetting::One(id) => {
+        Removal::One(id) => {
             on!(conn, |c| sqlx::query_as("SELECT seq, id FROM interactions WHERE agent_id = $1 AND id = $2")
                 .bind(agent.0)
                 .bind(id.0)

@@ -33,27 +33,27 @@ mod words;
 mod writer;
 
 pub use agents::{AgentChanges, AgentRef};
-pub use clients::{Client, LEASE, Leaving};
+pub use clients::{CLIENT_LEASE, Client, Disconnect};
 pub use collections::{Collection, CollectionState, Fullness};
 pub use conversations::ConversationChanges;
 pub use db::{Settings, masked};
 pub use events::{Cursor, Retention, Scope, StoredEvent};
-pub use feed::{Bell, Listener, Ring, Speaker, Subscription, Whisper, Whispers};
-pub use file_edits::{Amendment, Author, Blob, ContentKind, Edit, Edited, Expect, FilesPlace};
+pub use feed::{Delta, DeltaReceiver, DeltaSender, Subscription, Wakeup, WakeupReceiver, Wakeups};
+pub use file_edits::{Author, Blob, ContentKind, Edit, Edited, Expect, FileChanges, WorkspaceStorage};
 pub use file_leases::Fence;
 pub use file_upkeep::StaleCopy;
 pub use file_uploads::{Part, Upload};
 pub use gate::{Audit, Begin, Decided, NewCall};
 pub use identity::SignIn;
-pub use interactions::{Bucket, Forgetting, Page, Remembered, Totals};
-pub use messages::{Begun, Said};
+pub use interactions::{AddedInteractions, Bucket, InteractionPage, Removal, Totals};
+pub use messages::{AcceptedMessage, UserMessage};
 pub use migrate::Schema;
-pub use outbox::{Change, Embedded};
-pub use plans::Assigned;
+pub use outbox::{IndexChange, StoredVector};
+pub use plans::AssignedTask;
 pub use projects::{NewAgent, Owned};
 pub use provider_keys::ProviderKey;
 pub use situation::Situation;
-pub use tasks::{Claim, GivenUp, PROJECT_LIMIT, QueueState, Spoken, Stopped};
+pub use tasks::{AbandonedUsage, PROJECT_LIMIT, QueueState, StoppedTask, TaskAnswer, TaskLease};
 pub use writer::Tx;
 
 use atelier_core::{PlanStatus, TaskId, TaskStatus};
@@ -154,8 +154,8 @@ impl Store {
         self.db.kind()
     }
 
-    pub fn bell(&self) -> Bell {
-        self.feeds.bell()
+    pub fn wakeups(&self) -> Wakeups {
+        self.feeds.wakeups()
     }
 
     /// Waits for the writes under way, then closes every connection.

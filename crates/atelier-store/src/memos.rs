@@ -3,7 +3,7 @@
 
 use crate::{Owned, Tx};
 use atelier_core::{
-    AgentId, InteractionType, Memo, Message, MessageRole, Task, TaskKind, TaskStatus,
+    AgentId, InteractionType, Message, MessageRole, NewInteraction, Task, TaskKind, TaskStatus,
     gate::{CallStatus, GatedCall},
     memory::shortened,
 };
@@ -20,7 +20,7 @@ pub(crate) fn message(tx: &mut Tx, owned: &Owned, message: &Message) {
         MessageRole::User => InteractionType::UserMessage,
         MessageRole::Assistant => InteractionType::AgentResponse,
     };
-    let mut memo = Memo::new(kind, shortened(&message.content, ENOUGH))
+    let mut memo = NewInteraction::new(kind, shortened(&message.content, ENOUGH))
         .of_session(message.session_id)
         .with("message_id", message.id.to_string());
     memo.task_id = message.task_id.map(|id| id.to_string());
@@ -36,7 +36,7 @@ pub(crate) fn task(tx: &mut Tx, owned: &Owned, task: &Task) {
         (None, None) => "",
     };
     let text = format!("Task: {}\nOutcome: {outcome}", shortened(&task.description, ENOUGH / 2));
-    let mut memo = Memo::new(InteractionType::TaskExecution, shortened(&text, ENOUGH))
+    let mut memo = NewInteraction::new(InteractionType::TaskExecution, shortened(&text, ENOUGH))
         .of_task(task.id)
         .of_session(task.session_id)
         .with("status", task.status.as_str())
@@ -56,10 +56,11 @@ pub(crate) fn call(tx: &mut Tx, owned: &Owned, call: &GatedCall) {
         (None, None) => call.status.as_str().to_owned(),
     };
     let params = shortened(&call.tool_params.to_string(), ENOUGH_PARAMS);
-    let mut memo = Memo::new(InteractionType::ToolCall, format!("{} {params}\n→ {outcome}", call.tool_name))
-        .with("tool_id", call.tool_id.to_string())
-        .with("tool_name", call.tool_name.clone())
-        .with("status", call.status.as_str());
+    let mut memo =
+        NewInteraction::new(InteractionType::ToolCall, format!("{} {params}\n→ {outcome}", call.tool_name))
+            .with("tool_id", call.tool_id.to_string())
+            .with("tool_name", call.tool_name.clone())
+            .with("status", call.status.as_str());
     memo.task_id = call.task_id.map(|id| id.to_string());
     memo.session_id = call.session_id.map(|id| id.to_string());
     if call.status != CallStatus::Completed {
@@ -68,7 +69,7 @@ pub(crate) fn call(tx: &mut Tx, owned: &Owned, call: &GatedCall) {
     remember(tx, owned, agent, memo);
 }
 
-fn remember(tx: &mut Tx, owned: &Owned, agent: AgentId, memo: Memo) {
+fn remember(tx: &mut Tx, owned: &Owned, agent: AgentId, memo: NewInteraction) {
     if !memo.text.trim().is_empty() {
         tx.keep_memo(owned, agent, memo);
     }

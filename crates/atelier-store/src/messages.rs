@@ -5,7 +5,7 @@ use crate::{
     db::{Conn, on},
     memos, new_id, now,
     projects::{corrupt, json},
-    tasks::{self, Claim, Standing, counted},
+    tasks::{self, Standing, TaskLease, counted},
     unwritten::write_rows,
     writer::Manner,
 };
@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 /// Something a person says.
 #[derive(Debug, Clone)]
-pub struct Said {
+pub struct UserMessage {
     pub session: ConversationId,
     pub content: String,
     pub attachments: Vec<String>,
@@ -31,18 +31,23 @@ pub struct Said {
 
 /// What a message has set going.
 #[derive(Debug)]
-pub struct Begun {
+pub struct AcceptedMessage {
     pub message: Message,
     pub task: Task,
     pub plan: Option<Plan>,
     /// Tasks that were taken for the node that asked, if it did.
-    pub claims: Vec<Claim>,
+    pub leases: Vec<TaskLease>,
 }
 
 impl Store {
     /// Takes a message and queues the task it asks for, in one step. With `node`, what is free to run is taken
     /// for that node at once.
-    pub async fn say(&self, owned: &Owned, said: Said, node: Option<NodeId>) -> Result<Begun> {
+    pub async fn post_message(
+        &self,
+        owned: &Owned,
+        said: UserMessage,
+        node: Option<NodeId>,
+    ) -> Result<AcceptedMessage> {
         let owned = owned.clone();
         // A plan is written at once; what comes of a message to an agent is only kept.
         let manner = if said.agent.is_some() { Manner::Keeps(None) } else { Manner::Writes };
@@ -105,7 +110,7 @@ pub(crate) fn read_message((record,): (String,)) -> Result<Message> {
 }
 
 /// Where the message is for an agent, this only looks, and keeps what comes of it at the end.
-async fn say(tx: &mut Tx, owned: &Owned, said: Said, node: Option<NodeId>) -> Result<Begun> {
+async fn say(tx: &mut Tx, owned: &Owned, said: UserMessage, node: Option<NodeId>) -> Result<AcceptedMessage> {
     let queue = said.agent.as_ref().map_or(owned.project.0, |agent| agent.id.0);
     let (archived, standing) = room_for(tx, owned, said.session, queue).await?;
     if archived {
@@ -171,8 +176,8 @@ async fn say(tx: &mut Tx, owned: &Owned, said: Said, node: Option<NodeId>) -> Re
     };
     tx.keep_touched(said.session, message.created_at);
     add_message(tx, owned, message.clone());
-    let claims = tasks::begin_or_queue(tx, owned, &task, standing, node).into_iter().collect();
-    Ok(Begun { message, task, plan, claims })
+    let leases = tasks::begin_or_queue(tx, owned, &task, standing, node).into_iter().collect();
+    Ok(AcceptedMessage { message, task, plan, leases })
 }
 
 /// Whether a conversation is archived, and how the queue stands that is spoken to in it.

@@ -47,18 +47,18 @@ impl Store {
     }
 
     /// To be called by a server that begins: it is there from now on.
-    pub async fn node_enters(&self) -> Result<()> {
+    pub async fn register_node(&self) -> Result<()> {
         let mut conn = self.db.connect().await?;
         if let Conn::Lite(conn) = &mut conn {
             // The embedded database has one server at a time: every other is gone.
             sqlx::query("DELETE FROM nodes").execute(&mut **conn).await?;
         }
         drop(conn);
-        self.node_lives().await
+        self.renew_node().await
     }
 
     /// Says that this server is still there.
-    pub async fn node_lives(&self) -> Result<()> {
+    pub async fn renew_node(&self) -> Result<()> {
         let mut conn = self.db.connect().await?;
         let time = database_time(&mut conn).await?;
         let until = time + LEASE;
@@ -80,7 +80,7 @@ impl Store {
     }
 
     /// Says that this server is leaving in good order.
-    pub async fn node_leaves(&self) -> Result<()> {
+    pub async fn unregister_node(&self) -> Result<()> {
         let mut conn = self.db.connect().await?;
         on!(&mut conn, |c| sqlx::query("DELETE FROM nodes WHERE id = $1")
             .bind(self.node().0)
@@ -92,7 +92,7 @@ impl Store {
 
     /// Fails the tasks that were running on servers that are gone: their step was in flight, and nobody knows how
     /// far it came. Returns how many there were.
-    pub async fn recover(&self) -> Result<usize> {
+    pub async fn recover_tasks(&self) -> Result<usize> {
         let mut conn = self.db.connect().await?;
         let time = database_time(&mut conn).await?;
         type Row = (Uuid, i64, Uuid, Uuid, String);

@@ -7,7 +7,7 @@ use crate::{
     Error, Result, Store,
     collections::Collection,
     db::{Conn, on},
-    feed::Ring,
+    feed::Wakeup,
     interactions::read_fact,
 };
 use atelier_core::{AgentId, Interaction, InteractionId};
@@ -17,19 +17,19 @@ use uuid::Uuid;
 /// A fact that came, or went.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "a few hundred at a time, nearly all of them the large one")]
-pub enum Change {
+pub enum IndexChange {
     /// With its number among all facts, and its vector and who made that, where it has one already.
     Add {
         seq: i64,
         fact: Interaction,
-        vector: Option<Embedded>,
+        vector: Option<StoredVector>,
     },
     Remove(InteractionId),
 }
 
 /// A vector, and who made it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Embedded {
+pub struct StoredVector {
     pub embedder: String,
     pub vector: Vec<f32>,
 }
@@ -68,20 +68,25 @@ pub(crate) async fn put_vectors(conn: &mut Conn, vectors: &[(i64, &str, &[f32])]
 }
 
 /// A vector and its embedder as they are in the database, where there is one.
-pub(crate) fn read_vector(embedder: Option<String>, bytes: Option<Vec<u8>>) -> Result<Option<Embedded>> {
+pub(crate) fn read_vector(embedder: Option<String>, bytes: Option<Vec<u8>>) -> Result<Option<StoredVector>> {
     let Some((embedder, bytes)) = embedder.zip(bytes) else { return Ok(None) };
     let (values, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {
         return Err(Error::Corrupt("half a number in a vector".into()));
     }
     let vector = values.iter().map(|value| f32::from_le_bytes(*value)).collect();
-    Ok(Some(Embedded { embedder, vector }))
+    Ok(Some(StoredVector { embedder, vector }))
 }
 
 impl Store {
     /// The next facts after a line of the outbox that a collection has to hear of, each once, and the last line that is
     /// done with when it has.
-    pub async fn changes(&self, agent: AgentId, after: i64, limit: i64) -> Result<(Vec<Change>, i64)> {
+    pub async fn index_changes(
+        &self,
+        agent: AgentId,
+        after: i64,
+        limit: i64,
+    ) -> Result<(Vec<IndexChange>, i64)> {
         type Row = (
             i64,
             Uuid,
@@ -118,9 +123,9 @@ impl Store {
             let fact = match (seq, kind, text, success, at, metadata) {
                 (Some(seq), Some(kind), Some(text), Some(success), Some(at), Some(metadata)) => {
                     let fact = read_fact((id, kind, text, success, error, at, task, session, metadata))?;
-                    Change::Add { seq, fact, vector: read_vector(embedder, vector)? }
+                    IndexChange::Add { seq, fact, vector: read_vector(embedder, vector)? }
                 }
-                _ => Change::Remove(InteractionId(id)),
+                _ => IndexChange::Remove(InteractionId(id)),
             };
             changes.insert(id, fact);
         }
@@ -128,7 +133,7 @@ impl Store {
     }
 
     /// Keeps vectors, so that no text is embedded twice. A fact that went meanwhile gets none.
-    pub async fn keep_vectors(
+    pub async fn save_vectors(
         &self,
         collection: &Collection,
         embedder: &str,
@@ -162,7 +167,7 @@ impl Store {
 
     /// The index has heard of everything up to this line. If another feeder has the collection by now, what
     /// was said may have been out of date: `ids` are to be looked at again.
-    pub async fn changes_told(
+    pub async fn mark_indexed(
         &self,
         collection: &Collection,
         through: i64,
@@ -185,7 +190,7 @@ impl Store {
                 if held == 0 {
                     let facts: Vec<_> = ids.into_iter().map(|id| (agent, id.0)).collect();
                     tell(&mut tx.conn, &facts).await?;
-                    tx.ring(Ring::Memory);
+                    tx.wake(Wakeup::Memory);
                     return Ok(());
                 }
                 on!(&mut tx.conn, |c| {
@@ -209,7 +214,7 @@ impl Store {
     }
 
     /// Whether the index has still to hear of any of these facts, if it has heard of all lines up to `heard`.
-    pub async fn is_waiting(&self, agent: AgentId, heard: i64, ids: &[InteractionId]) -> Result<bool> {
+    pub async fn has_unindexed(&self, agent: AgentId, heard: i64, ids: &[InteractionId]) -> Result<bool> {
         let mut conn = self.db.connect().await?;
         for ids in ids.chunks(500) {
             let row: Option<(i32,)> = on!(&mut conn, |c| {
@@ -230,7 +235,12 @@ impl Store {
     }
 
     /// The first facts, at most `limit`, that the index has still to hear of, or has to hear that they are gone.
-    pub async fn first_waiting(&self, agent: AgentId, heard: i64, limit: i64) -> Result<Vec<InteractionId>> {
+    pub async fn first_unindexed(
+        &self,
+        agent: AgentId,
+        heard: i64,
+        limit: i64,
+    ) -> Result<Vec<InteractionId>> {
         let mut conn = self.db.connect().await?;
         let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT id FROM memory_outbox WHERE agent_id = $1 AND seq > $2 ORDER BY seq LIMIT $3"
@@ -244,7 +254,7 @@ impl Store {
     }
 
     /// How many facts the index has still to hear of.
-    pub async fn waiting(&self, agent: AgentId, heard: i64) -> Result<u64> {
+    pub async fn count_unindexed(&self, agent: AgentId, heard: i64) -> Result<u64> {
         let mut conn = self.db.connect().await?;
         let (count,): (i64,) = on!(&mut conn, |c| sqlx::query_as(
             "SELECT COUNT(*) FROM memory_outbox WHERE agent_id = $1 AND seq > $2"

@@ -3,11 +3,11 @@
 use crate::{
     Error, Owned, Result, Store, Tx,
     db::on,
-    feed::Ring,
+    feed::Wakeup,
     messages::add_message,
     new_id, now,
     projects::{corrupt, json},
-    tasks::{self, Claim, Stopped, insert_task, read_task, save_task},
+    tasks::{self, StoppedTask, TaskLease, insert_task, read_task, save_task},
 };
 use atelier_core::{
     AgentId, AgentName, ConversationId, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId,
@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 /// A task of a plan with the agent that was found for it.
 #[derive(Debug, Clone)]
-pub struct Assigned {
+pub struct AssignedTask {
     pub proposed: ProposedTask,
     pub agent_id: AgentId,
     pub agent_name: AgentName,
@@ -76,25 +76,25 @@ async fn tasks_of(tx: &mut Tx, plan: PlanId) -> Result<Vec<Task>> {
 
 impl Store {
     /// The planner's task ends with a plan: its tasks are made, and run as soon as they may.
-    pub async fn planned(
+    pub async fn finish_planning(
         &self,
-        claim: &Claim,
+        lease: &TaskLease,
         mut task: Task,
         step: Option<Step>,
-        assigned: Vec<Assigned>,
+        assigned: Vec<AssignedTask>,
         ask: bool,
         next: Option<NodeId>,
-    ) -> Result<Vec<Claim>> {
-        let claim = claim.clone();
-        self.write(claim.owned.owner, move |tx| {
+    ) -> Result<Vec<TaskLease>> {
+        let lease = lease.clone();
+        self.write(lease.owned.owner, move |tx| {
             Box::pin(async move {
-                let owned = &claim.owned;
+                let owned = &lease.owned;
                 let Some(plan) = task.plan_id else {
                     return Err(Error::Corrupt("a planner without a plan".into()));
                 };
                 task.status = TaskStatus::Completed;
                 task.completed_at = Some(now());
-                tasks::end_claimed(tx, &claim, &task, step.as_ref()).await?;
+                tasks::end_leased(tx, &lease, &task, step.as_ref()).await?;
                 tx.emit(owned.project, owned.owner, &Event::TaskCompleted { task: task.told() });
                 let mut plan = lock_plan(tx, owned.project, plan).await?;
                 let mut made = make_tasks(&plan, assigned);
@@ -113,15 +113,15 @@ impl Store {
                 if ask {
                     tx.emit(owned.project, owned.owner, &Event::PlanApprovalRequest { plan, tasks: told });
                 }
-                let mut claims = Vec::new();
+                let mut leases = Vec::new();
                 for task in &made {
                     insert_task(tx, owned, task).await?;
                 }
                 for task in made.iter().filter(|task| task.status == TaskStatus::Queued) {
-                    claims.extend(tasks::claim_or_ring(tx, owned, tasks::queue_of(task), next).await?);
+                    leases.extend(tasks::lease_or_wake(tx, owned, tasks::queue_of(task), next).await?);
                 }
-                claims.extend(tasks::claim_or_ring(tx, owned, claim.queue(), next).await?);
-                Ok(claims)
+                leases.extend(tasks::lease_or_wake(tx, owned, lease.queue(), next).await?);
+                Ok(leases)
             })
         })
         .await
@@ -132,7 +132,7 @@ impl Store {
         &self,
         owned: &Owned,
         id: PlanId,
-        other: Option<Vec<Assigned>>,
+        other: Option<Vec<AssignedTask>>,
     ) -> Result<Plan> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
@@ -174,7 +174,7 @@ impl Store {
         owned: &Owned,
         id: PlanId,
         why: TaskFailure,
-    ) -> Result<(Plan, Vec<Stopped>)> {
+    ) -> Result<(Plan, Vec<StoppedTask>)> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
@@ -259,7 +259,7 @@ impl Store {
     }
 }
 
-fn make_tasks(plan: &Plan, assigned: Vec<Assigned>) -> Vec<Task> {
+fn make_tasks(plan: &Plan, assigned: Vec<AssignedTask>) -> Vec<Task> {
     let proposed: Vec<ProposedTask> = assigned.iter().map(|task| task.proposed.clone()).collect();
     let ids: BTreeMap<&str, TaskId> =
         proposed.iter().map(|task| (task.id.as_str(), TaskId(new_id()))).collect();
@@ -267,7 +267,7 @@ fn make_tasks(plan: &Plan, assigned: Vec<Assigned>) -> Vec<Task> {
     order
         .into_iter()
         .map(|n| {
-            let Assigned { proposed, agent_id, agent_name } = &assigned[n];
+            let AssignedTask { proposed, agent_id, agent_name } = &assigned[n];
             Task {
                 id: ids[proposed.id.as_str()],
                 project_id: plan.project_id,
@@ -335,11 +335,11 @@ async fn tell_of<'t>(tx: &mut Tx, owned: &Owned, changed: impl Iterator<Item = &
         match task.status {
             TaskStatus::Queued => {
                 tx.emit(project, owner, &Event::TaskQueued { task: task.told() });
-                tx.ring(Ring::Queue(owner, tasks::queue_of(task)));
+                tx.wake(Wakeup::Queue(owner, tasks::queue_of(task)));
             }
             _ => {
                 tx.emit(project, owner, &Event::TaskFailed { task: task.told() });
-                tx.ring(Ring::Work(task.id.0));
+                tx.wake(Wakeup::Work(task.id.0));
             }
         }
     }
@@ -405,7 +405,7 @@ async fn conclude(
     let description = "Answer the person from the results of the plan".into();
     let task = Task { status: TaskStatus::Queued, description, ..new_task(plan, TaskKind::Answer) };
     insert_task(tx, owned, &task).await?;
-    tx.ring(Ring::Queue(owned.owner, owned.project.0));
+    tx.wake(Wakeup::Queue(owned.owner, owned.project.0));
     Ok(())
 }
 
@@ -414,7 +414,7 @@ async fn end(tx: &mut Tx, owned: &Owned, plan: &mut Plan, status: PlanStatus) ->
     plan.completed_at = Some(now());
     save_plan(tx, plan).await?;
     tx.emit(owned.project, owned.owner, &Event::PlanUpdated { plan: plan.clone() });
-    tx.ring(Ring::Work(plan.id.0));
+    tx.wake(Wakeup::Work(plan.id.0));
     Ok(())
 }
 
@@ -425,7 +425,7 @@ async fn end_with_tasks(
     plan: &mut Plan,
     (status, of_tasks): (PlanStatus, TaskStatus),
     why: &TaskFailure,
-) -> Result<Vec<Stopped>> {
+) -> Result<Vec<StoppedTask>> {
     let message = Message {
         id: MessageId(new_id()),
         project_id: plan.project_id,
@@ -463,7 +463,7 @@ pub(crate) async fn stop_plans(
     session: Option<ConversationId>,
     spare_running: bool,
     why: &TaskFailure,
-) -> Result<Vec<Stopped>> {
+) -> Result<Vec<StoppedTask>> {
     let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));
     let open: Vec<(Uuid,)> = on!(&mut tx.conn, |c| sqlx::query_as(
         "SELECT id FROM plans p WHERE project_id = $1 AND ($2 OR session_id = $3)
@@ -519,7 +519,7 @@ pub(crate) async fn reopen(tx: &mut Tx, owned: &Owned, task: &mut Task) -> Resul
             other.completed_at = Some(now());
             save_task(tx, &other).await?;
             tx.emit(owned.project, owned.owner, &Event::TaskCancelled { task: other.told() });
-            tx.ring(Ring::Work(other.id.0));
+            tx.wake(Wakeup::Work(other.id.0));
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Projects and the right to act on one.
 
 use crate::{
-    Error, Result, Store, Tx, agents::insert_agents, collections::abandon, db::on, feed::Ring,
+    Error, Result, Store, Tx, agents::insert_agents, collections::abandon, db::on, feed::Wakeup,
     file_upkeep::forget_files, new_id, now,
 };
 use atelier_core::{
@@ -234,8 +234,8 @@ impl Store {
                         .await?;
                 });
                 abandon(&mut tx.conn, None, id).await?;
-                tx.ring(Ring::Memory);
-                tx.ring(Ring::ProjectDeleted(id));
+                tx.wake(Wakeup::Memory);
+                tx.wake(Wakeup::ProjectDeleted(id));
                 tx.emit(id, owner, &Event::ProjectDeleted {});
                 Ok(())
             })
@@ -244,7 +244,7 @@ impl Store {
     }
 
     /// Appends an event that tells of nothing in the database.
-    pub async fn tell(&self, owned: &Owned, event: Event) -> Result<()> {
+    pub async fn append_event(&self, owned: &Owned, event: Event) -> Result<()> {
         let (id, owner) = (owned.project, owned.owner);
         self.write_kept(owner, move |tx| {
             Box::pin(async move {

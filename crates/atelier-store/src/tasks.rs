@@ -11,13 +11,13 @@ mod queue;
 pub(crate) use ending::{interrupted, settle_queue, stop};
 pub use look::QueueState;
 pub(crate) use queue::{
-    KeptTask, Standing, Turn, begin_or_queue, claim_or_ring, counted, insert_task, write_tasks,
+    KeptTask, Standing, TaskChange, begin_or_queue, counted, insert_task, lease_or_wake, write_tasks,
 };
 
 use crate::{
     Error, Owned, Result, Store, Tx,
     db::on,
-    feed::Ring,
+    feed::Wakeup,
     gate::{NewCall, carry_out, remember},
     memos,
     messages::add_message,
@@ -39,14 +39,14 @@ const BEGUN: i64 = 1_000_000;
 
 /// The right to run a task: it is running, on this node, for this time.
 #[derive(Debug, Clone)]
-pub struct Claim {
+pub struct TaskLease {
     pub owned: Owned,
     pub task: Task,
     pub node: NodeId,
     pub fence: i64,
 }
 
-impl Claim {
+impl TaskLease {
     pub fn queue(&self) -> Uuid {
         queue_of(&self.task)
     }
@@ -54,14 +54,14 @@ impl Claim {
 
 /// A task that was ended from outside, and the calls it was waiting for.
 #[derive(Debug)]
-pub struct Stopped {
+pub struct StoppedTask {
     pub task: TaskId,
     pub calls: Vec<CallId>,
 }
 
 /// What a call to a model has used that nobody waited for.
 #[derive(Debug, Clone, Copy)]
-pub struct GivenUp {
+pub struct AbandonedUsage {
     pub ran_ms: u64,
     pub usage: Usage,
     pub cost: f64,
@@ -69,7 +69,7 @@ pub struct GivenUp {
 
 /// What a finished task says.
 #[derive(Debug, Clone)]
-pub struct Spoken {
+pub struct TaskAnswer {
     pub text: String,
     pub model: Option<String>,
 }
@@ -88,8 +88,8 @@ pub(crate) fn read_task((record, status, started_at): TaskRow) -> Result<Task> {
 }
 
 /// Writes a task that this node runs; refused when it has lost it.
-async fn save_claimed(tx: &mut Tx, claim: &Claim, task: &Task, pending_calls: i64) -> Result<()> {
-    let node = (task.status == TaskStatus::Running).then_some(claim.node.0);
+async fn save_leased(tx: &mut Tx, lease: &TaskLease, task: &Task, pending_calls: i64) -> Result<()> {
+    let node = (task.status == TaskStatus::Running).then_some(lease.node.0);
     let queued = (task.status == TaskStatus::Queued).then(now);
     let saved: u64 = on!(&mut tx.conn, |c| sqlx::query(
         "UPDATE tasks SET status = $1, node = $2, pending_calls = $3, record = $4, queued_at = $5,
@@ -103,8 +103,8 @@ async fn save_claimed(tx: &mut Tx, claim: &Claim, task: &Task, pending_calls: i6
     .bind(queued)
     .bind(BEGUN)
     .bind(task.id.0)
-    .bind(claim.node.0)
-    .bind(claim.fence)
+    .bind(lease.node.0)
+    .bind(lease.fence)
     .execute(c)
     .await
     .map(|done| done.rows_affected()))?;
@@ -130,17 +130,22 @@ pub(crate) async fn save_task(tx: &mut Tx, task: &Task) -> Result<()> {
 }
 
 /// Ends a task that this node runs, without telling of it.
-pub(crate) async fn end_claimed(tx: &mut Tx, claim: &Claim, task: &Task, step: Option<&Step>) -> Result<()> {
-    save_claimed(tx, claim, task, 0).await?;
-    tx.ring(Ring::Work(task.id.0));
+pub(crate) async fn end_leased(
+    tx: &mut Tx,
+    lease: &TaskLease,
+    task: &Task,
+    step: Option<&Step>,
+) -> Result<()> {
+    save_leased(tx, lease, task, 0).await?;
+    tx.wake(Wakeup::Work(task.id.0));
     match step {
-        Some(step) => journal(tx, claim, task, step).await.map(drop),
+        Some(step) => journal(tx, lease, task, step).await.map(drop),
         None => Ok(()),
     }
 }
 
 /// Writes a step; whether it was not there before. What it used is told once, however often it is written.
-async fn journal(tx: &mut Tx, claim: &Claim, task: &Task, step: &Step) -> Result<bool> {
+async fn journal(tx: &mut Tx, lease: &TaskLease, task: &Task, step: &Step) -> Result<bool> {
     let new: u64 = on!(&mut tx.conn, |c| {
         sqlx::query(
         "INSERT INTO task_steps (task_id, step, record) VALUES ($1, $2, $3) ON CONFLICT (task_id, step) DO NOTHING"
@@ -164,7 +169,7 @@ async fn journal(tx: &mut Tx, claim: &Claim, task: &Task, step: &Step) -> Result
         .map(drop))?;
         return Ok(false);
     }
-    tell_usage(tx, &claim.owned, task, step);
+    tell_usage(tx, &lease.owned, task, step);
     Ok(true)
 }
 
@@ -184,14 +189,14 @@ fn tell_usage(tx: &mut Tx, owned: &Owned, task: &Task, step: &Step) {
 /// is one that can run.
 async fn finish_alone(
     tx: &mut Tx,
-    claim: &Claim,
+    lease: &TaskLease,
     task: Task,
     step: Option<Step>,
     model: Option<String>,
     next: Option<NodeId>,
 ) -> Result<Option<NodeId>> {
-    let owned = &claim.owned;
-    let standing = Standing::held(tx, claim).await?.without_one();
+    let owned = &lease.owned;
+    let standing = Standing::held(tx, lease).await?.without_one();
     if let Some(step) = &step {
         tell_usage(tx, owned, &task, step);
     }
@@ -200,9 +205,9 @@ async fn finish_alone(
         // A new one: a step that is in the journal is counted in the record, and the model was asked since.
         tx.keep_step(task.id, task.steps, step);
     }
-    tx.keep_task(KeptTask { owner: owned.owner, task, turn: Turn::Ended(claim.fence) });
+    tx.keep_task(KeptTask { owner: owned.owner, task, turn: TaskChange::Ended(lease.fence) });
     if standing.can_go_on() && next.is_none() {
-        tx.ring(Ring::Queue(owned.owner, claim.queue()));
+        tx.wake(Wakeup::Queue(owned.owner, lease.queue()));
     }
     Ok(next.filter(|_| standing.can_go_on()))
 }
@@ -223,24 +228,24 @@ fn progress(tx: &mut Tx, owned: &Owned, task: &Task, step: &Step) {
 
 impl Store {
     /// Takes what is free to run in a queue.
-    pub async fn claim(&self, owned: &Owned, queue: Uuid, node: NodeId) -> Result<Vec<Claim>> {
+    pub async fn lease_tasks(&self, owned: &Owned, queue: Uuid, node: NodeId) -> Result<Vec<TaskLease>> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
-            Box::pin(async move { claim_or_ring(tx, &owned, queue, Some(node)).await })
+            Box::pin(async move { lease_or_wake(tx, &owned, queue, Some(node)).await })
         })
         .await
     }
 
     /// Notes what the model said, before anything of it is done; the task goes on running.
-    pub async fn keep_step(&self, claim: &Claim, task: Task, step: Step) -> Result<()> {
-        let claim = claim.clone();
-        self.write(claim.owned.owner, move |tx| {
+    pub async fn record_step(&self, lease: &TaskLease, task: Task, step: Step) -> Result<()> {
+        let lease = lease.clone();
+        self.write(lease.owned.owner, move |tx| {
             Box::pin(async move {
-                save_claimed(tx, &claim, &task, 0).await?;
-                let new = journal(tx, &claim, &task, &step).await?;
+                save_leased(tx, &lease, &task, 0).await?;
+                let new = journal(tx, &lease, &task, &step).await?;
                 // Of calls at the gate it is told when they are there to be looked at.
                 if new && !step.calls.is_empty() && step.calls.iter().all(|call| call.tool_id.is_none()) {
-                    progress(tx, &claim.owned, &task, &step);
+                    progress(tx, &lease.owned, &task, &step);
                 }
                 Ok(())
             })
@@ -252,16 +257,16 @@ impl Store {
     /// becomes free to run is taken for `next`.
     pub async fn park(
         &self,
-        claim: &Claim,
+        lease: &TaskLease,
         mut task: Task,
         step: Step,
         calls: Vec<NewCall>,
         next: Option<NodeId>,
-    ) -> Result<Result<Vec<Claim>, Invalid>> {
-        let claim = claim.clone();
-        self.write(claim.owned.owner, move |tx| {
+    ) -> Result<Result<Vec<TaskLease>, Invalid>> {
+        let lease = lease.clone();
+        self.write(lease.owned.owner, move |tx| {
             Box::pin(async move {
-                let owned = &claim.owned;
+                let owned = &lease.owned;
                 let situation = tx.situation(owned.project).await?;
                 let begun: Result<Vec<_>, Invalid> =
                     calls.into_iter().map(|new| (new.begin)(&situation)).collect();
@@ -272,16 +277,16 @@ impl Store {
                 let open = begun.iter().filter(|(call, _)| !call.status.is_settled()).count();
                 // Where everything was refused at once there is nothing to wait for.
                 task.status = if open > 0 { TaskStatus::Parked } else { TaskStatus::Queued };
-                save_claimed(tx, &claim, &task, open as i64).await?;
-                journal(tx, &claim, &task, &step).await?;
+                save_leased(tx, &lease, &task, open as i64).await?;
+                journal(tx, &lease, &task, &step).await?;
                 progress(tx, owned, &task, &step);
-                let claims = claim_or_ring(tx, owned, claim.queue(), next).await?;
+                let leases = lease_or_wake(tx, owned, lease.queue(), next).await?;
                 // Last, because it cannot fail.
                 for (call, decided) in begun {
                     remember(tx, owned, &call);
                     carry_out(tx, owned, call, decided);
                 }
-                Ok(Ok(claims))
+                Ok(Ok(leases))
             })
         })
         .await
@@ -291,12 +296,12 @@ impl Store {
     /// becomes free to run is taken for `next`.
     pub async fn finish(
         &self,
-        claim: &Claim,
+        lease: &TaskLease,
         mut task: Task,
         step: Option<Step>,
-        outcome: Result<Spoken, TaskFailure>,
+        outcome: Result<TaskAnswer, TaskFailure>,
         next: Option<NodeId>,
-    ) -> Result<Vec<Claim>> {
+    ) -> Result<Vec<TaskLease>> {
         let mut model = None;
         match outcome {
             Ok(spoken) => {
@@ -310,31 +315,31 @@ impl Store {
             }
         }
         task.completed_at = Some(now());
-        let claim = claim.clone();
+        let lease = lease.clone();
         if task.plan_id.is_none() {
-            let (owned, queue) = (claim.owned.clone(), claim.queue());
+            let (owned, queue) = (lease.owned.clone(), lease.queue());
             let finished = self.write_kept(owned.owner, move |tx| {
-                Box::pin(async move { finish_alone(tx, &claim, task, step, model, next).await })
+                Box::pin(async move { finish_alone(tx, &lease, task, step, model, next).await })
             });
             return match finished.await? {
-                Some(node) => self.claim(&owned, queue, node).await,
+                Some(node) => self.lease_tasks(&owned, queue, node).await,
                 None => Ok(Vec::new()),
             };
         }
-        self.write(claim.owned.owner, move |tx| {
+        self.write(lease.owned.owner, move |tx| {
             Box::pin(async move {
-                end_claimed(tx, &claim, &task, step.as_ref()).await?;
-                settled(tx, &claim.owned, &task, model).await?;
-                claim_or_ring(tx, &claim.owned, claim.queue(), next).await
+                end_leased(tx, &lease, &task, step.as_ref()).await?;
+                settled(tx, &lease.owned, &task, model).await?;
+                lease_or_wake(tx, &lease.owned, lease.queue(), next).await
             })
         })
         .await
     }
 
     /// Puts a task back that was taken and not worked on any further. What its record and journal tell of it stays.
-    pub async fn give_back(&self, claim: &Claim) -> Result<()> {
-        let claim = claim.clone();
-        self.write(claim.owned.owner, move |tx| {
+    pub async fn release_task(&self, lease: &TaskLease) -> Result<()> {
+        let lease = lease.clone();
+        self.write(lease.owned.owner, move |tx| {
             Box::pin(async move {
                 let given: u64 = on!(&mut tx.conn, |c| sqlx::query(
                     "UPDATE tasks SET status = 'queued', node = NULL, queued_at = $1,
@@ -343,16 +348,16 @@ impl Store {
                 )
                 .bind(now())
                 .bind(BEGUN)
-                .bind(claim.task.id.0)
-                .bind(claim.node.0)
-                .bind(claim.fence)
+                .bind(lease.task.id.0)
+                .bind(lease.node.0)
+                .bind(lease.fence)
                 .execute(c)
                 .await
                 .map(|done| done.rows_affected()))?;
                 if given == 0 {
                     return Err(Error::TaskLost);
                 }
-                tx.ring(Ring::Queue(claim.owned.owner, claim.queue()));
+                tx.wake(Wakeup::Queue(lease.owned.owner, lease.queue()));
                 Ok(())
             })
         })
@@ -360,8 +365,8 @@ impl Store {
     }
 
     /// Counts what a call to a model used until it was given up: also for a task that was ended since.
-    pub async fn count_given_up(&self, claim: &Claim, used: GivenUp) -> Result<()> {
-        let (owned, id) = (claim.owned.clone(), claim.task.id);
+    pub async fn count_abandoned_usage(&self, lease: &TaskLease, used: AbandonedUsage) -> Result<()> {
+        let (owned, id) = (lease.owned.clone(), lease.task.id);
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let mut task = lock_task(tx, owned.project, id).await?;
@@ -402,7 +407,7 @@ async fn settled(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<String>)
         TaskStatus::Cancelled => Event::TaskCancelled { task: told },
         _ => Event::TaskFailed { task: told },
     };
-    tx.ring(Ring::Work(task.id.0));
+    tx.wake(Wakeup::Work(task.id.0));
     memos::task(tx, owned, task);
     match task.plan_id {
         None => answer(tx, owned, task, model),
@@ -460,7 +465,7 @@ pub(crate) async fn call_settled(tx: &mut Tx, id: TaskId) -> Result<(), sqlx::Er
     .fetch_optional(c)
     .await)?;
     if let Some((owner, queue)) = row {
-        tx.ring(Ring::Queue(UserId(owner), queue));
+        tx.wake(Wakeup::Queue(UserId(owner), queue));
     }
     Ok(())
 }

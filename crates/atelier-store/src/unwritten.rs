@@ -17,7 +17,7 @@ use crate::{
     tasks::{KeptTask, call_settled, write_tasks},
 };
 use atelier_core::{
-    AgentId, CallId, ConversationId, Memo, Message, ProjectId, TaskId, UserId,
+    AgentId, CallId, ConversationId, Message, NewInteraction, ProjectId, TaskId, UserId,
     gate::{GatedCall, Grant},
     task::Step,
 };
@@ -131,7 +131,7 @@ impl Tx {
         !self.unwritten.settled.is_empty()
     }
 
-    pub(crate) fn keep_memo(&mut self, owned: &Owned, agent: AgentId, memo: Memo) {
+    pub(crate) fn keep_memo(&mut self, owned: &Owned, agent: AgentId, memo: NewInteraction) {
         let (project, owner) = (owned.project, owned.owner);
         self.unwritten.memos.push(Noted { project, owner, agent, memo: Prepared::new(memo) });
     }

@@ -9,7 +9,7 @@ use crate::{
     Error, Result, Store,
     db::{Conn, Db},
     events::{self, Pending},
-    feed::{Feeds, Ring},
+    feed::{Feeds, Wakeup},
     situation::Situation,
     unwritten::Unwritten,
 };
@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Tx {
     pub(crate) conn: Conn,
     events: Vec<Pending>,
-    rings: Vec<Ring>,
+    rings: Vec<Wakeup>,
     pub(crate) unwritten: Unwritten,
     /// How things stand in the projects that this group is about.
     pub(crate) situations: HashMap<ProjectId, Situation>,
@@ -77,8 +77,8 @@ impl Tx {
         self.events.push(Pending::new(project, owner, event));
     }
 
-    pub(crate) fn ring(&mut self, ring: Ring) {
-        self.rings.push(ring);
+    pub(crate) fn wake(&mut self, wakeup: Wakeup) {
+        self.rings.push(wakeup);
     }
 }
 
@@ -278,7 +278,7 @@ impl Lane {
         let stored = run_group(tx, group, self.feeds.node).await?;
         self.feeds.publish(&stored);
         for ring in tx.rings.drain(..) {
-            self.feeds.bell().ring(ring);
+            self.feeds.wakeups().send(ring);
         }
         Ok(())
     }

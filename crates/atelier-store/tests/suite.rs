@@ -97,10 +97,9 @@ async fn numbers_have_no_gaps_however_many_write(#[values(Sqlite, Postgres)] bac
         owners.push((user, [fixture.owned(&projects[0]).await, fixture.owned(&projects[1]).await]));
     }
     let told = Event::WorkerSpaceReady { user_prefix: "x".into() };
-    let writes = owners
-        .iter()
-        .flat_map(|(_, projects)| projects)
-        .flat_map(|project| std::iter::repeat_with(|| fixture.store.tell(project, told.clone())).take(30));
+    let writes = owners.iter().flat_map(|(_, projects)| projects).flat_map(|project| {
+        std::iter::repeat_with(|| fixture.store.append_event(project, told.clone())).take(30)
+    });
     for outcome in join_all(writes).await {
         outcome.unwrap();
     }
@@ -174,7 +173,7 @@ async fn retention_never_shows_a_gap(#[values(Sqlite, Postgres)] backend: Backen
     let tombstone = fixture.store.subscribe(Scope::Project(b.id), Cursor::Now).await;
     assert!(matches!(tombstone, Err(Error::NotFound)));
     let event = Event::WorkerSpaceReady { user_prefix: "x".into() };
-    fixture.store.tell(&owned, event).await.unwrap();
+    fixture.store.append_event(&owned, event).await.unwrap();
     assert_eq!(fixture.log(Scope::Project(a.id), 1).await[0].0, 12, "numbers go on");
 }
 
@@ -190,7 +189,10 @@ async fn a_deleted_project_takes_no_more_writes(#[values(Sqlite, Postgres)] back
     let late = fixture.store.create_agent(&owned, new_agent("y")).await;
     assert!(matches!(late, Err(Error::NotFound)));
     assert!(matches!(fixture.store.agent(project.id, &AgentRef::Id(agent.id)).await, Err(Error::NotFound)));
-    assert!(matches!(fixture.store.tell(&owned, Event::ProjectDeleted {}).await, Err(Error::NotFound)));
+    assert!(matches!(
+        fixture.store.append_event(&owned, Event::ProjectDeleted {}).await,
+        Err(Error::NotFound)
+    ));
     let log = fixture.log(Scope::Project(project.id), 3).await;
     assert_eq!(log.last().unwrap().1, "PROJECT_DELETED");
 }
@@ -214,13 +216,14 @@ async fn codes_and_revocations_end_with_their_time(#[values(Sqlite, Postgres)] b
     let fixture = open(backend).await;
     let who = SignIn { user: UserId(Uuid::now_v7()), tenant: tenant(), role: Role::User };
     let soon = Utc::now() + TimeDelta::hours(1);
-    fixture.store.offer_sign_in(b"code".to_vec(), who.clone(), soon).await.unwrap();
+    fixture.store.create_sign_in_code(b"code".to_vec(), who.clone(), soon).await.unwrap();
     let taken =
-        join_all(std::iter::repeat_with(|| fixture.store.take_sign_in(b"code".to_vec())).take(10)).await;
+        join_all(std::iter::repeat_with(|| fixture.store.redeem_sign_in_code(b"code".to_vec())).take(10))
+            .await;
     let winners: Vec<SignIn> = taken.into_iter().filter_map(Result::ok).collect();
     assert_eq!(winners, std::slice::from_ref(&who));
-    fixture.store.offer_sign_in(b"old".to_vec(), who, Utc::now() - TimeDelta::hours(1)).await.unwrap();
-    assert!(matches!(fixture.store.take_sign_in(b"old".to_vec()).await, Err(Error::NotFound)));
+    fixture.store.create_sign_in_code(b"old".to_vec(), who, Utc::now() - TimeDelta::hours(1)).await.unwrap();
+    assert!(matches!(fixture.store.redeem_sign_in_code(b"old".to_vec()).await, Err(Error::NotFound)));
 
     let far = TokenId(Uuid::now_v7());
     fixture.store.revoke(far, Utc::now() + TimeDelta::days(365 * 7000)).await.unwrap();
@@ -255,7 +258,7 @@ async fn whoever_was_silent_itself_buries_nobody() {
     let first = Store::open(&settings).await.unwrap();
     let second = Store::open(&settings).await.unwrap();
     for store in [&first, &second] {
-        store.node_enters().await.unwrap();
+        store.register_node().await.unwrap();
     }
     let fixture = Fixture { store: first.clone(), _data: data, _database: None };
     let project = fixture.project(fixture.user().await, "shop").await.unwrap();
@@ -263,22 +266,22 @@ async fn whoever_was_silent_itself_buries_nobody() {
     let (folder, hour) = (ConversationId(Uuid::now_v7()), Duration::from_secs(3600));
     let fence = second.lease_workspace(&owned, folder, hour).await.unwrap().unwrap();
     for store in [&first, &second] {
-        store.node_lives().await.unwrap();
+        store.renew_node().await.unwrap();
     }
     assert!(first.lease_workspace(&owned, folder, hour).await.unwrap().is_none(), "it is held");
 
     // Longer than a server may be silent.
     tokio::time::sleep(Duration::from_millis(3200)).await;
     assert!(first.lease_workspace(&owned, folder, hour).await.unwrap().is_none(), "it is silent itself");
-    first.node_lives().await.unwrap();
+    first.renew_node().await.unwrap();
     assert!(first.lease_workspace(&owned, folder, hour).await.unwrap().is_none(), "it was silent itself");
-    second.node_lives().await.unwrap();
+    second.renew_node().await.unwrap();
     second.renew_workspace(&owned, folder, fence, hour).await.unwrap();
 
     // This time only the second is: once the first can tell, what that held is free.
     let alone = async {
         loop {
-            first.node_lives().await.unwrap();
+            first.renew_node().await.unwrap();
             if let Some(fence) = first.lease_workspace(&owned, folder, hour).await.unwrap() {
                 return fence;
             }

@@ -110,7 +110,7 @@ async fn serve(config: Config, token: &str) -> Result<()> {
         .context("cannot set up metrics")?;
     let listening = Listening::bind(&config.listen, &config.server).await?;
     let store = Store::open(&config.store()).await?;
-    store.node_enters().await?;
+    store.register_node().await?;
     let key = LocalKey::open(&config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
     let models = Models::new(&config.models, &config.providers).context("the models cannot be used")?;
@@ -230,13 +230,13 @@ async fn live(store: Store, end: CancellationToken) {
         tokio::select! {
             () = end.cancelled() => break,
             _ = beats.tick() => {
-                if let Err(error) = store.node_lives().await {
+                if let Err(error) = store.renew_node().await {
                     tracing::warn!(%error, "cannot say that this server is there");
                 }
             }
         }
     }
-    if let Err(error) = store.node_leaves().await {
+    if let Err(error) = store.unregister_node().await {
         tracing::warn!(%error, "cannot say goodbye to the other servers");
     }
 }

@@ -1623,7 +1623,7 @@ export interface components {
             agent_id?: string | null;
             /** Format: date-time */
             export_date?: string | null;
-            interactions: components["schemas"]["Memo"][];
+            interactions: components["schemas"]["NewInteraction"][];
             /** Format: int64 */
             total_interactions?: number | null;
         };
@@ -2282,29 +2282,6 @@ export interface components {
             /** Format: uuid */
             user_id: string;
         };
-        /**
-         * @description Something to be remembered. What it does not say (id, time) it gets where it is written down; what has
-         *     no embedding is embedded afterwards.
-         */
-        Memo: {
-            /**
-             * @description Who made the embedding. One of another embedder than the server's, or of nobody in particular, does not compare
-             *     with the others: then it is made anew.
-             */
-            embedder?: string | null;
-            embedding?: number[] | null;
-            error_details?: string | null;
-            /** Format: uuid */
-            id?: string | null;
-            interaction_type: components["schemas"]["InteractionType"];
-            metadata?: Record<string, unknown>;
-            session_id?: string | null;
-            success?: boolean;
-            task_id?: string | null;
-            text: string;
-            /** Format: date-time */
-            timestamp?: string | null;
-        };
         Message: {
             /**
              * Format: uuid
@@ -2388,6 +2365,29 @@ export interface components {
              * @default true
              */
             workspace_enabled: boolean;
+        };
+        /**
+         * @description Something to be remembered. What it does not say (id, time) it gets where it is written down; what has
+         *     no embedding is embedded afterwards.
+         */
+        NewInteraction: {
+            /**
+             * @description Who made the embedding. One of another embedder than the server's, or of nobody in particular, does not compare
+             *     with the others: then it is made anew.
+             */
+            embedder?: string | null;
+            embedding?: number[] | null;
+            error_details?: string | null;
+            /** Format: uuid */
+            id?: string | null;
+            interaction_type: components["schemas"]["InteractionType"];
+            metadata?: Record<string, unknown>;
+            session_id?: string | null;
+            success?: boolean;
+            task_id?: string | null;
+            text: string;
+            /** Format: date-time */
+            timestamp?: string | null;
         };
         NewKey: {
             key: string;

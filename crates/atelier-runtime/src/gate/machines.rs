@@ -6,7 +6,7 @@ use atelier_core::{
     ApprovalId, CallId, ClientId,
     gate::{CallFailure, CallPreview, CallRating, CallStatus, GatedCall},
 };
-use atelier_store::{Client, Decided, Leaving, Owned};
+use atelier_store::{Client, Decided, Disconnect, Owned};
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use uuid::Uuid;
@@ -109,7 +109,7 @@ impl Gate {
         let gate = self.clone();
         Ok(self
             .store
-            .keep_client(owned, client, resumed, move |call, situation| gate.assign(call, situation))
+            .connect_client(owned, client, resumed, move |call, situation| gate.assign(call, situation))
             .await?)
     }
 
@@ -122,10 +122,10 @@ impl Gate {
     }
 
     pub async fn disconnect(&self, owned: &Owned, client: ClientId) -> Result<()> {
-        self.client_left(owned, client, Leaving::Goodbye).await
+        self.client_left(owned, client, Disconnect::Requested).await
     }
 
-    pub(super) async fn client_left(&self, owned: &Owned, client: ClientId, how: Leaving) -> Result<()> {
+    pub(super) async fn client_left(&self, owned: &Owned, client: ClientId, how: Disconnect) -> Result<()> {
         let gate = self.clone();
         Ok(self
             .store

@@ -6,7 +6,7 @@ use atelier_core::{
     CallId,
     gate::{CallStatus, GatedCall},
 };
-use atelier_store::{Decided, Error as StoreError, Leaving, Owned};
+use atelier_store::{Decided, Disconnect, Error as StoreError, Owned};
 use chrono::{DateTime, TimeDelta, Utc};
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl Gate {
 
     async fn give_up_silent(&self) -> Result<()> {
         for (owned, client) in self.store.silent_clients().await? {
-            match self.client_left(&owned, client, Leaving::Silence).await {
+            match self.client_left(&owned, client, Disconnect::LeaseExpired).await {
                 Ok(()) => tracing::info!(project = %owned.project, %client, "a machine has gone silent"),
                 // It came back, or left by itself.
                 Err(Error::Store(StoreError::NotFound)) => {}

@@ -13,7 +13,7 @@ use atelier_core::{
     task::{Step, StepCall, StepResult},
 };
 use atelier_model::{Answer, CallRequest, Finish, Request, ToolSchema};
-use atelier_store::{AgentRef, Claim, Client, Error as StoreError, NewCall, Spoken};
+use atelier_store::{AgentRef, Client, Error as StoreError, NewCall, TaskAnswer, TaskLease};
 use futures::future::OptionFuture;
 use serde_json::{Map, Value};
 use std::{collections::HashMap, sync::Arc};
@@ -33,7 +33,7 @@ struct StepContext {
 }
 
 impl AgentServices {
-    pub(super) async fn work_as_agent(&self, job: Job<'_>) -> Result<Vec<Claim>> {
+    pub(super) async fn work_as_agent(&self, job: Job<'_>) -> Result<Vec<TaskLease>> {
         let owned = &job.claim.owned;
         let what = format!("task {}", job.claim.task.id);
         // Held for as long as it works: the space is in use, and what hangs in it is seen.
@@ -42,7 +42,7 @@ impl AgentServices {
     }
 
     /// Asks the model until it has an answer, or calls that somebody else has to settle.
-    async fn take_steps(&self, job: Job<'_>, space: &WorkerSpace) -> Result<Vec<Claim>> {
+    async fn take_steps(&self, job: Job<'_>, space: &WorkerSpace) -> Result<Vec<TaskLease>> {
         let claim = job.claim;
         let mut task = claim.task.clone();
         let context = match self.step_context(claim, space).await? {
@@ -85,7 +85,7 @@ impl AgentServices {
                 let silent_before = steps.last().is_some_and(Step::is_empty);
                 if step.is_empty() && answer.finish == Finish::Stop && !silent_before {
                     // It may have more to say when it is asked once more.
-                    self.store.keep_step(claim, task.clone(), step.clone()).await?;
+                    self.store.record_step(claim, task.clone(), step.clone()).await?;
                     steps.push(step);
                     continue;
                 }
@@ -97,7 +97,7 @@ impl AgentServices {
             let notes = recalls.iter().any(|(place, _)| tool(&step.calls[*place].name) == ADD_CONTEXT);
             if notes || !here.is_empty() {
                 // Before anything of it is done.
-                self.store.keep_step(claim, task.clone(), step.clone()).await?;
+                self.store.record_step(claim, task.clone(), step.clone()).await?;
             }
             for (place, params) in recalls {
                 let call = &mut step.calls[place];
@@ -117,14 +117,14 @@ impl AgentServices {
                 };
             }
             // Nothing of it has left the server: the model hears at once what came of it.
-            self.store.keep_step(claim, task.clone(), step.clone()).await?;
+            self.store.record_step(claim, task.clone(), step.clone()).await?;
             steps.push(step);
         }
     }
 
     async fn step_context(
         &self,
-        claim: &Claim,
+        claim: &TaskLease,
         space: &WorkerSpace,
     ) -> Result<Result<StepContext, TaskFailure>> {
         let Some(agent) = claim.task.agent_id else {
@@ -190,7 +190,7 @@ impl AgentServices {
     /// asked.
     fn sort_calls(
         &self,
-        claim: &Claim,
+        claim: &TaskLease,
         context: &StepContext,
         mut step: Step,
         answer: Answer,
@@ -294,7 +294,7 @@ fn parse_arguments(
     }
 }
 
-pub(super) fn final_message(answer: &Answer, model: &str) -> Result<Spoken, TaskFailure> {
+pub(super) fn final_message(answer: &Answer, model: &str) -> Result<TaskAnswer, TaskFailure> {
     let text = match answer.finish {
         Finish::Stop | Finish::Calls if answer.text.trim().is_empty() => {
             return Err(TaskFailure::new("model_said_nothing", "the model said nothing"));
@@ -309,5 +309,5 @@ pub(super) fn final_message(answer: &Answer, model: &str) -> Result<Spoken, Task
         Finish::Length => format!("{}\n\n(The answer was cut at the agent's max_tokens.)", answer.text),
         Finish::Stop | Finish::Calls => answer.text.clone(),
     };
-    Ok(Spoken { text, model: Some(model.to_owned()) })
+    Ok(TaskAnswer { text, model: Some(model.to_owned()) })
 }

@@ -10,7 +10,10 @@ use atelier_core::{
     AgentId, ConversationId, Message, NodeId, Plan, PlanId, Task, TaskFailure, TaskId, TaskStatus,
     gate::Refusal,
 };
-use atelier_store::{Begun, Claim, Error as StoreError, Owned, QueueState, Ring, Said, Stopped, Store};
+use atelier_store::{
+    AcceptedMessage, Error as StoreError, Owned, QueueState, StoppedTask, Store, TaskLease, UserMessage,
+    Wakeup,
+};
 use chrono::{DateTime, Utc};
 use futures::{FutureExt, TryStreamExt, stream};
 use metrics::{counter, gauge};
@@ -107,13 +110,17 @@ impl Bus {
     }
 
     /// Takes a message and sets going what it asks for.
-    pub async fn send_message(&self, owned: &Owned, mut said: Said) -> Result<(Message, Task, Option<Plan>)> {
+    pub async fn send_message(
+        &self,
+        owned: &Owned,
+        mut said: UserMessage,
+    ) -> Result<(Message, Task, Option<Plan>)> {
         said.max_queue = self.0.services.settings.max_queue.into();
         let (bus, owned) = (self.clone(), owned.clone());
         // By itself: what was taken from the queue has to be run, even if whoever asked goes away at this moment.
         let saying = self.0.tracker.spawn(async move {
-            let Begun { message, task, plan, claims } =
-                bus.store().say(&owned, said, bus.node_with_capacity()).await?;
+            let AcceptedMessage { message, task, plan, leases: claims } =
+                bus.store().post_message(&owned, said, bus.node_with_capacity()).await?;
             counter!("atelier_messages_total").increment(1);
             bus.spawn(claims);
             Ok((message, task, plan))
@@ -126,7 +133,7 @@ impl Bus {
         let completion = self.0.completions.subscribe(work);
         let answered = async {
             loop {
-                let (settled, answer) = self.store().outcome(owned.project, work).await?;
+                let (settled, answer) = self.store().work_answer(owned.project, work).await?;
                 if settled || answer.is_some() {
                     return Ok(answer);
                 }
@@ -155,7 +162,7 @@ impl Bus {
         &self,
         owned: &Owned,
         by: &Decider,
-        stopped: Vec<Stopped>,
+        stopped: Vec<StoppedTask>,
     ) -> Result<()> {
         stopped.iter().for_each(|stopped| self.interrupt(stopped.task));
         let calls = stopped.into_iter().flat_map(|stopped| stopped.calls);
@@ -281,7 +288,7 @@ impl Bus {
     }
 
     /// Runs what was taken from the queues.
-    fn spawn(&self, claims: Vec<Claim>) {
+    fn spawn(&self, claims: Vec<TaskLease>) {
         for claim in claims {
             // Ends with the server, too.
             let cancel = self.0.stop.child_token();
@@ -291,7 +298,7 @@ impl Bus {
         }
     }
 
-    async fn run(self, claim: Claim, cancel: CancellationToken) {
+    async fn run(self, claim: TaskLease, cancel: CancellationToken) {
         let id = claim.task.id;
         let work = async {
             let slot = tokio::select! {
@@ -330,7 +337,7 @@ impl Bus {
     }
 
     async fn fail_crashed_task(&self, id: TaskId) {
-        if let Err(error) = self.store().fail_orphan(id).await {
+        if let Err(error) = self.store().fail_orphaned_task(id).await {
             // Looking around finds a task that this server holds and does not run, and tries again.
             tracing::warn!(%error, task = %id, "cannot fail a task that broke off");
         }
@@ -338,8 +345,8 @@ impl Bus {
 
     /// Hands back what was interrupted: nothing of the step was done. Who ended the task, or finished it at the last
     /// moment, has written so, and then this does nothing; a server that stops leaves it to the next.
-    async fn return_to_queue(&self, claim: &Claim) {
-        match self.store().give_back(claim).await {
+    async fn return_to_queue(&self, claim: &TaskLease) {
+        match self.store().release_task(claim).await {
             // It was finished after all.
             Ok(()) | Err(StoreError::TaskLost) => {}
             Err(error) => tracing::warn!(%error, task = %claim.task.id, "cannot hand a task back"),
@@ -376,7 +383,7 @@ impl Bus {
     async fn take_from(&self, queue: Uuid) -> Result<()> {
         let Some(owned) = self.store().queue_owner(queue).await? else { return Ok(()) };
         let Some(node) = self.node_with_capacity() else { return Ok(()) };
-        let claims = self.store().claim(&owned, queue, node).await?;
+        let claims = self.store().lease_tasks(&owned, queue, node).await?;
         self.spawn(claims);
         Ok(())
     }
@@ -395,19 +402,19 @@ impl Bus {
     /// Hears the bell and looks around until `stop`; then hands back what is running.
     pub async fn run_background(&self, stop: CancellationToken) {
         let mut held = HashSet::new();
-        let mut bell = self.store().bell().listen();
+        let mut bell = self.store().wakeups().subscribe();
         let mut rounds = tokio::time::interval(CHECK_INTERVAL);
         rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 ring = bell.next() => match ring {
-                    Some(Ring::Queue(_, queue)) => self.poll_queue(queue),
-                    Some(Ring::Work(work)) => {
+                    Some(Wakeup::Queue(_, queue)) => self.poll_queue(queue),
+                    Some(Wakeup::Work(work)) => {
                         self.0.completions.wake(work);
                         self.interrupt_if_lost(TaskId(work)).await;
                     }
-                    Some(Ring::Everything) => {
+                    Some(Wakeup::Everything) => {
                         self.0.completions.wake_all();
                         self.poll_waiting_queues().await;
                     }
@@ -432,18 +439,18 @@ impl Bus {
 
     /// A task that this server runs may have been ended by another.
     async fn interrupt_if_lost(&self, id: TaskId) {
-        if self.running().contains_key(&id) && matches!(self.store().holds(id).await, Ok(false)) {
+        if self.running().contains_key(&id) && matches!(self.store().runs_task(id).await, Ok(false)) {
             self.interrupt(id);
         }
     }
 
     async fn check_tasks(&self, held_before: &mut HashSet<TaskId>) -> Result<()> {
-        let lost = self.store().recover().await?;
+        let lost = self.store().recover_tasks().await?;
         if lost > 0 {
             tracing::warn!(tasks = lost, "failed the tasks of a server that is gone");
         }
         let running: HashSet<TaskId> = self.running().keys().copied().collect();
-        let held: HashSet<TaskId> = self.store().held_tasks().await?.into_iter().collect();
+        let held: HashSet<TaskId> = self.store().leased_tasks().await?.into_iter().collect();
         for &id in running.difference(&held) {
             self.interrupt_if_lost(id).await;
         }

@@ -2,9 +2,9 @@
 
 use super::{AgentServices, tools::SEARCH_CONTEXT};
 use crate::Result;
-use atelier_core::{Agent, InteractionType, Memo, Task, memory::shortened, task::StepResult};
+use atelier_core::{Agent, InteractionType, NewInteraction, Task, memory::shortened, task::StepResult};
 use atelier_memory::{Query, Recalled};
-use atelier_store::Claim;
+use atelier_store::TaskLease;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -43,7 +43,7 @@ impl AgentServices {
     /// Does what one of the two tools asks for.
     pub(super) async fn use_context(
         &self,
-        claim: &Claim,
+        claim: &TaskLease,
         name: &str,
         params: Map<String, Value>,
     ) -> Result<StepResult> {
@@ -78,14 +78,14 @@ impl AgentServices {
             _ => match serde_json::from_value::<Add>(params) {
                 Err(error) => refuse(error),
                 Ok(asked) => {
-                    let memo = Memo::new(InteractionType::AgentResponse, asked.text)
+                    let memo = NewInteraction::new(InteractionType::AgentResponse, asked.text)
                         .of_task(claim.task.id)
                         .of_session(claim.task.session_id)
                         .with("note", true);
                     match memo.validate() {
                         Err(invalid) => StepResult::error(invalid.to_string()),
                         Ok(()) => {
-                            self.store.remember(&claim.owned, agent, vec![memo]).await?;
+                            self.store.add_interactions(&claim.owned, agent, vec![memo]).await?;
                             StepResult::new(json!({"remembered": true}).to_string())
                         }
                     }

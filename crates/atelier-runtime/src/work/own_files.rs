@@ -13,7 +13,7 @@ use atelier_core::{
 };
 use atelier_executor::{Approval, Cancel, Failure, Options, ToolResult, Tools, Workspace};
 use atelier_files::Run;
-use atelier_store::Claim;
+use atelier_store::TaskLease;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{fmt::Write, path::PathBuf, sync::Arc, time::Duration};
@@ -32,7 +32,7 @@ impl AgentServices {
     /// What an agent is told of the conversation's files.
     pub(super) async fn files_context(
         &self,
-        claim: &Claim,
+        claim: &TaskLease,
         project: &Project,
         conversation: &Conversation,
     ) -> String {
@@ -53,7 +53,7 @@ impl AgentServices {
     /// Runs the calls at the given places of a step, one after the other, and carries over what they changed.
     pub(super) async fn run_on_own_files(
         &self,
-        claim: &Claim,
+        claim: &TaskLease,
         project: &Project,
         conversation: &Conversation,
         step: &mut Step,
@@ -97,7 +97,7 @@ impl AgentServices {
     /// machine.
     async fn begin_run(
         &self,
-        claim: &Claim,
+        claim: &TaskLease,
         project: &Project,
         conversation: &Conversation,
     ) -> Result<(Run, Arc<Policy>), ToolResult> {

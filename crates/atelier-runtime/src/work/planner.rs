@@ -7,7 +7,7 @@ use atelier_core::{
     plan::{ProposedTask, best_match, check, find_agent},
 };
 use atelier_model::{BYTES_PER_TOKEN, JsonFormat, Message, Request};
-use atelier_store::{Assigned, Claim, Spoken};
+use atelier_store::{AssignedTask, TaskAnswer, TaskLease};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -18,7 +18,7 @@ struct Proposal {
 }
 
 impl AgentServices {
-    pub(super) async fn make_plan(&self, job: Job<'_>) -> Result<Vec<Claim>> {
+    pub(super) async fn make_plan(&self, job: Job<'_>) -> Result<Vec<TaskLease>> {
         let claim = job.claim;
         let mut task = claim.task.clone();
         let (agents, _) = self.store.agents(claim.owned.project, 100, 0).await?;
@@ -42,10 +42,10 @@ impl AgentServices {
             }
         };
         let ask = settings.planner.approve_above.is_some_and(|most| assigned.len() > most);
-        Ok(self.store.planned(claim, task, step, assigned, ask, job.next).await?)
+        Ok(self.store.finish_planning(claim, task, step, assigned, ask, job.next).await?)
     }
 
-    async fn project_settings(&self, claim: &Claim) -> Result<Result<ProjectSettings, TaskFailure>> {
+    async fn project_settings(&self, claim: &TaskLease) -> Result<Result<ProjectSettings, TaskFailure>> {
         let project = self.store.project(&claim.owned).await?;
         Ok(ProjectSettings::of(&project.settings)
             .map_err(|invalid| TaskFailure::new("invalid_settings", invalid.to_string())))
@@ -102,7 +102,7 @@ impl AgentServices {
     }
 
     /// The last step of a plan of several tasks.
-    pub(super) async fn write_answer(&self, job: Job<'_>) -> Result<Vec<Claim>> {
+    pub(super) async fn write_answer(&self, job: Job<'_>) -> Result<Vec<TaskLease>> {
         let mut task = job.claim.task.clone();
         let Some(plan) = task.plan_id else {
             let why = TaskFailure::new("no_plan", "an answer without a plan");
@@ -119,7 +119,7 @@ impl AgentServices {
                     why.detail,
                     results("", &tasks, usize::MAX)
                 );
-                (Spoken { text, model: None }, None)
+                (TaskAnswer { text, model: None }, None)
             }
         };
         job.finish(self, task, step, Ok(spoken)).await
@@ -130,7 +130,7 @@ impl AgentServices {
         job: Job<'_>,
         task: &mut Task,
         tasks: &[Task],
-    ) -> Result<(Spoken, atelier_core::task::Step), NoAnswer> {
+    ) -> Result<(TaskAnswer, atelier_core::task::Step), NoAnswer> {
         let settings = self.project_settings(job.claim).await.map_err(unavailable)??;
         let allowance = Allowance::of(&self.settings, &settings);
         if let Some(reached) = self.limit_reached(task, &allowance).await.map_err(unavailable)? {
@@ -163,14 +163,14 @@ pub(super) fn assign(
     tasks: Vec<ProposedTask>,
     agents: &[Agent],
     max_tasks: usize,
-) -> Result<Vec<Assigned>, String> {
+) -> Result<Vec<AssignedTask>, String> {
     check(&tasks, agents, max_tasks)?;
     tasks
         .into_iter()
         .map(|proposed| {
             let agent = find_agent(agents, &proposed.agent)
                 .ok_or_else(|| format!("there is no agent {:?}", proposed.agent))?;
-            Ok(Assigned { agent_id: agent.id, agent_name: agent.name.clone(), proposed })
+            Ok(AssignedTask { agent_id: agent.id, agent_name: agent.name.clone(), proposed })
         })
         .collect()
 }

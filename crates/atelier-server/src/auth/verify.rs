@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{App, error::Error};
 use atelier_core::{Role, Tenant, TokenId, UserId};
-use atelier_store::{Ring, Store};
+use atelier_store::{Store, Wakeup};
 use axum::{
     extract::FromRequestParts,
     http::{header::AUTHORIZATION, request::Parts},
@@ -253,7 +253,7 @@ impl Auth {
     }
 
     async fn follow_revocations(&self) {
-        let mut bell = self.store.bell().listen();
+        let mut bell = self.store.wakeups().subscribe();
         loop {
             if let Err(error) = self.look_for_revocations().await {
                 tracing::warn!(%error, "cannot read the revoked tokens");
@@ -262,7 +262,7 @@ impl Auth {
             let rung = async {
                 loop {
                     match bell.next().await {
-                        Some(Ring::Tokens | Ring::Everything) => return true,
+                        Some(Wakeup::Tokens | Wakeup::Everything) => return true,
                         Some(_) => {}
                         None => return false,
                     }

@@ -56,7 +56,7 @@ pub(super) async fn sign_in(
     if !app.auth.is_local() {
         return Err(Error::Forbidden("sign in with your identity provider"));
     }
-    let taken = app.store.take_sign_in(sign_in_hash(&request.code)).await;
+    let taken = app.store.redeem_sign_in_code(sign_in_hash(&request.code)).await;
     let who = taken.map_err(|error| match error {
         atelier_store::Error::NotFound => Error::Unauthorized("the code is unknown, used or too old".into()),
         other => other.into(),

@@ -14,7 +14,7 @@ use atelier_core::{
     Conversation, ConversationId, FileId, Invalid, Message, MessageId, PlanId, TaskFailure, TaskId,
     chat::check_message, conversation::check_title,
 };
-use atelier_store::{ConversationChanges, Error as StoreError, Owned, Said, Scope};
+use atelier_store::{ConversationChanges, Error as StoreError, Owned, Scope, UserMessage};
 use axum::{
     Json as Reply,
     extract::State,
@@ -204,7 +204,7 @@ pub(super) async fn say(
         Some(name) => Some((*space.named_agent(name).await?).clone()),
     };
     let NewMessage { content, attachments, priority, .. } = new;
-    let said = Said { session, content, attachments, agent, priority, max_queue: 0 };
+    let said = UserMessage { session, content, attachments, agent, priority, max_queue: 0 };
     let (message, task, plan) = app.bus.send_message(owned, said).await?;
     if let Some(time) = preferred_wait(&app, &headers) {
         let work = plan.as_ref().map_or(task.id.0, |plan| plan.id.0);

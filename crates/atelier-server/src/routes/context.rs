@@ -12,7 +12,7 @@ use atelier_core::{
     Agent, AgentId, Filter, Interaction, InteractionType, ScoreParts, SearchMode, event::PruneReason, json,
 };
 use atelier_memory::{Hit, Query};
-use atelier_store::{Bucket, Forgetting, Totals};
+use atelier_store::{Bucket, Removal, Totals};
 use axum::{
     Json as Reply,
     extract::{FromRequestParts, State},
@@ -226,7 +226,7 @@ pub(super) async fn stats(
     let mut collections = app.store.ensure_collections(space.owned()).await?;
     collections.retain(|collection| collection.agent == agent.id);
     let collection = collections.pop().ok_or(Error::NotFound)?;
-    let totals = app.store.totals(agent.id, &filter).await?;
+    let totals = app.store.interaction_totals(agent.id, &filter).await?;
     let bucket = |Bucket { start, totals }: Bucket| ContextBucket {
         start,
         total: totals.total,
@@ -237,7 +237,7 @@ pub(super) async fn stats(
         None => None,
         Some(period) => {
             let days = if matches!(period, Period::Day) { 1 } else { 7 };
-            let buckets = app.store.history(agent.id, &filter, days).await?;
+            let buckets = app.store.interaction_history(agent.id, &filter, days).await?;
             Some(buckets.into_iter().map(bucket).collect())
         }
     };
@@ -279,9 +279,9 @@ pub(super) async fn clear(
     _: Person,
     Remembering { agent, space }: Remembering,
 ) -> Result<Reply<ContextRemoved>> {
-    let all = Forgetting::Matching(Filter::default());
+    let all = Removal::Matching(Filter::default());
     let deleted = app.memory.forget(space.owned(), agent.id, &all, PruneReason::Cleared).await?;
-    let remaining = app.store.totals(agent.id, &Filter::default()).await?.total;
+    let remaining = app.store.interaction_totals(agent.id, &Filter::default()).await?.total;
     Ok(Reply(ContextRemoved { deleted, remaining, dry_run: false }))
 }
 
@@ -324,23 +324,27 @@ pub(super) async fn prune(
     let before = asked.days.map(|days| Utc::now() - TimeDelta::days(days.into()));
     let filter =
         Filter { types: distinct(asked.types), success: asked.success, to: before, ..Filter::default() };
-    let total = app.store.totals(agent.id, &Filter::default()).await?.total;
+    let total = app.store.interaction_totals(agent.id, &Filter::default()).await?.total;
     if asked.dry_run {
         // What came between the two counts is in the second only.
-        let matching = if filtered { app.store.totals(agent.id, &filter).await?.total.min(total) } else { 0 };
+        let matching = if filtered {
+            app.store.interaction_totals(agent.id, &filter).await?.total.min(total)
+        } else {
+            0
+        };
         let beyond = asked.max_vectors.map_or(0, |most| (total - matching).saturating_sub(most.into()));
         let deleted = matching + beyond;
         return Ok(Reply(ContextRemoved { deleted, remaining: total - deleted, dry_run: true }));
     }
     let mut deleted = 0;
     let steps = [
-        filtered.then_some(Forgetting::Matching(filter)),
-        asked.max_vectors.map(|most| Forgetting::Beyond(most.into())),
+        filtered.then_some(Removal::Matching(filter)),
+        asked.max_vectors.map(|most| Removal::Beyond(most.into())),
     ];
     for step in steps.iter().flatten() {
         deleted += app.memory.forget(space.owned(), agent.id, step, PruneReason::Requested).await?;
     }
-    let remaining = app.store.totals(agent.id, &Filter::default()).await?.total;
+    let remaining = app.store.interaction_totals(agent.id, &Filter::default()).await?.total;
     Ok(Reply(ContextRemoved { deleted, remaining, dry_run: false }))
 }
 
@@ -383,7 +387,7 @@ pub(super) async fn forget(
     Remembering { agent, space }: Remembering,
     InteractionInPath(id): InteractionInPath,
 ) -> Result<StatusCode> {
-    let one = Forgetting::One(id);
+    let one = Removal::One(id);
     match app.memory.forget(space.owned(), agent.id, &one, PruneReason::Requested).await? {
         0 => Err(Error::NotFound),
         _ => Ok(DONE),

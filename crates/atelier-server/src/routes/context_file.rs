@@ -7,7 +7,7 @@ use crate::{
     body::{Json, Params},
     error::{Error, Result},
 };
-use atelier_core::{AgentId, Filter, Interaction, InteractionType, Memo};
+use atelier_core::{AgentId, Filter, Interaction, InteractionType, NewInteraction};
 use atelier_memory::Memory;
 use atelier_store::Store;
 use axum::{
@@ -53,7 +53,7 @@ pub(super) struct ContextFile {
     agent_id: Option<AgentId>,
     #[serde(default)]
     export_date: Option<DateTime<Utc>>,
-    interactions: Vec<Memo>,
+    interactions: Vec<NewInteraction>,
     #[serde(default)]
     total_interactions: Option<u64>,
 }
@@ -132,7 +132,7 @@ impl Export {
                     let Export { memory, store, agent, filter, embeddings } = &export;
                     let page = match embeddings {
                         true => memory.page(*agent, filter, after, PAGE).await?,
-                        false => store.page(*agent, filter, after, PAGE, false).await?,
+                        false => store.interaction_page(*agent, filter, after, PAGE, false).await?,
                     };
                     let (next, mut written, mut text) = (page.next, count, String::new());
                     for (interaction, vector) in page.facts {
@@ -196,7 +196,7 @@ pub(super) async fn import(
             bytes += memo.text.len() + memo.embedding.as_ref().map_or(0, |vector| 4 * vector.len());
             batch.push(memo);
         }
-        let remembered = app.store.remember(space.owned(), agent.id, batch).await?;
+        let remembered = app.store.add_interactions(space.owned(), agent.id, batch).await?;
         imported += remembered.new;
         ids.extend(remembered.ids);
     }

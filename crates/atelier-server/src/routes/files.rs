@@ -13,7 +13,7 @@ use crate::{
 };
 use atelier_core::{ConversationFile, FilePath, json};
 use atelier_files::SyncReport;
-use atelier_store::Amendment;
+use atelier_store::FileChanges;
 use axum::{
     Json as Reply,
     extract::{Request, State},
@@ -123,7 +123,7 @@ pub(super) async fn change(
     }
     let expect = expectation(&headers)?;
     let FileUpdate { description, is_presented: presented, .. } = update;
-    let to = Amendment { path, description, presented, kind: None };
+    let to = FileChanges { path, description, presented, kind: None };
     Ok(Reply(own.workspace.change(own.author, file, to, expect).await?))
 }
 

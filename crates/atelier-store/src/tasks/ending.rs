@@ -1,10 +1,10 @@
 //! Ending tasks from outside, and taking them up again.
 
-use super::{Stopped, lock_task, queue_of, save_task, settled};
+use super::{StoppedTask, lock_task, queue_of, save_task, settled};
 use crate::{
     Error, Owned, Result, Store, Tx,
     db::{Conn, on},
-    feed::Ring,
+    feed::Wakeup,
     messages::room_for,
     now, plans,
     projects::corrupt,
@@ -24,7 +24,7 @@ impl Store {
         id: TaskId,
         status: TaskStatus,
         why: TaskFailure,
-    ) -> Result<(Task, Stopped)> {
+    ) -> Result<(Task, StoppedTask)> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
@@ -47,7 +47,7 @@ impl Store {
         session: Option<ConversationId>,
         spare_running: bool,
         why: TaskFailure,
-    ) -> Result<Vec<Stopped>> {
+    ) -> Result<Vec<StoppedTask>> {
         let owned = owned.clone();
         // Where nothing is open there is nothing to wait for: a space can be left while the writer is held up.
         if open_tasks(&mut self.db.connect().await?, owned.project, session, spare_running).await?.is_empty()
@@ -66,7 +66,7 @@ impl Store {
     }
 
     /// Fails a task that this node holds and does not run: what ran it has broken off.
-    pub async fn fail_orphan(&self, id: TaskId) -> Result<()> {
+    pub async fn fail_orphaned_task(&self, id: TaskId) -> Result<()> {
         let mut conn = self.db.connect().await?;
         let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT p.id, p.user_id, p.tenant_id FROM tasks t JOIN projects p ON p.id = t.project_id
@@ -112,7 +112,7 @@ impl Store {
                 save_task(tx, &task).await?;
                 if task.status == TaskStatus::Queued {
                     tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.told() });
-                    tx.ring(Ring::Queue(owned.owner, queue_of(&task)));
+                    tx.wake(Wakeup::Queue(owned.owner, queue_of(&task)));
                 }
                 Ok(task)
             })
@@ -163,19 +163,24 @@ pub(crate) async fn stop(
     task: &mut Task,
     status: TaskStatus,
     why: TaskFailure,
-) -> Result<Stopped> {
+) -> Result<StoppedTask> {
     let calls = open_calls(tx, task).await?;
     task.status = status;
     task.error = Some(why);
     task.completed_at = Some(now());
     save_task(tx, task).await?;
     settled(tx, owned, task, None).await?;
-    tx.ring(Ring::Queue(owned.owner, queue_of(task)));
-    Ok(Stopped { task: task.id, calls })
+    tx.wake(Wakeup::Queue(owned.owner, queue_of(task)));
+    Ok(StoppedTask { task: task.id, calls })
 }
 
 /// Fails those of the tasks that have not ended.
-async fn stop_each(tx: &mut Tx, owned: &Owned, ids: &[TaskId], why: &TaskFailure) -> Result<Vec<Stopped>> {
+async fn stop_each(
+    tx: &mut Tx,
+    owned: &Owned,
+    ids: &[TaskId],
+    why: &TaskFailure,
+) -> Result<Vec<StoppedTask>> {
     let mut stopped = Vec::new();
     for &id in ids {
         // As it is now: settling one task of a plan may have settled others.
@@ -193,7 +198,7 @@ pub(crate) async fn settle_queue(
     owned: &Owned,
     agent: AgentId,
     why: &TaskFailure,
-) -> Result<Vec<Stopped>> {
+) -> Result<Vec<StoppedTask>> {
     let rows: Vec<(Uuid,)> = on!(&mut tx.conn, |c| sqlx::query_as(
         "SELECT id FROM tasks WHERE queue = $1 AND status IN ('waiting', 'queued', 'running', 'parked')"
     )

@@ -58,7 +58,7 @@ impl Store {
     }
 
     /// Whether a task or a plan has ended, and what was answered.
-    pub async fn outcome(&self, project: ProjectId, work: Uuid) -> Result<(bool, Option<Message>)> {
+    pub async fn work_answer(&self, project: ProjectId, work: Uuid) -> Result<(bool, Option<Message>)> {
         let mut conn = self.db.connect().await?;
         let row: Option<(bool, Option<String>)> = on!(&mut conn, |c| {
             sqlx::query_as(
@@ -179,7 +179,7 @@ impl Store {
     }
 
     /// Whether a task that this node believes to run is still its own.
-    pub async fn holds(&self, id: TaskId) -> Result<bool> {
+    pub async fn runs_task(&self, id: TaskId) -> Result<bool> {
         let mut conn = self.db.connect().await?;
         let (held,): (bool,) = on!(&mut conn, |c| sqlx::query_as(
             "SELECT EXISTS (SELECT 1 FROM tasks WHERE id = $1 AND node = $2 AND status = 'running')"
@@ -192,7 +192,7 @@ impl Store {
     }
 
     /// The tasks that this node is to run.
-    pub async fn held_tasks(&self) -> Result<Vec<TaskId>> {
+    pub async fn leased_tasks(&self) -> Result<Vec<TaskId>> {
         let mut conn = self.db.connect().await?;
         let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT id FROM tasks WHERE node = $1 AND status = 'running'"

@@ -1,10 +1,10 @@
 //! The queue of an agent, or of a project for its plans: what waits in it, what runs, and who takes the next.
 
-use super::{Claim, PROJECT_LIMIT, queue_of, read_task};
+use super::{PROJECT_LIMIT, TaskLease, queue_of, read_task};
 use crate::{
     Error, Owned, Result, Tx,
     db::{Conn, on},
-    feed::Ring,
+    feed::Wakeup,
     now,
     projects::{corrupt, json},
     unwritten::write_rows,
@@ -46,9 +46,9 @@ impl Standing {
         let mut standing = Self { waiting, running, limit: limit.into(), of_agent };
         for kept in tx.unwritten_tasks().filter(|kept| queue_of(&kept.task) == queue) {
             match kept.turn {
-                Turn::Queued => standing.waiting += 1,
-                Turn::Begun(_) => standing.running += 1,
-                Turn::Ended(_) => standing.running -= 1,
+                TaskChange::Queued => standing.waiting += 1,
+                TaskChange::Started(_) => standing.running += 1,
+                TaskChange::Ended(_) => standing.running -= 1,
             }
         }
         Ok(standing)
@@ -62,20 +62,20 @@ impl Standing {
         Self::read(tx, queue, row)
     }
 
-    /// How the queue of a task stands; refused when the claim on it is lost.
-    pub(crate) async fn held(tx: &mut Tx, claim: &Claim) -> Result<Self> {
+    /// How the queue of a task stands; refused when the lease on it is lost.
+    pub(crate) async fn held(tx: &mut Tx, lease: &TaskLease) -> Result<Self> {
         let row: Option<StandingRow> = on!(&mut tx.conn, |c| sqlx::query_as(concat!(
             "SELECT ",
             counted!(),
             " FROM tasks WHERE id = $2 AND node = $3 AND fence = $4 AND status = 'running'"
         ))
-        .bind(claim.queue())
-        .bind(claim.task.id.0)
-        .bind(claim.node.0)
-        .bind(claim.fence)
+        .bind(lease.queue())
+        .bind(lease.task.id.0)
+        .bind(lease.node.0)
+        .bind(lease.fence)
         .fetch_optional(c)
         .await)?;
-        Self::read(tx, claim.queue(), row.ok_or(Error::TaskLost)?)
+        Self::read(tx, lease.queue(), row.ok_or(Error::TaskLost)?)
     }
 
     /// When one that runs has ended.
@@ -97,15 +97,15 @@ impl Standing {
 pub(crate) struct KeptTask {
     pub(crate) owner: UserId,
     pub(crate) task: Task,
-    pub(crate) turn: Turn,
+    pub(crate) turn: TaskChange,
 }
 
 /// What has become of a task.
-pub(crate) enum Turn {
+pub(crate) enum TaskChange {
     /// A new one, which has to wait.
     Queued,
     /// A new one, which this node runs at once.
-    Begun(NodeId),
+    Started(NodeId),
     /// One that was taken with this fence has come to its end.
     Ended(i64),
 }
@@ -113,13 +113,13 @@ pub(crate) enum Turn {
 /// The fence of a task that is taken for the first time.
 const FIRST: i64 = 1;
 
-impl Turn {
+impl TaskChange {
     /// Who runs it, and its fence.
     fn holder(&self) -> (Option<Uuid>, i64) {
         match self {
-            Turn::Queued => (None, 0),
-            Turn::Begun(node) => (Some(node.0), FIRST),
-            Turn::Ended(fence) => (None, *fence),
+            TaskChange::Queued => (None, 0),
+            TaskChange::Started(node) => (Some(node.0), FIRST),
+            TaskChange::Ended(fence) => (None, *fence),
         }
     }
 }
@@ -154,7 +154,7 @@ pub(crate) async fn write_tasks(conn: &mut Conn, tasks: Vec<KeptTask>) -> Result
 
 /// Queues a new task among others, or keeps it waiting for those it depends on.
 pub(crate) async fn insert_task(tx: &mut Tx, owned: &Owned, task: &Task) -> Result<()> {
-    let new = KeptTask { owner: owned.owner, task: task.clone(), turn: Turn::Queued };
+    let new = KeptTask { owner: owned.owner, task: task.clone(), turn: TaskChange::Queued };
     write_tasks(&mut tx.conn, vec![new]).await?;
     if task.status == TaskStatus::Queued {
         tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.told() });
@@ -169,37 +169,37 @@ pub(crate) fn begin_or_queue(
     task: &Task,
     standing: Standing,
     node: Option<NodeId>,
-) -> Option<Claim> {
+) -> Option<TaskLease> {
     tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.told() });
     let keep = |task: Task, turn| KeptTask { owner: owned.owner, task, turn };
     let free = standing.waiting == 0 && standing.has_room();
     // A call that settled in this group may let one go on that has begun already: it is ahead of this one.
     let Some(node) = node.filter(|_| free && !tx.settles_calls()) else {
-        tx.keep_task(keep(task.clone(), Turn::Queued));
+        tx.keep_task(keep(task.clone(), TaskChange::Queued));
         if standing.has_room() {
-            tx.ring(Ring::Queue(owned.owner, queue_of(task)));
+            tx.wake(Wakeup::Queue(owned.owner, queue_of(task)));
         }
         return None;
     };
     let task = Task { status: TaskStatus::Running, started_at: Some(now()), ..task.clone() };
     tell_start(tx, owned, &task);
-    tx.keep_task(keep(task.clone(), Turn::Begun(node)));
-    Some(Claim { owned: owned.clone(), task, node, fence: FIRST })
+    tx.keep_task(keep(task.clone(), TaskChange::Started(node)));
+    Some(TaskLease { owned: owned.clone(), task, node, fence: FIRST })
 }
 
 /// Takes what is free to run in a queue for `node`, or lets everybody know that something may be.
-pub(crate) async fn claim_or_ring(
+pub(crate) async fn lease_or_wake(
     tx: &mut Tx,
     owned: &Owned,
     queue: Uuid,
     node: Option<NodeId>,
-) -> Result<Vec<Claim>> {
+) -> Result<Vec<TaskLease>> {
     let standing = Standing::now(tx, queue).await?;
     if !standing.can_go_on() {
         return Ok(Vec::new());
     }
     let Some(node) = node else {
-        tx.ring(Ring::Queue(owned.owner, queue));
+        tx.wake(Wakeup::Queue(owned.owner, queue));
         return Ok(Vec::new());
     };
     let time = now();
@@ -217,16 +217,16 @@ pub(crate) async fn claim_or_ring(
     .bind(standing.limit - standing.running)
     .fetch_all(c)
     .await)?;
-    let mut claims = Vec::with_capacity(rows.len());
+    let mut leases = Vec::with_capacity(rows.len());
     for (record, fence, started_at) in rows {
         let task = read_task((record, TaskStatus::Running.as_str().to_owned(), Some(started_at)))?;
         if started_at == time {
             tell_start(tx, owned, &task);
         }
-        claims.push(Claim { owned: owned.clone(), task, node, fence });
+        leases.push(TaskLease { owned: owned.clone(), task, node, fence });
     }
-    claims.sort_by_key(|claim| (-claim.task.priority, claim.task.id));
-    Ok(claims)
+    leases.sort_by_key(|lease| (-lease.task.priority, lease.task.id));
+    Ok(leases)
 }
 
 fn tell_start(tx: &mut Tx, owned: &Owned, task: &Task) {

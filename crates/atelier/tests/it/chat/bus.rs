@@ -319,7 +319,7 @@ async fn hanging_up_breaks_nothing_off(#[values(Sqlite, Postgres)] backend: Back
         let patience = Duration::from_micros(n * 150);
         drop(tokio::time::timeout(patience, chat.say("a job", Some("coder"))).await);
     }
-    // Said last, it is taken in last.
+    // Sent last, it is taken in last.
     let last = chat.said("the last job", Some("coder")).await;
     chat.task_until(&last, "completed").await;
     eventually("everything is done", async || {
