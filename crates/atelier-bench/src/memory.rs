@@ -11,7 +11,7 @@ use crate::{
 };
 use anyhow::{Result, ensure};
 use atelier_core::{AgentId, Filter, Interaction, InteractionId, InteractionType};
-use atelier_memory::{Ask, Index, Key, Point, lexical_query, lexical_text};
+use atelier_memory::{CollectionKey, Index, IndexQuery, Point, lexical_document, lexical_query};
 use atelier_testkit::Server;
 use chrono::{DateTime, TimeDelta, Utc};
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -145,15 +145,15 @@ async fn measure(name: &str, index: &Index, size: usize) -> Result<String> {
         question("newest 5 %", Filter { from: Some(late), ..Filter::default() }),
     ];
 
-    let key = Key { agent: AgentId(Uuid::now_v7()), name: format!("bench_{}", Uuid::now_v7()) };
-    index.make(&key, DIMENSION).await?;
+    let key = CollectionKey { agent: AgentId(Uuid::now_v7()), name: format!("bench_{}", Uuid::now_v7()) };
+    index.create(&key, DIMENSION).await?;
     let mut inserting = Duration::ZERO;
     for begin in (0..size).step_by(BATCH) {
         let points: Vec<Point> = (begin..size.min(begin + BATCH))
             .map(|number| {
                 let fact = fact(number, start);
                 let vector = vector(&mut random, Some(&centres[number % CLUSTERS]));
-                Point { words: lexical_text(&fact.text), vector: Some(vector), fact }
+                Point { words: lexical_document(&fact.text), vector: Some(vector), interaction: fact }
             })
             .collect();
         for question in &mut questions {
@@ -167,8 +167,8 @@ async fn measure(name: &str, index: &Index, size: usize) -> Result<String> {
     index.flush(&key).await?;
     inserting += began.elapsed();
     let began = Instant::now();
-    index.tidy(&key).await?;
-    while !index.is_tidy(&key).await? {
+    index.optimize(&key).await?;
+    while !index.is_optimized(&key).await? {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     let tidying = began.elapsed();
@@ -199,12 +199,12 @@ impl Question {
     }
 
     fn look_at(&mut self, queries: &[Vec<f32>], points: &[Point]) {
-        let allowed: Vec<&Point> = points.iter().filter(|point| self.allows(&point.fact)).collect();
+        let allowed: Vec<&Point> = points.iter().filter(|point| self.allows(&point.interaction)).collect();
         for (query, best) in queries.iter().zip(&mut self.best) {
             for point in &allowed {
                 let score =
                     point.vector.iter().flat_map(|vector| vector.iter().zip(query)).map(|(a, b)| a * b).sum();
-                best.push((score, point.fact.id.0));
+                best.push((score, point.interaction.id.0));
             }
             best.sort_by(|a, b| b.0.total_cmp(&a.0));
             best.truncate(K);
@@ -214,7 +214,7 @@ impl Question {
     async fn put(
         &self,
         index: &Index,
-        key: &Key,
+        key: &CollectionKey,
         queries: &[Vec<f32>],
         words: Option<&str>,
     ) -> Result<(Vec<f64>, f64)> {
@@ -223,7 +223,7 @@ impl Question {
             let words =
                 words.map(|word| lexical_query(&format!("{word} {} note {}", number % 97, number % 31)));
             let limit = if words.is_some() { 100 } else { K };
-            let ask = Ask { vector: Some(query.clone()), words, filter: self.filter.clone(), limit };
+            let ask = IndexQuery { vector: Some(query.clone()), words, filter: self.filter.clone(), limit };
             let began = Instant::now();
             let answer = index.search(key, ask).await?;
             times.push(began.elapsed().as_secs_f64() * 1000.0);

@@ -1,4 +1,4 @@
-//! Texts into vectors.
+//! Embedders turn texts into vectors.
 
 mod bert;
 pub(crate) mod builtin;
@@ -10,7 +10,8 @@ use local::Local;
 use openai::OpenAi;
 use std::sync::Arc;
 
-/// How texts become vectors. Vectors of different embedders do not compare, so a collection remembers its own.
+/// Turns texts into vectors. Vectors of different embedders do not compare, so a collection records
+/// which embedder made its vectors.
 #[derive(Clone)]
 pub enum Embedder {
     Builtin,
@@ -63,31 +64,33 @@ impl Embedder {
         }
     }
 
-    /// How near what bears on a text is to it, at least: less is chance. For the built-in embedder, whose hashes meet by
-    /// accident, as found on one half of LoCoMo, where it costs no answer among the first twelve; for models, which find
-    /// all language a little alike, below what they give to texts on one subject.
-    pub(crate) fn floor(&self) -> f32 {
+    /// The similarity below which a memory counts as unrelated to a text. The built-in embedder's
+    /// hashes collide by chance; its value was chosen on one half of LoCoMo, where it loses no
+    /// answer among the first twelve. Models find all texts a little alike; their value is below
+    /// what they give to texts on the same subject.
+    pub(crate) fn min_similarity(&self) -> f32 {
         match self {
             Embedder::Builtin => 0.15,
             Embedder::Local(_) | Embedder::OpenAi(_) => 0.25,
         }
     }
 
-    /// Whether queries are weighed by how frequent pieces of text are.
-    pub(crate) fn counts(&self) -> bool {
+    /// Whether this embedder weighs a query by how frequent its pieces are in the collection.
+    pub(crate) fn uses_frequencies(&self) -> bool {
         matches!(self, Embedder::Builtin)
     }
 
-    /// Whether a vector is worth keeping. The built-in embedder makes it again sooner than six kilobytes are read.
-    pub(crate) fn is_costly(&self) -> bool {
+    /// Whether a vector is worth storing. The built-in embedder computes a vector faster than six
+    /// kilobytes are read.
+    pub(crate) fn is_expensive(&self) -> bool {
         !matches!(self, Embedder::Builtin)
     }
 
-    /// Texts as they are stored: a vector each, or `None` for one that the model refuses.
-    pub async fn stored(&self, texts: Vec<String>) -> Result<Vec<Option<Vec<f32>>>, EmbedError> {
+    /// Vectors for texts that are stored; `None` for a text that the model refuses.
+    pub async fn embed_texts(&self, texts: Vec<String>) -> Result<Vec<Option<Vec<f32>>>, EmbedError> {
         match self {
             Embedder::Builtin => {
-                let work = move || texts.iter().map(|text| Some(builtin::stored(text))).collect();
+                let work = move || texts.iter().map(|text| Some(builtin::document(text))).collect();
                 Ok(blocking(work).await)
             }
             Embedder::Local(model) => {
@@ -98,12 +101,17 @@ impl Embedder {
         }
     }
 
-    /// A text as it is asked for; `None` if nothing is near it.
-    pub async fn asked(&self, text: &str, frequencies: &Frequencies) -> Result<Option<Vec<f32>>, EmbedError> {
+    /// The vector for a query; `None` if the text has no direction to search in.
+    pub async fn embed_query(
+        &self,
+        text: &str,
+        frequencies: &Frequencies,
+    ) -> Result<Option<Vec<f32>>, EmbedError> {
         match self {
-            // Signs and stop words only: a vector of zeroes is as near to everything as to anything.
+            // A text of signs and stop words only becomes a vector of zeroes, which is equally near
+            // to every other vector.
             Embedder::Builtin => {
-                let vector = builtin::asked(text, frequencies);
+                let vector = builtin::query(text, frequencies);
                 Ok(Some(vector).filter(|vector| vector.iter().any(|value| *value != 0.0)))
             }
             Embedder::Local(model) => {
@@ -115,19 +123,19 @@ impl Embedder {
     }
 }
 
-/// Off the threads that answer requests. A panic goes on where the result is wanted.
+/// Runs work off the threads that answer requests, and passes a panic on to the caller.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is going down, and whoever waits here with it.
+            // The runtime is shutting down, and this task ends with it.
             Err(_) => std::future::pending().await,
         },
     }
 }
 
-/// Of length one, or all zeroes.
+/// Scales a vector to length one. A vector of zeroes stays as it is.
 pub(crate) fn normalized(mut vector: Vec<f32>) -> Vec<f32> {
     let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
     if length > 0.0 {

@@ -1,7 +1,8 @@
-//! How frequent pieces of text are in a collection, roughly and in little space.
+//! An approximate, compact count of how frequent pieces of text are in a collection.
 //!
-//! A table of counters that pieces are hashed into: two pieces may share one, and then both look more frequent than
-//! they are. Facts that were removed stay counted until the collection is made anew. It weighs queries, no more.
+//! Pieces are hashed into a table of counters. Two pieces can share a counter, and then both look
+//! more frequent than they are. Deleted interactions stay counted until the collection is rebuilt.
+//! Frequencies only weigh queries, so neither matters much.
 
 /// How many counters there are.
 const SLOTS: usize = 1 << 13;
@@ -30,13 +31,13 @@ impl Frequencies {
         }
     }
 
-    /// How much it says that a text holds this piece.
+    /// The inverse document frequency of a piece: how much it says that a text contains it.
     pub fn rarity(&self, piece: u64) -> f32 {
         let (texts, with) = (self.texts as f32, self.slots[slot(piece)] as f32);
         ((texts - with + 0.5).max(0.5) / (with + 0.5) + 1.0).ln()
     }
 
-    /// Counters that are not zero, each with its number.
+    /// The counters that are not zero, each with its index.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.texts.to_le_bytes().to_vec();
         for (number, count) in self.slots.iter().enumerate().filter(|(_, count)| **count > 0) {
@@ -46,7 +47,7 @@ impl Frequencies {
         bytes
     }
 
-    /// `None` if these bytes are not ours.
+    /// `None` if the bytes have another format.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (texts, rest) = bytes.split_first_chunk::<4>()?;
         let (entries, rest) = rest.as_chunks::<6>();
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_frequent_says_little() {
+    fn frequent_pieces_have_a_low_rarity() {
         let mut frequencies = Frequencies::default();
         for text in 0..100u64 {
             frequencies.count(&[1 << 40, text << 24]);

@@ -1,5 +1,5 @@
-//! The index: vectors and words of facts, by collection. One set of operations on two engines, and one suite of
-//! cases (`tests/suite.rs`) that both pass.
+//! The index: vectors and words of interactions, by collection. Two engines offer the same
+//! operations and pass the same test suite (`tests/suite.rs`).
 
 #[cfg(feature = "edge")]
 mod edge;
@@ -10,7 +10,7 @@ use atelier_core::{AgentId, Filter, Interaction};
 use std::{path::Path, time::Duration};
 use uuid::Uuid;
 
-/// The fields that filters go by, and how each is indexed.
+/// The payload fields that filters use, and how each is indexed.
 pub(crate) const FIELDS: [(&str, FieldKind); 5] = [
     ("task_id", FieldKind::Keyword),
     ("session_id", FieldKind::Keyword),
@@ -26,37 +26,38 @@ pub(crate) enum FieldKind {
     Flag,
 }
 
-/// What the sparse vectors are called; the dense ones are the collection's default.
+/// The name of the sparse vectors. The dense vectors are the collection's unnamed default.
 pub(crate) const WORDS: &str = "text";
 
-/// Which collection: an engine of our own goes by the agent, a server by the name.
+/// Identifies a collection: the embedded engine uses the agent's id, a server uses the name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key {
+pub struct CollectionKey {
     pub agent: AgentId,
     pub name: String,
 }
 
-/// A fact as the index holds it. Its id is the fact's own: told twice, it is there once.
+/// An interaction as the index holds it. The point has the interaction's id, so applying it twice
+/// has no further effect.
 #[derive(Debug, Clone)]
 pub struct Point {
-    pub fact: Interaction,
-    /// Absent where the embedder refused the text: then it is found by its words.
+    pub interaction: Interaction,
+    /// `None` if the embedder refused the text; then the interaction is found by its words only.
     pub vector: Option<Vec<f32>>,
     pub words: Sparse,
 }
 
-/// What to look for. Both parts are asked for at once, under the same filter.
+/// A query for the index: by vector, by words, or both, under the same filter.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct IndexQuery {
     pub vector: Option<Vec<f32>>,
     pub words: Option<Sparse>,
     pub filter: Filter,
     pub limit: usize,
 }
 
-/// The best of each part, with its score, best first.
+/// The best matches by vector and by words with their scores, best first.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Answer {
+pub struct IndexMatches {
     pub dense: Vec<(Uuid, f32)>,
     pub lexical: Vec<(Uuid, f32)>,
 }
@@ -64,22 +65,22 @@ pub struct Answer {
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
     #[error("the index has no such collection")]
-    Missing,
-    #[error("the collection is being made")]
-    Unmade,
+    CollectionMissing,
+    #[error("the collection is still being created")]
+    NotCreated,
     #[error("the collection is in another index ({0}): reindex it")]
-    Elsewhere(String),
-    #[error("the collection's vectors were made by {0}: reindex it")]
-    OtherVectors(String),
-    #[error("the index has still to hear of {0} facts")]
+    OtherIndex(String),
+    #[error("the collection's vectors were made by the embedder {0}: reindex it")]
+    OtherEmbedder(String),
+    #[error("{0} interactions are not indexed yet")]
     Behind(u64),
     #[error("the index does not answer: {0}")]
-    Away(String),
+    Unreachable(String),
     #[error("the index failed: {0}")]
     Failed(String),
     #[error("the folder of the index cannot be used: {0}")]
     Folder(#[from] std::io::Error),
-    #[error("this program was built without an index of its own: set ATELIER_QDRANT_URL")]
+    #[error("this program was built without an embedded index: set ATELIER_QDRANT_URL")]
     NotBuilt,
 }
 
@@ -94,8 +95,8 @@ enum Engine {
     #[cfg(feature = "edge")]
     Edge(edge::Edge),
     Server(server::Server),
-    /// Another process has the folder.
-    Absent(Absent),
+    /// Another process has opened the index's folder.
+    Unavailable(Unavailable),
 }
 
 macro_rules! each {
@@ -104,28 +105,32 @@ macro_rules! each {
             #[cfg(feature = "edge")]
             Engine::Edge($engine) => $body,
             Engine::Server($engine) => $body,
-            Engine::Absent(absent) => absent.refuse(),
+            Engine::Unavailable(absent) => absent.refuse(),
         }
     };
 }
 
-/// No index: nodes that share a database and a data folder share its index, too, and one of them has it.
+/// Stands for an index that another process has opened. Nodes that share a data folder share its
+/// index, and only one of them can open it.
 #[derive(Clone)]
-struct Absent(String);
+struct Unavailable(String);
 
-impl Absent {
+impl Unavailable {
     fn refuse<T>(&self) -> Result<T> {
-        Err(IndexError::Away(format!("{} is in use by another process; searches go by words here", self.0)))
+        let folder = &self.0;
+        Err(IndexError::Unreachable(format!(
+            "{folder} is in use by another process; this node searches by words only"
+        )))
     }
 }
 
 impl Index {
-    /// An index in a folder. It belongs to one process at a time.
+    /// Opens an index in a folder. Only one process at a time can open it.
     #[cfg(feature = "edge")]
     pub fn embedded(folder: &Path, open_collections: usize) -> Result<Self> {
         Ok(Self(match edge::Edge::open(folder, open_collections)? {
             Some(edge) => Engine::Edge(edge),
-            None => Engine::Absent(Absent(folder.display().to_string())),
+            None => Engine::Unavailable(Unavailable(folder.display().to_string())),
         }))
     }
 
@@ -134,18 +139,19 @@ impl Index {
         Err(IndexError::NotBuilt)
     }
 
-    /// A Qdrant server. It need not be there yet.
+    /// Uses a Qdrant server, which does not have to be reachable yet.
     pub fn server(url: &str, api_key: Option<&str>) -> Result<Self> {
         Ok(Self(Engine::Server(server::Server::new(url, api_key)?)))
     }
 
-    /// Tells this index apart from others: collections are where they were made. `None` if there is none here.
+    /// Identifies this index, because a collection exists only in the index that created it. `None`
+    /// if this process could not open the index.
     pub fn id(&self) -> Option<&str> {
         match &self.0 {
             #[cfg(feature = "edge")]
             Engine::Edge(edge) => Some(edge.id()),
             Engine::Server(server) => Some(server.id()),
-            Engine::Absent(_) => None,
+            Engine::Unavailable(_) => None,
         }
     }
 
@@ -154,117 +160,120 @@ impl Index {
             #[cfg(feature = "edge")]
             Engine::Edge(_) => "qdrant-edge",
             Engine::Server(_) => "qdrant",
-            Engine::Absent(_) => "none",
+            Engine::Unavailable(_) => "none",
         }
     }
 
-    /// Whether other nodes, and other people's tools, see the same collections.
+    /// Whether other nodes and other programs see the same collections.
     pub fn is_shared(&self) -> bool {
         matches!(self.0, Engine::Server(_))
     }
 
-    /// Makes a collection, empty. One of that name that is there goes first: what it holds may be of another time.
-    pub async fn make(&self, key: &Key, dimension: usize) -> Result<()> {
-        each!(self, engine => engine.make(key, dimension).await)
+    /// Creates an empty collection. An existing collection of the same name is dropped first,
+    /// because its contents may be outdated.
+    pub async fn create(&self, key: &CollectionKey, dimension: usize) -> Result<()> {
+        each!(self, engine => engine.create(key, dimension).await)
     }
 
-    pub async fn exists(&self, key: &Key) -> Result<bool> {
+    pub async fn exists(&self, key: &CollectionKey) -> Result<bool> {
         each!(self, engine => engine.exists(key).await)
     }
 
-    /// Adds or replaces points and removes others. Searches go by it at once; whether a crash leaves it there only
-    /// [`Index::flush`] makes sure.
-    pub async fn apply(&self, key: &Key, points: Vec<Point>, removed: Vec<Uuid>) -> Result<()> {
+    /// Adds or replaces points and removes others. Searches see the change immediately; it survives
+    /// a crash only after [`Index::flush`].
+    pub async fn apply(&self, key: &CollectionKey, points: Vec<Point>, removed: Vec<Uuid>) -> Result<()> {
         each!(self, engine => engine.apply(key, points, removed).await)
     }
 
-    /// What was applied stays, whatever happens.
-    pub async fn flush(&self, key: &Key) -> Result<()> {
+    /// Makes applied changes durable.
+    pub async fn flush(&self, key: &CollectionKey) -> Result<()> {
         each!(self, engine => engine.flush(key).await)
     }
 
-    /// Whether what was applied stays without a flush.
+    /// Whether applied changes are durable without a flush.
     pub(crate) fn is_durable(&self) -> bool {
         self.is_shared()
     }
 
-    pub async fn search(&self, key: &Key, ask: Ask) -> Result<Answer> {
+    pub async fn search(&self, key: &CollectionKey, ask: IndexQuery) -> Result<IndexMatches> {
         each!(self, engine => engine.search(key, ask).await)
     }
 
-    /// Drops a collection. That it is not there is no failure.
-    pub async fn drop(&self, key: &Key) -> Result<()> {
+    /// Drops a collection. Dropping a collection that does not exist succeeds.
+    pub async fn drop(&self, key: &CollectionKey) -> Result<()> {
         each!(self, engine => engine.drop(key).await)
     }
 
-    /// How many points a collection really holds.
-    pub async fn count(&self, key: &Key) -> Result<u64> {
+    /// How many points a collection holds.
+    pub async fn count(&self, key: &CollectionKey) -> Result<u64> {
         each!(self, engine => engine.count(key).await)
     }
 
-    /// Which fields of a collection are indexed, sorted.
-    pub async fn indexed_fields(&self, key: &Key) -> Result<Vec<String>> {
+    /// The indexed fields of a collection, sorted.
+    pub async fn indexed_fields(&self, key: &CollectionKey) -> Result<Vec<String>> {
         each!(self, engine => engine.indexed_fields(key).await)
     }
 
-    /// What a collection takes, in bytes, about.
-    pub async fn size(&self, key: &Key, dimension: usize) -> Result<u64> {
+    /// The approximate size of a collection in bytes.
+    pub async fn size(&self, key: &CollectionKey, dimension: usize) -> Result<u64> {
         each!(self, engine => engine.size(key, dimension).await)
     }
 
-    /// All collections there are, by name or folder, sorted: what a look for leftovers goes by.
+    /// The names or folders of all collections, sorted. Tests use it to find leftovers.
     pub async fn collections(&self) -> Result<Vec<String>> {
         each!(self, engine => engine.collections().await)
     }
 
-    /// Puts what was fed lately in order, if there is enough of it to be worth the time it takes.
-    pub async fn tidy(&self, key: &Key) -> Result<()> {
-        each!(self, engine => engine.tidy(key).await)
+    /// Builds the search graph for recently added points if there are enough of them.
+    pub async fn optimize(&self, key: &CollectionKey) -> Result<()> {
+        each!(self, engine => engine.optimize(key).await)
     }
 
-    /// Whether there is nothing left to put in order.
-    pub async fn is_tidy(&self, key: &Key) -> Result<bool> {
-        each!(self, engine => engine.is_tidy(key).await)
+    /// Whether the search graph covers nearly all points.
+    pub async fn is_optimized(&self, key: &CollectionKey) -> Result<bool> {
+        each!(self, engine => engine.is_optimized(key).await)
     }
 
-    /// Whether a collection takes so much more than its points need that it should be made anew.
-    pub(crate) async fn is_worn(&self, key: &Key) -> Result<bool> {
-        each!(self, engine => engine.is_worn(key).await)
+    /// Whether a collection takes so much more space than its points need that it should be
+    /// rebuilt.
+    pub(crate) async fn needs_compaction(&self, key: &CollectionKey) -> Result<bool> {
+        each!(self, engine => engine.needs_compaction(key).await)
     }
 
-    /// Begins a new, empty generation of a collection; searches go on in the old one.
-    pub(crate) async fn begin_next(&self, key: &Key, dimension: usize) -> Result<()> {
-        each!(self, engine => engine.begin_next(key, dimension).await)
+    /// Begins a new, empty generation of a collection while searches go on in the old one.
+    pub(crate) async fn begin_generation(&self, key: &CollectionKey, dimension: usize) -> Result<()> {
+        each!(self, engine => engine.begin_generation(key, dimension).await)
     }
 
-    pub(crate) async fn fill_next(&self, key: &Key, points: Vec<Point>) -> Result<()> {
-        each!(self, engine => engine.fill_next(key, points).await)
+    pub(crate) async fn fill_generation(&self, key: &CollectionKey, points: Vec<Point>) -> Result<()> {
+        each!(self, engine => engine.fill_generation(key, points).await)
     }
 
-    /// From here on searches go by the new generation; the old one is gone.
-    pub(crate) async fn switch_to_next(&self, key: &Key) -> Result<()> {
-        each!(self, engine => engine.switch_to_next(key).await)
+    /// Makes searches use the new generation and deletes the old one.
+    pub(crate) async fn switch_generation(&self, key: &CollectionKey) -> Result<()> {
+        each!(self, engine => engine.switch_generation(key).await)
     }
 
     pub async fn ping(&self, patience: Duration) -> Result<()> {
         match tokio::time::timeout(patience, async { each!(self, engine => engine.ping().await) }).await {
             Ok(answer) => answer,
-            Err(_) => Err(IndexError::Away(format!("no answer within {patience:?}"))),
+            Err(_) => Err(IndexError::Unreachable(format!("no answer within {patience:?}"))),
         }
     }
 
-    /// Closes what is open.
+    /// Closes all open collections.
     pub async fn close(&self) {
         match &self.0 {
             #[cfg(feature = "edge")]
             Engine::Edge(edge) => edge.close().await,
-            Engine::Server(_) | Engine::Absent(_) => {}
+            Engine::Server(_) | Engine::Unavailable(_) => {}
         }
     }
 }
 
-/// The beam of a search in the graph. What a filter leaves of it has fewer edges, two filters still fewer: at 100,000
-/// points and a beam of 256, one in fourteen of the ten nearest that pass two filters was not found.
+/// The beam width (`ef`) of a graph search. Each filter leaves fewer edges to follow: with 100,000
+/// points and a beam of 256, one in fourteen of the ten nearest points that pass two filters was
+/// not found.
 fn beam(filter: &Filter) -> usize {
     let parts = [
         !filter.types.is_empty(),

@@ -1,17 +1,18 @@
-//! BM25 as sparse vectors: a text is its terms and how much each says about it. How rare a term is, the index
-//! knows and multiplies in (the `Idf` modifier), so that stored vectors never drift.
+//! BM25 as sparse vectors: each term of a text has a weight. The index multiplies in how rare a term
+//! is (the `Idf` modifier), so stored vectors never become outdated.
 
 use atelier_core::terms::terms;
 use std::collections::BTreeMap;
 
-/// A term counts less the more often it has been said already.
+/// Term saturation: each repetition of a term counts less than the one before.
 const K1: f32 = 1.2;
-/// How much a long text's words are worth less.
+/// Length normalisation: how much less the terms of a long text count.
 const B: f32 = 0.75;
-/// What counts as neither short nor long, in terms. Fixed: an average would move, and stored vectors would not.
+/// The assumed average length in terms. It is fixed, because a measured average would change while
+/// stored vectors would not.
 const USUAL_LENGTH: f32 = 32.0;
 
-/// Terms by their number, ascending, and their weights.
+/// The numbers of terms, ascending, and their weights.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sparse {
     pub indices: Vec<u32>,
@@ -24,13 +25,13 @@ impl Sparse {
         Self { indices, values }
     }
 
-    /// How much of a query a stored text has, not looking at how rare the terms are.
-    pub(crate) fn common(&self, asked: &Self) -> f32 {
+    /// The score of a stored text for a query, without regard to how rare the terms are.
+    pub(crate) fn score(&self, query: &Self) -> f32 {
         let weight = |(index, value): (&u32, &f32)| match self.indices.binary_search(index) {
-            Ok(place) => self.values[place] * value,
+            Ok(at) => self.values[at] * value,
             Err(_) => 0.0,
         };
-        asked.indices.iter().zip(&asked.values).map(weight).sum()
+        query.indices.iter().zip(&query.values).map(weight).sum()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -38,8 +39,8 @@ impl Sparse {
     }
 }
 
-/// A text as it is stored.
-pub fn stored(text: &str) -> Sparse {
+/// The sparse vector of a stored text.
+pub fn document(text: &str) -> Sparse {
     let terms = terms(text);
     let length = terms.len() as f32;
     let mut counts: BTreeMap<u32, f32> = BTreeMap::new();
@@ -53,12 +54,13 @@ pub fn stored(text: &str) -> Sparse {
     Sparse::new(counts)
 }
 
-/// A text as it is asked for.
-pub fn asked(text: &str) -> Sparse {
+/// The sparse vector of a query.
+pub fn query(text: &str) -> Sparse {
     Sparse::new(terms(text).iter().map(|term| (number(term), 1.0)).collect())
 }
 
-/// FNV-1a, with its bits mixed once more. Stored vectors are made of these: it must never change.
+/// The number of a term: FNV-1a with its bits mixed once more. It must never change, because stored
+/// vectors refer to terms by their numbers.
 pub(crate) fn number(term: &str) -> u32 {
     let hash = hash(term.as_bytes(), 0);
     (hash ^ (hash >> 32)) as u32
@@ -80,16 +82,16 @@ mod tests {
 
     #[test]
     fn repeated_terms_count_more_but_not_twice_as_much() {
-        let once = stored("deploy server");
-        let twice = stored("deploy deploy");
+        let once = document("deploy server");
+        let twice = document("deploy deploy");
         let weight = |sparse: &Sparse| {
-            let place = sparse.indices.iter().position(|index| *index == number("deploy"));
-            sparse.values[place.expect("the term")]
+            let at = sparse.indices.iter().position(|index| *index == number("deploy"));
+            sparse.values[at.expect("the term")]
         };
         assert!(weight(&twice) > weight(&once) && weight(&twice) < 2.0 * weight(&once));
     }
 
-    /// Whoever changes these numbers makes every stored vector wrong.
+    /// Other numbers would make every stored vector wrong.
     #[test]
     fn numbers_of_terms_never_change() {
         assert_eq!([number("deploy"), number("東京")], [121_266_721, 1_160_511_393]);

@@ -1,34 +1,38 @@
-//! What agents remember: an index over the facts in the store.
+//! What agents remember: a search index over the interactions in the store.
 //!
-//! The store has every fact (`atelier_store::Store::remember`; what agents remember by themselves it writes down
-//! together with what that tells about) and an outbox for the index. [`Memory::tend`] works the outbox off: it embeds what has no vector yet, tells the
-//! index, and crosses it out. So the index may be down, slow or empty, and nothing is lost; it can be told everything
-//! again, and changes nothing by it.
+//! The store holds every interaction (`atelier_store::Store::remember`) and an outbox that lists
+//! which interactions the index still has to process. [`Memory::run_background`] works through the
+//! outbox: it embeds texts that have no vector yet, updates the index and removes the processed
+//! rows. Nothing is lost while the index is down, slow or empty, because applying a change twice
+//! has the same effect as applying it once.
 //!
-//! What the rest of the program uses:
+//! The rest of the program uses:
 //!
-//! - [`Memory::recall`]: what bears on a step an agent is about to take, ready for its prompt. Never fails, never takes
-//!   longer than twice the configured patience (250 ms): once for the search by words, if the one by meaning is slow. [`Memory::tell`] appends `CONTEXT_RETRIEVED` to the project's log.
-//! - [`Memory::search`]: the same for people and tools, with filters and scores.
-//! - [`Memory::settled`]: waits until searches find what was just remembered.
-//! - [`Memory::ensure`]: checks that a project's collections are there; for whoever opens a worker space.
+//! - [`Memory::retrieve_context`]: the memories that are relevant to an agent's next step, as text
+//!   for its prompt. It never fails and takes at most twice the configured patience (250 ms): once
+//!   for the index, and once more for the store's word search if the index is slow.
+//!   [`Memory::report_retrieval`] appends `CONTEXT_RETRIEVED` to the project's log.
+//! - [`Memory::search`]: searches with filters and scores, for people and tools.
+//! - [`Memory::wait_until_indexed`]: waits until searches find what was just remembered.
+//! - [`Memory::ensure_collections`]: makes sure that a project's collections exist. Opening a
+//!   worker space calls it.
 //! - [`Memory::forget`], [`Memory::reindex`], [`Memory::health`].
 
 mod embed;
-mod feeder;
 mod frequencies;
 mod index;
+mod indexer;
 mod lexical;
-mod recall;
+mod retrieval;
 mod search;
 mod settings;
 
 pub use embed::{EmbedError, Embedder};
 pub use frequencies::Frequencies;
-pub use index::{Answer, Ask, Index, IndexError, Key, Point};
-pub use lexical::{Sparse, asked as lexical_query, stored as lexical_text};
-pub use recall::Recalled;
-pub use search::{Found, Hit, Query};
+pub use index::{CollectionKey, Index, IndexError, IndexMatches, IndexQuery, Point};
+pub use lexical::{Sparse, document as lexical_document, query as lexical_query};
+pub use retrieval::RetrievedContext;
+pub use search::{Hit, Query, SearchResults};
 pub use settings::{EmbedderSettings, Settings};
 
 use atelier_core::{AgentId, Event, Filter, InteractionId, event::PruneReason};
@@ -56,10 +60,10 @@ pub enum Error {
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Facts that go in one transaction when many are forgotten: others want to write, too.
-const FORGET_AT_ONCE: i64 = 1000;
-/// How long to wait for an index or an embedder that is known not to do its part: it may be back just now.
-const IN_TROUBLE: Duration = Duration::from_secs(1);
+/// How many interactions one transaction forgets, so that other writes get their turn.
+const FORGET_BATCH: i64 = 1000;
+/// How long to wait for an index or an embedder that has failed: it may just have recovered.
+const PATIENCE_WITH_PROBLEM: Duration = Duration::from_secs(1);
 
 /// A cheap handle on the memory of all agents.
 #[derive(Clone)]
@@ -73,18 +77,19 @@ struct Inner {
     embedder: Embedder,
     settings: Settings,
     frequencies: Cache<AgentId, Arc<Frequencies>>,
-    /// Collections this node feeds, and since when that was last said.
-    held: Mutex<HashMap<AgentId, Instant>>,
-    /// Collections that have heard of more than is crossed out.
-    ahead: Mutex<HashMap<AgentId, feeder::Ahead>>,
-    /// Moves when the index has heard of something.
-    fed: watch::Sender<u64>,
-    /// Why the index or the embedder does not do its part at the moment.
-    trouble: Mutex<Option<String>>,
+    /// The collections that this node indexes, and when it last renewed its lease on each.
+    leases: Mutex<HashMap<AgentId, Instant>>,
+    /// The collections that hold changes which are not flushed to disk yet.
+    unflushed: Mutex<HashMap<AgentId, indexer::Unflushed>>,
+    /// Changes whenever the index has processed a batch.
+    indexed: watch::Sender<u64>,
+    /// Why the index or the embedder fails at the moment.
+    problem: Mutex<Option<String>>,
 }
 
 impl Memory {
-    /// Opens the memory over the facts in `store`: on the Qdrant server at `qdrant_url`, or in a folder beneath `data`.
+    /// Opens the memory over the interactions in `store`: on the Qdrant server at `qdrant_url`, or
+    /// in a folder beneath `data`.
     pub fn open(store: Store, settings: Settings, qdrant_url: Option<&str>, data: &Path) -> Result<Self> {
         let embedder = Embedder::open(&settings.embedder)?;
         let index = match qdrant_url {
@@ -98,15 +103,15 @@ impl Memory {
                 embedder,
                 settings,
                 frequencies: Cache::builder().time_to_live(Duration::from_secs(10)).max_capacity(500).build(),
-                held: Mutex::default(),
-                ahead: Mutex::default(),
-                fed: watch::Sender::new(0),
-                trouble: Mutex::default(),
+                leases: Mutex::default(),
+                unflushed: Mutex::default(),
+                indexed: watch::Sender::new(0),
+                problem: Mutex::default(),
             }),
         })
     }
 
-    /// The index itself, for whoever checks what is really in it.
+    /// The index itself, for tests that check its contents.
     pub fn index(&self) -> &Index {
         &self.inner.index
     }
@@ -115,26 +120,27 @@ impl Memory {
         &self.inner.embedder
     }
 
-    /// Makes sure that a project's agents have their collections. An embedded index lays a collection out when it
-    /// gets its first fact; on a server it is made here. What fails now is made when there is a fact to tell.
-    pub async fn ensure(&self, owned: &Owned) -> Result<()> {
+    /// Makes sure that a project's agents have their collections. On a Qdrant server they are
+    /// created here; an embedded index creates a collection with its first interaction. A
+    /// collection that cannot be created now is created when there is something to index.
+    pub async fn ensure_collections(&self, owned: &Owned) -> Result<()> {
         let Inner { store, index, .. } = &*self.inner;
         let collections = store.ensure_collections(owned).await?;
-        if self.makes_at_once() {
-            // One that hangs is found out about once, not with every collection.
+        if self.creates_eagerly() {
+            // An index that hangs costs one timeout, not one for each collection.
             index.ping(Duration::from_secs(1)).await?;
         }
         for collection in collections {
             match collection.state {
-                CollectionState::Wanted if self.makes_at_once() => {
-                    if let Some(collection) = self.claim(&collection).await? {
-                        self.make(&collection).await?;
+                CollectionState::Wanted if self.creates_eagerly() => {
+                    if let Some(collection) = self.lease(&collection).await? {
+                        self.create(&collection).await?;
                     }
                 }
                 CollectionState::Live
-                    if self.is_ours(&collection) && !index.exists(&key(&collection)).await? =>
+                    if self.is_in_this_index(&collection) && !index.exists(&key(&collection)).await? =>
                 {
-                    self.make_anew(&collection).await?;
+                    self.rebuild(&collection).await?;
                 }
                 _ => {}
             }
@@ -142,37 +148,45 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether collections are made with their agents. In an embedded index they wait for their first fact: a folder
-    /// of some twenty files for everyone who never remembers anything would be a waste.
-    pub fn makes_at_once(&self) -> bool {
+    /// Whether a collection is created together with its agent. An embedded index waits for the
+    /// first interaction, because a collection is a folder of some twenty files and many agents
+    /// never remember anything.
+    pub fn creates_eagerly(&self) -> bool {
         self.inner.index.is_shared()
     }
 
-    /// Whether this node's index has the collection.
-    fn is_ours(&self, collection: &Collection) -> bool {
+    /// Whether the collection is in this node's index.
+    fn is_in_this_index(&self, collection: &Collection) -> bool {
         collection.index.is_some() && collection.index.as_deref() == self.inner.index.id()
     }
 
-    /// Waits until searches find the given facts in every way, or find them gone; `false` if they do not in time, or
-    /// if it is known that this will take longer: they are found by their words meanwhile.
-    pub async fn settled(&self, agent: AgentId, ids: &[InteractionId], patience: Duration) -> Result<bool> {
-        let mut fed = self.inner.fed.subscribe();
+    /// Waits until the index has processed the given interactions, whether they were added or
+    /// deleted. Returns `false` if `patience` runs out, or sooner if the index is known to be
+    /// failing. Until then searches find the interactions by their words.
+    pub async fn wait_until_indexed(
+        &self,
+        agent: AgentId,
+        ids: &[InteractionId],
+        patience: Duration,
+    ) -> Result<bool> {
+        let mut indexed = self.inner.indexed.subscribe();
         let began = Instant::now();
-        // Without an index here, searches go by words, which are there already.
+        // Without an index on this node searches use the store, which has the words already.
         let patience = if self.inner.index.id().is_none() { Duration::ZERO } else { patience };
-        while self.inner.store.has_unindexed(agent, self.heard(agent), ids).await? {
-            let patience = if self.trouble().is_some() { patience.min(IN_TROUBLE) } else { patience };
+        while self.inner.store.has_unindexed(agent, self.indexed_through(agent), ids).await? {
+            let patience =
+                if self.problem().is_some() { patience.min(PATIENCE_WITH_PROBLEM) } else { patience };
             if began.elapsed() > patience {
                 return Ok(false);
             }
-            // Another node may be feeding: look again even when nothing moves here. Either way is fine.
-            drop(tokio::time::timeout(Duration::from_millis(100), fed.changed()).await);
+            // Another node may be indexing the collection, so a timeout is a reason to look again.
+            drop(tokio::time::timeout(Duration::from_millis(100), indexed.changed()).await);
         }
         Ok(true)
     }
 
-    /// The facts that a filter lets through, oldest first, a page at a time, with the vectors that their index has of them,
-    /// or would have.
+    /// One page of the interactions that match a filter, oldest first, with their vectors. A
+    /// vector that is not stored is computed again.
     pub async fn page(
         &self,
         agent: AgentId,
@@ -182,27 +196,27 @@ impl Memory {
     ) -> Result<InteractionPage> {
         let Inner { store, embedder, .. } = &*self.inner;
         let mut page = store.interaction_page(agent, filter, after, limit, true).await?;
-        if !embedder.is_costly() {
-            // Made when it is wanted, and not kept.
+        if !embedder.is_expensive() {
+            // Vectors of an inexpensive embedder are computed on demand and not stored.
             let mut bare: Vec<_> = page
                 .facts
                 .iter_mut()
-                .filter(|(_, vector)| !vector.as_ref().is_some_and(|made| feeder::fits(made, embedder)))
+                .filter(|(_, vector)| !vector.as_ref().is_some_and(|made| indexer::fits(made, embedder)))
                 .collect();
-            let texts = bare.iter().map(|(fact, _)| fact.text.clone()).collect();
-            for ((_, vector), made) in bare.iter_mut().zip(embedder.stored(texts).await?) {
+            let texts = bare.iter().map(|(interaction, _)| interaction.text.clone()).collect();
+            for ((_, vector), made) in bare.iter_mut().zip(embedder.embed_texts(texts).await?) {
                 *vector = made.map(|vector| StoredVector { embedder: embedder.name().to_owned(), vector });
             }
         }
         Ok(page)
     }
 
-    /// How many facts the index has still to hear of.
+    /// How many interactions the index still has to process.
     pub async fn waiting(&self, agent: AgentId) -> Result<u64> {
-        Ok(self.inner.store.count_unindexed(agent, self.heard(agent)).await?)
+        Ok(self.inner.store.count_unindexed(agent, self.indexed_through(agent)).await?)
     }
 
-    /// Forgets facts for good, and tells how many they were.
+    /// Deletes interactions for good and returns how many there were.
     pub async fn forget(
         &self,
         owned: &Owned,
@@ -212,9 +226,9 @@ impl Memory {
     ) -> Result<u64> {
         let mut removed = 0;
         loop {
-            let gone = self.inner.store.remove_interactions(owned.owner, agent, what, FORGET_AT_ONCE).await?;
+            let gone = self.inner.store.remove_interactions(owned.owner, agent, what, FORGET_BATCH).await?;
             removed += gone;
-            if gone < FORGET_AT_ONCE as u64 {
+            if gone < FORGET_BATCH as u64 {
                 break;
             }
         }
@@ -227,54 +241,57 @@ impl Memory {
         Ok(removed)
     }
 
-    /// Has an agent's collection made anew from its facts, with today's embedder.
+    /// Has an agent's collection rebuilt from its interactions, with the configured embedder.
     pub async fn reindex(&self, agent: AgentId) -> Result<()> {
         let collection = self.inner.store.collection(agent).await?;
         Ok(self.inner.store.rebuild_collection(&collection).await?)
     }
 
-    /// What an agent's collection takes, in bytes, about. Nothing where it is not made yet, or is in another index.
+    /// The approximate size of an agent's collection in bytes; 0 if it does not exist yet or is in
+    /// another index.
     pub async fn size(&self, collection: &Collection) -> Result<u64> {
         let Inner { index, settings, .. } = &*self.inner;
         let dimension = usize::try_from(collection.dimension.unwrap_or(0)).unwrap_or(0);
-        if collection.state != CollectionState::Live || !self.is_ours(collection) {
+        if collection.state != CollectionState::Live || !self.is_in_this_index(collection) {
             return Ok(0);
         }
         let size = tokio::time::timeout(settings.patience * 4, index.size(&key(collection), dimension)).await;
-        Ok(size.map_err(|_| IndexError::Away("it does not say how large a collection is".into()))??)
+        let no_answer = || IndexError::Unreachable("no answer about the collection's size".into());
+        Ok(size.map_err(|_| no_answer())??)
     }
 
-    /// `Ok` with what answers, or why memory is not what it should be.
+    /// `Ok` with a description of the index and the embedder, or the reason why memory is degraded.
     pub async fn health(&self) -> Result<String, String> {
         let Inner { index, embedder, .. } = &*self.inner;
-        if let Some(trouble) = self.trouble().clone() {
-            return Err(trouble);
+        if let Some(problem) = self.problem().clone() {
+            return Err(problem);
         }
         index.ping(Duration::from_secs(1)).await.map_err(|error| error.to_string())?;
         Ok(format!("{} answers, vectors by {}", index.kind(), embedder.name()))
     }
 
-    fn trouble(&self) -> MutexGuard<'_, Option<String>> {
-        self.inner.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    fn problem(&self) -> MutexGuard<'_, Option<String>> {
+        self.inner.problem.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<AgentId, Instant>> {
-        self.inner.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn leases(&self) -> MutexGuard<'_, HashMap<AgentId, Instant>> {
+        self.inner.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ahead(&self) -> MutexGuard<'_, HashMap<AgentId, feeder::Ahead>> {
-        self.inner.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unflushed(&self) -> MutexGuard<'_, HashMap<AgentId, indexer::Unflushed>> {
+        self.inner.unflushed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn frequencies(&self, agent: AgentId) -> Result<Arc<Frequencies>> {
-        if let Some(newest) = self.ahead().get(&agent).and_then(|ahead| ahead.frequencies.clone()) {
+        if let Some(newest) = self.unflushed().get(&agent).and_then(|unflushed| unflushed.frequencies.clone())
+        {
             return Ok(newest);
         }
         if let Some(known) = self.inner.frequencies.get(&agent).await {
             return Ok(known);
         }
         let bytes = self.inner.store.frequencies(agent).await?;
-        // Of another version, or none yet: every word then counts alike.
+        // Without stored frequencies, or with some of another version, all words weigh the same.
         let frequencies =
             Arc::new(bytes.and_then(|bytes| Frequencies::from_bytes(&bytes)).unwrap_or_default());
         self.inner.frequencies.insert(agent, frequencies.clone()).await;
@@ -282,6 +299,6 @@ impl Memory {
     }
 }
 
-pub(crate) fn key(collection: &Collection) -> Key {
-    Key { agent: collection.agent, name: collection.name.clone() }
+pub(crate) fn key(collection: &Collection) -> CollectionKey {
+    CollectionKey { agent: collection.agent, name: collection.name.clone() }
 }

@@ -1,17 +1,18 @@
-//! One question, two ways of looking, one list.
+//! Queries and results of a search, and how the dense and the lexical matches become one ranking.
 
-use crate::index::Answer;
+use crate::index::IndexMatches;
 use atelier_core::{Filter, Interaction, ScoreParts, SearchMode};
 use chrono::{DateTime, Utc};
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
-/// How much the dense half counts beside the lexical one. Chosen on one half of LoCoMo, to be judged by the other:
-/// people ask with the words they remember, and small models know few of those.
+/// The weight of a dense score beside a lexical one. Chosen on one half of the LoCoMo data set and
+/// measured on the other: people search with the words that they remember, and small embedding
+/// models know few of those.
 const DENSE_WEIGHT: f32 = 0.3;
-/// The built-in embedder sees the same words as the lexical half, so it only nudges.
+/// The built-in embedder sees the same words as the lexical search, so it weighs less.
 const BUILTIN_WEIGHT: f32 = 0.15;
-/// How many candidates each half may name.
+/// How many candidates the dense and the lexical search contribute each.
 pub(crate) const CANDIDATES: usize = 100;
 
 #[derive(Debug, Clone)]
@@ -20,11 +21,11 @@ pub struct Query {
     pub k: usize,
     pub mode: SearchMode,
     pub filter: Filter,
-    /// Leave out what scores less.
+    /// Leave out hits that score less.
     pub min_score: Option<f32>,
-    /// Favour what is new: what is so many days old counts half.
+    /// Favour new interactions: one that is this many days old counts half.
     pub recency_days: Option<f32>,
-    /// Show texts that are the same but for case, white space and how their sentence ends once.
+    /// Show texts only once that differ in nothing but case, white space and final punctuation.
     pub unique: bool,
 }
 
@@ -42,25 +43,25 @@ impl Query {
     }
 }
 
-/// What was found, best first.
+/// The hits of a search, best first.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Found {
+pub struct SearchResults {
     pub hits: Vec<Hit>,
-    /// Why the answer may be poorer than usual: the index or the embedder did not answer.
+    /// Why the results may be worse than usual: the index or the embedder did not answer.
     pub degraded: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hit {
-    pub fact: Interaction,
-    /// Between 0 and 1 for hybrid searches; of its half otherwise.
+    pub interaction: Interaction,
+    /// Between 0 and 1 in a hybrid search; otherwise the dense or lexical score itself.
     pub score: f32,
     pub parts: ScoreParts,
 }
 
-/// Puts the halves together. What counts is how far a hit stands out of its half's list, in standard deviations: ranks
-/// alone would not say it, and scores of different halves do not compare.
-pub(crate) fn fuse(answer: &Answer, mode: SearchMode, builtin: bool) -> Vec<(Uuid, f32, ScoreParts)> {
+/// Combines dense and lexical matches. A hit counts by how many standard deviations it stands out of
+/// its list: ranks alone do not show that, and dense and lexical scores do not compare.
+pub(crate) fn fuse(answer: &IndexMatches, mode: SearchMode, builtin: bool) -> Vec<(Uuid, f32, ScoreParts)> {
     let mut parts: HashMap<Uuid, ScoreParts> = HashMap::new();
     for (id, score) in &answer.dense {
         parts.entry(*id).or_default().dense = Some(*score);
@@ -69,29 +70,29 @@ pub(crate) fn fuse(answer: &Answer, mode: SearchMode, builtin: bool) -> Vec<(Uui
         parts.entry(*id).or_default().lexical = Some(*score);
     }
     let weight = if builtin { BUILTIN_WEIGHT } else { DENSE_WEIGHT };
-    let (dense, lexical) = (Spread::of(&answer.dense), Spread::of(&answer.lexical));
+    let (dense, lexical) = (ScoreDistribution::of(&answer.dense), ScoreDistribution::of(&answer.lexical));
     let score = |parts: &ScoreParts| match mode {
         SearchMode::Dense => parts.dense.unwrap_or(0.0),
         SearchMode::Lexical => parts.lexical.unwrap_or(0.0),
         SearchMode::Hybrid => {
-            let sum = weight * dense.standing(parts.dense) + lexical.standing(parts.lexical);
+            let sum = weight * dense.deviations(parts.dense) + lexical.deviations(parts.lexical);
             sum / (sum + 4.0)
         }
     };
     let mut fused: Vec<_> = parts.into_iter().map(|(id, parts)| (id, score(&parts), parts)).collect();
-    // Those that stand out of neither list go by what the halves said; ids decide between equals, the newer first.
+    // Hits that stand out of neither list are ordered by their plain scores, then by id, newest first.
     let bare = |parts: &ScoreParts| parts.lexical.unwrap_or(0.0) + parts.dense.unwrap_or(0.0);
     fused.sort_by(|a, b| b.1.total_cmp(&a.1).then(bare(&b.2).total_cmp(&bare(&a.2))).then(b.0.cmp(&a.0)));
     fused
 }
 
-/// Mean and deviation of a half's list. Places that it left empty count as zero: nothing was found for them.
-struct Spread {
+/// Mean and standard deviation of a list's scores. Missing candidates count as zero.
+struct ScoreDistribution {
     mean: f32,
     deviation: f32,
 }
 
-impl Spread {
+impl ScoreDistribution {
     fn of(list: &[(Uuid, f32)]) -> Self {
         let (count, empty) =
             (CANDIDATES.max(list.len()) as f32, CANDIDATES.saturating_sub(list.len()) as f32);
@@ -100,16 +101,16 @@ impl Spread {
         Self { mean, deviation: (squares / count).sqrt().max(1e-6) }
     }
 
-    fn standing(&self, score: Option<f32>) -> f32 {
+    fn deviations(&self, score: Option<f32>) -> f32 {
         score.map_or(0.0, |score| ((score - self.mean) / self.deviation).max(0.0))
     }
 }
 
-/// Applies what was asked for beside the filter, and cuts.
+/// Applies the query's recency, minimum score and uniqueness, and keeps the best `k` hits.
 pub(crate) fn finish(mut hits: Vec<Hit>, query: &Query, now: DateTime<Utc>) -> Vec<Hit> {
     if let Some(half_life) = query.recency_days {
         for hit in &mut hits {
-            let days = (now - hit.fact.timestamp).num_seconds().max(0) as f32 / 86_400.0;
+            let days = (now - hit.interaction.timestamp).num_seconds().max(0) as f32 / 86_400.0;
             let fresh = 0.5f32.powf(days / half_life.max(0.01));
             hit.parts.recency = Some(fresh);
             hit.score *= fresh;
@@ -121,13 +122,14 @@ pub(crate) fn finish(mut hits: Vec<Hit>, query: &Query, now: DateTime<Utc>) -> V
     }
     if query.unique {
         let mut seen = HashSet::new();
-        hits.retain(|hit| seen.insert(plain(&hit.fact.text)));
+        hits.retain(|hit| seen.insert(plain(&hit.interaction.text)));
     }
     hits.truncate(query.k);
     hits
 }
 
-/// A text without what people do not mean by it. Other signs are meant: C++ is not C#, and -1 is not 1.
+/// A text reduced to what makes it different: case, white space and final punctuation are removed.
+/// Other signs stay, because C++ is not C# and -1 is not 1.
 pub(crate) fn plain(text: &str) -> String {
     let text = text.split_whitespace().map(str::to_lowercase).collect::<Vec<_>>().join(" ");
     match text.trim_end_matches(['.', '!', '?']) {
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_the_same_but_for_case_space_and_end() {
+    fn texts_are_compared_without_case_space_and_final_punctuation() {
         assert_eq!(plain("Rotated  the\nkeys!"), plain("rotated the keys"));
         let different =
             ["C++ is preferred", "C# is preferred", "x == y", "x != y", "1", "-1", "🎉", "!!!", "???"];
@@ -154,8 +156,8 @@ mod tests {
     }
 
     #[test]
-    fn what_both_halves_name_comes_first() {
-        let answer = Answer {
+    fn hit_of_both_searches_comes_first() {
+        let answer = IndexMatches {
             dense: vec![(id(1), 0.9), (id(2), 0.8), (id(3), 0.1)],
             lexical: vec![(id(2), 9.0), (id(4), 8.5)],
         };
@@ -167,8 +169,9 @@ mod tests {
     }
 
     #[test]
-    fn one_half_alone_keeps_its_order() {
-        let answer = Answer { dense: Vec::new(), lexical: vec![(id(1), 3.0), (id(2), 2.0), (id(3), 1.0)] };
+    fn one_search_alone_keeps_its_order() {
+        let answer =
+            IndexMatches { dense: Vec::new(), lexical: vec![(id(1), 3.0), (id(2), 2.0), (id(3), 1.0)] };
         let order: Vec<Uuid> =
             fuse(&answer, SearchMode::Hybrid, true).into_iter().map(|(id, ..)| id).collect();
         assert_eq!(order, [id(1), id(2), id(3)]);

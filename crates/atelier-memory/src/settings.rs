@@ -9,13 +9,13 @@ pub struct Settings {
     pub embedder: EmbedderSettings,
     /// How many collections of the embedded index are open at a time.
     pub open_collections: usize,
-    /// How often the sizes of all collections are looked at.
+    /// How often the sizes of all collections are checked.
     #[serde(with = "humantime_serde")]
     pub sweep: Duration,
-    /// How long a search may take before the answer comes from the store's own.
+    /// How long the index may take to answer before the store's word search is used.
     #[serde(with = "humantime_serde")]
     pub patience: Duration,
-    /// For a Qdrant server that asks for one.
+    /// The API key of the Qdrant server, if it requires one.
     pub qdrant_api_key: Option<String>,
 }
 
@@ -32,7 +32,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// For whoever shows the configuration.
+    /// Replaces the keys, so that the configuration can be shown.
     pub fn hide_keys(&mut self) {
         let mut keys = vec![&mut self.qdrant_api_key];
         if let EmbedderSettings::Openai { api_key, .. } = &mut self.embedder {
@@ -44,15 +44,15 @@ impl Settings {
     }
 }
 
-/// What makes vectors of texts.
+/// Which embedder turns texts into vectors.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase", tag = "kind")]
 pub enum EmbedderSettings {
-    /// Needs nothing. Lexical: knows words and their parts, no meaning.
+    /// Needs no model. It compares words and their parts, not their meaning.
     Builtin {},
-    /// A directory with `tokenizer.json` and `model.safetensors`.
+    /// A model in a directory with `tokenizer.json` and `model.safetensors`.
     Local { path: PathBuf },
-    /// OpenAI, or whatever answers like it at another address.
+    /// OpenAI, or a compatible service at another address.
     Openai {
         #[serde(default = "openai")]
         base_url: String,
@@ -60,7 +60,7 @@ pub enum EmbedderSettings {
         model: String,
         #[serde(default = "dimension")]
         dimension: usize,
-        /// `OPENAI_API_KEY`, unless given here.
+        /// Taken from `OPENAI_API_KEY` if it is not given here.
         #[serde(default)]
         api_key: Option<String>,
     },

@@ -1,4 +1,4 @@
-//! Texts into vectors: what each embedder promises.
+//! What each embedder promises.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,16 +7,16 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 
 async fn one(embedder: &Embedder, text: &str) -> Vec<f32> {
-    embedder.stored(vec![text.to_owned()]).await.unwrap().pop().unwrap().unwrap()
+    embedder.embed_texts(vec![text.to_owned()]).await.unwrap().pop().unwrap().unwrap()
 }
 
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// CX-01.1: as many numbers as text-embedding-3-small has, with nothing installed.
+/// CX-01.1: the same dimension as text-embedding-3-small, with nothing installed.
 #[tokio::test]
-async fn the_built_in_embedder_needs_nothing_and_never_drifts() {
+async fn builtin_embedder_needs_no_model_and_is_deterministic() {
     let embedder = Embedder::Builtin;
     let first = one(&embedder, "Deployed the payment service").await;
     assert_eq!((first.len(), embedder.dimension()), (1536, 1536));
@@ -25,15 +25,15 @@ async fn the_built_in_embedder_needs_nothing_and_never_drifts() {
     let near = one(&embedder, "payment services were deployed").await;
     let far = one(&embedder, "the cat sleeps on the sofa").await;
     assert!(dot(&first, &near) > 0.5 && dot(&first, &far) < 0.2);
-    // What is frequent weighs less, in the query only.
+    // Frequencies weigh the query only, not stored vectors.
     let frequencies = Frequencies::default();
-    let asked = embedder.asked("payment service", &frequencies).await.unwrap().unwrap();
+    let asked = embedder.embed_query("payment service", &frequencies).await.unwrap().unwrap();
     assert!(dot(&asked, &first) > dot(&asked, &far));
 }
 
-/// A directory with a tokenizer and one table of vectors.
+/// A model directory with a tokenizer and one table of vectors.
 #[tokio::test]
-async fn a_static_model_is_its_table() {
+async fn static_model_averages_the_vectors_of_its_table() {
     let folder = tempfile::tempdir().unwrap();
     let tokenizer = json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": {"type": "Lowercase"},
@@ -58,15 +58,15 @@ async fn a_static_model_is_its_table() {
 }
 
 #[test]
-fn what_is_no_model_says_why() {
+fn folder_without_a_model_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let error = Embedder::open(&EmbedderSettings::Local { path: folder.path().to_owned() }).err().unwrap();
     assert!(error.to_string().contains("tokenizer.json"), "{error}");
 }
 
-/// The real weights, against what their makers print for these sentences.
+/// The real weights give the similarities that the model's authors publish for these sentences.
 #[tokio::test]
-async fn minilm_places_sentences_as_its_makers_do() {
+async fn minilm_gives_the_published_similarities() {
     let embedder = Embedder::open(&EmbedderSettings::Local { path: minilm() }).unwrap();
     assert_eq!(embedder.dimension(), 384);
     let happy = one(&embedder, "That is a happy person").await;

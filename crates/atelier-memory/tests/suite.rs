@@ -1,11 +1,12 @@
-//! One suite of cases that both engines pass: Qdrant Edge in this process, and a real Qdrant server.
+//! The cases that both engines pass: Qdrant Edge in this process, and a real Qdrant server.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use Engine::{Edge, Server};
 use atelier_core::{AgentId, Filter, Interaction, InteractionId, InteractionType};
 use atelier_memory::{
-    Ask, Embedder, Frequencies, Index, IndexError, Key, Point, lexical_query, lexical_text,
+    CollectionKey, Embedder, Frequencies, Index, IndexError, IndexQuery, Point, lexical_document,
+    lexical_query,
 };
 use atelier_testkit::qdrant_url;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -21,10 +22,10 @@ enum Engine {
 
 const DIMENSION: usize = 1536;
 
-/// An index with one collection in it, which goes with the test.
+/// An index with one collection.
 struct Fixture {
     index: Index,
-    key: Key,
+    key: CollectionKey,
     _folder: tempfile::TempDir,
 }
 
@@ -35,21 +36,21 @@ async fn open(engine: Engine) -> Fixture {
         Server => Index::server(&qdrant_url(), None).unwrap(),
     };
     let key = new_key();
-    index.make(&key, DIMENSION).await.unwrap();
+    index.create(&key, DIMENSION).await.unwrap();
     Fixture { index, key, _folder: folder }
 }
 
-fn new_key() -> Key {
+fn new_key() -> CollectionKey {
     let agent = Uuid::now_v7();
-    Key { agent: AgentId(agent), name: format!("user{}_{}_test_context", Uuid::nil(), agent) }
+    CollectionKey { agent: AgentId(agent), name: format!("user{}_{}_test_context", Uuid::nil(), agent) }
 }
 
 fn start() -> DateTime<Utc> {
     DateTime::from_timestamp(1_700_000_000, 0).unwrap()
 }
 
-/// The nth fact: an hour after the one before, every third a failure, types in turn.
-fn fact(number: usize, text: &str) -> Interaction {
+/// The nth interaction: an hour after the previous one, every third failed, with all types in turn.
+fn interaction(number: usize, text: &str) -> Interaction {
     Interaction {
         id: InteractionId(Uuid::from_u128(number as u128 + 1)),
         text: text.into(),
@@ -64,11 +65,12 @@ fn fact(number: usize, text: &str) -> Interaction {
 }
 
 async fn points(texts: &[&str]) -> Vec<Point> {
-    let vectors = Embedder::Builtin.stored(texts.iter().map(ToString::to_string).collect()).await.unwrap();
+    let vectors =
+        Embedder::Builtin.embed_texts(texts.iter().map(ToString::to_string).collect()).await.unwrap();
     let point = |(number, (text, vector)): (usize, (&&str, Option<Vec<f32>>))| Point {
-        fact: fact(number, text),
+        interaction: interaction(number, text),
         vector,
-        words: lexical_text(text),
+        words: lexical_document(text),
     };
     texts.iter().zip(vectors).enumerate().map(point).collect()
 }
@@ -89,10 +91,10 @@ impl Fixture {
         self.index.apply(&self.key, points(&TEXTS).await, vec![]).await.unwrap();
     }
 
-    /// Numbers of the facts found, by vector and by words.
+    /// The numbers of the interactions that a search finds, by vector and by words.
     async fn find(&self, text: &str, filter: Filter) -> (Vec<usize>, Vec<usize>) {
-        let vector = Embedder::Builtin.asked(text, &Frequencies::default()).await.unwrap();
-        let ask = Ask { vector, words: Some(lexical_query(text)), filter, limit: 10 };
+        let vector = Embedder::Builtin.embed_query(text, &Frequencies::default()).await.unwrap();
+        let ask = IndexQuery { vector, words: Some(lexical_query(text)), filter, limit: 10 };
         let answer = self.index.search(&self.key, ask).await.unwrap();
         let numbers =
             |list: &[(Uuid, f32)]| list.iter().map(|(id, _)| id.as_u128() as usize - 1).collect::<Vec<_>>();
@@ -107,7 +109,7 @@ impl Fixture {
 /// CX-03.1
 #[rstest]
 #[tokio::test]
-async fn both_halves_find_the_same_words_in_three_languages(#[values(Edge, Server)] engine: Engine) {
+async fn dense_and_lexical_search_find_words_in_three_languages(#[values(Edge, Server)] engine: Engine) {
     let memory = open(engine).await;
     memory.fill().await;
     for (text, best) in [
@@ -118,7 +120,7 @@ async fn both_halves_find_the_same_words_in_three_languages(#[values(Edge, Serve
     ] {
         let (dense, lexical) = memory.find(text, Filter::default()).await;
         assert_eq!((dense[0], lexical[0]), (best, best), "{text}");
-        assert_eq!(dense.len(), TEXTS.len(), "the dense half ranks everything");
+        assert_eq!(dense.len(), TEXTS.len(), "the dense search ranks everything");
     }
     memory.end().await;
 }
@@ -126,7 +128,7 @@ async fn both_halves_find_the_same_words_in_three_languages(#[values(Edge, Serve
 /// CX-03.2 CX-03.3 CX-03.4
 #[rstest]
 #[tokio::test]
-async fn filters_bind_both_halves(#[values(Edge, Server)] engine: Engine) {
+async fn filters_apply_to_dense_and_lexical_search(#[values(Edge, Server)] engine: Engine) {
     let memory = open(engine).await;
     memory.fill().await;
     let hour = |hours: i64| Some(start() + TimeDelta::hours(hours));
@@ -148,10 +150,10 @@ async fn filters_bind_both_halves(#[values(Edge, Server)] engine: Engine) {
     memory.end().await;
 }
 
-/// Told twice, a fact is there once; removed, it is gone, and removing it again is no mistake.
+/// Applying a point twice stores it once, and removing it twice is no error.
 #[rstest]
 #[tokio::test]
-async fn telling_twice_changes_nothing(#[values(Edge, Server)] engine: Engine) {
+async fn applying_twice_changes_nothing(#[values(Edge, Server)] engine: Engine) {
     let memory = open(engine).await;
     memory.fill().await;
     memory.fill().await;
@@ -166,10 +168,10 @@ async fn telling_twice_changes_nothing(#[values(Edge, Server)] engine: Engine) {
     memory.end().await;
 }
 
-/// A text that the embedder refused is found by its words.
+/// A text that the embedder refused has no vector and is found by its words.
 #[rstest]
 #[tokio::test]
-async fn a_fact_without_a_vector_is_found_by_its_words(#[values(Edge, Server)] engine: Engine) {
+async fn interaction_without_a_vector_is_found_by_its_words(#[values(Edge, Server)] engine: Engine) {
     let memory = open(engine).await;
     let mut points = points(&TEXTS).await;
     points[1].vector = None;
@@ -183,7 +185,9 @@ async fn a_fact_without_a_vector_is_found_by_its_words(#[values(Edge, Server)] e
 /// CX-01.1 CX-01.2 CX-01.3
 #[rstest]
 #[tokio::test]
-async fn collections_are_made_with_their_indexes_and_dropped_whole(#[values(Edge, Server)] engine: Engine) {
+async fn collections_are_created_with_field_indexes_and_dropped_whole(
+    #[values(Edge, Server)] engine: Engine,
+) {
     let memory = open(engine).await;
     let (index, key) = (&memory.index, &memory.key);
     assert!(index.exists(key).await.unwrap());
@@ -192,8 +196,8 @@ async fn collections_are_made_with_their_indexes_and_dropped_whole(#[values(Edge
     assert_eq!(indexed, ["interaction_type", "session_id", "success", "task_id", "timestamp"]);
     assert!(index.size(key, DIMENSION).await.unwrap() > 8 * 1536);
 
-    // Made again, it is empty: nothing of another time is left in it.
-    index.make(key, DIMENSION).await.unwrap();
+    // Creating the collection again empties it.
+    index.create(key, DIMENSION).await.unwrap();
     assert_eq!(index.count(key).await.unwrap(), 0);
 
     let here = |names: Vec<String>| names.iter().any(|name| name.contains(&key.agent.to_string()));
@@ -203,9 +207,10 @@ async fn collections_are_made_with_their_indexes_and_dropped_whole(#[values(Edge
         assert!(!index.exists(key).await.unwrap());
         assert!(!here(index.collections().await.unwrap()));
     }
-    assert!(matches!(index.count(key).await, Err(IndexError::Missing)));
-    let ask = Ask { vector: Some(vec![1.0; DIMENSION]), words: None, filter: Filter::default(), limit: 1 };
-    assert!(matches!(index.search(key, ask).await, Err(IndexError::Missing)));
+    assert!(matches!(index.count(key).await, Err(IndexError::CollectionMissing)));
+    let ask =
+        IndexQuery { vector: Some(vec![1.0; DIMENSION]), words: None, filter: Filter::default(), limit: 1 };
+    assert!(matches!(index.search(key, ask).await, Err(IndexError::CollectionMissing)));
 }
 
 /// CX-08.1 CX-08.3
@@ -215,7 +220,7 @@ async fn collections_share_nothing(#[values(Edge, Server)] engine: Engine) {
     let memory = open(engine).await;
     memory.fill().await;
     let other = new_key();
-    memory.index.make(&other, DIMENSION).await.unwrap();
+    memory.index.create(&other, DIMENSION).await.unwrap();
     assert_eq!(memory.index.count(&other).await.unwrap(), 0);
     memory.index.apply(&other, points(&TEXTS[..2]).await, vec![]).await.unwrap();
     memory.index.drop(&other).await.unwrap();
@@ -223,14 +228,15 @@ async fn collections_share_nothing(#[values(Edge, Server)] engine: Engine) {
     memory.end().await;
 }
 
-/// More collections than may be open at a time: those used longest ago are closed, and nothing is lost.
+/// With more collections than may be open at a time, the least recently used are closed and nothing
+/// is lost.
 #[tokio::test]
 async fn closed_collections_open_again() {
     let memory = open(Edge).await;
     memory.fill().await;
-    let others: Vec<Key> = (0..10).map(|_| new_key()).collect();
+    let others: Vec<CollectionKey> = (0..10).map(|_| new_key()).collect();
     for key in &others {
-        memory.index.make(key, DIMENSION).await.unwrap();
+        memory.index.create(key, DIMENSION).await.unwrap();
         memory.index.apply(key, points(&TEXTS[..3]).await, vec![]).await.unwrap();
     }
     for key in &others {
@@ -239,16 +245,16 @@ async fn closed_collections_open_again() {
     assert_eq!(memory.index.count(&memory.key).await.unwrap(), 8);
 }
 
-/// What was applied is there after the index was closed and opened anew, removals too.
+/// Applied changes, including removals, survive closing and reopening the index.
 #[tokio::test]
-async fn an_embedded_index_keeps_what_it_answered() {
+async fn embedded_index_keeps_applied_changes() {
     let Fixture { index, key, _folder: folder } = open(Edge).await;
     index.apply(&key, points(&TEXTS).await, vec![]).await.unwrap();
     index.apply(&key, vec![], vec![Uuid::from_u128(1)]).await.unwrap();
     let id = index.id().unwrap().to_owned();
     let second = Index::embedded(folder.path(), 4).unwrap();
     assert_eq!(second.id(), None, "a folder belongs to one index at a time");
-    assert!(matches!(second.count(&key).await, Err(IndexError::Away(_))));
+    assert!(matches!(second.count(&key).await, Err(IndexError::Unreachable(_))));
     index.close().await;
     drop(index);
     let again = Index::embedded(folder.path(), 4).unwrap();
@@ -256,24 +262,24 @@ async fn an_embedded_index_keeps_what_it_answered() {
     assert_eq!(again.count(&key).await.unwrap(), 7);
 }
 
-/// Many points are put into a graph, and are found as before.
+/// Building the search graph changes no results.
 #[tokio::test]
-async fn tidying_keeps_what_can_be_found() {
+async fn optimizing_keeps_search_results() {
     let memory = open(Edge).await;
     let texts: Vec<String> =
         (0..6000).map(|n| format!("note {n} about topic {} and place {}", n % 97, n % 31)).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     for (turn, batch) in points(&texts).await.chunks(500).enumerate() {
-        let batch = batch.iter().cloned().enumerate().map(|(place, mut point)| {
-            point.fact.id = InteractionId(Uuid::from_u128((turn * 500 + place) as u128 + 1));
+        let batch = batch.iter().cloned().enumerate().map(|(at, mut point)| {
+            point.interaction.id = InteractionId(Uuid::from_u128((turn * 500 + at) as u128 + 1));
             point
         });
         memory.index.apply(&memory.key, batch.collect(), vec![]).await.unwrap();
     }
     let before = memory.find("note 4242 about topic 71", Filter::default()).await;
-    assert!(!memory.index.is_tidy(&memory.key).await.unwrap(), "none of them is in a graph");
-    memory.index.tidy(&memory.key).await.unwrap();
-    assert!(memory.index.is_tidy(&memory.key).await.unwrap());
+    assert!(!memory.index.is_optimized(&memory.key).await.unwrap(), "none of them is in a graph");
+    memory.index.optimize(&memory.key).await.unwrap();
+    assert!(memory.index.is_optimized(&memory.key).await.unwrap());
     let after = memory.find("note 4242 about topic 71", Filter::default()).await;
     assert_eq!((before.0[0], before.1[0]), (4242, 4242));
     assert_eq!((after.0[0], after.1[0]), (4242, 4242));
@@ -283,8 +289,8 @@ async fn tidying_keeps_what_can_be_found() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_says_so_in_time() {
+async fn unreachable_server_is_reported() {
     let index = Index::server("http://127.0.0.1:9", None).unwrap();
-    let away = index.ping(Duration::from_secs(5)).await;
-    assert!(matches!(away, Err(IndexError::Away(_))), "{away:?}");
+    let answer = index.ping(Duration::from_secs(5)).await;
+    assert!(matches!(answer, Err(IndexError::Unreachable(_))), "{answer:?}");
 }

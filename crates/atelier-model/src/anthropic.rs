@@ -1,13 +1,13 @@
 //! Anthropic's Messages API.
 //!
-//! By hand: there is no library for Rust by Anthropic, and those by others are either abandoned or hide the
-//! response, whose status, headers and silences decide here what happens next. What is needed is one request and
-//! six kinds of event.
+//! Written by hand: Anthropic publishes no Rust library, and the others are either abandoned or hide the
+//! response, whose status, headers and pauses decide what happens next. One request and six kinds of
+//! event are all that is needed.
 
 use crate::{
     Finish, Message, ModelError, Request,
-    draft::Draft,
-    endpoint::{Complaint, Endpoint},
+    answer_builder::AnswerBuilder,
+    endpoint::{Endpoint, ProviderError},
 };
 use eventsource_stream::{EventStreamError, Eventsource as _};
 use futures::StreamExt;
@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// The revision of the API this is written for.
+/// The revision of the API that this code implements.
 const VERSION: &str = "2023-06-01";
-/// The API wants a limit; this is what is asked for when the caller names none.
+/// The API requires a limit; this one is used if the caller sets none.
 const USUAL_MAX_TOKENS: u32 = 4096;
 
 #[derive(Debug, Clone)]
@@ -37,47 +37,56 @@ impl Anthropic {
         &self.endpoint
     }
 
-    pub(crate) async fn ask_once(&self, request: &Request, draft: &mut Draft<'_>) -> Result<(), ModelError> {
+    pub(crate) async fn ask_once(
+        &self,
+        request: &Request,
+        answer: &mut AnswerBuilder<'_>,
+    ) -> Result<(), ModelError> {
         let asked = Instant::now();
         let endpoint = &self.endpoint;
-        let response = endpoint.within(asked, true, endpoint.send(self.request(request)?)).await??;
+        let response = endpoint.with_timeout(asked, true, endpoint.send(self.request(request)?)).await??;
         let mut events = std::pin::pin!(response.bytes_stream().eventsource());
         let mut alive = false;
-        while let Some(event) = endpoint.within(asked, !alive, events.next()).await? {
+        while let Some(event) = endpoint.with_timeout(asked, !alive, events.next()).await? {
             alive = true;
             let event = event.map_err(|error| match error {
-                EventStreamError::Transport(_) => endpoint.cut(),
+                EventStreamError::Transport(_) => endpoint.interrupted(),
                 EventStreamError::Utf8(error) => endpoint.malformed(error.to_string()),
                 EventStreamError::Parser(error) => endpoint.malformed(error.to_string()),
             })?;
             let event =
                 serde_json::from_str(&event.data).map_err(|error| endpoint.malformed(error.to_string()))?;
-            if self.hear(event, request.format.is_some(), draft)? {
+            if self.apply_event(event, request.format.is_some(), answer)? {
                 return Ok(());
             }
         }
-        Err(endpoint.cut())
+        Err(endpoint.interrupted())
     }
 
-    /// True when the answer has ended.
-    fn hear(&self, event: Event, formatted: bool, draft: &mut Draft<'_>) -> Result<bool, ModelError> {
+    /// Applies one event. Returns `true` when the answer is complete.
+    fn apply_event(
+        &self,
+        event: Event,
+        formatted: bool,
+        answer: &mut AnswerBuilder<'_>,
+    ) -> Result<bool, ModelError> {
         match event {
-            Event::MessageStart { message } => draft.usage.input_tokens = input_tokens(&message.usage),
+            Event::MessageStart { message } => answer.usage.input_tokens = input_tokens(&message.usage),
             Event::ContentBlockStart { index, content_block: Block::ToolUse { id, name } } if !formatted => {
-                draft.call(Some(index), Some(&id), Some(&name), "")?;
+                answer.push_call(Some(index), Some(&id), Some(&name), "")?;
             }
-            Event::ContentBlockDelta { delta: Delta::Text { text }, .. } => draft.text(&text)?,
-            // The shape was asked for as a tool that has to be called, so its input is the answer.
+            Event::ContentBlockDelta { delta: Delta::Text { text }, .. } => answer.push_text(&text)?,
+            // Structured output is requested as a tool that has to be called: its input is the answer.
             Event::ContentBlockDelta { delta: Delta::Input { partial_json }, .. } if formatted => {
-                draft.text(&partial_json)?;
+                answer.push_text(&partial_json)?;
             }
             Event::ContentBlockDelta { index, delta: Delta::Input { partial_json } } => {
-                draft.call(Some(index), None, None, &partial_json)?;
+                answer.push_call(Some(index), None, None, &partial_json)?;
             }
             Event::MessageDelta { delta, usage } => {
-                draft.usage.output_tokens = usage["output_tokens"].as_u64().unwrap_or(0);
+                answer.usage.output_tokens = usage["output_tokens"].as_u64().unwrap_or(0);
                 if let Some(reason) = delta.stop_reason {
-                    draft.finish = Some(match reason.as_str() {
+                    answer.finish = Some(match reason.as_str() {
                         "max_tokens" | "model_context_window_exceeded" => Finish::Length,
                         "tool_use" if !formatted => Finish::Calls,
                         "refusal" => Finish::Filtered,
@@ -85,22 +94,22 @@ impl Anthropic {
                     });
                 }
             }
-            Event::Error { error } => return Err(self.complaint(error)),
+            Event::Error { error } => return Err(self.provider_error(error)),
             Event::MessageStop => return Ok(true),
             Event::ContentBlockStart { .. } | Event::ContentBlockDelta { .. } | Event::Other => {}
         }
         Ok(false)
     }
 
-    /// An error in the stream has a kind where a response would have a status.
-    fn complaint(&self, error: StreamComplaint) -> ModelError {
+    /// Translates an error event, which has a kind where a response has a status.
+    fn provider_error(&self, error: StreamError) -> ModelError {
         let status = match error.kind.as_str() {
             "overloaded_error" | "api_error" | "timeout_error" => StatusCode::SERVICE_UNAVAILABLE,
             "rate_limit_error" => StatusCode::TOO_MANY_REQUESTS,
             "authentication_error" => StatusCode::UNAUTHORIZED,
             _ => StatusCode::BAD_REQUEST,
         };
-        self.endpoint.refused(status, Complaint { message: error.message, code: None }, None)
+        self.endpoint.refused(status, ProviderError { message: error.message, code: None }, None)
     }
 
     fn request(&self, request: &Request) -> Result<reqwest::Request, ModelError> {
@@ -130,7 +139,7 @@ impl Anthropic {
             body["system"] = request.system.as_str().into();
         }
         if let Some(temperature) = request.temperature.filter(|_| !self.endpoint.info.fixed_temperature) {
-            // Its scale ends at 1, where OpenAI's ends at 2.
+            // Anthropic's scale ends at 1, OpenAI's at 2.
             body["temperature"] = temperature.min(1.0).into();
         }
         if let Some(format) = &request.format {
@@ -139,7 +148,13 @@ impl Anthropic {
                 json!([{"name": format.name, "description": description, "input_schema": format.schema}]);
             body["tool_choice"] = json!({"type": "tool", "name": format.name});
         } else if !request.tools.is_empty() {
-            let tool = |tool: &crate::ToolSchema| json!({"name": tool.name, "description": tool.description(), "input_schema": tool.parameters()});
+            let tool = |tool: &crate::ToolSchema| {
+                json!({
+                    "name": tool.name,
+                    "description": tool.description(),
+                    "input_schema": tool.parameters(),
+                })
+            };
             body["tools"] = request.tools.iter().map(tool).collect();
         }
         body
@@ -152,7 +167,7 @@ fn message(message: &Message) -> Value {
         Message::Assistant { text, calls } => {
             let words = (!text.is_empty()).then(|| json!({"type": "text", "text": text}));
             let call = |call: &crate::CallRequest| {
-                // The API takes objects only. What the model wrote wrongly, its result tells it of.
+                // The API accepts only objects. The result of the call tells the model what was wrong.
                 let input: Value = serde_json::from_str(&call.arguments)
                     .ok()
                     .filter(Value::is_object)
@@ -197,21 +212,21 @@ enum Event {
     },
     MessageStop,
     Error {
-        error: StreamComplaint,
+        error: StreamError,
     },
-    /// `ping`, the end of a block, and what is yet to be invented.
+    /// `ping`, the end of a block, and events that are unknown today.
     #[serde(other)]
     Other,
 }
 
 #[derive(Deserialize)]
 struct Start {
-    /// Whatever is wrong with the counting, the answer counts.
+    /// Left untyped, because an answer is used even if its usage is malformed.
     #[serde(default)]
     usage: Value,
 }
 
-/// What was read from a cache is left out of `input_tokens`, but was read all the same.
+/// All input tokens. `input_tokens` itself leaves out those that were read from a cache.
 fn input_tokens(usage: &Value) -> u64 {
     let parts = ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"];
     parts.iter().filter_map(|part| usage[part].as_u64()).fold(0, u64::saturating_add)
@@ -245,7 +260,7 @@ struct Stop {
 }
 
 #[derive(Deserialize)]
-struct StreamComplaint {
+struct StreamError {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]

@@ -1,33 +1,33 @@
-//! Providers, their models and what they are called, as the configuration has them.
+//! The configuration of providers, their models and aliases.
 
 use crate::ModelError;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-/// `[models]`: what is the same for every provider.
+/// `[models]`: settings that apply to every provider.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelsConfig {
-    /// Names an agent may use, and what they stand for (`provider/model`, or `demo`).
+    /// Alternative names that agents can use, and their targets (`provider/model`, or `demo`).
     pub aliases: BTreeMap<String, String>,
-    /// Aliases that the demo model answers for while their provider has no key.
+    /// Aliases for which the demo model answers while their provider has no key.
     pub demo_without_key: Vec<String>,
-    /// Whose a name without a provider is, when no provider lists it.
+    /// The provider of a model name that has no provider and that no provider lists.
     pub default_provider: String,
     #[serde(with = "humantime_serde")]
     pub connect_timeout: Duration,
-    /// From the question to the first word.
+    /// From the request to the first token.
     #[serde(with = "humantime_serde")]
     pub first_token_timeout: Duration,
-    /// From one word to the next.
+    /// From one token to the next.
     #[serde(with = "humantime_serde")]
     pub stall_timeout: Duration,
-    /// For the whole answer, other tries included.
+    /// For the whole answer, including retries.
     #[serde(with = "humantime_serde")]
     pub timeout: Duration,
-    /// How often a question is asked again when the provider was busy, broken or not to be reached.
+    /// How often a request is retried when the provider is busy, failing or unreachable.
     pub retries: u32,
-    /// How long the first wait before that is; each later one is twice as long.
+    /// The wait before the first retry; each later wait is twice as long.
     #[serde(with = "humantime_serde")]
     pub retry_wait: Duration,
 }
@@ -36,7 +36,7 @@ impl Default for ModelsConfig {
     fn default() -> Self {
         Self {
             aliases: BTreeMap::from([("gpt-4".into(), "openai/gpt-4o".into())]),
-            // What agents have unless they are told otherwise: the very first run needs no key.
+            // The default model of agents, so that the very first run needs no key.
             demo_without_key: vec!["gpt-4".into()],
             default_provider: "openai".into(),
             connect_timeout: Duration::from_secs(10),
@@ -55,13 +55,13 @@ impl Default for ModelsConfig {
 pub struct ProviderConfig {
     pub kind: ProviderKind,
     pub base_url: String,
-    /// The environment variable that holds the key. Without this and `key_file` none is needed.
+    /// The environment variable that holds the key. Without this and `key_file`, no key is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_env: Option<String>,
-    /// A file that holds the key, for those who mount secrets.
+    /// A file that holds the key, such as a mounted secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_file: Option<PathBuf>,
-    /// Tokens that fit into a question and its answer, where the model says nothing else.
+    /// How many tokens a request and its answer may have, unless the model says otherwise.
     #[serde(default = "usual_window")]
     pub context_window: u32,
     #[serde(default)]
@@ -72,7 +72,7 @@ pub struct ProviderConfig {
 #[serde(rename_all = "snake_case")]
 pub enum ProviderKind {
     OpenAi,
-    /// Speaks OpenAI's chat completions as they were at first: Ollama, vLLM, OpenRouter and many others.
+    /// Implements the original chat completions API: Ollama, vLLM, OpenRouter and many others.
     OpenAiCompatible,
     Anthropic,
 }
@@ -82,12 +82,12 @@ pub enum ProviderKind {
 pub struct ModelInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_window: Option<u32>,
-    /// US dollars for a million tokens.
+    /// US dollars per million tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_price: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_price: Option<f64>,
-    /// The model refuses questions that name a temperature.
+    /// Whether the model refuses requests that set a temperature.
     pub fixed_temperature: bool,
 }
 
@@ -97,10 +97,10 @@ fn usual_window() -> u32 {
     32_768
 }
 
-/// The providers everybody knows, so that a key is all that is missing.
+/// The built-in providers, which need nothing but a key.
 pub fn known_providers() -> Providers {
     toml::from_str(include_str!("providers.toml"))
-        .unwrap_or_else(|invalid| unreachable!("a file of ours is valid: {invalid}"))
+        .unwrap_or_else(|invalid| unreachable!("the built-in file is valid: {invalid}"))
 }
 
 impl ModelsConfig {
@@ -108,10 +108,10 @@ impl ModelsConfig {
         let refuse = |problem: String| Err(ModelError::Config(problem));
         for (name, provider) in providers {
             if name.is_empty() || name.contains('/') || name == crate::DEMO {
-                return refuse(format!("providers.{name}: not a name a provider can have"));
+                return refuse(format!("providers.{name}: not a valid name for a provider"));
             }
             if !provider.base_url.starts_with("http://") && !provider.base_url.starts_with("https://") {
-                return refuse(format!("providers.{name}.base_url has to start with https:// or http://"));
+                return refuse(format!("providers.{name}.base_url must start with https:// or http://"));
             }
         }
         if !providers.contains_key(&self.default_provider) {

@@ -1,32 +1,32 @@
-//! A small model that needs no key and no network: it turns simple requests into real tool calls, so that the
-//! very first run shows the whole thing. It says that it is a demo.
+//! A small model that needs no key and no network. It turns simple requests into real tool calls, so
+//! that the very first run shows how Atelier works. Its answers say that it is a demo.
 
 mod forms;
+mod intent;
 mod plan;
-mod wish;
-mod words;
+mod replies;
 
 use crate::{Answer, CallRequest, CallResult, Finish, Message, ModelError, Request, Usage};
-use words::Language;
+use replies::Language;
 
-/// What agents call it.
+/// Its name in agent configurations.
 pub const DEMO: &str = "demo";
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Demo {
-    instead_of: Option<Missing>,
+    instead_of: Option<MissingKey>,
 }
 
-/// The model that was asked for and cannot answer.
+/// The model that was requested, and the provider whose key is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Missing {
+pub(crate) struct MissingKey {
     pub(crate) model: String,
     pub(crate) provider: String,
     pub(crate) remedy: String,
 }
 
 impl Demo {
-    pub(crate) fn instead_of(missing: Missing) -> Self {
+    pub(crate) fn instead_of(missing: MissingKey) -> Self {
         Self { instead_of: Some(missing) }
     }
 
@@ -45,20 +45,20 @@ impl Demo {
             on_text(word);
         }
         let finish = if calls.is_empty() { Finish::Stop } else { Finish::Calls };
-        Ok(Answer { text, calls, usage: Usage::default(), finish }.counted(request))
+        Ok(Answer { text, calls, usage: Usage::default(), finish }.with_estimated_usage(request))
     }
 
     fn reply(&self, request: &Request, message: &str, results: &[&CallResult]) -> (String, Vec<CallRequest>) {
         let language = Language::of(message);
-        let mut said = vec![self.greeting(language)];
+        let mut paragraphs = vec![self.greeting(language)];
         if request.tools.is_empty() {
-            // Asked to sum up, or an agent without hands: the words that came are all there is.
-            said.push(message.trim().to_owned());
-            return (said.join("\n\n"), Vec::new());
+            // Without tools, as in a summary, all it can do is repeat the message.
+            paragraphs.push(message.trim().to_owned());
+            return (paragraphs.join("\n\n"), Vec::new());
         }
-        let wishes = wish::wishes(message);
+        let intents = intent::intents(message);
         let failed = results.iter().any(|result| result.is_error);
-        if let Some(next) = wishes.get(results.len())
+        if let Some(next) = intents.get(results.len())
             && !failed
         {
             if request.tools.iter().any(|tool| tool.name == next.tool) {
@@ -69,30 +69,33 @@ impl Demo {
                 };
                 return (String::new(), vec![call]);
             }
-            said.push(language.no_tool(next.tool));
+            paragraphs.push(language.no_tool(next.tool));
         }
-        if wishes.is_empty() {
-            said.push(language.help().to_owned());
+        if intents.is_empty() {
+            paragraphs.push(language.help().to_owned());
         }
-        said.extend(
-            wishes.iter().zip(results).map(|(wish, result)| language.went(first_line(&wish.words), result)),
+        paragraphs.extend(
+            intents
+                .iter()
+                .zip(results)
+                .map(|(intent, result)| language.outcome(first_line(&intent.words), result)),
         );
         if failed {
-            let left = wishes.iter().skip(results.len());
-            said.extend(left.map(|wish| language.left_out(first_line(&wish.words))));
+            let left = intents.iter().skip(results.len());
+            paragraphs.extend(left.map(|intent| language.not_started(first_line(&intent.words))));
         }
-        (said.join("\n\n"), Vec::new())
+        (paragraphs.join("\n\n"), Vec::new())
     }
 
     fn greeting(&self, language: Language) -> String {
         match &self.instead_of {
-            Some(Missing { model, provider, remedy }) => language.instead_of(model, provider, remedy),
-            None => language.who().to_owned(),
+            Some(MissingKey { model, provider, remedy }) => language.instead_of(model, provider, remedy),
+            None => language.introduction().to_owned(),
         }
     }
 }
 
-/// What the person said last, and the results that came since.
+/// The last message of the user, and the tool results since then.
 fn turn(request: &Request) -> (&str, Vec<&CallResult>) {
     let mut since = Vec::new();
     for message in request.messages.iter().rev() {
@@ -111,7 +114,7 @@ fn turn(request: &Request) -> (&str, Vec<&CallResult>) {
 fn planned(request: &Request, message: &str) -> Result<String, ModelError> {
     plan::plan(request, message).map(|plan| plan.to_string()).ok_or_else(|| ModelError::Malformed {
         provider: DEMO.to_owned(),
-        problem: "it can only write plans, and was told of no agents".to_owned(),
+        problem: "the demo model can only write plans, and the request lists no agents".to_owned(),
     })
 }
 

@@ -1,6 +1,6 @@
-//! A model at an address: sending to it, waiting for it, and what its refusals mean.
+//! A model at an address: sending requests, timeouts, retries, and the meaning of error responses.
 
-use crate::{ModelError, ModelInfo, ModelsConfig, Usage, Wait};
+use crate::{ModelError, ModelInfo, ModelsConfig, TimeoutPhase, Usage};
 use reqwest::{Request, Response, StatusCode, header::HeaderMap};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
@@ -19,13 +19,13 @@ pub(crate) struct Endpoint {
     pub(crate) key: Option<SecretString>,
     pub(crate) info: ModelInfo,
     pub(crate) usual_window: u32,
-    pub(crate) patience: Patience,
+    pub(crate) timeouts: Timeouts,
     pub(crate) http: reqwest::Client,
 }
 
-/// How much of a refusal is read, and how much of that is passed on.
-const REFUSAL_READ: usize = 64 * 1024;
-const REFUSAL_SHOWN: usize = 500;
+/// How many bytes of an error response are read, and how many characters of it are shown.
+const ERROR_BYTES_READ: usize = 64 * 1024;
+const ERROR_CHARS_SHOWN: usize = 500;
 
 impl Endpoint {
     pub(crate) fn context_window(&self) -> u32 {
@@ -39,7 +39,7 @@ impl Endpoint {
         )
     }
 
-    /// The response to `request`, if it is one: everything but a success is an error.
+    /// Sends a request. Every status but a success is an error.
     pub(crate) async fn send(&self, request: Request) -> Result<Response, ModelError> {
         let response = self.http.execute(request).await.map_err(|error| self.unreachable(error))?;
         if response.status().is_success() {
@@ -48,35 +48,35 @@ impl Endpoint {
         Err(self.refusal(response).await)
     }
 
-    /// Waits for `next` as long as the silence may last: longer before the first sign of life than after it.
-    pub(crate) async fn within<T>(
+    /// Waits for `next`, for the time that is allowed before the first token or between two tokens.
+    pub(crate) async fn with_timeout<T>(
         &self,
         asked: Instant,
         silent: bool,
         next: impl Future<Output = T>,
     ) -> Result<T, ModelError> {
-        let (wait, after, until) = if silent {
-            (Wait::FirstToken, self.patience.first, asked + self.patience.first)
+        let (phase, after, until) = if silent {
+            (TimeoutPhase::FirstToken, self.timeouts.first, asked + self.timeouts.first)
         } else {
-            (Wait::NextToken, self.patience.between, Instant::now() + self.patience.between)
+            (TimeoutPhase::NextToken, self.timeouts.between, Instant::now() + self.timeouts.between)
         };
-        tokio::time::timeout_at(until, next).await.map_err(|_| self.timed_out(wait, after))
+        tokio::time::timeout_at(until, next).await.map_err(|_| self.timed_out(phase, after))
     }
 
-    pub(crate) fn timed_out(&self, wait: Wait, after: Duration) -> ModelError {
-        ModelError::Timeout { provider: self.provider.clone(), wait, after }
+    pub(crate) fn timed_out(&self, phase: TimeoutPhase, after: Duration) -> ModelError {
+        ModelError::Timeout { provider: self.provider.clone(), phase, after }
     }
 
     pub(crate) fn malformed(&self, problem: impl Into<String>) -> ModelError {
         ModelError::Malformed { provider: self.provider.clone(), problem: self.clean(&problem.into()) }
     }
 
-    pub(crate) fn cut(&self) -> ModelError {
-        ModelError::Cut { provider: self.provider.clone() }
+    pub(crate) fn interrupted(&self) -> ModelError {
+        ModelError::Interrupted { provider: self.provider.clone() }
     }
 
     pub(crate) fn unreachable(&self, error: reqwest::Error) -> ModelError {
-        // The last cause is the one that says something: "Connection refused".
+        // The innermost cause is the informative one, such as "Connection refused".
         let error = error.without_url();
         let mut reason = error.to_string();
         let mut cause = error.source();
@@ -91,65 +91,65 @@ impl Endpoint {
         let status = response.status();
         let retry_after = retry_after(response.headers());
         let mut body = Vec::new();
-        // What cannot be read is left out: the status says enough.
+        // A body that cannot be read is left out: the status says enough.
         while let Ok(Some(chunk)) = response.chunk().await {
             body.extend_from_slice(&chunk);
-            if body.len() > REFUSAL_READ {
+            if body.len() > ERROR_BYTES_READ {
                 break;
             }
         }
-        let said = Complaint::read(&body);
-        self.refused(status, said, retry_after)
+        self.refused(status, ProviderError::read(&body), retry_after)
     }
 
-    /// What a provider's complaint means, whether it came as a status or in the middle of a stream.
+    /// The meaning of a provider's error, whether it came as a response or inside a stream.
     pub(crate) fn refused(
         &self,
         status: StatusCode,
-        said: Complaint,
+        error: ProviderError,
         retry_after: Option<Duration>,
     ) -> ModelError {
         let provider = self.provider.clone();
-        let message = match self.clean(&said.message) {
+        let message = match self.clean(&error.message) {
             empty if empty.is_empty() => status.canonical_reason().unwrap_or("no reason given").to_owned(),
             message => message,
         };
-        let code = said.code.as_deref();
+        let code = error.code.as_deref();
         match status.as_u16() {
-            // Its words are left out: they may hold a part of the key.
+            // The message is left out, because it may contain a part of the key.
             401 => ModelError::KeyRefused { provider },
-            402 => ModelError::Spent { provider, message },
-            429 if code == Some("insufficient_quota") => ModelError::Spent { provider, message },
-            429 => ModelError::Busy { provider, message, retry_after },
-            413 => ModelError::TooLong { model: self.name.clone(), message },
+            402 => ModelError::QuotaExceeded { provider, message },
+            429 if code == Some("insufficient_quota") => ModelError::QuotaExceeded { provider, message },
+            429 => ModelError::RateLimited { provider, message, retry_after },
+            413 => ModelError::ContextExceeded { model: self.name.clone(), message },
             400 if code == Some("context_length_exceeded") => {
-                ModelError::TooLong { model: self.name.clone(), message }
+                ModelError::ContextExceeded { model: self.name.clone(), message }
             }
             status @ (408 | 500..) => ModelError::Unavailable { provider, status, message, retry_after },
             status => ModelError::Refused { provider, status, message },
         }
     }
 
-    /// Short enough to be shown, and without the key or a part of it, should the provider have repeated that.
+    /// Shortens a text for display and removes the key, or a part of it, that the provider may have
+    /// repeated.
     fn clean(&self, text: &str) -> String {
         let text = text.trim();
         let text = match &self.key {
-            Some(key) => without(text, key.expose_secret()),
+            Some(key) => redact(text, key.expose_secret()),
             None => text.to_owned(),
         };
-        match text.char_indices().nth(REFUSAL_SHOWN) {
+        match text.char_indices().nth(ERROR_CHARS_SHOWN) {
             Some((end, _)) => format!("{}…", &text[..end]),
             None => text,
         }
     }
 }
 
-/// How much of a key may be told: as much as could be chance.
-const PART_OF_KEY: usize = 8;
+/// Shorter matches with a key may be chance and are not removed.
+const MIN_KEY_MATCH: usize = 8;
 
-/// A text with every longer part of a secret taken out.
-fn without(text: &str, secret: &str) -> String {
-    let least = secret.len().min(PART_OF_KEY);
+/// Replaces every part of a secret in a text, unless it is very short.
+fn redact(text: &str, secret: &str) -> String {
+    let least = secret.len().min(MIN_KEY_MATCH);
     let is_part = |part: Option<&str>| part.is_some_and(|part| !part.is_empty() && secret.contains(part));
     let (mut clean, mut at) = (String::with_capacity(text.len()), 0);
     while let Some(next) = text[at..].chars().next() {
@@ -168,25 +168,26 @@ fn without(text: &str, secret: &str) -> String {
     clean
 }
 
-/// What providers say when they refuse; OpenAI and Anthropic agree on the shape, and some others on none.
+/// The body of an error response. OpenAI and Anthropic share this shape; other providers may send
+/// anything.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Complaint {
+pub(crate) struct ProviderError {
     #[serde(default)]
     pub(crate) message: String,
-    /// A word, or a number at some; only words are looked at.
-    #[serde(default, deserialize_with = "word")]
+    /// Some providers send a number here, which is ignored.
+    #[serde(default, deserialize_with = "string_or_none")]
     pub(crate) code: Option<String>,
 }
 
-fn word<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+fn string_or_none<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(serde_json::Value::deserialize(deserializer)?.as_str().map(str::to_owned))
 }
 
-impl Complaint {
+impl ProviderError {
     fn read(body: &[u8]) -> Self {
         #[derive(Deserialize)]
         struct Wrapped {
-            error: Complaint,
+            error: ProviderError,
         }
         match serde_json::from_slice::<Wrapped>(body) {
             Ok(wrapped) => wrapped.error,
@@ -195,7 +196,7 @@ impl Complaint {
     }
 }
 
-/// Seconds or a date, as HTTP has it.
+/// Reads `Retry-After`, which is a number of seconds or a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(reqwest::header::RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = value.parse::<f64>() {
@@ -205,9 +206,9 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(at.duration_since(SystemTime::now()).unwrap_or(Duration::ZERO))
 }
 
-/// How long and how often.
+/// How long to wait for an answer, and how often to try again.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct Timeouts {
     first: Duration,
     between: Duration,
     pub(crate) whole: Duration,
@@ -215,10 +216,10 @@ pub(crate) struct Patience {
     retry_wait: Duration,
 }
 
-/// Nobody sits in front of a screen for longer; whoever asks may ask again later.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// A person does not wait longer than this in front of a screen.
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(60);
 
-impl Patience {
+impl Timeouts {
     pub(crate) fn new(config: &ModelsConfig) -> Self {
         Self {
             first: config.first_token_timeout,
@@ -229,28 +230,28 @@ impl Patience {
         }
     }
 
-    pub(crate) fn tries(self) -> Tries {
-        Tries { left: self.retries, wait: self.retry_wait }
+    pub(crate) fn retries(self) -> Retries {
+        Retries { left: self.retries, wait: self.retry_wait }
     }
 }
 
-pub(crate) struct Tries {
+pub(crate) struct Retries {
     left: u32,
     wait: Duration,
 }
 
-impl Tries {
-    /// How long to wait before the next try, if there is to be one. Jitter, so that many who were refused
-    /// together do not come back together.
+impl Retries {
+    /// How long to wait before the next attempt; `None` if there is none. Jitter keeps clients that
+    /// failed together from returning together.
     pub(crate) fn next(&mut self, error: &ModelError) -> Option<Duration> {
         if !error.retryable() || self.left == 0 {
             return None;
         }
         self.left -= 1;
         let wait = self.wait.mul_f64(rand::random_range(0.5..=1.0));
-        self.wait = (self.wait * 2).min(LONGEST_WAIT);
+        self.wait = (self.wait * 2).min(MAX_RETRY_WAIT);
         match error.retry_after() {
-            Some(asked) if asked > LONGEST_WAIT => None,
+            Some(asked) if asked > MAX_RETRY_WAIT => None,
             Some(asked) => Some(asked + wait.mul_f64(0.1)),
             None => Some(wait),
         }
@@ -259,10 +260,10 @@ impl Tries {
 
 #[cfg(test)]
 mod tests {
-    use super::without;
+    use super::redact;
 
     #[test]
-    fn a_part_of_a_key_is_not_told() {
+    fn parts_of_a_key_are_redacted() {
         let key = "sk-0123456789abcdef";
         for (text, clean) in [
             ("bad Bearer sk-0123456789abcdef!", "bad Bearer [key]!"),
@@ -271,9 +272,9 @@ mod tests {
             ("89abcde", "89abcde"),
             ("", ""),
         ] {
-            assert_eq!(without(text, key), clean);
+            assert_eq!(redact(text, key), clean);
         }
-        assert_eq!(without("the key abc is wrong", "abc"), "the key [key] is wrong");
-        assert_eq!(without("nothing to hide", ""), "nothing to hide");
+        assert_eq!(redact("the key abc is wrong", "abc"), "the key [key] is wrong");
+        assert_eq!(redact("nothing to hide", ""), "nothing to hide");
     }
 }

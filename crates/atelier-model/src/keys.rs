@@ -1,17 +1,17 @@
-//! Keys of providers. A `SecretString` has no way into a log: its `Debug` shows nothing.
+//! Keys of providers. They are `SecretString`s, whose `Debug` shows nothing, so they cannot be logged.
 
 use crate::{ModelError, ProviderConfig};
 use secrecy::{ExposeSecret, SecretString};
 use std::collections::BTreeMap;
 
-/// The keys a tenant brought along; they come before the server's own.
+/// A tenant's own keys, which take precedence over the server's.
 #[derive(Debug, Clone, Default)]
 pub struct TenantKeys(BTreeMap<String, TenantKey>);
 
 #[derive(Debug, Clone)]
 pub(crate) enum TenantKey {
     Known(SecretString),
-    /// There is one, and it cannot be read.
+    /// The tenant has a key that cannot be decrypted.
     Unreadable,
 }
 
@@ -20,8 +20,8 @@ impl TenantKeys {
         self.0.insert(provider.into(), TenantKey::Known(key));
     }
 
-    /// A key that is there and cannot be read: whoever asks this provider is told so, rather than asking at
-    /// somebody else's cost.
+    /// Records a key that cannot be decrypted. Requests to this provider then fail, rather than use the
+    /// server's key at somebody else's cost.
     pub fn insert_unreadable(&mut self, provider: impl Into<String>) {
         self.0.insert(provider.into(), TenantKey::Unreadable);
     }
@@ -31,13 +31,13 @@ impl TenantKeys {
     }
 }
 
-/// What the server itself has for a provider.
+/// The server's own key for a provider.
 #[derive(Debug, Clone)]
 pub(crate) enum ServerKey {
-    /// The provider wants none.
+    /// The provider requires no key.
     NotNeeded,
     Known(SecretString),
-    /// It wants one; this is what a person can do about it.
+    /// The provider requires a key and there is none; `remedy` says how to add one.
     Missing {
         remedy: String,
     },
@@ -63,7 +63,7 @@ impl ServerKey {
         }
     }
 
-    /// Nothing but white space is no key: that is how an environment file leaves one out.
+    /// White space alone is no key, because environment files leave out a value that way.
     fn of(text: String, remedy: impl Fn() -> String) -> Self {
         let text = SecretString::from(text);
         match text.expose_secret().trim() {

@@ -1,11 +1,11 @@
-//! One model that can be asked.
+//! A model of any provider.
 
 use crate::{
-    Answer, DEMO, Demo, ModelError, Request, Usage, Wait, anthropic::Anthropic, draft::Draft,
-    endpoint::Endpoint, openai::OpenAi,
+    Answer, DEMO, Demo, ModelError, Request, TimeoutPhase, Usage, answer_builder::AnswerBuilder,
+    anthropic::Anthropic, endpoint::Endpoint, openai::OpenAi,
 };
 
-/// Cheap to clone.
+/// A model of some provider. Cloning it is cheap.
 #[derive(Debug, Clone)]
 pub enum Model {
     OpenAi(OpenAi),
@@ -13,16 +13,16 @@ pub enum Model {
     Demo(Demo),
 }
 
-/// A rule of thumb for the demo model, which has no limit of its own.
+/// The demo model has no real limit; this one is as good as any.
 const DEMO_WINDOW: u32 = 128_000;
 
 impl Model {
-    /// What answers, such as `openai/gpt-4o` or `demo`: an alias is told by what it stands for.
+    /// The full name, such as `openai/gpt-4o` or `demo`. An alias is resolved.
     pub fn name(&self) -> &str {
         self.endpoint().map_or(DEMO, |endpoint| &endpoint.name)
     }
 
-    /// How many tokens question and answer may have together.
+    /// How many tokens a request and its answer may have together.
     pub fn context_window(&self) -> u32 {
         self.endpoint().map_or(DEMO_WINDOW, Endpoint::context_window)
     }
@@ -40,10 +40,11 @@ impl Model {
         }
     }
 
-    /// Asks and listens; `on_text` gets the words as they come. Dropping the future ends the call.
+    /// Sends a request and streams the answer: `on_text` gets each piece of text as it arrives.
+    /// Dropping the future cancels the request.
     ///
-    /// Trouble that may pass is met by asking again, but only while nothing was heard: words that were shown
-    /// are not taken back.
+    /// A temporary error is retried, but only before the first piece of the answer: text that was
+    /// shown is not taken back.
     pub async fn ask(
         &self,
         request: &Request,
@@ -55,27 +56,27 @@ impl Model {
             Self::Anthropic(model) => model.endpoint(),
         };
         let asking = async {
-            let mut tries = endpoint.patience.tries();
+            let mut retries = endpoint.timeouts.retries();
             loop {
-                let mut draft = Draft::new(&endpoint.provider, &mut on_text);
-                let heard = match self {
-                    Self::OpenAi(model) => model.ask_once(request, &mut draft).await,
-                    Self::Anthropic(model) => model.ask_once(request, &mut draft).await,
+                let mut answer = AnswerBuilder::new(&endpoint.provider, &mut on_text);
+                let streamed = match self {
+                    Self::OpenAi(model) => model.ask_once(request, &mut answer).await,
+                    Self::Anthropic(model) => model.ask_once(request, &mut answer).await,
                     Self::Demo(_) => unreachable!("answered above"),
                 };
-                let error = match heard {
-                    Ok(()) => return draft.finish().map(|answer| answer.counted(request)),
+                let error = match streamed {
+                    Ok(()) => return answer.finish().map(|answer| answer.with_estimated_usage(request)),
                     Err(error) => error,
                 };
-                match tries.next(&error).filter(|_| draft.is_empty()) {
+                match retries.next(&error).filter(|_| answer.is_empty()) {
                     Some(wait) => tokio::time::sleep(wait).await,
                     None => return Err(error),
                 }
             }
         };
-        let whole = endpoint.patience.whole;
+        let whole = endpoint.timeouts.whole;
         tokio::time::timeout(whole, asking)
             .await
-            .unwrap_or_else(|_| Err(endpoint.timed_out(Wait::WholeAnswer, whole)))
+            .unwrap_or_else(|_| Err(endpoint.timed_out(TimeoutPhase::WholeAnswer, whole)))
     }
 }

@@ -1,16 +1,16 @@
-//! Everything that can be asked, and how a name becomes a model.
+//! All configured models, and how a name is resolved to one of them.
 
 use crate::{
     DEMO, Demo, Model, ModelError, ModelsConfig, ProviderConfig, ProviderKind, Providers, TenantKeys,
     anthropic::Anthropic,
-    demo::Missing,
-    endpoint::{Endpoint, Patience},
+    demo::MissingKey,
+    endpoint::{Endpoint, Timeouts},
     keys::{ServerKey, TenantKey},
     openai::OpenAi,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The providers with the server's keys. Cheap to clone.
+/// The providers with the server's keys. Cloning it is cheap.
 #[derive(Debug, Clone)]
 pub struct Models(Arc<Inner>);
 
@@ -19,7 +19,7 @@ struct Inner {
     config: ModelsConfig,
     providers: BTreeMap<String, (ProviderConfig, ServerKey)>,
     http: reqwest::Client,
-    /// For endpoints on this machine, which no proxy can reach.
+    /// A client for endpoints on this machine, which a proxy cannot reach.
     http_direct: reqwest::Client,
 }
 
@@ -31,7 +31,7 @@ impl Models {
             reqwest::Client::builder()
                 .connect_timeout(config.connect_timeout)
                 .tcp_nodelay(true)
-                // A key goes to the address it was configured for and nowhere else.
+                // A key is sent only to the address that it is configured for.
                 .redirect(reqwest::redirect::Policy::none())
         };
         let built = |client: reqwest::ClientBuilder| {
@@ -48,7 +48,8 @@ impl Models {
         })))
     }
 
-    /// The model an agent means by `name`: `demo`, an alias, `provider/model`, or the name of a model alone.
+    /// Resolves the name in an agent's configuration: `demo`, an alias, `provider/model`, or the name
+    /// of a model alone.
     pub fn resolve(&self, name: &str, keys: &TenantKeys) -> Result<Model, ModelError> {
         if name == DEMO {
             return Ok(Model::Demo(Demo::default()));
@@ -62,15 +63,15 @@ impl Models {
         let (provider, model) = self.split(target);
         match self.of_provider(name, provider, model, keys) {
             Err(ModelError::NoKey { provider, remedy })
-                if alias.is_some() && config.demo_without_key.iter().any(|standing| standing == name) =>
+                if alias.is_some() && config.demo_without_key.iter().any(|listed| listed == name) =>
             {
-                Ok(Model::Demo(Demo::instead_of(Missing { model: name.to_owned(), provider, remedy })))
+                Ok(Model::Demo(Demo::instead_of(MissingKey { model: name.to_owned(), provider, remedy })))
             }
             resolved => resolved,
         }
     }
 
-    /// The names of the providers, for those who put in keys.
+    /// The names of all providers.
     pub fn providers(&self) -> impl Iterator<Item = &str> {
         self.0.providers.keys().map(String::as_str)
     }
@@ -120,7 +121,7 @@ impl Models {
             key,
             info: settings.models.get(model).cloned().unwrap_or_default(),
             usual_window: settings.context_window,
-            patience: Patience::new(&self.0.config),
+            timeouts: Timeouts::new(&self.0.config),
             http: http.clone(),
         };
         Ok(match settings.kind {

@@ -1,12 +1,13 @@
-//! OpenAI's chat completions, and everybody's who speaks them.
+//! OpenAI's chat completions API, which many other providers implement too.
 //!
-//! `async-openai` has the types, the address and the stream. How long to wait, when to ask again and what a
-//! refusal means is ours: its own retries neither hear `Retry-After` nor know what was already shown.
+//! `async-openai` provides the types, the address and the stream. Timeouts, retries and the meaning of
+//! errors are handled here, because the library's retries ignore `Retry-After` and do not know what was
+//! already shown.
 
 use crate::{
     Finish, Message, ModelError, Request,
-    draft::Draft,
-    endpoint::{Complaint, Endpoint},
+    answer_builder::AnswerBuilder,
+    endpoint::{Endpoint, ProviderError},
 };
 use async_openai::{
     Client,
@@ -36,7 +37,7 @@ use tokio::time::Instant;
 pub struct OpenAi {
     endpoint: Arc<Endpoint>,
     client: Client<Address>,
-    /// OpenAI itself calls the limit `max_completion_tokens`; the others still know it by its first name.
+    /// OpenAI itself calls the limit `max_completion_tokens`; other providers still use `max_tokens`.
     newest: bool,
 }
 
@@ -46,7 +47,7 @@ impl std::fmt::Debug for OpenAi {
     }
 }
 
-/// Where requests go. The library's own configuration would also read variables of the environment.
+/// Where requests go. The library's own configuration would also read environment variables.
 #[derive(Clone)]
 struct Address {
     base_url: String,
@@ -105,47 +106,51 @@ impl OpenAi {
         &self.endpoint
     }
 
-    pub(crate) async fn ask_once(&self, request: &Request, draft: &mut Draft<'_>) -> Result<(), ModelError> {
+    pub(crate) async fn ask_once(
+        &self,
+        request: &Request,
+        answer: &mut AnswerBuilder<'_>,
+    ) -> Result<(), ModelError> {
         let asked = Instant::now();
         let chat = self.client.chat();
         let opening = chat.create_stream_byot::<_, Chunk>(self.body(request));
         let mut stream =
-            self.endpoint.within(asked, true, opening).await?.map_err(|error| self.error(error))?;
-        // A model that thinks first says nothing, but lets one hear that it does.
+            self.endpoint.with_timeout(asked, true, opening).await?.map_err(|error| self.error(error))?;
+        // A reasoning model sends chunks without text while it thinks.
         let mut alive = false;
-        while let Some(chunk) = self.endpoint.within(asked, !alive, stream.next()).await? {
+        while let Some(chunk) = self.endpoint.with_timeout(asked, !alive, stream.next()).await? {
             alive = true;
-            self.hear(chunk.map_err(|error| self.error(error))?, draft)?;
+            self.apply_chunk(chunk.map_err(|error| self.error(error))?, answer)?;
         }
-        if draft.finish.is_none() {
-            return Err(self.endpoint.cut());
+        if answer.finish.is_none() {
+            return Err(self.endpoint.interrupted());
         }
         Ok(())
     }
 
-    fn hear(&self, chunk: Chunk, draft: &mut Draft<'_>) -> Result<(), ModelError> {
-        if let Some(complaint) = chunk.error {
-            return Err(self.endpoint.refused(StatusCode::BAD_GATEWAY, complaint, None));
+    fn apply_chunk(&self, chunk: Chunk, answer: &mut AnswerBuilder<'_>) -> Result<(), ModelError> {
+        if let Some(provider_error) = chunk.error {
+            return Err(self.endpoint.refused(StatusCode::BAD_GATEWAY, provider_error, None));
         }
         if let Some(tokens) = chunk.usage["prompt_tokens"].as_u64() {
-            draft.usage.input_tokens = tokens;
+            answer.usage.input_tokens = tokens;
         }
         if let Some(tokens) = chunk.usage["completion_tokens"].as_u64() {
-            draft.usage.output_tokens = tokens;
+            answer.usage.output_tokens = tokens;
         }
-        // Only one answer is asked for.
+        // Only one choice is requested.
         let Some(choice) = chunk.choices.into_iter().flatten().next() else {
             return Ok(());
         };
         let delta = choice.delta.unwrap_or_default();
-        draft.text(delta.content.as_deref().unwrap_or(""))?;
+        answer.push_text(delta.content.as_deref().unwrap_or(""))?;
         if let Some(refusal) = &delta.refusal {
-            draft.text(refusal)?;
-            draft.finish = Some(Finish::Filtered);
+            answer.push_text(refusal)?;
+            answer.finish = Some(Finish::Filtered);
         }
         for call in delta.tool_calls.into_iter().flatten() {
             let function = call.function.unwrap_or_default();
-            draft.call(
+            answer.push_call(
                 call.index,
                 call.id.as_deref(),
                 function.name.as_deref(),
@@ -153,8 +158,8 @@ impl OpenAi {
             )?;
         }
         if let Some(reason) = choice.finish_reason {
-            // A refusal is told by its words; the reason given is then an ordinary stop.
-            draft.finish.get_or_insert(match reason.as_str() {
+            // A refusal arrives as text, and the finish reason is then an ordinary stop.
+            answer.finish.get_or_insert(match reason.as_str() {
                 "length" => Finish::Length,
                 "tool_calls" | "function_call" => Finish::Calls,
                 "content_filter" => Finish::Filtered,
@@ -171,7 +176,7 @@ impl OpenAi {
                 Err(other) => self.endpoint.malformed(other.to_string()),
             },
             OpenAIError::Reqwest(error) => self.endpoint.unreachable(error),
-            OpenAIError::StreamError(_) => self.endpoint.cut(),
+            OpenAIError::StreamError(_) => self.endpoint.interrupted(),
             OpenAIError::JSONDeserialize(error, _) => self.endpoint.malformed(error.to_string()),
             other => self.endpoint.malformed(other.to_string()),
         }
@@ -260,16 +265,16 @@ fn messages(message: &Message) -> Vec<ChatCompletionRequestMessage> {
     }
 }
 
-/// A piece of an answer, with only what we need required: the library's type insists on fields that
-/// compatible endpoints leave out and on words that they replace.
+/// A piece of an answer. The library's own type requires fields and values that compatible endpoints
+/// leave out or replace.
 #[derive(Deserialize)]
 struct Chunk {
     choices: Option<Vec<Choice>>,
-    /// Whatever is wrong with the counting, the answer counts.
+    /// Left untyped, because an answer is used even if its usage is malformed.
     #[serde(default)]
     usage: Value,
-    /// Some endpoints say in the stream what they could not say by a status any more.
-    error: Option<Complaint>,
+    /// Some endpoints report an error inside the stream, after a successful status.
+    error: Option<ProviderError>,
 }
 
 #[derive(Deserialize)]

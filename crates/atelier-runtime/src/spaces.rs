@@ -114,7 +114,7 @@ impl Spaces {
 
     /// After agents were made: where the index is a server, their collections are, too, before anybody is answered.
     pub async fn agents_created(&self, owned: &Owned) {
-        if self.inner.memory.makes_at_once() {
+        if self.inner.memory.creates_eagerly() {
             self.ensure_collections(owned).await;
         }
     }
@@ -122,7 +122,7 @@ impl Spaces {
     /// Sees to it that the project's agents have their collections. A space opens without them all the same: facts
     /// are kept, and told to the index when it is back.
     async fn ensure_collections(&self, owned: &Owned) {
-        match tokio::time::timeout(COLLECTIONS_TIMEOUT, self.inner.memory.ensure(owned)).await {
+        match tokio::time::timeout(COLLECTIONS_TIMEOUT, self.inner.memory.ensure_collections(owned)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, project = %owned.project, "memory is not ready"),
             Err(_) => {

@@ -188,11 +188,9 @@ async fn serve(config: Config, token: &str) -> Result<()> {
         async move { bus.0.run_background(bus.1).await },
     ));
     let memory = (app.memory.clone(), stop.clone());
-    tasks.spawn(watch_over(
-        "what feeds the index",
-        stop.clone(),
-        async move { memory.0.tend(memory.1).await },
-    ));
+    tasks.spawn(watch_over("what feeds the index", stop.clone(), async move {
+        memory.0.run_background(memory.1).await
+    }));
     tasks.spawn(watch_over("what goes on beside the requests", stop.clone(), tend(app.clone(), config)));
     // Until nothing is in its hands any more.
     let end = CancellationToken::new();

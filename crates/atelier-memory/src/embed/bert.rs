@@ -1,6 +1,8 @@
-//! A BERT encoder, read from a model directory: what MiniLM and its many relatives are.
+//! A BERT encoder that is read from a model directory. MiniLM and many other models have this
+//! shape.
 //!
-//! One text at a time and without padding: texts are short, and matrices of a few dozen rows keep a core busy.
+//! It encodes one text at a time without padding: texts are short, and matrices of a few dozen rows
+//! keep a core busy.
 
 use super::{EmbedError, normalized};
 use safetensors::SafeTensors;
@@ -39,7 +41,7 @@ struct Layer {
     norm: Norm,
 }
 
-/// Rows one after another.
+/// A matrix whose rows are stored one after another.
 pub(crate) struct Matrix {
     pub(crate) rows: usize,
     pub(crate) columns: usize,
@@ -110,7 +112,7 @@ impl Bert {
         self.positions.rows
     }
 
-    /// The mean over all tokens, of length one.
+    /// The mean over all tokens, scaled to length one.
     pub(crate) fn embed(&self, tokens: &[u32]) -> Vec<f32> {
         let width = self.dimension();
         let mut states = Matrix { rows: tokens.len(), columns: width, values: Vec::new() };
@@ -190,7 +192,8 @@ impl Matrix {
     }
 
     pub(crate) fn row(&self, number: usize) -> &[f32] {
-        // A token beyond the table would be a tokenizer of another model: take the last rather than fail.
+        // A token beyond the table means that the tokenizer belongs to another model. Use the last
+        // row rather than fail.
         let start = number.min(self.rows - 1) * self.columns;
         &self.values[start..start + self.columns]
     }
@@ -208,7 +211,8 @@ impl Linear {
         for _ in 0..rows {
             values.extend_from_slice(&self.bias);
         }
-        // SAFETY: the three matrices are of rows×inner, columns×inner (read transposed) and rows×columns values.
+        // SAFETY: the three matrices have rows×inner, columns×inner (read transposed) and
+        // rows×columns values.
         unsafe {
             matrixmultiply::sgemm(
                 rows,
@@ -265,7 +269,8 @@ fn softmax(scores: &mut [f32]) {
     scores.iter_mut().for_each(|score| *score /= sum);
 }
 
-/// `x·Φ(x)`, with the error function as Abramowitz and Stegun approximate it (7.1.26, error below 2e-7).
+/// `x·Φ(x)`, with the error function as approximated by Abramowitz and Stegun (7.1.26, error below
+/// 2e-7).
 fn gelu(x: f32) -> f32 {
     let z = x.abs() / std::f32::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * z);

@@ -1,7 +1,9 @@
-//! The embedder that needs nothing: words, pairs of words and pieces of words, hashed into 1536 numbers.
+//! The embedder that needs no model: words, pairs of words and parts of words, hashed into 1536
+//! numbers.
 //!
-//! It finds texts that share words or parts of words, in any language, and knows no meaning: lexical, not semantic.
-//! How rare a piece is counts in the query only, so that a stored vector is a function of its text and never drifts.
+//! It finds texts that share words or parts of words, in any language, but knows nothing of their
+//! meaning. Only the query is weighed by how rare a piece is, so a stored vector depends on its
+//! text alone and never becomes outdated.
 
 use crate::{frequencies::Frequencies, lexical::hash};
 use atelier_core::terms::terms;
@@ -10,30 +12,31 @@ use std::collections::BTreeMap;
 pub(crate) const DIMENSION: usize = 1536;
 pub(crate) const NAME: &str = "builtin-1";
 
-/// What each kind of piece is worth.
+/// The weight of each kind of piece.
 ///
-/// Whole words count least: the lexical half of a search has those already. Chosen on one half of LoCoMo.
+/// Whole words weigh least, because the lexical search covers them already. Chosen on one half of
+/// LoCoMo.
 const WORD: f32 = 0.5;
 const PAIR: f32 = 1.0;
 const PIECE: f32 = 0.3;
 
-/// A text as it is stored.
-pub(crate) fn stored(text: &str) -> Vec<f32> {
+/// The vector of a stored text.
+pub(crate) fn document(text: &str) -> Vec<f32> {
     let mut counts: BTreeMap<u64, (f32, f32)> = BTreeMap::new();
     for (piece, worth) in pieces(text) {
         let (count, _) = counts.entry(piece).or_insert((0.0, worth));
         *count += 1.0;
     }
-    place(counts.into_iter().map(|(piece, (count, worth))| (piece, worth * (1.0 + count.ln()))))
+    hash_into_vector(counts.into_iter().map(|(piece, (count, worth))| (piece, worth * (1.0 + count.ln()))))
 }
 
-/// A text as it is asked for, in a collection where pieces are as frequent as given.
-pub(crate) fn asked(text: &str, frequencies: &Frequencies) -> Vec<f32> {
+/// The vector of a query, weighed by the frequencies of a collection.
+pub(crate) fn query(text: &str, frequencies: &Frequencies) -> Vec<f32> {
     let pieces: BTreeMap<u64, f32> = pieces(text).into_iter().collect();
-    place(pieces.into_iter().map(|(piece, worth)| (piece, worth * frequencies.rarity(piece))))
+    hash_into_vector(pieces.into_iter().map(|(piece, worth)| (piece, worth * frequencies.rarity(piece))))
 }
 
-/// The pieces of a text, for counting how frequent they are.
+/// The distinct pieces of a text, for counting their frequencies.
 pub(crate) fn distinct(text: &str) -> Vec<u64> {
     let mut pieces: Vec<u64> = pieces(text).into_iter().map(|(piece, _)| piece).collect();
     pieces.sort_unstable();
@@ -62,10 +65,10 @@ fn pieces(text: &str) -> Vec<(u64, f32)> {
     pieces
 }
 
-fn place(weights: impl Iterator<Item = (u64, f32)>) -> Vec<f32> {
+fn hash_into_vector(weights: impl Iterator<Item = (u64, f32)>) -> Vec<f32> {
     let mut vector = vec![0.0f32; DIMENSION];
     for (piece, weight) in weights {
-        // Signs, so that what two pieces share by chance averages out.
+        // Random signs make hash collisions average out.
         let spot = hash(&piece.to_le_bytes(), 10);
         let sign = if spot >> 63 == 0 { 1.0 } else { -1.0 };
         vector[(spot % DIMENSION as u64) as usize] += sign * weight;

@@ -1,7 +1,7 @@
 //! A model on this machine: a directory with `tokenizer.json` and `model.safetensors`.
 //!
-//! With a `config.json` beside them it is a BERT encoder; without, or with a single table of weights, a static model
-//! (one vector a token, averaged).
+//! A directory that also has a `config.json` holds a BERT encoder. A single table of weights is a
+//! static model, which averages one vector per token.
 
 use super::{
     EmbedError,
@@ -12,7 +12,7 @@ use safetensors::SafeTensors;
 use std::path::Path;
 use tokenizers::Tokenizer;
 
-/// MiniLM was trained on texts of up to 256 tokens; what comes after them changes little.
+/// MiniLM was trained on texts of up to 256 tokens; later tokens change little.
 const LONGEST: usize = 256;
 
 pub(crate) struct Local {
@@ -34,7 +34,7 @@ impl Local {
         };
         let mut tokenizer = Tokenizer::from_bytes(read("tokenizer.json")?)
             .map_err(|error| EmbedError::Model(error.to_string()))?;
-        // Models come with padding to a fixed length; here a text is as long as it is.
+        // Models come with padding to a fixed length, which one text at a time does not need.
         tokenizer.with_padding(None);
         let weights = read("model.safetensors")?;
         let tensors =
@@ -55,7 +55,8 @@ impl Local {
         tokenizer.with_truncation(Some(cut)).map_err(|error| EmbedError::Model(error.to_string()))?;
         let folder =
             directory.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned());
-        // The weights themselves are the name: the same folder may hold another model tomorrow.
+        // The name contains a hash of the weights, because the same folder may hold another model
+        // later.
         let name = format!("local-{folder}-{:016x}", crate::lexical::hash(&weights, 0));
         Ok(Self { name, tokenizer, model })
     }
@@ -71,7 +72,7 @@ impl Local {
         }
     }
 
-    /// Takes milliseconds of a core: not for an async thread.
+    /// Computes for some milliseconds, so it must not run on an async thread.
     pub(crate) fn embed(&self, text: &str) -> Result<Vec<f32>, EmbedError> {
         let special = matches!(self.model, Model::Bert(_));
         let encoding = self

@@ -1,12 +1,13 @@
-//! Embeddings over HTTP as OpenAI serves them, and as Ollama, TEI, vLLM and others do after its pattern.
+//! Embeddings over HTTP, as OpenAI, Ollama, TEI, vLLM and others serve them.
 
 use super::EmbedError;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Texts in one request.
+/// How many texts one request carries.
 const BATCH: usize = 64;
-/// The model takes 8191 tokens; a token is three characters or more in most languages, and one at worst.
+/// The model takes 8191 tokens. A token is three characters or more in most languages, and one
+/// character in the worst case.
 const LONGEST: usize = 8000;
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -20,19 +21,19 @@ pub(crate) struct OpenAi {
 }
 
 #[derive(Serialize)]
-struct Ask<'t> {
+struct EmbeddingRequest<'t> {
     model: &'t str,
     input: &'t [String],
     encoding_format: &'static str,
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    data: Vec<Datum>,
+struct EmbeddingResponse {
+    data: Vec<Embedding>,
 }
 
 #[derive(Deserialize)]
-struct Datum {
+struct Embedding {
     index: usize,
     embedding: Vec<f32>,
 }
@@ -70,7 +71,7 @@ impl OpenAi {
         for batch in short.chunks(BATCH) {
             match self.ask(batch).await {
                 Ok(found) => vectors.extend(found.into_iter().map(Some)),
-                // One text spoils its batch: find out which.
+                // One refused text makes the whole batch fail, so each text is tried alone.
                 Err(EmbedError::Refused(_)) if batch.len() > 1 => {
                     for text in batch {
                         vectors.push(self.alone(text).await?);
@@ -98,7 +99,7 @@ impl OpenAi {
     }
 
     async fn ask(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, EmbedError> {
-        let ask = Ask { model: &self.model, input: texts, encoding_format: "float" };
+        let ask = EmbeddingRequest { model: &self.model, input: texts, encoding_format: "float" };
         let mut request = self.client.post(&self.url).json(&ask);
         if let Some(key) = &self.key {
             request = request.bearer_auth(key);
@@ -108,10 +109,10 @@ impl OpenAi {
         if status == reqwest::StatusCode::BAD_REQUEST || status == reqwest::StatusCode::PAYLOAD_TOO_LARGE {
             return Err(EmbedError::Refused(status.to_string()));
         }
-        let mut answer: Answer =
+        let mut answer: EmbeddingResponse =
             response.error_for_status().map_err(EmbedError::Http)?.json().await.map_err(EmbedError::Http)?;
-        answer.data.sort_by_key(|datum| datum.index);
-        let vectors: Vec<Vec<f32>> = answer.data.into_iter().map(|datum| datum.embedding).collect();
+        answer.data.sort_by_key(|entry| entry.index);
+        let vectors: Vec<Vec<f32>> = answer.data.into_iter().map(|entry| entry.embedding).collect();
         let odd = vectors.iter().find(|vector| vector.len() != self.dimension);
         match odd {
             Some(vector) => Err(EmbedError::Dimension { expected: self.dimension, found: vector.len() }),

@@ -1,11 +1,14 @@
-//! Qdrant Edge: the index in this process, a folder for each agent.
+//! Qdrant Edge: an index in this process, with a folder for each agent.
 //!
-//! What the engine does not do by itself is done here. It loses what was not flushed, and a flush is a dozen of files
-//! written and synced: whoever feeds it flushes from time to time, and tells again after a crash what was not. `flush`
-//! panics when it races an update, and deletes that are flushed during `optimize` can come back: one lock for all
-//! three. A panic ends the operation, not the process.
+//! This module makes up for what the engine does not do. Unflushed changes are lost in a crash, and
+//! a flush writes and syncs a dozen files, so the indexer flushes from time to time and repeats
+//! unflushed changes after a crash. `flush` panics when it races an update, and deletes that are
+//! flushed during `optimize` can come back, so one lock guards all three. A panic of the engine
+//! ends the operation, not the process.
 
-use super::{Answer, Ask, FIELDS, FieldKind, IndexError, Key, Point, Result, WORDS, beam};
+use super::{
+    CollectionKey, FIELDS, FieldKind, IndexError, IndexMatches, IndexQuery, Point, Result, WORDS, beam,
+};
 use crate::{embed::blocking, lexical::Sparse};
 use atelier_core::{AgentId, Filter};
 use qdrant_edge::{
@@ -27,17 +30,19 @@ use std::{
 };
 use uuid::Uuid;
 
-/// The engine never shortens its log, which takes some eight kilobytes a point and is mapped when a collection is opened:
-/// one that holds so many times what its points would take is made anew.
-const WORN: u64 = 3;
-const LOG_OF_A_POINT: u64 = 8 * 1024;
-/// Logs shorter than this are left alone.
-const SHORT_LOG: u64 = 64 << 20;
+/// The engine never shortens its log, which takes about eight kilobytes per point and is mapped
+/// into memory when a collection is opened. A collection is rebuilt when its log is this many times
+/// larger than its points need.
+const LOG_LIMIT_FACTOR: u64 = 3;
+const LOG_BYTES_PER_POINT: u64 = 8 * 1024;
+/// Logs smaller than this are never compacted.
+const SMALL_LOG: u64 = 64 << 20;
 
-/// So many points that are in no graph yet are looked through one by one in a few milliseconds; more are put in order.
-const UNTIDY: usize = 5_000;
+/// A search scans this many points outside the graph in a few milliseconds; with more, the graph is
+/// rebuilt.
+const MAX_UNOPTIMIZED: usize = 5_000;
 
-const MARK: &str = "generation";
+const GENERATION_FILE: &str = "generation";
 
 #[derive(Clone)]
 pub(super) struct Edge(Arc<Inner>);
@@ -45,28 +50,30 @@ pub(super) struct Edge(Arc<Inner>);
 struct Inner {
     root: PathBuf,
     id: String,
-    most_open: usize,
+    max_open: usize,
     slots: Mutex<HashMap<AgentId, Arc<Slot>>>,
     clock: AtomicU64,
-    /// One `optimize` at a time: it takes every core it gets.
-    tidying: tokio::sync::Semaphore,
-    /// Held while this process has the folder.
+    /// Allows one `optimize` at a time, because it uses all cores.
+    optimizing: tokio::sync::Semaphore,
+    /// The lock on the folder, held while this process uses it.
     _lock: File,
 }
 
-/// One collection, open or not. Its folder holds generations of it, and a mark that names the one that counts.
+/// One collection, open or closed. Its folder holds generations of it, and a file that names the
+/// current generation.
 struct Slot {
     folder: PathBuf,
     shard: RwLock<Option<EdgeShard>>,
     /// The next generation, while it is being filled.
     next: Mutex<Option<(String, EdgeShard)>>,
-    /// Held by whoever changes, flushes or optimises.
+    /// Locked while the collection is changed, flushed or optimized.
     writing: Mutex<()>,
     used: AtomicU64,
-    /// Closed without a flush.
-    spoiled: AtomicBool,
-    /// How many points there were when it was put in order: some may be in no graph even then.
-    tidied: AtomicUsize,
+    /// Whether the collection was closed and could not be flushed.
+    flush_failed: AtomicBool,
+    /// How many points there were when the graph was last built. Some of them may not be in the
+    /// graph even then.
+    optimized_points: AtomicUsize,
 }
 
 impl From<OperationError> for IndexError {
@@ -76,8 +83,8 @@ impl From<OperationError> for IndexError {
 }
 
 impl Edge {
-    /// `None` if another process has the folder.
-    pub(super) fn open(root: &Path, most_open: usize) -> Result<Option<Self>> {
+    /// `None` if another process uses the folder.
+    pub(super) fn open(root: &Path, max_open: usize) -> Result<Option<Self>> {
         fs::create_dir_all(root)?;
         let lock = File::create(root.join("lock"))?;
         match lock.try_lock() {
@@ -99,10 +106,10 @@ impl Edge {
         Ok(Some(Self(Arc::new(Inner {
             root: root.to_owned(),
             id,
-            most_open: most_open.max(1),
+            max_open: max_open.max(1),
             slots: Mutex::default(),
             clock: AtomicU64::new(0),
-            tidying: tokio::sync::Semaphore::new(1),
+            optimizing: tokio::sync::Semaphore::new(1),
             _lock: lock,
         }))))
     }
@@ -111,27 +118,32 @@ impl Edge {
         &self.0.id
     }
 
-    pub(super) async fn make(&self, key: &Key, dimension: usize) -> Result<()> {
+    pub(super) async fn create(&self, key: &CollectionKey, dimension: usize) -> Result<()> {
         self.run(key, move |inner, slot| {
             let _writing = slot.writing();
             slot.close();
-            slot.spoiled.store(false, Ordering::Relaxed);
-            slot.tidied.store(0, Ordering::Relaxed);
+            slot.flush_failed.store(false, Ordering::Relaxed);
+            slot.optimized_points.store(0, Ordering::Relaxed);
             remove(&slot.folder)?;
             let shard = slot.begin("1", dimension)?;
-            slot.mark("1")?;
+            slot.set_generation("1")?;
             *slot.shard.write().unwrap_or_else(PoisonError::into_inner) = Some(shard);
-            inner.close_unused(slot);
+            inner.close_least_recently_used(slot);
             Ok(())
         })
         .await
     }
 
-    pub(super) async fn exists(&self, key: &Key) -> Result<bool> {
-        self.run(key, |_, slot| Ok(slot.marked()?.is_some())).await
+    pub(super) async fn exists(&self, key: &CollectionKey) -> Result<bool> {
+        self.run(key, |_, slot| Ok(slot.current_generation()?.is_some())).await
     }
 
-    pub(super) async fn apply(&self, key: &Key, points: Vec<Point>, removed: Vec<Uuid>) -> Result<()> {
+    pub(super) async fn apply(
+        &self,
+        key: &CollectionKey,
+        points: Vec<Point>,
+        removed: Vec<Uuid>,
+    ) -> Result<()> {
         self.run(key, move |inner, slot| {
             let _writing = slot.writing();
             inner.with(slot, |shard| {
@@ -145,26 +157,26 @@ impl Edge {
         .await
     }
 
-    pub(super) async fn flush(&self, key: &Key) -> Result<()> {
+    pub(super) async fn flush(&self, key: &CollectionKey) -> Result<()> {
         self.run(key, |_, slot| {
             let _writing = slot.writing();
-            // Whether it was opened anew since or not.
-            if slot.spoiled.swap(false, Ordering::Relaxed) {
+            // The changes are lost whether or not the collection was opened again since.
+            if slot.flush_failed.swap(false, Ordering::Relaxed) {
                 return Err(IndexError::Failed("it could not be flushed when it was closed".into()));
             }
             match &*slot.shard.read().unwrap_or_else(PoisonError::into_inner) {
-                Some(shard) => guarded(|| {
+                Some(shard) => catch_panic(|| {
                     shard.flush();
                     Ok(())
                 }),
-                // Closing it has flushed it.
+                // Closing the collection has flushed it.
                 None => Ok(()),
             }
         })
         .await
     }
 
-    pub(super) async fn search(&self, key: &Key, ask: Ask) -> Result<Answer> {
+    pub(super) async fn search(&self, key: &CollectionKey, ask: IndexQuery) -> Result<IndexMatches> {
         self.run(key, move |inner, slot| {
             inner.with(slot, |shard| {
                 let filter = conditions(&ask.filter)?;
@@ -197,7 +209,7 @@ impl Edge {
                         found.into_iter().filter_map(|point| Some((uuid(point.id)?, point.score))).collect(),
                     )
                 };
-                Ok(Answer {
+                Ok(IndexMatches {
                     dense: match ask.vector {
                         Some(vector) => search(Vector::new_dense(vector), None)?,
                         None => Vec::new(),
@@ -212,7 +224,7 @@ impl Edge {
         .await
     }
 
-    pub(super) async fn drop(&self, key: &Key) -> Result<()> {
+    pub(super) async fn drop(&self, key: &CollectionKey) -> Result<()> {
         self.run(key, |_, slot| {
             let _writing = slot.writing();
             slot.close();
@@ -223,14 +235,14 @@ impl Edge {
         Ok(())
     }
 
-    pub(super) async fn count(&self, key: &Key) -> Result<u64> {
+    pub(super) async fn count(&self, key: &CollectionKey) -> Result<u64> {
         self.run(key, |inner, slot| {
             inner.with(slot, |shard| Ok(shard.count(CountRequest { filter: None, exact: true })? as u64))
         })
         .await
     }
 
-    pub(super) async fn indexed_fields(&self, key: &Key) -> Result<Vec<String>> {
+    pub(super) async fn indexed_fields(&self, key: &CollectionKey) -> Result<Vec<String>> {
         self.run(key, |inner, slot| {
             inner.with(slot, |shard| {
                 let mut fields: Vec<String> =
@@ -242,7 +254,7 @@ impl Edge {
         .await
     }
 
-    pub(super) async fn size(&self, key: &Key, _: usize) -> Result<u64> {
+    pub(super) async fn size(&self, key: &CollectionKey, _: usize) -> Result<u64> {
         self.run(key, |_, slot| if slot.folder.exists() { used(&slot.folder) } else { Ok(0) }).await
     }
 
@@ -262,50 +274,51 @@ impl Edge {
         .await
     }
 
-    pub(super) async fn is_tidy(&self, key: &Key) -> Result<bool> {
+    pub(super) async fn is_optimized(&self, key: &CollectionKey) -> Result<bool> {
         self.run(key, |inner, slot| {
             inner.with(slot, |shard| {
                 let info = shard.info();
-                // Words are indexed as they come, and counted with the vectors that are in a graph.
+                // The engine indexes words immediately and counts them together with the vectors
+                // that are in a graph.
                 let in_graph = info.indexed_vectors_count.saturating_sub(info.points_count);
-                // Where points went since, as many that came are in none.
-                let tidied = slot.tidied.fetch_min(info.points_count, Ordering::Relaxed);
-                Ok(info.points_count.saturating_sub(in_graph.max(tidied)) < UNTIDY)
+                // After deletions, as many newer points are outside the graph.
+                let optimized_points = slot.optimized_points.fetch_min(info.points_count, Ordering::Relaxed);
+                Ok(info.points_count.saturating_sub(in_graph.max(optimized_points)) < MAX_UNOPTIMIZED)
             })
         })
         .await
     }
 
-    pub(super) async fn tidy(&self, key: &Key) -> Result<()> {
-        if self.is_tidy(key).await? {
+    pub(super) async fn optimize(&self, key: &CollectionKey) -> Result<()> {
+        if self.is_optimized(key).await? {
             return Ok(());
         }
-        let _turn = self.0.tidying.acquire().await.map_err(|_| IndexError::Failed("closed".into()))?;
+        let _turn = self.0.optimizing.acquire().await.map_err(|_| IndexError::Failed("closed".into()))?;
         self.run(key, |inner, slot| {
             let _writing = slot.writing();
             inner.with(slot, |shard| {
                 shard.optimize()?;
                 shard.flush();
-                slot.tidied.store(shard.info().points_count, Ordering::Relaxed);
+                slot.optimized_points.store(shard.info().points_count, Ordering::Relaxed);
                 Ok(())
             })
         })
         .await
     }
 
-    pub(super) async fn is_worn(&self, key: &Key) -> Result<bool> {
+    pub(super) async fn needs_compaction(&self, key: &CollectionKey) -> Result<bool> {
         self.run(key, |inner, slot| {
-            let Some(generation) = slot.marked()? else { return Ok(false) };
+            let Some(generation) = slot.current_generation()? else { return Ok(false) };
             let log = used(&slot.folder.join(generation).join("wal"))?;
             let points = inner.with(slot, |shard| Ok(shard.info().points_count as u64))?;
-            Ok(log > SHORT_LOG.max(points * LOG_OF_A_POINT * WORN))
+            Ok(log > SMALL_LOG.max(points * LOG_BYTES_PER_POINT * LOG_LIMIT_FACTOR))
         })
         .await
     }
 
-    pub(super) async fn begin_next(&self, key: &Key, dimension: usize) -> Result<()> {
+    pub(super) async fn begin_generation(&self, key: &CollectionKey, dimension: usize) -> Result<()> {
         self.run(key, move |_, slot| {
-            let now = slot.marked()?.ok_or(IndexError::Missing)?;
+            let now = slot.current_generation()?.ok_or(IndexError::CollectionMissing)?;
             let next = now.parse::<u64>().map_or_else(|_| "1".to_owned(), |number| (number + 1).to_string());
             let shard = slot.begin(&next, dimension)?;
             *slot.next() = Some((next, shard));
@@ -314,31 +327,31 @@ impl Edge {
         .await
     }
 
-    pub(super) async fn fill_next(&self, key: &Key, points: Vec<Point>) -> Result<()> {
+    pub(super) async fn fill_generation(&self, key: &CollectionKey, points: Vec<Point>) -> Result<()> {
         self.run(key, move |_, slot| match &*slot.next() {
-            Some((_, shard)) => guarded(|| {
+            Some((_, shard)) => catch_panic(|| {
                 insert(shard, points)?;
                 shard.flush();
                 Ok(())
             }),
-            None => Err(IndexError::Missing),
+            None => Err(IndexError::CollectionMissing),
         })
         .await
     }
 
-    pub(super) async fn switch_to_next(&self, key: &Key) -> Result<()> {
-        let _turn = self.0.tidying.acquire().await.map_err(|_| IndexError::Failed("closed".into()))?;
+    pub(super) async fn switch_generation(&self, key: &CollectionKey) -> Result<()> {
+        let _turn = self.0.optimizing.acquire().await.map_err(|_| IndexError::Failed("closed".into()))?;
         self.run(key, move |_, slot| {
-            let (name, shard) = slot.next().take().ok_or(IndexError::Missing)?;
-            guarded(|| {
+            let (name, shard) = slot.next().take().ok_or(IndexError::CollectionMissing)?;
+            catch_panic(|| {
                 shard.optimize()?;
                 shard.flush();
                 Ok(())
             })?;
             let _writing = slot.writing();
-            let old = slot.marked()?.ok_or(IndexError::Missing)?;
-            // From here on the new one counts, whatever happens.
-            slot.mark(&name)?;
+            let old = slot.current_generation()?.ok_or(IndexError::CollectionMissing)?;
+            // From here on the new generation is the current one, even after a crash.
+            slot.set_generation(&name)?;
             slot.close();
             *slot.shard.write().unwrap_or_else(PoisonError::into_inner) = Some(shard);
             Ok(fs::remove_dir_all(slot.folder.join(old))?)
@@ -365,7 +378,7 @@ impl Edge {
 
     async fn run<T: Send + 'static>(
         &self,
-        key: &Key,
+        key: &CollectionKey,
         work: impl FnOnce(&Inner, &Slot) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (inner, slot) = (self.0.clone(), self.0.slot(key.agent));
@@ -387,20 +400,20 @@ impl Inner {
                 next: Mutex::new(None),
                 writing: Mutex::new(()),
                 used: AtomicU64::new(0),
-                spoiled: AtomicBool::new(false),
-                tidied: AtomicUsize::new(0),
+                flush_failed: AtomicBool::new(false),
+                optimized_points: AtomicUsize::new(0),
             })
         });
         slot.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         slot.clone()
     }
 
-    /// Works with the open collection; opens it first if need be.
+    /// Works with a collection and opens it first if it is closed.
     fn with<T>(&self, slot: &Slot, work: impl FnOnce(&EdgeShard) -> Result<T>) -> Result<T> {
         loop {
             let shard = slot.shard.read().unwrap_or_else(PoisonError::into_inner);
             if let Some(shard) = &*shard {
-                return guarded(|| work(shard));
+                return catch_panic(|| work(shard));
             }
             drop(shard);
             self.load(slot)?;
@@ -410,25 +423,26 @@ impl Inner {
     fn load(&self, slot: &Slot) -> Result<()> {
         let mut shard = slot.shard.write().unwrap_or_else(PoisonError::into_inner);
         if shard.is_none() {
-            // Without its mark, it was never made whole.
-            let generation = slot.marked()?.ok_or(IndexError::Missing)?;
-            *shard = Some(guarded(|| Ok(EdgeShard::load(&slot.folder.join(generation), None)?))?);
+            // Without a current generation, the creation of the collection never finished.
+            let generation = slot.current_generation()?.ok_or(IndexError::CollectionMissing)?;
+            *shard = Some(catch_panic(|| Ok(EdgeShard::load(&slot.folder.join(generation), None)?))?);
             drop(shard);
-            self.close_unused(slot);
+            self.close_least_recently_used(slot);
         }
         Ok(())
     }
 
-    /// Each open collection costs some sixty memory maps: the ones used longest ago are closed.
-    fn close_unused(&self, but: &Slot) {
+    /// Closes the least recently used collections, because each open one costs some sixty memory
+    /// maps.
+    fn close_least_recently_used(&self, but: &Slot) {
         let mut open: Vec<Arc<Slot>> = self.slots().values().filter(|slot| slot.is_open()).cloned().collect();
-        if open.len() <= self.most_open {
+        if open.len() <= self.max_open {
             return;
         }
         open.sort_by_key(|slot| slot.used.load(Ordering::Relaxed));
-        let surplus = open.len() - self.most_open;
+        let surplus = open.len() - self.max_open;
         for slot in open.iter().filter(|slot| !std::ptr::eq(&raw const ***slot, but)).take(surplus) {
-            // Whoever is writing will be the next to be asked.
+            // A collection that is being written stays open; the next call tries again.
             if let Ok(_writing) = slot.writing.try_lock() {
                 slot.close();
             }
@@ -437,30 +451,30 @@ impl Inner {
 }
 
 impl Slot {
-    /// The generation that counts, if the collection was ever made whole.
-    fn marked(&self) -> Result<Option<String>> {
-        match fs::read_to_string(self.folder.join(MARK)) {
+    /// The current generation; `None` if the creation of the collection never finished.
+    fn current_generation(&self) -> Result<Option<String>> {
+        match fs::read_to_string(self.folder.join(GENERATION_FILE)) {
             Ok(generation) => Ok(Some(generation)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Says which generation counts, all at once.
-    fn mark(&self, generation: &str) -> Result<()> {
+    /// Sets the current generation atomically.
+    fn set_generation(&self, generation: &str) -> Result<()> {
         let draft = self.folder.join("draft");
         fs::write(&draft, generation)?;
         File::open(&draft)?.sync_all()?;
-        fs::rename(&draft, self.folder.join(MARK))?;
+        fs::rename(&draft, self.folder.join(GENERATION_FILE))?;
         Ok(File::open(&self.folder)?.sync_all()?)
     }
 
-    /// An empty generation; what a crash has left of one of that name goes.
+    /// Creates an empty generation and removes what a crash has left of an earlier attempt.
     fn begin(&self, generation: &str, dimension: usize) -> Result<EdgeShard> {
         let folder = self.folder.join(generation);
         remove(&folder)?;
         fs::create_dir_all(&folder)?;
-        guarded(|| make(&folder, dimension))
+        catch_panic(|| create(&folder, dimension))
     }
 
     fn next(&self) -> MutexGuard<'_, Option<(String, EdgeShard)>> {
@@ -475,18 +489,18 @@ impl Slot {
         self.shard.try_read().is_ok_and(|shard| shard.is_some())
     }
 
-    /// Closes the collection; its engine flushes once more, and panics if it cannot.
+    /// Closes the collection. The engine flushes on close and panics if it cannot.
     fn close(&self) {
         let shard = self.shard.write().unwrap_or_else(PoisonError::into_inner).take();
         if catch_unwind(AssertUnwindSafe(move || drop(shard))).is_err() {
-            self.spoiled.store(true, Ordering::Relaxed);
+            self.flush_failed.store(true, Ordering::Relaxed);
             tracing::warn!(folder = %self.folder.display(), "a collection could not be flushed at its end");
         }
     }
 }
 
-/// A panic of the engine is an error like others.
-fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+/// Turns a panic of the engine into an error.
+fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let message = panic.downcast_ref::<String>().map(String::as_str);
         let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
@@ -494,7 +508,7 @@ fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-fn make(folder: &Path, dimension: usize) -> Result<EdgeShard> {
+fn create(folder: &Path, dimension: usize) -> Result<EdgeShard> {
     let quantization =
         ScalarQuantizationConfig { r#type: ScalarType::Int8, quantile: Some(0.99), always_ram: Some(true) };
     let vectors = EdgeVectorParams::builder(dimension, Distance::Cosine)
@@ -540,19 +554,19 @@ fn point_struct(point: Point) -> Result<PointStruct> {
     if !point.words.is_empty() {
         vectors.push((WORDS, sparse(point.words)?));
     }
-    let fact = &point.fact;
+    let interaction = &point.interaction;
     let payload = json!({
-        "text": fact.text,
-        "interaction_type": fact.interaction_type,
-        "success": fact.success,
-        "timestamp": fact.timestamp.to_rfc3339(),
-        "task_id": fact.task_id,
-        "session_id": fact.session_id,
+        "text": interaction.text,
+        "interaction_type": interaction.interaction_type,
+        "success": interaction.success,
+        "timestamp": interaction.timestamp.to_rfc3339(),
+        "task_id": interaction.task_id,
+        "session_id": interaction.session_id,
     });
-    Ok(PointStruct::new(PointId::Uuid(fact.id.0), Vectors::new_named(vectors), payload))
+    Ok(PointStruct::new(PointId::Uuid(interaction.id.0), Vectors::new_named(vectors), payload))
 }
 
-/// A filter as the engine reads it: the JSON of its HTTP interface.
+/// Translates a filter into the JSON of Qdrant's HTTP API, which the engine parses.
 fn conditions(filter: &Filter) -> Result<Option<qdrant_edge::Filter>> {
     let mut must = Vec::new();
     if !filter.types.is_empty() {
@@ -578,9 +592,10 @@ fn conditions(filter: &Filter) -> Result<Option<qdrant_edge::Filter>> {
         .map_err(|error| IndexError::Failed(error.to_string()))
 }
 
-/// Removes a collection's folder: first its mark, so that half of it is never taken for whole.
+/// Removes a collection's folder. The generation file goes first, so that a half-removed collection
+/// is never taken for a whole one.
 fn remove(folder: &Path) -> Result<()> {
-    for gone in [fs::remove_file(folder.join(MARK)), fs::remove_dir_all(folder)] {
+    for gone in [fs::remove_file(folder.join(GENERATION_FILE)), fs::remove_dir_all(folder)] {
         match gone {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
             _ => {}
@@ -589,7 +604,7 @@ fn remove(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that a folder really takes: logs are laid out larger than they are.
+/// The disk space that a folder uses. Logs are allocated larger than their contents.
 fn used(folder: &Path) -> Result<u64> {
     let mut total = 0;
     for entry in fs::read_dir(folder)? {

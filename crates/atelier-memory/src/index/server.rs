@@ -1,6 +1,8 @@
-//! A Qdrant server: the same collections, shared by every node.
+//! A Qdrant server, whose collections all nodes share.
 
-use super::{Answer, Ask, FIELDS, FieldKind, IndexError, Key, Point, Result, WORDS, beam};
+use super::{
+    CollectionKey, FIELDS, FieldKind, IndexError, IndexMatches, IndexQuery, Point, Result, WORDS, beam,
+};
 use atelier_core::Filter;
 use qdrant_client::{
     Qdrant, QdrantError,
@@ -17,7 +19,7 @@ use qdrant_client::{
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use uuid::Uuid;
 
-/// Points in one request: a megabyte or two.
+/// How many points one request carries: one or two megabytes.
 const BATCH: usize = 256;
 
 #[derive(Clone)]
@@ -25,17 +27,17 @@ pub(super) struct Server {
     client: Arc<Qdrant>,
 }
 
-/// What is missing, what is away and what failed, told apart.
+/// Distinguishes a missing collection, an unreachable server and a failed operation.
 impl From<QdrantError> for IndexError {
     fn from(error: QdrantError) -> Self {
         let QdrantError::ResponseError { status } = &error else {
-            return IndexError::Away(error.to_string());
+            return IndexError::Unreachable(error.to_string());
         };
         match format!("{:?}", status.code()).as_str() {
-            "NotFound" => IndexError::Missing,
-            // The client says `Internal` when it cannot connect.
+            "NotFound" => IndexError::CollectionMissing,
+            // The client reports `Internal` when it cannot connect.
             "Unavailable" | "DeadlineExceeded" | "Cancelled" | "Unknown" | "Internal" => {
-                IndexError::Away(status.message().to_owned())
+                IndexError::Unreachable(status.message().to_owned())
             }
             _ => IndexError::Failed(status.message().to_owned()),
         }
@@ -48,19 +50,19 @@ impl Server {
             .api_key(api_key)
             .timeout(Duration::from_secs(30))
             .connect_timeout(Duration::from_secs(2))
-            // A newer client than server is fine for what is used here.
+            // This code uses nothing that requires the server to be as new as the client.
             .skip_compatibility_check()
             .build()?;
         Ok(Self { client: Arc::new(client) })
     }
 
-    /// All servers are one: nodes may well know the same by different addresses, and a collection that another
-    /// does not have is noticed and made there.
+    /// All servers have the same id, because nodes may know one server by different addresses. A
+    /// collection that a server does not have is noticed and created there.
     pub(super) fn id(&self) -> &'static str {
         "qdrant"
     }
 
-    pub(super) async fn make(&self, key: &Key, dimension: usize) -> Result<()> {
+    pub(super) async fn create(&self, key: &CollectionKey, dimension: usize) -> Result<()> {
         self.drop(key).await?;
         let mut words = SparseVectorsConfigBuilder::default();
         words.add_named_vector_params(WORDS, SparseVectorParamsBuilder::default().modifier(Modifier::Idf));
@@ -84,11 +86,16 @@ impl Server {
         Ok(())
     }
 
-    pub(super) async fn exists(&self, key: &Key) -> Result<bool> {
+    pub(super) async fn exists(&self, key: &CollectionKey) -> Result<bool> {
         Ok(self.client.collection_exists(&key.name).await?)
     }
 
-    pub(super) async fn apply(&self, key: &Key, points: Vec<Point>, removed: Vec<Uuid>) -> Result<()> {
+    pub(super) async fn apply(
+        &self,
+        key: &CollectionKey,
+        points: Vec<Point>,
+        removed: Vec<Uuid>,
+    ) -> Result<()> {
         if !removed.is_empty() {
             let ids = removed.into_iter().map(PointId::from).collect();
             let delete = DeletePointsBuilder::new(&key.name).points(PointsIdsList { ids }).wait(true);
@@ -104,12 +111,12 @@ impl Server {
         }
     }
 
-    /// A server logs every change before it answers.
-    pub(super) async fn flush(&self, _: &Key) -> Result<()> {
+    /// A server logs every change before it answers, so there is nothing to flush.
+    pub(super) async fn flush(&self, _: &CollectionKey) -> Result<()> {
         Ok(())
     }
 
-    pub(super) async fn search(&self, key: &Key, ask: Ask) -> Result<Answer> {
+    pub(super) async fn search(&self, key: &CollectionKey, ask: IndexQuery) -> Result<IndexMatches> {
         let filter = conditions(&ask.filter);
         let params = SearchParamsBuilder::default()
             .hnsw_ef(beam(&ask.filter) as u64)
@@ -126,7 +133,7 @@ impl Server {
                 None => query,
             }
         };
-        // Both in one trip; which of the answers is which follows from the order.
+        // One request carries both queries. The order of the results tells them apart.
         let (vector, words) = (ask.vector, ask.words.filter(|words| !words.is_empty()));
         let (dense, lexical) = (vector.is_some(), words.is_some());
         let queries: Vec<QueryPoints> = vector
@@ -137,36 +144,37 @@ impl Server {
             }))
             .collect();
         if queries.is_empty() {
-            return Ok(Answer::default());
+            return Ok(IndexMatches::default());
         }
         let found = self.client.query_batch(QueryBatchPointsBuilder::new(&key.name, queries)).await?;
         let mut lists =
             found.result.into_iter().map(|list| list.result.into_iter().filter_map(scored).collect());
         let mut next = |wanted: bool| if wanted { lists.next().unwrap_or_default() } else { Vec::new() };
-        Ok(Answer { dense: next(dense), lexical: next(lexical) })
+        Ok(IndexMatches { dense: next(dense), lexical: next(lexical) })
     }
 
-    pub(super) async fn drop(&self, key: &Key) -> Result<()> {
-        // The server says whether it was there; either way it is gone.
+    pub(super) async fn drop(&self, key: &CollectionKey) -> Result<()> {
+        // The server reports whether the collection existed; either way it is gone now.
         self.client.delete_collection(&key.name).await?;
         Ok(())
     }
 
-    pub(super) async fn count(&self, key: &Key) -> Result<u64> {
+    pub(super) async fn count(&self, key: &CollectionKey) -> Result<u64> {
         let count = self.client.count(CountPointsBuilder::new(&key.name).exact(true)).await?;
         Ok(count.result.map_or(0, |result| result.count))
     }
 
-    pub(super) async fn indexed_fields(&self, key: &Key) -> Result<Vec<String>> {
-        let info = self.client.collection_info(&key.name).await?.result.ok_or(IndexError::Missing)?;
+    pub(super) async fn indexed_fields(&self, key: &CollectionKey) -> Result<Vec<String>> {
+        let info =
+            self.client.collection_info(&key.name).await?.result.ok_or(IndexError::CollectionMissing)?;
         let mut fields: Vec<String> = info.payload_schema.into_keys().collect();
         fields.sort_unstable();
         Ok(fields)
     }
 
-    /// An estimate: the server does not tell. Vectors, their quantized copies, and as much again as a third of
-    /// that for the graph, words and payload.
-    pub(super) async fn size(&self, key: &Key, dimension: usize) -> Result<u64> {
+    /// Estimates the size, which the server does not report: vectors and their quantized copies,
+    /// plus one third for the graph, words and payload.
+    pub(super) async fn size(&self, key: &CollectionKey, dimension: usize) -> Result<u64> {
         let points = self.count(key).await?;
         Ok(points * dimension as u64 * 5 * 4 / 3)
     }
@@ -178,30 +186,31 @@ impl Server {
         Ok(names)
     }
 
-    /// The server keeps order by itself.
-    pub(super) async fn tidy(&self, _: &Key) -> Result<()> {
+    /// The server optimizes its collections by itself.
+    pub(super) async fn optimize(&self, _: &CollectionKey) -> Result<()> {
         Ok(())
     }
 
-    pub(super) async fn is_tidy(&self, key: &Key) -> Result<bool> {
-        let info = self.client.collection_info(&key.name).await?.result.ok_or(IndexError::Missing)?;
+    pub(super) async fn is_optimized(&self, key: &CollectionKey) -> Result<bool> {
+        let info =
+            self.client.collection_info(&key.name).await?.result.ok_or(IndexError::CollectionMissing)?;
         Ok(info.status() == CollectionStatus::Green)
     }
 
-    /// A server looks after its log itself: there are no generations.
-    pub(super) async fn is_worn(&self, _: &Key) -> Result<bool> {
+    /// The server truncates its own log, so collections need no compaction.
+    pub(super) async fn needs_compaction(&self, _: &CollectionKey) -> Result<bool> {
         Ok(false)
     }
 
-    pub(super) async fn begin_next(&self, key: &Key, dimension: usize) -> Result<()> {
-        self.make(key, dimension).await
+    pub(super) async fn begin_generation(&self, key: &CollectionKey, dimension: usize) -> Result<()> {
+        self.create(key, dimension).await
     }
 
-    pub(super) async fn fill_next(&self, key: &Key, points: Vec<Point>) -> Result<()> {
+    pub(super) async fn fill_generation(&self, key: &CollectionKey, points: Vec<Point>) -> Result<()> {
         self.apply(key, points, vec![]).await
     }
 
-    pub(super) async fn switch_to_next(&self, _: &Key) -> Result<()> {
+    pub(super) async fn switch_generation(&self, _: &CollectionKey) -> Result<()> {
         Ok(())
     }
 
@@ -226,16 +235,16 @@ fn point_struct(point: Point) -> PointStruct {
     if !point.words.is_empty() {
         vectors = vectors.add_vector(WORDS, Vector::new_sparse(point.words.indices, point.words.values));
     }
-    let fact = point.fact;
+    let interaction = point.interaction;
     let mut payload: HashMap<String, Value> = HashMap::from([
-        ("text".to_owned(), fact.text.into()),
-        ("interaction_type".to_owned(), fact.interaction_type.as_str().into()),
-        ("success".to_owned(), fact.success.into()),
-        ("timestamp".to_owned(), fact.timestamp.to_rfc3339().into()),
+        ("text".to_owned(), interaction.text.into()),
+        ("interaction_type".to_owned(), interaction.interaction_type.as_str().into()),
+        ("success".to_owned(), interaction.success.into()),
+        ("timestamp".to_owned(), interaction.timestamp.to_rfc3339().into()),
     ]);
-    payload.extend(fact.task_id.map(|id| ("task_id".to_owned(), id.into())));
-    payload.extend(fact.session_id.map(|id| ("session_id".to_owned(), id.into())));
-    PointStruct::new(PointId::from(fact.id.0), vectors, payload)
+    payload.extend(interaction.task_id.map(|id| ("task_id".to_owned(), id.into())));
+    payload.extend(interaction.session_id.map(|id| ("session_id".to_owned(), id.into())));
+    PointStruct::new(PointId::from(interaction.id.0), vectors, payload)
 }
 
 fn conditions(filter: &Filter) -> Option<Conditions> {

@@ -1,9 +1,9 @@
-//! The forms of request the demo model knows, in three languages, each with an example a test checks.
+//! The forms of request that the demo model knows, in three languages, each with a tested example.
 
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// One way to say something. Its named groups are what the tool is called with.
+/// One form of request. Its named groups become the arguments of the tool.
 pub(super) struct Form {
     pub(super) tool: &'static str,
     /// `write_file` with `mode: append`.
@@ -11,16 +11,17 @@ pub(super) struct Form {
     pub(super) regex: Regex,
 }
 
-/// Quotes of every kind; what stands in them is meant as it is.
+/// A quoted text, in any kind of quotation marks, which is taken literally.
 pub(super) const QUOTED: &str = r#""[^"]+"|`[^`]+`|«[^»]+»|「[^」]+」|“[^”]+”"#;
 
-/// Said before the request itself, and worth nothing to us.
+/// Polite and connecting words before the request itself.
 const POLITE: &str = concat!(
     r"(?:(?:\d+[.)]|[-*]|hi|hello|hey|please|now|first|also|then|and|can you|could you|would you|let's",
     r"|пожалуйста|привет|сначала|теперь|затем|потом|можешь|まず|次に|それから|では|こんにちは)[,!.、。]?\s*)*",
 );
 
-/// Tool, pattern, example. The stricter form comes first: `create folder x` would also be a file `folder`.
+/// Tool, pattern, example. Stricter forms come first: `create folder x` would also match a file named
+/// `folder`.
 #[rustfmt::skip]
 const TABLE: &[(&str, &str, &str)] = &[
     // English
@@ -74,7 +75,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("read_file", r"(?<path>JA)\s*を(?:読|表示|開|見せ)", "README.mdを読んで"),
 ];
 
-/// A command as one would type it. Only for a message that is nothing else: in the middle of a sentence these are words.
+/// A bare command line. It must be the whole message, because inside a sentence these are words.
 pub(super) static COMMAND: LazyLock<Form> = LazyLock::new(|| {
     let programs = "git|npm|pnpm|yarn|pip|cargo|node|python3?|rm|sudo|curl|wget|echo|pwd|whoami|uname|mkdir";
     Form {
@@ -85,7 +86,7 @@ pub(super) static COMMAND: LazyLock<Form> = LazyLock::new(|| {
 });
 
 pub(super) fn compiled(pattern: &str) -> Regex {
-    Regex::new(pattern).unwrap_or_else(|invalid| unreachable!("a pattern of ours is valid: {invalid}"))
+    Regex::new(pattern).unwrap_or_else(|invalid| unreachable!("the built-in patterns are valid: {invalid}"))
 }
 
 pub(super) static FORMS: LazyLock<Vec<Form>> = LazyLock::new(|| {
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_is_the_first_to_know_its_example() {
+    fn every_example_matches_its_own_form_first() {
         for (at, (tool, _, example)) in TABLE.iter().enumerate() {
             let first = FORMS.iter().position(|form| form.regex.is_match(example));
             assert_eq!(first, Some(at), "{tool}: {example}");

@@ -1,39 +1,39 @@
-//! A plan as the orchestrator asks for one: a task for each request in the message.
+//! Plans in the form that the orchestrator requests, with a task for each request in the message.
 
-use super::wish::{Wish, wishes};
+use super::intent::{Intent, intents};
 use crate::Request;
 use serde_json::{Value, json};
 
-/// `{tasks: [{id, description, agent, depends_on}]}`; `None` when there is nobody to give a task to.
+/// `{tasks: [{id, description, agent, depends_on}]}`; `None` if the request lists no agents.
 pub(super) fn plan(request: &Request, message: &str) -> Option<Value> {
     let agents = agents(request);
     let first = agents.first()?;
-    let wishes = wishes(message);
-    if wishes.is_empty() {
+    let intents = intents(message);
+    if intents.is_empty() {
         return Some(json!({"tasks": [
             {"id": "1", "description": message.trim(), "agent": first, "depends_on": []}
         ]}));
     }
-    // What comes "then" waits for everything that was said before it, back to the last "then".
+    // A request after "then" waits for all requests between it and the previous "then".
     let (mut waits_for, mut stage) = (Vec::new(), Vec::new());
-    let task = |(at, wish): (usize, &Wish)| {
-        if wish.afterwards {
+    let task = |(at, intent): (usize, &Intent)| {
+        if intent.afterwards {
             waits_for = std::mem::take(&mut stage);
         }
         let id = (at + 1).to_string();
         stage.push(id.clone());
         json!({
             "id": id,
-            "description": wish.words,
-            "agent": fitting(wish, &agents).unwrap_or(first),
+            "description": intent.words,
+            "agent": fitting(intent, &agents).unwrap_or(first),
             "depends_on": waits_for,
         })
     };
-    let tasks: Vec<Value> = wishes.iter().enumerate().map(task).collect();
+    let tasks: Vec<Value> = intents.iter().enumerate().map(task).collect();
     Some(json!({"tasks": tasks}))
 }
 
-/// Who there is: the schema's own list, or else what the system prompt lists as `- name: …`.
+/// The agents in the schema's `enum`, or else those that the system prompt lists as `- name: …`.
 fn agents(request: &Request) -> Vec<String> {
     let listed = request.format.as_ref().and_then(|format| {
         let names = format.schema.pointer("/properties/tasks/items/properties/agent/enum")?.as_array()?;
@@ -50,13 +50,13 @@ fn agents(request: &Request) -> Vec<String> {
     })
 }
 
-/// The starter pack's agents by what they are good at; other agents get what comes first.
-fn fitting<'a>(wish: &Wish, agents: &'a [String]) -> Option<&'a String> {
+/// The starter agent that fits the request best; `None` if it is not among the agents.
+fn fitting<'a>(intent: &Intent, agents: &'a [String]) -> Option<&'a String> {
     let prose = [".md", ".txt", ".rst"];
-    let writes_prose = wish.arguments["path"]
+    let writes_prose = intent.arguments["path"]
         .as_str()
         .is_some_and(|path| prose.iter().any(|end| path.to_lowercase().ends_with(end)));
-    let role = match wish.tool {
+    let role = match intent.tool {
         "write_file" | "edit_file" if writes_prose => "writer",
         "grep" | "search_files" => "researcher",
         "read_file" | "list_directory" | "get_file_info" => "analyzer",

@@ -1,4 +1,4 @@
-//! The demo model as the agent loop and the orchestrator meet it.
+//! The demo model as the agent loop and the orchestrator use it.
 
 use atelier_model::{
     Answer, CallResult, Finish, JsonFormat, Message, Model, ModelsConfig, Request, TenantKeys, ToolSchema,
@@ -17,13 +17,13 @@ fn demo(name: &str) -> Model {
 }
 
 async fn ask(model: &Model, request: &Request) -> Answer {
-    let mut heard = String::new();
-    let answer = model.ask(request, |word| heard.push_str(word)).await.expect("an answer");
-    assert_eq!(answer.text, heard);
+    let mut streamed = String::new();
+    let answer = model.ask(request, |word| streamed.push_str(word)).await.expect("an answer");
+    assert_eq!(answer.text, streamed);
     answer
 }
 
-/// Asks, answers its calls with `results`, and gives the calls it made and its last words.
+/// Sends a message, answers the calls with `results`, and returns the calls and the final text.
 async fn run(model: &Model, message: &str, results: &[(&str, bool)]) -> (Vec<(String, Value)>, String) {
     let tool = |name: &&str| ToolSchema::new(*name, "", json!({"type": "object"}));
     let mut request = Request {
@@ -43,66 +43,68 @@ async fn run(model: &Model, message: &str, results: &[(&str, bool)]) -> (Vec<(St
             return (calls, answer.text);
         }
         assert_eq!(answer.finish, Finish::Calls);
-        let mut told = Vec::new();
+        let mut answers = Vec::new();
         for call in &answer.calls {
             calls.push((call.name.clone(), serde_json::from_str(&call.arguments).expect("JSON")));
             let &(content, is_error) = results.next().expect("no more calls than results");
-            told.push(CallResult { id: call.id.clone(), content: content.into(), is_error });
+            answers.push(CallResult { id: call.id.clone(), content: content.into(), is_error });
         }
         request.messages.push(Message::Assistant { text: answer.text, calls: answer.calls });
-        request.messages.push(Message::Results(told));
+        request.messages.push(Message::Results(answers));
     }
 }
 
 #[tokio::test]
-async fn it_calls_the_tool_and_quotes_the_result() {
-    let (calls, said) = run(&demo("demo"), "read README.md", &[(r##"{"content": "# Shop"}"##, false)]).await;
+async fn demo_calls_the_tool_and_quotes_the_result() {
+    let (calls, text) = run(&demo("demo"), "read README.md", &[(r##"{"content": "# Shop"}"##, false)]).await;
     assert_eq!(calls, [("read_file".into(), json!({"path": "README.md"}))]);
     assert_eq!(
-        said,
+        text,
         "(This is Atelier's built-in demo model, not an AI.)\n\nDone: read README.md\n```\n# Shop\n```"
     );
 }
 
 #[tokio::test]
-async fn it_tells_of_a_denial_and_begins_nothing_after_it() {
+async fn demo_reports_a_denial_and_starts_nothing_after_it() {
     let message = "run rm -rf / then read README.md";
-    let (calls, said) = run(&demo("demo"), message, &[("Command not allowed", true)]).await;
+    let (calls, text) = run(&demo("demo"), message, &[("Command not allowed", true)]).await;
     assert_eq!(calls, [("execute_command".into(), json!({"command": "rm", "args": ["-rf", "/"]}))]);
-    assert!(said.contains("That did not work: run rm -rf /\n```\nCommand not allowed\n```"), "{said}");
-    assert!(said.ends_with("Not begun after that: read README.md"), "{said}");
+    assert!(text.contains("That did not work: run rm -rf /\n```\nCommand not allowed\n```"), "{text}");
+    assert!(text.ends_with("Not started because of this: read README.md"), "{text}");
 }
 
 #[tokio::test]
-async fn several_requests_are_several_steps() {
+async fn several_requests_become_several_calls() {
     let message = "read a.txt then write b.txt: x";
-    let (calls, said) = run(&demo("demo"), message, &[("one", false), ("written", false)]).await;
+    let (calls, text) = run(&demo("demo"), message, &[("one", false), ("written", false)]).await;
     let tools: Vec<&str> = calls.iter().map(|(tool, _)| tool.as_str()).collect();
     assert_eq!(tools, ["read_file", "write_file"]);
-    assert!(said.contains("one") && said.contains("written"), "{said}");
+    assert!(text.contains("one") && text.contains("written"), "{text}");
 }
 
 #[tokio::test]
-async fn it_says_what_it_understands_and_whom_it_stands_in_for() {
-    let (calls, said) = run(&demo("gpt-4"), "make the shop faster", &[]).await;
+async fn demo_explains_what_it_understands_and_which_model_it_replaces() {
+    let (calls, text) = run(&demo("gpt-4"), "make the shop faster", &[]).await;
     assert_eq!(calls, []);
-    assert!(said.contains("It stands in for gpt-4: there is no key for provider openai; set A_KEY_THAT_IS_NOT_SET to use it."), "{said}");
-    assert!(said.contains("- read README.md"), "{said}");
-    let (_, said) = run(&demo("demo"), "ускорь магазин", &[]).await;
-    assert!(said.contains("прочитай README.md"), "{said}");
-    let (_, said) = run(&demo("demo"), "お店を速くして", &[]).await;
-    assert!(said.contains("README.mdを読んで"), "{said}");
+    let reason = "It stands in for gpt-4: there is no key for provider openai; \
+        set A_KEY_THAT_IS_NOT_SET to use it.";
+    assert!(text.contains(reason), "{text}");
+    assert!(text.contains("- read README.md"), "{text}");
+    let (_, text) = run(&demo("demo"), "ускорь магазин", &[]).await;
+    assert!(text.contains("прочитай README.md"), "{text}");
+    let (_, text) = run(&demo("demo"), "お店を速くして", &[]).await;
+    assert!(text.contains("README.mdを読んで"), "{text}");
 }
 
 #[tokio::test]
-async fn a_tool_the_agent_does_not_have_is_not_called() {
-    let (calls, said) = run(&demo("demo"), "delete old.txt", &[]).await;
+async fn tool_that_the_agent_lacks_is_not_called() {
+    let (calls, text) = run(&demo("demo"), "delete old.txt", &[]).await;
     assert_eq!(calls, []);
-    assert!(said.contains("the tool delete_file"), "{said}");
+    assert!(text.contains("the tool delete_file"), "{text}");
 }
 
 #[tokio::test]
-async fn it_plans() {
+async fn demo_plans_for_the_agents_in_the_schema() {
     let agent = json!({"enum": ["agent_coder", "agent_analyzer", "agent_writer", "agent_researcher"]});
     let schema = json!({"properties": {"tasks": {"items": {"properties": {"agent": agent}}}}});
     let format = Some(JsonFormat { name: "plan".into(), schema });
@@ -126,7 +128,7 @@ async fn it_plans() {
 }
 
 #[tokio::test]
-async fn it_plans_for_the_agents_that_the_prompt_lists() {
+async fn demo_plans_for_the_agents_in_the_prompt() {
     let system = "Plan for these agents:\n- `tester`: runs tests\n- fixer, repairs".into();
     let format = Some(JsonFormat { name: "plan".into(), schema: json!({"type": "object"}) });
     let request = Request { system, format, ..crate::question("run cargo test") };

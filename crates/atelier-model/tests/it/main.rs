@@ -1,4 +1,4 @@
-//! Models as agents ask them, against a scripted model over real HTTP.
+//! Models as agents use them, against a scripted model over real HTTP.
 
 mod demo;
 mod names;
@@ -12,18 +12,20 @@ use atelier_model::{
 use atelier_testkit::ScriptedModel;
 use std::time::Duration;
 
-/// Long enough to be noticed wherever it does not belong.
+/// A key that is easy to find wherever it does not belong.
 const KEY: &str = "sk-test-0123456789abcdef";
 
-/// Short waits: what is scripted happens at once or never.
+/// Retries quickly. The timeouts stay at their generous defaults, so a busy machine fails no test.
 fn config() -> ModelsConfig {
-    ModelsConfig {
-        first_token_timeout: Duration::from_millis(500),
-        stall_timeout: Duration::from_millis(500),
-        retries: 2,
-        retry_wait: Duration::from_millis(10),
-        ..ModelsConfig::default()
-    }
+    ModelsConfig { retries: 2, retry_wait: Duration::from_millis(10), ..ModelsConfig::default() }
+}
+
+/// How long a scripted model may be silent in tests of timeouts.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// A configuration for models that never say the next word.
+fn impatient() -> ModelsConfig {
+    ModelsConfig { first_token_timeout: SHORT, stall_timeout: SHORT, ..config() }
 }
 
 /// A provider `scripted` of this kind at this address.
@@ -42,7 +44,7 @@ fn provider(kind: ProviderKind, base_url: String) -> Providers {
 }
 
 fn models(config: &ModelsConfig, providers: &Providers) -> Models {
-    // The program does this at its start; for tests the kit's client does.
+    // Building a client installs the TLS provider, which the program does when it starts.
     drop(atelier_testkit::http());
     Models::new(config, providers).expect("a valid configuration")
 }
@@ -54,7 +56,11 @@ fn keys() -> TenantKeys {
 }
 
 fn model(kind: ProviderKind, script: &ScriptedModel) -> Model {
-    let models = models(&config(), &provider(kind, script.url()));
+    configured(&config(), kind, script)
+}
+
+fn configured(config: &ModelsConfig, kind: ProviderKind, script: &ScriptedModel) -> Model {
+    let models = models(config, &provider(kind, script.url()));
     models.resolve("scripted/some-model", &keys()).expect("a model")
 }
 

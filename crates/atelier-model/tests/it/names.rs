@@ -1,4 +1,4 @@
-//! From the name an agent has to the model that answers.
+//! How the name in an agent's configuration is resolved to a model.
 
 use crate::{KEY, config, keys, models, provider};
 use atelier_model::{
@@ -7,7 +7,7 @@ use atelier_model::{
 use std::io::Write;
 
 fn local() -> atelier_model::Providers {
-    // Nobody's real keys: a developer's environment may have some.
+    // A developer's environment may contain real keys, which this test must not find.
     let mut providers = provider(ProviderKind::OpenAi, "http://127.0.0.1:9/v1".into());
     for provider in providers.values_mut() {
         provider.key_env = provider.key_env.as_ref().map(|name| format!("{name}_THAT_IS_NOT_SET"));
@@ -16,7 +16,7 @@ fn local() -> atelier_model::Providers {
 }
 
 #[test]
-fn names_lead_to_models() {
+fn names_are_resolved_to_models() {
     let mut config = config();
     config.aliases.insert("fast".into(), "ollama/llama3".into());
     config.aliases.insert("toy".into(), "demo".into());
@@ -38,7 +38,7 @@ fn names_lead_to_models() {
 }
 
 #[test]
-fn without_a_key_only_the_starter_agents_name_falls_to_the_demo() {
+fn demo_replaces_only_the_default_model_without_a_key() {
     let models = models(&config(), &local());
     let model = models.resolve("gpt-4", &TenantKeys::default()).expect("the demo");
     assert!(matches!(model, Model::Demo(_)), "{model:?}");
@@ -51,12 +51,12 @@ fn without_a_key_only_the_starter_agents_name_falls_to_the_demo() {
     let error = models.resolve("nobody/x", &TenantKeys::default()).expect_err("unknown");
     assert_eq!(
         error.to_string(),
-        "model nobody/x: there is no provider nobody (known are anthropic, ollama, openai, openrouter, scripted)"
+        "model nobody/x: unknown provider nobody (known providers: anthropic, ollama, openai, openrouter, scripted)"
     );
 }
 
 #[test]
-fn a_key_comes_from_a_file_and_an_empty_one_is_none() {
+fn key_is_read_from_a_file_and_an_empty_file_is_no_key() {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     let mut providers = local();
     providers.get_mut("openai").expect("there").key_file = Some(file.path().to_owned());
@@ -76,7 +76,7 @@ fn a_key_comes_from_a_file_and_an_empty_one_is_none() {
 }
 
 #[test]
-fn a_configuration_that_cannot_work_is_refused_at_the_start() {
+fn invalid_configuration_is_refused_at_start() {
     let aliased = |target: &str| {
         let mut config = config();
         config.aliases.insert("x".into(), target.into());

@@ -1,9 +1,9 @@
-//! What goes over the wire, to each kind of provider.
+//! The requests and streams of each kind of provider.
 
-use crate::{KEY, model, question};
+use crate::{KEY, configured, impatient, model, question};
 use atelier_model::{
-    CallRequest, CallResult, Finish, JsonFormat, Message, ModelError, ProviderKind, Request, ToolSchema,
-    Usage, Wait,
+    CallRequest, CallResult, Finish, JsonFormat, Message, ModelError, ProviderKind, Request, TimeoutPhase,
+    ToolSchema, Usage,
 };
 use atelier_testkit::{Reply, ScriptedModel};
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ async fn sent(kind: ProviderKind, request: &Request) -> atelier_testkit::Asked {
 }
 
 #[tokio::test]
-async fn openai_gets_the_conversation_in_its_shape() {
+async fn openai_receives_the_conversation_in_its_format() {
     let asked = sent(ProviderKind::OpenAi, &conversation()).await;
     assert_eq!(asked.path, "/v1/chat/completions");
     assert_eq!(asked.headers["authorization"], format!("Bearer {KEY}").as_str());
@@ -66,7 +66,7 @@ async fn openai_gets_the_conversation_in_its_shape() {
 }
 
 #[tokio::test]
-async fn compatible_endpoints_get_the_limit_by_its_old_name() {
+async fn compatible_endpoint_receives_max_tokens() {
     let asked = sent(ProviderKind::OpenAiCompatible, &conversation()).await;
     assert_eq!(
         (&asked.body["max_tokens"], &asked.body["max_completion_tokens"]),
@@ -75,7 +75,7 @@ async fn compatible_endpoints_get_the_limit_by_its_old_name() {
 }
 
 #[tokio::test]
-async fn anthropic_gets_the_conversation_in_its_shape() {
+async fn anthropic_receives_the_conversation_in_its_format() {
     let asked = sent(ProviderKind::Anthropic, &conversation()).await;
     assert_eq!(asked.path, "/v1/messages");
     assert_eq!(asked.headers["x-api-key"], KEY);
@@ -104,7 +104,7 @@ async fn anthropic_gets_the_conversation_in_its_shape() {
 }
 
 #[tokio::test]
-async fn a_shape_is_asked_for_and_comes_back_as_text() {
+async fn structured_output_is_requested_and_returned_as_text() {
     let schema = json!({"type": "object", "properties": {"tasks": {"type": "array"}}});
     let format = Some(JsonFormat { name: "plan".into(), schema: schema.clone() });
     let request = Request { format, ..question("plan this") };
@@ -123,7 +123,7 @@ async fn a_shape_is_asked_for_and_comes_back_as_text() {
 }
 
 #[tokio::test]
-async fn endpoints_that_leave_things_out_are_understood() {
+async fn incomplete_chunks_are_understood() {
     let chunks = [
         // No id, no index, no usage, null where a list could be, arguments in one piece.
         r#"{"choices":[{"delta":{"content":null,"tool_calls":[{"function":{"name":"grep","arguments":"{}"}}]}}]}"#,
@@ -145,27 +145,28 @@ async fn endpoints_that_leave_things_out_are_understood() {
 }
 
 #[tokio::test]
-async fn a_model_that_thinks_aloud_has_begun() {
+async fn chunk_without_text_counts_as_the_first_token() {
     let thinking = r#"{"choices":[{"delta":{"reasoning_content":"hm"}}]}"#;
     let script = ScriptedModel::start(move |_| Reply::raw([thinking]).stall_after(1)).await;
-    let error = model(ProviderKind::OpenAiCompatible, &script).ask(&question("hi"), |_| {}).await;
+    let error =
+        configured(&impatient(), ProviderKind::OpenAiCompatible, &script).ask(&question("hi"), |_| {}).await;
     let error = error.expect_err("it thinks for too long");
-    assert!(matches!(error, ModelError::Timeout { wait: Wait::NextToken, .. }), "{error}");
-    // Nothing was said, so it was asked again.
+    assert!(matches!(error, ModelError::Timeout { phase: TimeoutPhase::NextToken, .. }), "{error}");
+    // No text had arrived, so the request was retried.
     assert_eq!(script.seen().len(), 3);
 }
 
 #[tokio::test]
-async fn an_error_in_the_middle_of_a_stream_is_one() {
-    let said = r#"{"error":{"message":"the upstream is gone","code":502}}"#;
+async fn error_inside_a_stream_is_reported() {
+    let error_event = r#"{"error":{"message":"the upstream is gone","code":502}}"#;
     let words = r#"{"choices":[{"delta":{"content":"I "}}]}"#;
-    let script = ScriptedModel::queue([Reply::raw([words, said])]).await;
+    let script = ScriptedModel::queue([Reply::raw([words, error_event])]).await;
     let error =
         model(ProviderKind::OpenAi, &script).ask(&question("hi"), |_| {}).await.expect_err("an error");
-    assert_eq!(error.to_string(), "provider scripted is in trouble (502): the upstream is gone");
+    assert_eq!(error.to_string(), "scripted returned an error (502): the upstream is gone");
 
-    let said = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
-    let script = ScriptedModel::queue([Reply::raw([said]), Reply::text("better")]).await;
+    let error_event = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+    let script = ScriptedModel::queue([Reply::raw([error_event]), Reply::text("better")]).await;
     let answer =
         model(ProviderKind::Anthropic, &script).ask(&question("hi"), |_| {}).await.expect("an answer");
     assert_eq!(answer.text, "better");
@@ -175,9 +176,9 @@ fn piece(call: Value) -> String {
     json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": null}]}).to_string()
 }
 
-/// Some endpoints number all calls alike, and some give all the same id.
+/// Some endpoints give all calls the same number, and some the same id.
 #[tokio::test]
-async fn calls_are_told_apart() {
+async fn calls_with_equal_numbers_or_ids_are_kept_apart() {
     let head = |id: &str, arguments: &str| {
         piece(json!({"index": 0, "id": id, "function": {"name": "read_file", "arguments": arguments}}))
     };
@@ -204,9 +205,9 @@ async fn calls_are_told_apart() {
     assert_eq!(answer.calls, [call("a", "one", "{}"), call("a_2", "two", "{}")]);
 }
 
-/// Nothing that is wrong with the counting spoils an answer, and what is not counted is estimated.
+/// An answer is used even if its usage is malformed, and missing usage is estimated.
 #[tokio::test]
-async fn odd_counts_do_not_spoil_an_answer() {
+async fn malformed_usage_does_not_spoil_an_answer() {
     let words = json!({"choices": [{"index": 0, "delta": {"content": "hello"}, "finish_reason": "stop"}]});
     for usage in [json!({"prompt_tokens": null}), json!(null), json!("many"), json!({"prompt_tokens": 7})] {
         let last = json!({"choices": null, "usage": usage}).to_string();

@@ -51,8 +51,12 @@ impl AgentServices {
         };
         // Once for the steps that follow each other here: what they are about does not change in between.
         let memory = self.recall(&context.agent, &task).await;
-        let mut telling =
-            Some(self.memory.tell(&claim.owned, context.agent.id, &claim.task.description, &memory));
+        let mut telling = Some(self.memory.report_retrieval(
+            &claim.owned,
+            context.agent.id,
+            &claim.task.description,
+            &memory,
+        ));
         let opening = self.request(&context, &task, &memory.text).await?;
         let mut steps = if task.steps > 0 { self.store.steps(task.id).await? } else { Vec::new() };
         loop {

@@ -3,7 +3,7 @@
 use super::{AgentServices, tools::SEARCH_CONTEXT};
 use crate::Result;
 use atelier_core::{Agent, InteractionType, NewInteraction, Task, memory::shortened, task::StepResult};
-use atelier_memory::{Query, Recalled};
+use atelier_memory::{Query, RetrievedContext};
 use atelier_store::TaskLease;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -36,8 +36,8 @@ struct Add {
 
 impl AgentServices {
     /// What the agent remembers about its task, for the prompt; empty if nothing bears on it.
-    pub(super) async fn recall(&self, agent: &Agent, task: &Task) -> Recalled {
-        self.memory.recall(agent.id, &task.description, BUDGET).await
+    pub(super) async fn recall(&self, agent: &Agent, task: &Task) -> RetrievedContext {
+        self.memory.retrieve_context(agent.id, &task.description, BUDGET).await
     }
 
     /// Does what one of the two tools asks for.
@@ -65,10 +65,10 @@ impl AgentServices {
                         .iter()
                         .map(|hit| {
                             json!({
-                                "text": shortened(&hit.fact.text, OF_ONE_RESULT),
-                                "interaction_type": hit.fact.interaction_type,
-                                "success": hit.fact.success,
-                                "timestamp": hit.fact.timestamp,
+                                "text": shortened(&hit.interaction.text, OF_ONE_RESULT),
+                                "interaction_type": hit.interaction.interaction_type,
+                                "success": hit.interaction.success,
+                                "timestamp": hit.interaction.timestamp,
                             })
                         })
                         .collect();

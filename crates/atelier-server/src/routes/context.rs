@@ -135,7 +135,7 @@ pub(super) async fn search(
         unique: asked.unique,
     };
     let found = app.memory.search(agent.id, &query).await?;
-    let result = |Hit { fact, score, parts }| ContextResult { interaction: fact, score, score_parts: parts };
+    let result = |Hit { interaction, score, parts }| ContextResult { interaction, score, score_parts: parts };
     Ok(Reply(ContextResults {
         results: found.hits.into_iter().map(result).collect(),
         degraded: found.degraded,

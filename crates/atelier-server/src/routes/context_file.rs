@@ -200,6 +200,6 @@ pub(super) async fn import(
         imported += remembered.new;
         ids.extend(remembered.ids);
     }
-    let indexed = app.memory.settled(agent.id, &ids, app.settings.request_timeout).await?;
+    let indexed = app.memory.wait_until_indexed(agent.id, &ids, app.settings.request_timeout).await?;
     Ok(Reply(ContextImported { imported, skipped: count - imported, indexed }))
 }

@@ -9,7 +9,7 @@ mod work;
 
 use crate::build;
 use atelier_core::AgentId;
-use atelier_memory::{Index, Key};
+use atelier_memory::{CollectionKey, Index};
 use atelier_testkit::{Backend, Builder, Server, User, eventually, qdrant_url};
 use serde_json::{Value, json};
 
@@ -102,10 +102,10 @@ fn week() -> Value {
 }
 
 /// The collection that the statistics name, as the engine knows it.
-async fn key(user: &User, agent: &str) -> Key {
+async fn key(user: &User, agent: &str) -> CollectionKey {
     let id: AgentId = user.get(agent).await.expect(200)["id"].as_str().unwrap().parse().unwrap();
     let stats = user.get(&format!("{agent}/context/stats")).await.expect(200);
-    Key { agent: id, name: stats["collection"].as_str().unwrap().to_owned() }
+    CollectionKey { agent: id, name: stats["collection"].as_str().unwrap().to_owned() }
 }
 
 /// A look past the server, into the shared Qdrant.

@@ -155,7 +155,7 @@ async fn a_killed_server_forgets_nothing_and_invents_nothing(
         let index = Index::embedded(&server.data().join("memory"), 4).unwrap();
         let there = match index.count(&key).await {
             // Nothing was ever told to it.
-            Err(IndexError::Missing) => 0,
+            Err(IndexError::CollectionMissing) => 0,
             count => count.unwrap(),
         };
         assert_eq!(there, facts);

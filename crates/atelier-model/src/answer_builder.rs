@@ -1,23 +1,23 @@
-//! An answer while it is being heard.
+//! Puts an answer together from the pieces of a stream.
 
 use crate::{Answer, CallRequest, Finish, ModelError, Usage};
 use std::collections::HashSet;
 
-/// No sane answer is larger; an endpoint that never ends one must not fill the memory.
-const LARGEST: usize = 16 * 1024 * 1024;
+/// A limit on the size of an answer, because an endpoint that never ends must not exhaust memory.
+const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
-pub(crate) struct Draft<'a> {
+pub(crate) struct AnswerBuilder<'a> {
     provider: &'a str,
     on_text: &'a mut (dyn FnMut(&str) + Send),
     text: String,
-    /// With the provider's own number of each, in the order they were begun.
+    /// The calls in the order they were begun, each with the provider's number for it.
     calls: Vec<(Option<u64>, CallRequest)>,
     size: usize,
     pub(crate) usage: Usage,
     pub(crate) finish: Option<Finish>,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> AnswerBuilder<'a> {
     pub(crate) fn new(provider: &'a str, on_text: &'a mut (dyn FnMut(&str) + Send)) -> Self {
         Self {
             provider,
@@ -30,12 +30,12 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Nothing was heard yet.
+    /// Whether nothing has arrived yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.text.is_empty() && self.calls.is_empty() && self.finish.is_none()
     }
 
-    pub(crate) fn text(&mut self, piece: &str) -> Result<(), ModelError> {
+    pub(crate) fn push_text(&mut self, piece: &str) -> Result<(), ModelError> {
         if piece.is_empty() {
             return Ok(());
         }
@@ -45,10 +45,10 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// A piece of a call. Pieces with the same number belong together, unless another id says that a new call
-    /// begins: some endpoints number all calls alike. Where a provider gives no number, an id or a name begins the
-    /// next call.
-    pub(crate) fn call(
+    /// Adds a piece of a call. Pieces with the same number belong together, unless a different id
+    /// begins a new call, because some endpoints give all calls the same number. If a provider sends
+    /// no numbers, an id or a name begins the next call.
+    pub(crate) fn push_call(
         &mut self,
         number: Option<u64>,
         id: Option<&str>,
@@ -84,8 +84,8 @@ impl<'a> Draft<'a> {
 
     fn grow(&mut self, by: usize) -> Result<(), ModelError> {
         self.size += by;
-        if self.size > LARGEST {
-            return Err(self.malformed(format!("an answer of more than {LARGEST} bytes")));
+        if self.size > MAX_ANSWER_BYTES {
+            return Err(self.malformed(format!("an answer of more than {MAX_ANSWER_BYTES} bytes")));
         }
         Ok(())
     }
@@ -94,27 +94,27 @@ impl<'a> Draft<'a> {
         ModelError::Malformed { provider: self.provider.to_owned(), problem }
     }
 
-    /// The answer, if the provider said that it was at its end.
+    /// The complete answer. Fails if the provider did not mark its end.
     pub(crate) fn finish(mut self) -> Result<Answer, ModelError> {
         let Some(mut finish) = self.finish else {
-            return Err(ModelError::Cut { provider: self.provider.to_owned() });
+            return Err(ModelError::Interrupted { provider: self.provider.to_owned() });
         };
         let mut ids = HashSet::new();
         for (at, (_, call)) in self.calls.iter_mut().enumerate() {
             if call.name.is_empty() {
-                let problem = "a call of a tool without a name".to_owned();
+                let problem = "a tool call without a name".to_owned();
                 return Err(ModelError::Malformed { provider: self.provider.to_owned(), problem });
             }
-            // Some endpoints give calls no id; results have to name one.
+            // Some endpoints send no id, but a result has to refer to one.
             if call.id.is_empty() {
                 call.id = format!("call_{}", at + 1);
             }
-            // Results are told apart by the ids of their calls.
+            // Results refer to calls by id, so ids have to be unique.
             while !ids.insert(call.id.clone()) {
                 call.id = format!("{}_{}", call.id, at + 1);
             }
         }
-        // Some say `stop` and call all the same.
+        // Some endpoints report `stop` although the answer contains calls.
         if finish == Finish::Stop && !self.calls.is_empty() {
             finish = Finish::Calls;
         }

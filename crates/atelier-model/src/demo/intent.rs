@@ -1,106 +1,106 @@
-//! From a person's words to tool calls.
+//! Recognises tool calls in a user's message.
 
 use super::forms::{COMMAND, FORMS, Form, QUOTED, compiled};
 use regex::{Captures, Regex};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
-/// One thing to do: a tool call, and the words that asked for it.
+/// One recognised request: a tool call, and the words that asked for it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Wish {
+pub(super) struct Intent {
     pub(super) words: String,
     pub(super) tool: &'static str,
     pub(super) arguments: Value,
-    /// It was said to come after the one before ("then").
+    /// Whether the message asks to do this after the previous request ("then").
     pub(super) afterwards: bool,
-    /// It ends in text to be written, so that whatever follows may belong to that.
-    takes_the_rest: bool,
+    /// Whether it ends in text to be written, to which the following words may belong.
+    ends_in_content: bool,
 }
 
-/// Where one request may end and the next begin. It does only if what follows is a request.
-static BREAK: LazyLock<Regex> = LazyLock::new(|| {
+/// A possible boundary between two requests. It counts only if a request follows.
+static SEPARATOR: LazyLock<Regex> = LazyLock::new(|| {
     compiled(&format!(
         r"(?i)(?<quoted>{QUOTED})|[.,;!?]?\s+(?<then>(?:and\s+)?(?:then|after that)|(?:а\s+)?(?:затем|потом))\s+|(?<line>[.;]?\s*\n+\s*)|[.,;!?]?\s+(?:and|и)\s+|[.,;!?]\s+|[、。]\s*(?<ja>それから|次に|その後|そして)?、?\s*"
     ))
 });
 
-/// A place where the next request may begin.
-struct Break {
-    /// Where what comes before ends, and where what comes after begins.
+/// A possible boundary between two requests.
+struct Separator {
+    /// From the end of the words before it to the start of the words after it.
     at: std::ops::Range<usize>,
-    /// "then": what comes after waits for what came before.
+    /// Whether it says "then", so that the next request waits for the previous one.
     then: bool,
-    /// It ends even text that is to be written, which may hold any other words.
-    clear: bool,
+    /// Whether it also ends text to be written, which may contain all other separators.
+    ends_content: bool,
 }
 
-/// A message with more sentences than this is no simple request, and must not take long to be found so.
-const MOST_BREAKS: usize = 64;
+/// Limits the work for long messages, which are no simple requests anyway.
+const MAX_SEPARATORS: usize = 64;
 
-fn breaks(message: &str) -> Vec<Break> {
-    let found = BREAK.captures_iter(message).filter(|found| found.name("quoted").is_none());
+fn separators(message: &str) -> Vec<Separator> {
+    let found = SEPARATOR.captures_iter(message).filter(|found| found.name("quoted").is_none());
     found
         .map(|found| {
             let then = found.name("then").is_some() || found.name("ja").is_some();
-            let clear = then || found.name("line").is_some();
-            Break { at: found.get_match().range(), then, clear }
+            let ends_content = then || found.name("line").is_some();
+            Separator { at: found.get_match().range(), then, ends_content }
         })
-        .take(MOST_BREAKS)
+        .take(MAX_SEPARATORS)
         .collect()
 }
 
-/// What a message asks for, in its order. Empty when nothing in it is understood.
-pub(super) fn wishes(message: &str) -> Vec<Wish> {
-    let breaks = breaks(message);
-    // A request may be understood only without what follows it, so its possible ends are tried as well.
-    let begins_at = |start: usize, later: &[Break]| {
+/// The requests in a message, in order. Empty if none is recognised.
+pub(super) fn intents(message: &str) -> Vec<Intent> {
+    let separators = separators(message);
+    // A form may match only without the words that follow, so the next few boundaries are tried too.
+    let begins_at = |start: usize, later: &[Separator]| {
         let ends = later.iter().take(3).map(|next| next.at.start).rev();
         let mut ends = ends.chain([message.len()]);
-        ends.find_map(|end| wish(&message[start..end], false))
+        ends.find_map(|end| parse_intent(&message[start..end], false))
     };
-    let mut starts: Vec<(usize, Option<&Break>)> = Vec::new();
+    let mut starts: Vec<(usize, Option<&Separator>)> = Vec::new();
     let mut writing = false;
-    if let Some(first) = begins_at(0, &breaks) {
+    if let Some(first) = begins_at(0, &separators) {
         starts.push((0, None));
-        writing = first.takes_the_rest;
+        writing = first.ends_in_content;
     }
-    for (at, here) in breaks.iter().enumerate() {
-        if writing && !here.clear {
+    for (at, here) in separators.iter().enumerate() {
+        if writing && !here.ends_content {
             continue;
         }
-        if let Some(next) = begins_at(here.at.end, &breaks[at + 1..]) {
+        if let Some(next) = begins_at(here.at.end, &separators[at + 1..]) {
             starts.push((here.at.end, Some(here)));
-            writing = next.takes_the_rest;
+            writing = next.ends_in_content;
         }
     }
     if starts.is_empty() {
-        return understood(&COMMAND, message, false).into_iter().collect();
+        return parse_form(&COMMAND, message, false).into_iter().collect();
     }
-    // A request ends where the break before the next one begins.
+    // A request ends where the separator before the next one begins.
     let ends = starts.iter().skip(1).filter_map(|(_, before)| before.map(|before| before.at.start));
     let clauses = starts.iter().zip(ends.chain([message.len()]));
     clauses
         .filter_map(|(&(start, before), end)| {
-            wish(&message[start..end], before.is_some_and(|before| before.then))
+            parse_intent(&message[start..end], before.is_some_and(|before| before.then))
         })
         .collect()
 }
 
-fn wish(text: &str, afterwards: bool) -> Option<Wish> {
-    FORMS.iter().find_map(|form| understood(form, text, afterwards))
+fn parse_intent(text: &str, afterwards: bool) -> Option<Intent> {
+    FORMS.iter().find_map(|form| parse_form(form, text, afterwards))
 }
 
-fn understood(form: &Form, text: &str, afterwards: bool) -> Option<Wish> {
+fn parse_form(form: &Form, text: &str, afterwards: bool) -> Option<Intent> {
     let found = form.regex.captures(text)?;
     let arguments = arguments(form, &found)?;
-    let takes_the_rest = found.name("content").is_some_and(|content| {
+    let ends_in_content = found.name("content").is_some_and(|content| {
         content.end() == text.len() && quoted(content.as_str()) == content.as_str().trim()
     });
-    Some(Wish { words: text.trim().to_owned(), tool: form.tool, arguments, afterwards, takes_the_rest })
+    Some(Intent { words: text.trim().to_owned(), tool: form.tool, arguments, afterwards, ends_in_content })
 }
 
 fn arguments(form: &Form, found: &Captures<'_>) -> Option<Value> {
-    let group = |name: &str| found.name(name).map(|group| plain(group.as_str()));
+    let group = |name: &str| found.name(name).map(|group| unquoted_word(group.as_str()));
     let mut arguments = Map::new();
     match form.tool {
         "execute_command" => {
@@ -143,7 +143,7 @@ fn arguments(form: &Form, found: &Captures<'_>) -> Option<Value> {
     Some(Value::Object(arguments))
 }
 
-/// Without the quotes around it, if there are any.
+/// Removes surrounding quotation marks.
 fn quoted(text: &str) -> &str {
     static WHOLE: LazyLock<Regex> = LazyLock::new(|| compiled(&format!("^(?:{QUOTED})$")));
     let text = text.trim();
@@ -156,14 +156,14 @@ fn quoted(text: &str) -> &str {
     text
 }
 
-/// A word as it was meant: no quotes, and not the full stop of the sentence.
-fn plain(text: &str) -> &str {
+/// Removes surrounding quotation marks or the final punctuation of the sentence.
+fn unquoted_word(text: &str) -> &str {
     let bare = quoted(text);
     if bare.len() < text.trim().len() {
         return bare;
     }
     match bare.strip_suffix(['.', ',', '!', '?', '。', '、', ':', ';']) {
-        // `list .` and `ls ..` mean what they say.
+        // The dots in `list .` and `ls ..` are paths.
         Some(shorter) if shorter.ends_with(|last: char| last.is_alphanumeric()) => shorter,
         _ => bare,
     }
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     fn calls(message: &str) -> Vec<(&'static str, Value)> {
-        wishes(message).into_iter().map(|wish| (wish.tool, wish.arguments)).collect()
+        intents(message).into_iter().map(|intent| (intent.tool, intent.arguments)).collect()
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn several_requests_become_several_calls() {
         let tools = |message: &str| -> Vec<(&'static str, bool)> {
-            wishes(message).into_iter().map(|wish| (wish.tool, wish.afterwards)).collect()
+            intents(message).into_iter().map(|intent| (intent.tool, intent.afterwards)).collect()
         };
         for (message, expected) in [
             ("read a.txt then write b.txt: x", [("read_file", false), ("write_file", true)]),
@@ -286,21 +286,21 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever is said, in whatever order, it is understood or not; it never breaks anything.
+        /// No combination of words makes the parser panic.
         #[test]
-        fn any_words_are_taken(
+        fn any_words_are_parsed_without_panicking(
             words in proptest::collection::vec(proptest::sample::select(vec![
                 "read a.txt", "run git status", "write b.txt: x", "ls", "hello", "the person asked:", "\"quoted",
                 "прочитай a.txt", "a.txtを読んで", "and", "then", ", ", ". ", "! ", "\n", "、", "。それから", " и ", "é",
             ]), 0..12)
         ) {
-            wishes(&words.concat());
-            wishes(&words.join(" "));
+            intents(&words.concat());
+            intents(&words.join(" "));
         }
     }
 
     #[test]
-    fn text_to_write_is_not_taken_apart() {
+    fn text_to_write_is_not_split() {
         for content in [
             "first this then that",
             "salt and pepper",
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_ask_for_nothing() {
+    fn other_words_become_no_calls() {
         for message in
             ["add a /health route and its test", "why is the sky blue?", "", "спасибо", "ありがとう"]
         {

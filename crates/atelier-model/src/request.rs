@@ -1,4 +1,4 @@
-//! What is asked of a model and what it answers, whoever the provider is.
+//! Requests to a model and its answers, independent of the provider.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Request {
     pub system: String,
-    /// Oldest first. Calls are followed by their results before anybody else speaks.
+    /// Oldest first. A message with calls is followed by their results.
     pub messages: Vec<Message>,
     pub tools: Arc<[ToolSchema]>,
     pub temperature: Option<f32>,
     pub max_tokens: Option<u32>,
-    /// The answer has to be JSON of this shape.
+    /// If set, the answer has to be JSON that matches this schema.
     pub format: Option<JsonFormat>,
 }
 
@@ -24,18 +24,18 @@ pub enum Message {
     Results(Vec<CallResult>),
 }
 
-/// A tool the model wants called.
+/// A tool call that the model asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallRequest {
     pub id: String,
     pub name: String,
-    /// As the model wrote it: meant to be a JSON object, and not always one.
+    /// What the model wrote, which should be a JSON object but may be anything.
     pub arguments: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallResult {
-    /// The id of the call this answers.
+    /// The id of the call that this is the result of.
     pub id: String,
     pub content: String,
     pub is_error: bool,
@@ -52,7 +52,7 @@ pub struct ToolSchema {
 impl ToolSchema {
     pub fn new(name: impl Into<String>, description: impl Into<String>, parameters: Value) -> Self {
         let (name, description) = (name.into(), description.into());
-        // Once: it is asked for before every step.
+        // Counted once, because it is needed before every step.
         let tokens = tokens(&parameters.to_string()) + tokens(&description);
         Self { name, description, parameters, tokens }
     }
@@ -61,19 +61,19 @@ impl ToolSchema {
         &self.description
     }
 
-    /// JSON Schema of the arguments.
+    /// The JSON schema of the arguments.
     pub fn parameters(&self) -> &Value {
         &self.parameters
     }
 
-    /// About how many tokens it has.
+    /// The estimated number of tokens.
     pub fn tokens(&self) -> u64 {
         self.tokens
     }
 }
 
-/// Structured output. OpenAI takes a schema only when every property of every object is required and
-/// `additionalProperties` is false.
+/// Structured output. OpenAI accepts a schema only if it requires every property of every object and
+/// sets `additionalProperties` to false.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JsonFormat {
     pub name: String,
@@ -88,16 +88,16 @@ pub struct Answer {
     pub finish: Finish,
 }
 
-/// A rule of thumb where no tokenizer is at hand: errs on the side of more.
+/// A rule of thumb that rather overestimates the number of tokens.
 pub const BYTES_PER_TOKEN: usize = 3;
 
-/// About how many tokens a text has.
+/// The estimated number of tokens in a text.
 pub fn tokens(text: &str) -> u64 {
     text.len().div_ceil(BYTES_PER_TOKEN) as u64
 }
 
 impl Message {
-    /// About how many tokens it has.
+    /// The estimated number of tokens.
     pub fn tokens(&self) -> u64 {
         match self {
             Message::User(text) => tokens(text),
@@ -110,7 +110,7 @@ impl Message {
 }
 
 impl Request {
-    /// About how many tokens it has.
+    /// The estimated number of tokens.
     pub fn tokens(&self) -> u64 {
         tokens(&self.system)
             + self.tools.iter().map(ToolSchema::tokens).sum::<u64>()
@@ -119,8 +119,8 @@ impl Request {
 }
 
 impl Answer {
-    /// Some endpoints count nothing. Limits hold all the same, so what is missing is estimated.
-    pub(crate) fn counted(mut self, request: &Request) -> Self {
+    /// Estimates the usage that the endpoint did not report, so that limits hold with any endpoint.
+    pub(crate) fn with_estimated_usage(mut self, request: &Request) -> Self {
         if self.usage.input_tokens == 0 {
             self.usage.input_tokens = request.tokens();
         }
@@ -132,7 +132,7 @@ impl Answer {
     }
 }
 
-/// Tokens, as the provider counted them.
+/// The number of tokens that the provider counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
     pub input_tokens: u64,
@@ -151,10 +151,10 @@ impl std::ops::AddAssign for Usage {
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
     Stop,
-    /// It ran into `max_tokens`: text and arguments may end in the middle.
+    /// The answer reached `max_tokens`, so text and arguments may be incomplete.
     Length,
-    /// It waits for the results of its calls.
+    /// The model waits for the results of its calls.
     Calls,
-    /// The provider held an answer back, or the model refused to give one.
+    /// The provider filtered the answer, or the model refused to give one.
     Filtered,
 }

@@ -1,9 +1,9 @@
-//! What the demo model says, in the language it was spoken to.
+//! The texts of the demo model, in the language of the request.
 
 use crate::CallResult;
 use serde_json::Value;
 
-/// How much of a result is quoted; the rest is a click away in the console.
+/// How many characters of a result are quoted; the console shows the rest.
 const QUOTE: usize = 4000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Language {
         }
     }
 
-    pub(super) fn who(self) -> &'static str {
+    pub(super) fn introduction(self) -> &'static str {
         match self {
             Self::English => "(This is Atelier's built-in demo model, not an AI.)",
             Self::Russian => "(Это встроенная демо-модель Atelier, а не ИИ.)",
@@ -31,7 +31,7 @@ impl Language {
         }
     }
 
-    /// Why it answers although another model was asked for.
+    /// Why the demo model answers instead of the requested model.
     pub(super) fn instead_of(self, model: &str, provider: &str, remedy: &str) -> String {
         match self {
             Self::English => format!(
@@ -72,30 +72,30 @@ impl Language {
         }
     }
 
-    /// One step of several, as it went.
-    pub(super) fn went(self, words: &str, result: &CallResult) -> String {
-        let said = quote(&result.content);
+    /// The outcome of one tool call.
+    pub(super) fn outcome(self, words: &str, result: &CallResult) -> String {
+        let quoted = quote(&result.content);
         match (self, result.is_error) {
-            (Self::English, false) => format!("Done: {words}\n{said}"),
-            (Self::English, true) => format!("That did not work: {words}\n{said}"),
-            (Self::Russian, false) => format!("Готово: {words}\n{said}"),
-            (Self::Russian, true) => format!("Не получилось: {words}\n{said}"),
-            (Self::Japanese, false) => format!("完了: {words}\n{said}"),
-            (Self::Japanese, true) => format!("できませんでした: {words}\n{said}"),
+            (Self::English, false) => format!("Done: {words}\n{quoted}"),
+            (Self::English, true) => format!("That did not work: {words}\n{quoted}"),
+            (Self::Russian, false) => format!("Готово: {words}\n{quoted}"),
+            (Self::Russian, true) => format!("Не получилось: {words}\n{quoted}"),
+            (Self::Japanese, false) => format!("完了: {words}\n{quoted}"),
+            (Self::Japanese, true) => format!("できませんでした: {words}\n{quoted}"),
         }
     }
 
-    /// What was not begun because something before it failed.
-    pub(super) fn left_out(self, words: &str) -> String {
+    /// A request that was not started because an earlier one failed.
+    pub(super) fn not_started(self, words: &str) -> String {
         match self {
-            Self::English => format!("Not begun after that: {words}"),
+            Self::English => format!("Not started because of this: {words}"),
             Self::Russian => format!("После этого не начато: {words}"),
             Self::Japanese => format!("その後は実行していません: {words}"),
         }
     }
 }
 
-/// The part of a result that a person looks for, fenced.
+/// The interesting part of a result, as a code block.
 fn quote(content: &str) -> String {
     let shown = match serde_json::from_str::<Value>(content) {
         Ok(Value::Object(fields)) => {

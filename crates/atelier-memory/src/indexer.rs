@@ -1,0 +1,472 @@
+//! The background worker that keeps the index up to date and enforces the size limits of memories.
+//!
+//! Wakeups make it faster, but it also polls, so a lost wakeup only delays it. One node at a time
+//! indexes a collection. If a lease expires and two nodes overlap for a moment, the interactions
+//! that both saw are indexed once more.
+//!
+//! An embedded index gets changes immediately and is flushed rarely. Rows of the outbox are removed
+//! after a flush, so a crash before the flush only means that they are indexed again.
+
+use crate::{
+    Embedder, Error, IndexError, Memory, Result,
+    embed::{blocking, builtin},
+    frequencies::Frequencies,
+    index::Point,
+    key, lexical,
+};
+use atelier_core::{AgentId, Filter, Interaction, InteractionId, event::PruneReason};
+use atelier_store::{
+    Collection, CollectionState, Error as StoreError, Fullness, IndexChange, Removal, StoredVector, Wakeup,
+};
+use futures::{StreamExt, stream};
+use metrics::{counter, gauge};
+use std::{
+    collections::HashSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio_util::sync::CancellationToken;
+
+/// An interaction with its sequence number in the outbox, and its vector once there is one.
+type PendingInteraction = (i64, Interaction, Option<Vec<f32>>);
+
+/// How many changes are indexed together.
+const BATCH: i64 = 256;
+/// A collection is flushed when nothing was indexed in it for this long …
+const IDLE_BEFORE_FLUSH: Duration = Duration::from_secs(1);
+/// … or this long after its first unflushed change, which bounds what a crash makes it index again.
+const MAX_FLUSH_DELAY: Duration = Duration::from_secs(10);
+/// How many collections are indexed at the same time.
+const PARALLEL_COLLECTIONS: usize = 4;
+/// How long a lost wakeup can go unnoticed.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// How soon to look again at a collection that another node indexes: that node may be gone.
+const FOREIGN_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// A lease lasts ten seconds and is renewed well before it expires.
+const LEASE_RENEWAL: Duration = Duration::from_secs(3);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// What was indexed in a collection since it was last flushed.
+#[derive(Debug, Clone)]
+pub(crate) struct Unflushed {
+    collection: Collection,
+    since: Instant,
+    last: Instant,
+    /// The last row of the outbox that was indexed.
+    through: i64,
+    ids: Vec<InteractionId>,
+    /// The frequencies, with the unflushed interactions counted in.
+    pub(crate) frequencies: Option<Arc<Frequencies>>,
+}
+
+impl Memory {
+    /// Keeps the index up to date and checks the sizes of memories until `stop`.
+    pub async fn run_background(&self, stop: CancellationToken) {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.run_indexing() => {}
+            () = self.run_size_checks() => {}
+        }
+        let unflushed: Vec<Collection> =
+            self.unflushed().values().map(|unflushed| unflushed.collection.clone()).collect();
+        for collection in unflushed {
+            if let Err(error) = self.checkpoint(&collection).await {
+                tracing::warn!(%error, "cannot flush a collection; its last changes are indexed again");
+            }
+        }
+        self.release().await;
+        self.inner.index.close().await;
+    }
+
+    async fn run_indexing(&self) {
+        if self.inner.index.id().is_none() {
+            // The process that has opened the index keeps it up to date.
+            return std::future::pending().await;
+        }
+        // Subscribed before the first look, which finds everything that was written earlier.
+        let mut wakeups = self.inner.store.wakeups().subscribe();
+        let mut pause = Duration::from_millis(250);
+        loop {
+            let look_again = match self.index_all().await {
+                Ok(all_ours) => {
+                    self.problem().take();
+                    pause = Duration::from_millis(250);
+                    if all_ours { POLL_INTERVAL } else { FOREIGN_POLL_INTERVAL }
+                }
+                Err(error) => {
+                    let already_logged = self.problem().replace(error.to_string()).is_some();
+                    if !already_logged {
+                        tracing::warn!(%error, "memories cannot be indexed at the moment");
+                    }
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(MAX_RETRY_DELAY);
+                    continue;
+                }
+            };
+            let woken = async {
+                while let Some(wakeup) = wakeups.next().await {
+                    if matches!(wakeup, Wakeup::Memory | Wakeup::Everything) {
+                        return;
+                    }
+                }
+                // The store is closed, and this task is about to be cancelled.
+                std::future::pending::<()>().await;
+            };
+            let first = self.unflushed().values().map(Unflushed::due).min();
+            let look = first.map_or(look_again, |due| look_again.min(due - Instant::now()));
+            // A wakeup and a timeout both lead to another look.
+            drop(tokio::time::timeout(look, woken).await);
+        }
+    }
+
+    /// Indexes every collection that has changes. Returns `false` if another node holds the lease on
+    /// one of them. All collections are tried; the first error is returned.
+    async fn index_all(&self) -> Result<bool> {
+        let Some(index) = self.inner.index.id() else { return Ok(true) };
+        // The interactions of deleted agents go first, whichever index holds their collections and
+        // whether or not it answers.
+        for collection in self.inner.store.abandoned_collections(index).await? {
+            while self.inner.store.purge(&collection).await? {}
+        }
+        let mut changed = self.inner.store.collections_to_index(index).await?;
+        // A collection with unflushed changes has rows in the outbox, unless it has moved to
+        // another index meanwhile.
+        let ours: HashSet<AgentId> = changed.iter().map(|(collection, _)| collection.agent).collect();
+        self.unflushed().retain(|agent, unflushed| !unflushed.is_due() || ours.contains(agent));
+        changed.retain(|(collection, newest)| match self.unflushed().get(&collection.agent) {
+            Some(unflushed) => *newest > Some(unflushed.through) || unflushed.is_due(),
+            None => true,
+        });
+        gauge!("atelier_memory_waiting_collections").set(changed.len() as f64);
+        let outcomes = stream::iter(changed)
+            .map(|(collection, _)| self.index_one(collection))
+            .buffer_unordered(PARALLEL_COLLECTIONS);
+        outcomes.fold(Ok(true), |all, one| async { Ok(all? & one?) }).await
+    }
+
+    /// Indexes one collection. Returns `false` if another node holds its lease.
+    async fn index_one(&self, collection: Collection) -> Result<bool> {
+        let Some(collection) = self.lease(&collection).await? else { return Ok(false) };
+        // The limit is enforced once per flush, and also while the index is unreachable, because
+        // the interactions in the database grow all the same.
+        if collection.state != CollectionState::Gone && self.indexed_through(collection.agent) == 0 {
+            self.enforce_limit(&collection).await?;
+        }
+        let outcome = match collection.state {
+            CollectionState::Gone => self.delete_collection(&collection).await,
+            CollectionState::Wanted => self.create(&collection).await,
+            CollectionState::Live => self.index_changes(&collection).await,
+        };
+        match outcome {
+            // Somebody dropped the collection, or the index was replaced. The store still has all
+            // interactions.
+            Err(Error::Index(IndexError::CollectionMissing)) => self.rebuild(&collection).await?,
+            outcome => outcome?,
+        }
+        Ok(true)
+    }
+
+    /// Rebuilds a collection that the index has lost from the interactions in the store.
+    pub(crate) async fn rebuild(&self, collection: &Collection) -> Result<()> {
+        tracing::warn!(collection = collection.name, "the index has lost a collection; rebuilding it");
+        Ok(self.inner.store.rebuild_collection(collection).await?)
+    }
+
+    /// Takes or renews this node's lease on a collection. `None` if another node holds it.
+    pub(crate) async fn lease(&self, collection: &Collection) -> Result<Option<Collection>> {
+        let fresh = self.leases().get(&collection.agent).is_some_and(|since| since.elapsed() < LEASE_RENEWAL);
+        if fresh && self.is_in_this_index(collection) {
+            return Ok(Some(collection.clone()));
+        }
+        let Self { inner } = self;
+        let Some(index) = inner.index.id() else { return Ok(None) };
+        let leased = inner.store.lease_collection(collection, index, !inner.index.is_shared()).await?;
+        match &leased {
+            Some(_) => self.leases().insert(collection.agent, Instant::now()),
+            None => self.leases().remove(&collection.agent),
+        };
+        Ok(leased)
+    }
+
+    async fn release(&self) {
+        let leases: Vec<AgentId> = self.leases().drain().map(|(agent, _)| agent).collect();
+        for agent in leases {
+            let release = async {
+                let collection = self.inner.store.collection(agent).await?;
+                self.inner.store.release_collection(&collection).await
+            };
+            match release.await {
+                // The agent was deleted meanwhile.
+                Ok(()) | Err(StoreError::NotFound) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "cannot release collections; their leases will expire");
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(crate) async fn create(&self, collection: &Collection) -> Result<()> {
+        let Self { inner } = self;
+        let (name, dimension) = (inner.embedder.name(), inner.embedder.dimension());
+        // The new collection is empty, whatever was indexed in an older one of the same name.
+        self.unflushed().remove(&collection.agent);
+        inner.index.create(&key(collection), dimension).await?;
+        inner
+            .store
+            .collection_created(collection, name, i64::try_from(dimension).unwrap_or(i64::MAX))
+            .await?;
+        inner.frequencies.invalidate(&collection.agent).await;
+        Ok(())
+    }
+
+    /// Deletes the collection and the interactions of a deleted agent.
+    async fn delete_collection(&self, collection: &Collection) -> Result<()> {
+        while self.inner.store.purge(collection).await? {}
+        self.inner.index.drop(&key(collection)).await?;
+        self.inner.store.collection_dropped(collection).await?;
+        self.unflushed().remove(&collection.agent);
+        self.leases().remove(&collection.agent);
+        Ok(())
+    }
+
+    async fn index_changes(&self, collection: &Collection) -> Result<()> {
+        let Self { inner } = self;
+        if collection.embedder.as_deref() != Some(inner.embedder.name()) {
+            // Vectors of two embedders do not compare, so the collection is left as it is. Searches
+            // report that it has to be reindexed.
+            return Ok(());
+        }
+        let mut frequencies = match inner.embedder.uses_frequencies() {
+            true => Some(Frequencies::clone(&*self.frequencies(collection.agent).await?)),
+            false => None,
+        };
+        loop {
+            let indexed = self.indexed_through(collection.agent);
+            let (changes, through) = inner.store.index_changes(collection.agent, indexed, BATCH).await?;
+            let Some(collection) = self.lease(collection).await? else { return Ok(()) };
+            if changes.is_empty() {
+                break;
+            }
+            let ids: Vec<_> = changes.iter().map(id_of).collect();
+            let (points, removed) = self.prepare(&collection, changes, frequencies.as_mut()).await?;
+            counter!("atelier_memory_points_total").increment(points.len() as u64);
+            inner.index.apply(&key(&collection), points, removed).await?;
+            if self.record_applied(&collection, through, ids, frequencies.as_ref()) {
+                self.checkpoint(&collection).await?;
+            }
+            inner.indexed.send_modify(|turn| *turn += 1);
+        }
+        if self.unflushed().get(&collection.agent).is_none_or(Unflushed::is_due) {
+            self.checkpoint(collection).await?;
+            self.enforce_limit(collection).await?;
+            inner.index.optimize(&key(collection)).await?;
+            if inner.index.needs_compaction(&key(collection)).await? {
+                self.compact(collection).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last row of the outbox that is indexed but not flushed yet; 0 if there is none.
+    pub(crate) fn indexed_through(&self, agent: AgentId) -> i64 {
+        self.unflushed().get(&agent).map_or(0, |unflushed| unflushed.through)
+    }
+
+    /// Records that a collection holds all changes up to `through`. Returns whether it is time to
+    /// flush it.
+    fn record_applied(
+        &self,
+        collection: &Collection,
+        through: i64,
+        ids: Vec<InteractionId>,
+        frequencies: Option<&Frequencies>,
+    ) -> bool {
+        let mut all = self.unflushed();
+        let unflushed = all.entry(collection.agent).or_insert_with(|| Unflushed {
+            collection: collection.clone(),
+            since: Instant::now(),
+            last: Instant::now(),
+            through,
+            ids: Vec::new(),
+            frequencies: None,
+        });
+        unflushed.last = Instant::now();
+        unflushed.through = through;
+        unflushed.ids.extend(ids);
+        unflushed.frequencies = frequencies.map(|frequencies| Arc::new(frequencies.clone()));
+        self.inner.index.is_durable() || unflushed.is_due()
+    }
+
+    /// Flushes a collection and removes the flushed rows from the outbox.
+    async fn checkpoint(&self, collection: &Collection) -> Result<()> {
+        let Self { inner } = self;
+        let unflushed = self.unflushed().get(&collection.agent).cloned();
+        let (through, ids, frequencies) = match unflushed {
+            Some(unflushed) => (unflushed.through, unflushed.ids, unflushed.frequencies),
+            // There was nothing to index after all, so the collection is only marked as up to date.
+            None => (0, Vec::new(), None),
+        };
+        let flushed = match through {
+            0 => Ok(()),
+            _ => inner.index.flush(&key(collection)).await,
+        };
+        let recorded = match flushed {
+            Ok(()) => {
+                let bytes = frequencies.as_deref().map(Frequencies::to_bytes);
+                inner.store.mark_indexed(collection, through, ids, bytes).await.map_err(Error::from)
+            }
+            Err(error) => Err(error.into()),
+        };
+        if let (Ok(()), Some(frequencies)) = (&recorded, frequencies) {
+            inner.frequencies.insert(collection.agent, frequencies).await;
+        }
+        // The rows are removed, or else they have to be indexed once more.
+        self.unflushed().remove(&collection.agent);
+        recorded
+    }
+
+    /// Builds a new generation of a collection from its interactions while searches go on in the
+    /// old one. Changes that arrive meanwhile wait in the outbox.
+    async fn compact(&self, collection: &Collection) -> Result<()> {
+        let Self { inner } = self;
+        tracing::info!(collection = collection.name, "the log of a collection has grown; rebuilding it");
+        let (key, embedder) = (key(collection), inner.embedder.clone());
+        inner.index.begin_generation(&key, embedder.dimension()).await?;
+        let (mut after, everything) = (None, Filter::default());
+        loop {
+            let page = self.page(collection.agent, &everything, after, BATCH).await?;
+            let points = page.facts.into_iter().map(|(interaction, vector)| {
+                let vector = vector.filter(|made| fits(made, &embedder)).map(|made| made.vector);
+                (interaction, vector)
+            });
+            inner.index.fill_generation(&key, points_of(points.collect()).await).await?;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        Ok(inner.index.switch_generation(&key).await?)
+    }
+
+    /// Turns changes into points to add and ids to remove. An interaction without a vector of the
+    /// current embedder gets one; an expensive vector is also stored.
+    async fn prepare(
+        &self,
+        collection: &Collection,
+        changes: Vec<IndexChange>,
+        frequencies: Option<&mut Frequencies>,
+    ) -> Result<(Vec<Point>, Vec<uuid::Uuid>)> {
+        let embedder = &self.inner.embedder;
+        let (mut removed, mut interactions): (Vec<_>, Vec<PendingInteraction>) = (Vec::new(), Vec::new());
+        for change in changes {
+            match change {
+                IndexChange::Remove(id) => removed.push(id.0),
+                IndexChange::Add { seq, fact: interaction, vector } => {
+                    let vector = vector.filter(|made| fits(made, embedder));
+                    interactions.push((seq, interaction, vector.map(|made| made.vector)));
+                }
+            }
+        }
+        let bare: Vec<String> = interactions
+            .iter()
+            .filter(|(.., vector)| vector.is_none())
+            .map(|(_, interaction, _)| interaction.text.clone())
+            .collect();
+        if !bare.is_empty() {
+            let mut made = embedder.embed_texts(bare).await?.into_iter();
+            let mut fresh = Vec::new();
+            for (seq, _, vector) in interactions.iter_mut().filter(|(.., vector)| vector.is_none()) {
+                *vector = made.next().flatten();
+                fresh.extend(vector.clone().map(|vector| (*seq, vector)));
+            }
+            if embedder.is_expensive() {
+                self.inner.store.save_vectors(collection, embedder.name(), fresh).await?;
+            }
+        }
+        let interactions: Vec<_> =
+            interactions.into_iter().map(|(_, interaction, vector)| (interaction, vector)).collect();
+        let points = points_of(interactions).await;
+        if let Some(frequencies) = frequencies {
+            points.iter().for_each(|point| frequencies.count(&builtin::distinct(&point.interaction.text)));
+        }
+        Ok((points, removed))
+    }
+
+    /// Warns the user at 80 % of an agent's limit and deletes the oldest interactions at 100 %.
+    async fn enforce_limit(&self, collection: &Collection) -> Result<()> {
+        let store = &self.inner.store;
+        match store.check_fullness(collection.agent, collection.owner).await {
+            Ok(Fullness::Full { keep }) => {
+                let owned = match store.owned(collection.project).await {
+                    Err(StoreError::NotFound) => return Ok(()),
+                    owned => owned?,
+                };
+                let removed =
+                    self.forget(&owned, collection.agent, &Removal::Beyond(keep), PruneReason::Limit).await?;
+                if removed > 0 {
+                    let agent = collection.agent;
+                    tracing::info!(%agent, removed, "a memory was full; its oldest part is deleted");
+                }
+                Ok(())
+            }
+            // The agent was deleted meanwhile.
+            Ok(_) | Err(StoreError::NotFound) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Checks the sizes of the memories of all agents at the configured interval.
+    async fn run_size_checks(&self) {
+        let mut checks = tokio::time::interval(self.inner.settings.sweep.max(Duration::from_millis(10)));
+        checks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            checks.tick().await;
+            let check_all = async {
+                for collection in self.inner.store.collections().await? {
+                    self.enforce_limit(&collection).await?;
+                }
+                Ok::<_, Error>(())
+            };
+            if let Err(error) = check_all.await {
+                tracing::warn!(%error, "cannot check the sizes of memories");
+            }
+        }
+    }
+}
+
+impl Unflushed {
+    fn due(&self) -> Instant {
+        (self.last + IDLE_BEFORE_FLUSH).min(self.since + MAX_FLUSH_DELAY)
+    }
+
+    fn is_due(&self) -> bool {
+        self.due() <= Instant::now()
+    }
+}
+
+/// Whether a stored vector can be used with this embedder. Different embedders share dimensions, so
+/// the name decides. An imported vector of length zero has no direction and matches nothing.
+pub(crate) fn fits(made: &StoredVector, embedder: &Embedder) -> bool {
+    let length_squared: f32 = made.vector.iter().map(|value| value * value).sum();
+    made.embedder == embedder.name()
+        && made.vector.len() == embedder.dimension()
+        && length_squared.is_normal()
+}
+
+/// Turns interactions into points. Long texts have many words, so this does not run on the threads
+/// that answer requests.
+async fn points_of(interactions: Vec<(Interaction, Option<Vec<f32>>)>) -> Vec<Point> {
+    let point = |(interaction, vector): (Interaction, Option<Vec<f32>>)| {
+        let words = lexical::document(&interaction.text);
+        Point { interaction, vector, words }
+    };
+    blocking(move || interactions.into_iter().map(point).collect()).await
+}
+
+fn id_of(change: &IndexChange) -> InteractionId {
+    match change {
+        IndexChange::Add { fact, .. } => fact.id,
+        IndexChange::Remove(id) => *id,
+    }
+}
