@@ -8,7 +8,7 @@
 #![expect(clippy::disallowed_methods, reason = "starts the peer, which is no tool call")]
 
 use atelier_core::{Conversation, ProjectName, Tenant, UserId, WorkspaceKind};
-use atelier_files::{Files, Settings, Workspace};
+use atelier_files::{ConversationWorkspace, Files, Settings};
 use atelier_store::{Owned, Store};
 use atelier_testkit::Bucket;
 use std::{
@@ -101,7 +101,7 @@ impl Bench {
         Self { files, store, owned, place: data, rclone: Rclone { binary, bucket, flags } }
     }
 
-    async fn conversation(&self) -> (Workspace, Conversation) {
+    async fn conversation(&self) -> (ConversationWorkspace, Conversation) {
         let conversation = self.store.create_conversation(&self.owned, None, true).await.unwrap();
         (self.files.workspace(&self.owned, &conversation), conversation)
     }

@@ -1,6 +1,6 @@
-//! Content in and out of the object store: streamed, hashed on the way, at a flat cost in memory.
+//! Reading and writing content in the object store: streamed, hashed on the way, with bounded memory.
 
-use crate::{Error, Files, Result, crash, place::Place};
+use crate::{Error, Files, Result, content_store::ContentStore, crash};
 use atelier_core::ConversationId;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, TryStreamExt, stream::BoxStream};
@@ -12,51 +12,53 @@ use sha2::{Digest, Sha256};
 use std::{fs::File, io::Write, ops::Range};
 use tokio_util::task::TaskTracker;
 
-/// A body as it comes in.
-pub type Bodies<'a> = BoxStream<'a, Result<Bytes>>;
+/// The body of an upload as it arrives.
+pub type BodyStream<'a> = BoxStream<'a, Result<Bytes>>;
 
-/// What is held in memory of one file, several times over: S3 takes no smaller parts than 5 MiB.
+/// Size of a part of a multipart upload. S3 accepts no parts below 5 MiB. Several parts of a file are in memory
+/// at once.
 pub(crate) const PART: usize = 8 << 20;
-/// Parts on their way at a time.
+/// How many parts of one upload are sent at the same time.
 const IN_FLIGHT: usize = 3;
-/// How content is read: the size of a piece, and how many of them are asked for ahead of the reader.
+
+/// How content is read: the size of a piece, and how many pieces are requested ahead of the reader.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pace {
+pub(crate) struct ReadAhead {
     piece: usize,
     ahead: usize,
 }
 
-impl Pace {
-    /// For somebody far away. One who stands still holds no more than this, and there may be many.
+impl ReadAhead {
+    /// For downloads. There may be many, and a slow one holds this much memory.
     pub(crate) const DOWNLOAD: Self = Self { piece: 1 << 20, ahead: 4 };
-    /// For ourselves, one at a time: fewer questions to the store.
+    /// For the server itself, one file at a time: larger pieces mean fewer requests.
     pub(crate) const COPY: Self = Self { piece: PART, ahead: 2 };
 }
 
-/// As much as telling a kind of file takes.
+/// How many bytes of a file are needed to recognise its type.
 pub(crate) const HEAD: usize = 4096;
 
-/// Content that was put.
+/// Content that was stored.
 #[derive(Debug)]
 pub(crate) struct Put {
     pub(crate) key: Key,
     pub(crate) checksum: String,
     pub(crate) size: u64,
-    /// How it begins.
+    /// The first bytes of the content.
     pub(crate) head: Bytes,
 }
 
-/// Hashes what passes, keeps its beginning, and writes it to a file if there is one.
-struct Tap {
+/// Hashes what is written, keeps the first bytes, and copies everything to a file if there is one.
+struct HashingWriter {
     hasher: Sha256,
     size: u64,
     head: BytesMut,
     file: Option<File>,
 }
 
-impl Tap {
-    /// On a thread of its own: hashing and writing block.
-    async fn take(mut self, part: Bytes) -> Result<Self> {
+impl HashingWriter {
+    /// Runs on a blocking thread, because hashing and writing block.
+    async fn write(mut self, part: Bytes) -> Result<Self> {
         tokio::task::spawn_blocking(move || {
             self.hasher.update(&part);
             self.size += part.len() as u64;
@@ -71,16 +73,16 @@ impl Tap {
     }
 }
 
-/// Puts a body of unknown length, which may have at most `limit` bytes, into a new object; `tee` gets the same.
+/// Stores a body of unknown length, at most `limit` bytes, as a new object, and copies it to `tee`.
 pub(crate) async fn put(
-    place: &Place,
+    store: &ContentStore,
     tasks: &TaskTracker,
     conversation: ConversationId,
-    mut body: Bodies<'_>,
+    mut body: BodyStream<'_>,
     limit: u64,
     tee: Option<File>,
 ) -> Result<Put> {
-    let mut tap = Tap { hasher: Sha256::new(), size: 0, head: BytesMut::new(), file: tee };
+    let mut writer = HashingWriter { hasher: Sha256::new(), size: 0, head: BytesMut::new(), file: tee };
     let mut buffer = BytesMut::new();
     let mut large: Option<(Key, Multipart)> = None;
     let mut received = 0;
@@ -95,73 +97,77 @@ pub(crate) async fn put(
             let part = buffer.split_to(PART).freeze();
             let (_, upload) = match &mut large {
                 Some(large) => large,
-                None => large.insert(begin(place, tasks, conversation).await?),
+                None => large.insert(begin(store, tasks, conversation).await?),
             };
-            upload.send(place, part.clone()).await?;
-            tap = tap.take(part).await?;
+            upload.send(store, part.clone()).await?;
+            writer = writer.write(part).await?;
         }
     }
     crash::point("size");
     let rest = buffer.freeze();
     if let Some((key, mut upload)) = large {
         if !rest.is_empty() {
-            upload.send(place, rest.clone()).await?;
+            upload.send(store, rest.clone()).await?;
         }
-        tap = tap.take(rest).await?;
+        writer = writer.write(rest).await?;
         crash::point("checksum");
-        upload.finish(place).await?;
+        upload.finish(store).await?;
         crash::point("object");
-        let checksum = hex(&tap.hasher.finalize());
-        return Ok(Put { key, checksum, size: tap.size, head: tap.head.freeze() });
+        let checksum = hex(&writer.hasher.finalize());
+        return Ok(Put { key, checksum, size: writer.size, head: writer.head.freeze() });
     }
-    tap = tap.take(rest.clone()).await?;
+    writer = writer.write(rest.clone()).await?;
     crash::point("checksum");
-    let checksum = hex(&tap.hasher.finalize());
-    let key = put_bytes(place, conversation, &checksum, rest).await?;
+    let checksum = hex(&writer.hasher.finalize());
+    let key = put_bytes(store, conversation, &checksum, rest).await?;
     crash::point("object");
-    Ok(Put { key, checksum, size: tap.size, head: tap.head.freeze() })
+    Ok(Put { key, checksum, size: writer.size, head: writer.head.freeze() })
 }
 
-/// Puts content that is at hand as a whole.
+/// Stores content that is already in memory.
 pub(crate) async fn put_bytes(
-    place: &Place,
+    store: &ContentStore,
     conversation: ConversationId,
     checksum: &str,
     content: Bytes,
 ) -> Result<Key> {
-    let key = place.new_content(conversation, Some(checksum));
-    let options = PutOptions { attributes: place.attributes(), ..Default::default() };
-    place.within(place.objects.put_opts(&key, PutPayload::from_bytes(content), options)).await?;
+    let key = store.new_content(conversation, Some(checksum));
+    let options = PutOptions { attributes: store.attributes(), ..Default::default() };
+    store.within(store.objects.put_opts(&key, PutPayload::from_bytes(content), options)).await?;
     Ok(key)
 }
 
-async fn begin(place: &Place, tasks: &TaskTracker, conversation: ConversationId) -> Result<(Key, Multipart)> {
-    let key = place.new_content(conversation, None);
-    let options = PutMultipartOptions { attributes: place.attributes(), ..Default::default() };
-    let upload = place.within(place.objects.put_multipart_opts(&key, options)).await?;
+async fn begin(
+    store: &ContentStore,
+    tasks: &TaskTracker,
+    conversation: ConversationId,
+) -> Result<(Key, Multipart)> {
+    let key = store.new_content(conversation, None);
+    let options = PutMultipartOptions { attributes: store.attributes(), ..Default::default() };
+    let upload = store.within(store.objects.put_multipart_opts(&key, options)).await?;
     let upload = WriteMultipart::new_with_chunk_size(upload, PART);
     Ok((key, Multipart { upload: Some(upload), tasks: tasks.clone() }))
 }
 
-/// A large upload that is broken off in the store, too, when it is broken off here.
+/// A multipart upload. Dropping it unfinished aborts it in the object store.
 struct Multipart {
     upload: Option<WriteMultipart>,
     tasks: TaskTracker,
 }
 
 impl Multipart {
-    async fn send(&mut self, place: &Place, part: Bytes) -> Result<()> {
+    async fn send(&mut self, store: &ContentStore, part: Bytes) -> Result<()> {
         let Some(upload) = &mut self.upload else { return Err(Error::Stopping) };
-        place.within(upload.wait_for_capacity(IN_FLIGHT)).await?;
+        store.within(upload.wait_for_capacity(IN_FLIGHT)).await?;
         upload.put(part);
         Ok(())
     }
 
-    async fn finish(&mut self, place: &Place) -> Result<()> {
+    async fn finish(&mut self, store: &ContentStore) -> Result<()> {
         let Some(mut upload) = self.upload.take() else { return Err(Error::Stopping) };
-        // Once for what is on its way, once for putting it together.
-        place.within(upload.wait_for_capacity(0)).await?;
-        place.within(upload.finish()).await?;
+        // The timeout holds once for the parts that are still being sent, and once for completing the upload.
+        store.within(upload.wait_for_capacity(0)).await?;
+        store.within(upload.finish()).await?;
         Ok(())
     }
 }
@@ -171,17 +177,17 @@ impl Drop for Multipart {
         if let Some(upload) = self.upload.take() {
             self.tasks.spawn(async move {
                 if let Err(error) = upload.abort().await {
-                    tracing::warn!(%error, "a broken-off upload leaves parts in the object store");
+                    tracing::warn!(%error, "cannot abort an upload; its parts stay in the object store");
                 }
             });
         }
     }
 }
 
-/// A small object whole, as it should be.
-pub(crate) async fn get_checked(place: &Place, key: &Key, size: u64, checksum: &str) -> Result<Bytes> {
+/// Reads a small object as a whole and checks its size and checksum.
+pub(crate) async fn get_checked(store: &ContentStore, key: &Key, size: u64, checksum: &str) -> Result<Bytes> {
     let damaged = || Error::Damaged { path: key.to_string() };
-    let bytes = place.within(async { place.objects.get(key).await?.bytes().await }).await;
+    let bytes = store.within(async { store.objects.get(key).await?.bytes().await }).await;
     let bytes = bytes.map_err(|error| lost(error, key))?;
     if bytes.len() as u64 != size {
         return Err(damaged());
@@ -194,7 +200,7 @@ pub(crate) async fn get_checked(place: &Place, key: &Key, size: u64, checksum: &
     if found == checksum { Ok(bytes) } else { Err(damaged()) }
 }
 
-/// A content that is not there is no trouble of the store as a whole.
+/// Turns "not found" into the loss of one content: the object store itself works.
 pub(crate) fn lost(error: Error, key: &Key) -> Error {
     match error {
         Error::Objects(object_store::Error::NotFound { .. }) => Error::Lost { path: key.to_string() },
@@ -202,26 +208,26 @@ pub(crate) fn lost(error: Error, key: &Key) -> Error {
     }
 }
 
-/// A range of an object in pieces that are asked for ahead of their reader.
+/// A range of an object, in pieces that are requested ahead of the reader.
 pub(crate) fn get(
     files: &Files,
     key: Key,
     range: Range<u64>,
-    pace: Pace,
+    read_ahead: ReadAhead,
 ) -> BoxStream<'static, Result<Bytes>> {
     let files = files.clone();
-    let pieces = (range.start..range.end).step_by(pace.piece);
+    let pieces = (range.start..range.end).step_by(read_ahead.piece);
     let end = range.end;
     futures::stream::iter(pieces)
         .map(move |start| {
             let (files, key) = (files.clone(), key.clone());
             async move {
-                let place = &files.place;
-                let wanted = start..end.min(start + pace.piece as u64);
+                let store = &files.content;
+                let wanted = start..end.min(start + read_ahead.piece as u64);
                 let length = wanted.end - wanted.start;
                 let options = GetOptions { range: Some(GetRange::Bounded(wanted)), ..Default::default() };
-                let read = async { place.objects.get_opts(&key, options).await?.bytes().await };
-                let bytes = place.within(read).await.map_err(|error| lost(error, &key))?;
+                let read = async { store.objects.get_opts(&key, options).await?.bytes().await };
+                let bytes = store.within(read).await.map_err(|error| lost(error, &key))?;
                 if bytes.len() as u64 == length {
                     Ok(bytes)
                 } else {
@@ -229,12 +235,12 @@ pub(crate) fn get(
                 }
             }
         })
-        .buffered(pace.ahead)
+        .buffered(read_ahead.ahead)
         .boxed()
 }
 
-/// The same bytes, the last of them only if all together have this checksum: whoever reads to the end has the
-/// content, and whoever does not is cut off before it.
+/// Passes the bytes on, but the last piece only if the checksum of all is right. So a reader that gets to the end
+/// has the right content.
 pub(crate) fn checked(
     body: impl Stream<Item = Result<Bytes>> + Send + 'static,
     checksum: String,

@@ -1,7 +1,7 @@
-//! The local folders of conversations. All of it may be deleted at any time: what is in a folder is in the
-//! object store, too, but for what a run that is not finished has made there.
+//! The local folders of conversations. They may be deleted at any time: everything in them is also in the object
+//! store, except the changes of a run that has not ended.
 
-use crate::{Result, Settings, locks::Locks, manifest::Manifest};
+use crate::{Result, Settings, locks::ConversationLocks, manifest::Manifest};
 use atelier_core::ConversationId;
 use atelier_executor::{Options, Workspace as Folder};
 use std::{
@@ -16,32 +16,32 @@ use uuid::Uuid;
 pub(crate) struct Cache {
     root: PathBuf,
     limit: u64,
-    /// One run or one upload at a time writes into a folder of this machine.
-    pub(crate) desks: Locks,
-    used: Mutex<HashMap<ConversationId, Used>>,
+    /// On this machine, only one run or one upload at a time writes into a folder.
+    pub(crate) folder_locks: ConversationLocks,
+    used: Mutex<HashMap<ConversationId, FolderUse>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Used {
+struct FolderUse {
     bytes: u64,
     at: SystemTime,
 }
 
-/// A file that is gone unless it was put in its place.
+/// A temporary file. Dropping it removes the file, unless it was moved away.
 #[derive(Debug)]
-pub(crate) struct Temp(PathBuf);
+pub(crate) struct TempFile(PathBuf);
 
-impl Temp {
+impl TempFile {
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
 
-impl Drop for Temp {
+impl Drop for TempFile {
     fn drop(&mut self) {
         match fs::remove_file(&self.0) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(%error, path = %self.0.display(), "a temporary file stays behind");
+                tracing::warn!(%error, path = %self.0.display(), "cannot remove a temporary file");
             }
             _ => {}
         }
@@ -54,14 +54,14 @@ impl Cache {
         let root = std::path::absolute(root)?;
         let limit = settings.cache_bytes;
         tokio::task::spawn_blocking(move || {
-            // What a crash left half written was never in its place.
+            // Files that a crash left half written were never used.
             match fs::remove_dir_all(root.join(TEMP)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
                 _ => {}
             }
             fs::create_dir_all(&root)?;
             let used = Mutex::new(measure(&root)?);
-            Ok(Self { root, limit, desks: Locks::default(), used })
+            Ok(Self { root, limit, folder_locks: ConversationLocks::default(), used })
         })
         .await?
     }
@@ -74,44 +74,44 @@ impl Cache {
         self.root.join(MANIFESTS).join(format!("{conversation}.json"))
     }
 
-    /// The conversation's folder, made if need be.
+    /// Opens the conversation's folder, and creates it if it does not exist.
     pub(crate) fn folder(&self, conversation: ConversationId) -> Result<Folder> {
         let path = self.path(conversation);
-        // A link in its place would lead out of the cache.
+        // A link instead of the folder would lead out of the cache.
         if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_dir()) {
             fs::remove_file(&path)?;
         }
         fs::create_dir_all(&path)?;
-        // It may have been deleted with everything else.
+        // The folder of manifests may have been deleted with the rest of the cache.
         fs::create_dir_all(self.root.join(MANIFESTS))?;
         Ok(Folder::open(&path, Options { obey_ignore: false, ..Options::default() })?)
     }
 
-    /// A file to write into, on the same file system as the folders.
-    pub(crate) fn temp(&self) -> io::Result<(Temp, fs::File)> {
-        let place = self.root.join(TEMP);
-        fs::create_dir_all(&place)?;
-        let path = place.join(Uuid::now_v7().simple().to_string());
+    /// Creates a temporary file on the same file system as the folders.
+    pub(crate) fn temp(&self) -> io::Result<(TempFile, fs::File)> {
+        let folder = self.root.join(TEMP);
+        fs::create_dir_all(&folder)?;
+        let path = folder.join(Uuid::now_v7().simple().to_string());
         let file = fs::File::create_new(&path)?;
-        Ok((Temp(path), file))
+        Ok((TempFile(path), file))
     }
 
-    /// Notes what a folder holds now.
-    pub(crate) fn holds(&self, conversation: ConversationId, bytes: u64) {
+    /// Records the size of a folder.
+    pub(crate) fn set_size(&self, conversation: ConversationId, bytes: u64) {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        used.insert(conversation, Used { bytes, at: SystemTime::now() });
+        used.insert(conversation, FolderUse { bytes, at: SystemTime::now() });
     }
 
-    /// Notes that a folder got more.
-    pub(crate) fn grew(&self, conversation: ConversationId, bytes: u64) {
+    /// Records that a folder has grown.
+    pub(crate) fn add_size(&self, conversation: ConversationId, bytes: u64) {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let before = used.get(&conversation).map_or(0, |used| used.bytes);
-        used.insert(conversation, Used { bytes: before + bytes, at: SystemTime::now() });
+        used.insert(conversation, FolderUse { bytes: before + bytes, at: SystemTime::now() });
     }
 
-    /// Removes the folders that were not used for the longest time, until the rest fits. Blocks.
+    /// Removes the least recently used folders until the rest fits. Blocks.
     pub(crate) fn shrink(&self) -> Result<usize> {
-        let mut candidates: Vec<(ConversationId, Used)> = {
+        let mut candidates: Vec<(ConversationId, FolderUse)> = {
             let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
             used.iter().map(|(id, used)| (*id, *used)).collect()
         };
@@ -122,8 +122,8 @@ impl Cache {
             if total <= self.limit {
                 break;
             }
-            // In use, or with work in it that is not in the object store yet.
-            let Some(_desk) = self.desks.try_enter(conversation) else { continue };
+            // Keep folders that are in use or hold changes that are not stored yet.
+            let Some(_folder_lock) = self.folder_locks.try_lock(conversation) else { continue };
             if Manifest::is_open(&self.manifest_path(conversation))? {
                 continue;
             }
@@ -134,14 +134,14 @@ impl Cache {
         Ok(removed)
     }
 
-    /// Removes a folder, which nobody may be working in. Blocks.
+    /// Removes a folder. The caller makes sure that nobody works in it. Blocks.
     pub(crate) fn remove(&self, conversation: ConversationId) -> Result<()> {
-        let gone = |removed: io::Result<()>| match removed {
+        let ignore_missing = |removed: io::Result<()>| match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         };
-        gone(fs::remove_file(self.manifest_path(conversation)))?;
-        gone(fs::remove_dir_all(self.path(conversation)))?;
+        ignore_missing(fs::remove_file(self.manifest_path(conversation)))?;
+        ignore_missing(fs::remove_dir_all(self.path(conversation)))?;
         self.used.lock().unwrap_or_else(PoisonError::into_inner).remove(&conversation);
         Ok(())
     }
@@ -155,7 +155,7 @@ impl Cache {
 const TEMP: &str = ".tmp";
 const MANIFESTS: &str = ".manifests";
 
-fn measure(root: &Path) -> Result<HashMap<ConversationId, Used>> {
+fn measure(root: &Path) -> Result<HashMap<ConversationId, FolderUse>> {
     let mut used = HashMap::new();
     for entry in fs::read_dir(root)? {
         let entry = entry?;
@@ -167,7 +167,7 @@ fn measure(root: &Path) -> Result<HashMap<ConversationId, Used>> {
         }
         let folder = Folder::open(entry.path(), Options { obey_ignore: false, ..Options::default() })?;
         let bytes = folder.leaves()?.iter().map(|leaf| leaf.stamp.size).sum();
-        used.insert(conversation, Used { bytes, at: entry.metadata()?.modified()? });
+        used.insert(conversation, FolderUse { bytes, at: entry.metadata()?.modified()? });
     }
     Ok(used)
 }

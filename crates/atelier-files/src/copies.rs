@@ -1,7 +1,7 @@
-//! The readable copies: `{prefix}{conversation_id}/{file_path}` holds what the newest version holds. They are
-//! made after the commit and are nobody's truth; a path stays marked until its copy is right.
+//! Readable copies: `{prefix}{conversation_id}/{file_path}` holds the content of the newest version. Copies are made
+//! after the commit, and nothing depends on them. A path stays marked as outdated until its copy is right.
 
-use crate::{Files, Result, Workspace, place::Place};
+use crate::{ConversationWorkspace, Files, Result, content_store::ContentStore};
 use atelier_core::{ConversationFile, ConversationId, FilePath};
 use atelier_store::StaleCopy;
 use futures::StreamExt;
@@ -12,25 +12,25 @@ use std::{
 };
 use uuid::Uuid;
 
-/// How many are made at a time.
-pub(crate) const AT_ONCE: usize = 64;
+/// How many copies are made at the same time.
+pub(crate) const CONCURRENCY: usize = 64;
 const BATCH: i64 = 1000;
 
-impl Workspace {
-    /// Makes the copies of this conversation that are due. What fails stays marked and is tried again.
-    pub(crate) async fn settle_copies(&self) {
+impl ConversationWorkspace {
+    /// Makes the copies of this conversation that are due. Copies that fail stay marked and are tried again.
+    pub(crate) async fn update_copies(&self) {
         if self.files.settings.copies
             && let Err(error) = self.files.renew_copies(self.conversation).await
         {
-            tracing::warn!(%error, conversation = %self.conversation, "copies are behind; they are tried again");
+            tracing::warn!(%error, conversation = %self.conversation, "cannot update copies; will try again");
         }
     }
 }
 
 impl Files {
-    /// Brings every marked copy in step. The first failure is told when all the others were tried.
+    /// Updates every marked copy. Tries all of them before it returns a failure.
     pub(crate) async fn renew_copies(&self, conversation: ConversationId) -> Result<usize> {
-        let _alone = self.copying.enter(conversation).await;
+        let _alone = self.copying.lock(conversation).await;
         let mut renewed = 0;
         loop {
             let stale = self.store.stale_copies(Some(conversation), BATCH).await?;
@@ -41,7 +41,7 @@ impl Files {
                 let done = self.renew_copy(&copy).await;
                 (copy, done)
             });
-            let mut work = futures::stream::iter(work).buffer_unordered(AT_ONCE);
+            let mut work = futures::stream::iter(work).buffer_unordered(CONCURRENCY);
             let (mut done, mut failed) = (Vec::new(), None);
             while let Some((copy, outcome)) = work.next().await {
                 match outcome {
@@ -67,63 +67,63 @@ impl Files {
 
     async fn make_copy(&self, file: &ConversationFile) -> Result<()> {
         let Some(content) = self.store.blob_key(file.conversation_id, &file.checksum).await? else {
-            // Deleted since; the path was marked again with it.
+            // The file was deleted in the meantime, which has marked the path again.
             return Ok(());
         };
         let content = Key::from(content);
-        let copy = self.place.copy(file.conversation_id, &file.file_path);
-        match &self.place.disk {
+        let copy = self.content.copy(file.conversation_id, &file.file_path);
+        match &self.content.disk {
             Some(disk) => {
                 let (from, to) = (disk.join(content.as_ref()), disk.join(copy));
-                let stage = disk.join(self.place.contents(file.conversation_id).as_ref());
+                let stage = disk.join(self.content.contents(file.conversation_id).as_ref());
                 tokio::task::spawn_blocking(move || copy_on_disk(&from, &to, &stage)).await??;
             }
             None => {
                 let copy = remote_key(&copy)?;
-                self.place.within(self.place.objects.copy(&content, &copy)).await?;
+                self.content.within(self.content.objects.copy(&content, &copy)).await?;
             }
         }
         Ok(())
     }
 
     async fn remove_copy(&self, conversation: ConversationId, path: &FilePath) -> Result<()> {
-        let copy = self.place.copy(conversation, path);
-        match &self.place.disk {
+        let copy = self.content.copy(conversation, path);
+        match &self.content.disk {
             Some(disk) => {
-                let (file, top) = (disk.join(copy), disk.join(self.place.workspace(conversation)));
+                let (file, top) = (disk.join(copy), disk.join(self.content.workspace(conversation)));
                 tokio::task::spawn_blocking(move || remove_on_disk(&file, &top)).await??;
             }
-            None => remove_object(&self.place, &remote_key(&copy)?).await?,
+            None => remove_object(&self.content, &remote_key(&copy)?).await?,
         }
         Ok(())
     }
 }
 
-/// The key as it stands: `Key::from` would write `#` and the like in percent signs.
+/// The key unchanged. `Key::from` would percent-encode `#` and other characters.
 fn remote_key(key: &str) -> Result<Key> {
     Ok(Key::parse(key).map_err(object_store::Error::from)?)
 }
 
-/// What is not there is removed.
-pub(crate) async fn remove_object(place: &Place, key: &Key) -> Result<()> {
-    match place.within(place.objects.delete(key)).await {
+/// Removes an object. An object that does not exist counts as removed.
+pub(crate) async fn remove_object(store: &ContentStore, key: &Key) -> Result<()> {
+    match store.within(store.objects.delete(key)).await {
         Err(crate::Error::Objects(object_store::Error::NotFound { .. })) => Ok(()),
         done => done,
     }
 }
 
-/// A true copy and a rename. A hard link, which the object store would make, lets whoever edits the copy edit
-/// the content; and its temporary names leave no room for names as long as names can be.
+/// Copies the bytes and renames the result. The object store would make a hard link, so that editing the copy would
+/// edit the content; and its temporary names are too long for the longest file names.
 fn copy_on_disk(from: &Path, to: &Path, stage: &Path) -> io::Result<()> {
     let staged = stage.join(format!("copy-{}#0", Uuid::now_v7().simple()));
     if let Some(folder) = to.parent() {
         make_folder(folder)?;
     }
-    // With the time of the content: a copy that somebody wrote to has another.
+    // The copy gets the time of the content, so that a modified copy is recognised by its time.
     let timed =
         |_| fs::File::options().write(true).open(&staged)?.set_modified(fs::metadata(from)?.modified()?);
     let done = fs::copy(from, &staged).and_then(timed).and_then(|()| match fs::rename(&staged, to) {
-        // A folder of a file that was deleted since.
+        // An empty folder that a deleted file has left.
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
             fs::remove_dir(to).and_then(|()| fs::rename(&staged, to))
         }
@@ -135,17 +135,18 @@ fn copy_on_disk(from: &Path, to: &Path, stage: &Path) -> io::Result<()> {
     done
 }
 
-/// Whether a copy is as it was made: of its content's size, and not written to since. Blocks.
+/// Whether a copy is unmodified: it has the size and the time of its content. Blocks.
 pub(crate) fn is_true_copy(content: &Path, copy: &Path) -> bool {
-    let seen = |path: &Path| {
+    let size_and_time = |path: &Path| {
         let found = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
         Some((found.len(), found.modified().ok()?))
     };
-    // A content that is lost is nothing to copy from.
-    seen(content).is_none_or(|content| seen(copy) == Some(content))
+    // Lost content cannot be copied, so there is nothing to repair.
+    size_and_time(content).is_none_or(|content| size_and_time(copy) == Some(content))
 }
 
-/// Copies are made in no order: where a file was a moment ago a folder may have to be now.
+/// Creates a folder for a copy. Copies are made in no particular order, so an outdated file may have to be removed
+/// first.
 fn make_folder(folder: &Path) -> io::Result<()> {
     match fs::create_dir_all(folder) {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists) => {
@@ -172,7 +173,7 @@ fn remove_on_disk(file: &Path, top: &Path) -> io::Result<()> {
         }
         _ => {}
     }
-    // Folders that are empty now; the first that is not ends it.
+    // Remove the folders above that are empty now.
     let folders = file.ancestors().skip(1).take_while(|folder| folder.starts_with(top));
     for folder in folders {
         if fs::remove_dir(folder).is_err() {

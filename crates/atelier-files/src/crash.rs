@@ -1,6 +1,6 @@
-//! Points at which a test can let the program die, to see that nothing is left half done. Only in debug builds.
+//! Points at which a test can make the program crash, to show that nothing is left half done. Debug builds only.
 
-/// Ends the program here, as `kill -9` would, if `ATELIER_CRASH_AT` names this point.
+/// Aborts the program here, as `kill -9` would, if `ATELIER_CRASH_AT` names this point.
 pub(crate) fn point(name: &str) {
     #[cfg(debug_assertions)]
     if std::env::var("ATELIER_CRASH_AT").is_ok_and(|at| at == name) {

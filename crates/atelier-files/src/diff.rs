@@ -1,15 +1,15 @@
-//! What changed between two versions of a text.
+//! Differences between two versions of a text file.
 
-use crate::{Error, Result, Workspace};
+use crate::{ConversationWorkspace, Error, Result};
 use atelier_core::FileId;
 use similar::TextDiff;
 use std::time::Duration;
 
-/// Larger texts are for tools that are made for them.
+/// Larger files are not compared.
 const MAX: u64 = 4 << 20;
 
-impl Workspace {
-    /// A unified diff between two versions; by default between the newest and the one before.
+impl ConversationWorkspace {
+    /// A unified diff between two versions. The default is the newest version and the one before it.
     pub async fn diff(&self, id: FileId, from: Option<i64>, to: Option<i64>) -> Result<String> {
         let file = self.file(id).await?;
         let to = to.unwrap_or(file.version);
@@ -20,10 +20,10 @@ impl Workspace {
         tokio::task::spawn_blocking(move || {
             let text = |bytes: &[u8]| {
                 let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-                text.map(str::to_owned).ok_or(Error::NotText("only texts can be compared"))
+                text.map(str::to_owned).ok_or(Error::NotText("only text files can be compared"))
             };
             let (old, new) = (text(&old)?, text(&new)?);
-            // Past its time the algorithm settles for a diff that is right but not the shortest.
+            // After the timeout the diff is still correct, but not the shortest.
             let diff = TextDiff::configure().timeout(Duration::from_secs(2)).diff_lines(&old, &new);
             let (before, after) = (format!("{path} (version {from})"), format!("{path} (version {to})"));
             Ok(diff.unified_diff().header(&before, &after).to_string())

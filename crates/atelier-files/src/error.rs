@@ -4,7 +4,7 @@ use atelier_core::file::FilePathError;
 pub enum Error {
     #[error(transparent)]
     Store(#[from] atelier_store::Error),
-    #[error("the object store refused: {0}")]
+    #[error("the object store returned an error: {0}")]
     Objects(#[from] object_store::Error),
     #[error("the object store did not answer in time")]
     ObjectsTimeout,
@@ -14,37 +14,37 @@ pub enum Error {
     TooLarge { limit: u64 },
     #[error(transparent)]
     Path(#[from] FilePathError),
-    /// What came back is not what was put in.
+    /// The content is not what was stored.
     #[error("the content of {path} is damaged in the object store")]
     Damaged { path: String },
-    /// What was put in is not there any more.
-    #[error("the content of {path} is gone from the object store")]
+    /// The content is no longer there.
+    #[error("the object store no longer has the content of {path}")]
     Lost { path: String },
-    #[error("another run works in this conversation's folder; try again when it is done")]
+    #[error("another run is working in this conversation's folder; try again when it has ended")]
     Locked,
     #[error("the workspace of this conversation is switched off")]
     Disabled,
-    #[error("this object store gives no links")]
+    #[error("this object store cannot make links")]
     NoLinks,
     #[error("{0}")]
     NotText(&'static str),
-    /// What the uploader sends.
-    #[error("the upload broke off: {0}")]
+    /// The request body ended early or could not be read.
+    #[error("the upload was interrupted: {0}")]
     Broken(String),
     #[error("{0}")]
     Parts(String),
-    #[error("there is no file {0}")]
+    #[error("the file {0} does not exist")]
     NoSuchFile(String),
-    #[error("the local folder: {0}")]
+    #[error("cannot use the local folder: {0}")]
     Folder(#[from] atelier_executor::Error),
-    #[error("the local folder: {0}")]
+    #[error("cannot use the local folder: {0}")]
     Io(#[from] std::io::Error),
     #[error("the server is stopping")]
     Stopping,
 }
 
 impl Error {
-    /// Whether it is about one content, which is gone or not what it was, and not about the store as a whole.
+    /// Whether one object is lost or damaged, while the object store as a whole works.
     pub(crate) fn is_damage(&self) -> bool {
         matches!(
             self,
@@ -52,7 +52,7 @@ impl Error {
         )
     }
 
-    /// The stable code, for answers and for tools' results.
+    /// The stable code, for problems and for tool results.
     pub fn code(&self) -> &'static str {
         use atelier_store::Error as Store;
         match self {

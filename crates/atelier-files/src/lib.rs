@@ -1,60 +1,61 @@
 //! Conversation workspaces: files that belong to a conversation rather than to somebody's machine.
 //!
-//! Two layers. The object store (disk, S3, GCS, Azure) holds every version's content and is, with the rows in
-//! the database, the truth; the local folder is a cache that may be deleted at any time.
+//! There are two layers. The object store (disk, S3, GCS, Azure) holds the content of every version and is,
+//! together with the rows in the database, the source of truth. The local folder is a cache that may be
+//! deleted at any time.
 //!
-//! What a server needs is [`Files`], and from it, for one conversation and its owner, a [`Workspace`]:
+//! A server opens [`Files`] once, and gets from it a [`ConversationWorkspace`] for one conversation:
 //!
 //! ```ignore
-//! let workspace = files.workspace(&owned, &conversation);          // whose it is was checked by the caller
-//! let stored = workspace.store(body, limit).await?;                // content first …
-//! let files = workspace.save(author, vec![stored.at(path)]).await?; // … then rows and event
+//! let workspace = files.workspace(&owned, &conversation);           // the caller has checked the owner
+//! let content = workspace.store(body, limit).await?;                // first the content …
+//! let files = workspace.save(author, vec![new_file(content, path)]).await?; // … then rows and event
 //! ```
 //!
-//! What an agent's run needs:
+//! An agent's run works like this:
 //!
 //! ```ignore
 //! let run = workspace.sync_to_local(wait).await?;   // waits for the lease, or Error::Locked
 //! prompt.push_str(&run.context().await?.to_string());
-//! // … file tools of the executor act on run.folder(), with Policy::for_own_files() …
-//! let shown = run.present_files(&paths, description).await?;
-//! let report = run.sync_back().await?;              // as often as wanted; tells conflicts
-//! let report = run.end().await?;                    // the last sync, and the lease is free
+//! // … the executor's file tools act on run.folder(), with Policy::for_own_files() …
+//! let presented = run.present_files(&paths, description).await?;
+//! let report = run.sync_back().await?;              // as often as needed; reports conflicts
+//! let report = run.end().await?;                    // syncs once more and releases the lease
 //! ```
 
 mod blobs;
 mod cache;
+mod content_store;
 mod context;
 mod copies;
 mod crash;
 mod diff;
 mod error;
-mod intake;
+mod folder_to_store;
 mod locks;
 mod manifest;
 mod mime;
 mod parts;
-mod place;
-mod pull;
-mod push;
 mod reading;
 mod run;
+mod saving;
 mod settings;
+mod store_to_folder;
 mod sweep;
 mod workspace;
 mod zip;
 
-pub use blobs::Bodies;
+pub use blobs::BodyStream;
 pub use context::{ContextFile, WorkspaceContext};
 pub use error::{Error, Result};
-pub use intake::{Intake, NewFile};
 pub use mime::is_text;
 pub use parts::{NewUpload, UploadState};
-pub use reading::Reading;
+pub use reading::VersionReader;
 pub use run::{Conflict, LeftAlone, Renamed, Run, SyncReport};
+pub use saving::{NewFile, StoredContent};
 pub use settings::Settings;
-pub use sweep::Swept;
-pub use workspace::Workspace;
+pub use sweep::SweepReport;
+pub use workspace::ConversationWorkspace;
 
 use atelier_core::{Conversation, ConversationId};
 use atelier_store::{Owned, Store};
@@ -62,83 +63,84 @@ use std::{ops::Deref, path::Path, sync::Arc};
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-/// A cheap handle on the object store, the cache and what goes on beside the requests.
+/// A cheap handle on the object store, the cache and their background work.
 #[derive(Clone)]
-pub struct Files(Arc<Parts>);
+pub struct Files(Arc<Inner>);
 
-pub struct Parts {
+pub struct Inner {
     store: Store,
-    place: place::Place,
+    content: content_store::ContentStore,
     cache: cache::Cache,
     settings: Settings,
-    /// Copies of one conversation are made one after the other, so that no older one lands on a newer one.
-    copying: locks::Locks,
-    /// Rung when there is something to remove or to copy.
+    /// Readable copies of one conversation are made one after another, so that no older copy replaces a newer one.
+    copying: locks::ConversationLocks,
+    /// Notified when there is something to remove or to copy.
     upkeep: Notify,
-    /// Leases that are given back, uploads that are broken off.
+    /// Background tasks that release leases and abort uploads.
     tasks: TaskTracker,
 }
 
 impl Deref for Files {
-    type Target = Parts;
-    fn deref(&self) -> &Parts {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
         &self.0
     }
 }
 
 impl Files {
-    /// `url` is where content is kept (`file:///…`, `s3://…`, `gs://…`, `az://…`); without one, in `data`.
+    /// `url` says where content is kept (`file:///…`, `s3://…`, `gs://…`, `az://…`). Without it, content is kept in
+    /// the data folder.
     pub async fn open(settings: Settings, url: Option<&str>, data: &Path, store: Store) -> Result<Self> {
-        let place = place::Place::open(url, data, &settings)?;
+        let content = content_store::ContentStore::open(url, data, &settings)?;
         let cache = cache::Cache::open(&settings, data).await?;
-        let parts = Parts {
+        let inner = Inner {
             store,
-            place,
+            content,
             cache,
             settings,
-            copying: locks::Locks::default(),
+            copying: locks::ConversationLocks::default(),
             upkeep: Notify::new(),
             tasks: TaskTracker::new(),
         };
-        Ok(Self(Arc::new(parts)))
+        Ok(Self(Arc::new(inner)))
     }
 
     /// The files of a conversation, for its owner.
-    pub fn workspace(&self, owned: &Owned, conversation: &Conversation) -> Workspace {
+    pub fn workspace(&self, owned: &Owned, conversation: &Conversation) -> ConversationWorkspace {
         self.workspace_of(owned, conversation.id)
     }
 
-    fn workspace_of(&self, owned: &Owned, conversation: ConversationId) -> Workspace {
-        Workspace { files: self.clone(), owned: owned.clone(), conversation }
+    fn workspace_of(&self, owned: &Owned, conversation: ConversationId) -> ConversationWorkspace {
+        ConversationWorkspace { files: self.clone(), owned: owned.clone(), conversation }
     }
 
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Where content is kept, fit to be shown.
-    pub fn place(&self) -> String {
-        self.place.to_string()
+    /// Where content is kept, without credentials.
+    pub fn location(&self) -> String {
+        self.content.to_string()
     }
 
-    /// Where a conversation's files lie in the object store.
+    /// The prefix of a conversation's readable copies in the object store.
     pub fn workspace_path(&self, conversation: ConversationId) -> String {
-        self.place.workspace(conversation)
+        self.content.workspace(conversation)
     }
 
-    /// Looks whether the place can be used, without making anything; what `doctor` goes by.
+    /// Checks whether the object store can be used, without creating anything. For `atelier doctor`.
     pub async fn examine(settings: &Settings, url: Option<&str>, data: &Path) -> Result<String> {
         match url {
             None => Ok("in the data folder".into()),
             Some(url) => {
-                let place = place::Place::open(Some(url), data, settings)?;
-                place.ping().await?;
-                Ok(format!("{place} answers"))
+                let content = content_store::ContentStore::open(Some(url), data, settings)?;
+                content.ping().await?;
+                Ok(format!("{content} answers"))
             }
         }
     }
 
-    /// Waits for what was begun in the background.
+    /// Waits for background tasks to end.
     pub async fn close(&self) {
         self.tasks.close();
         self.tasks.wait().await;

@@ -1,4 +1,4 @@
-//! One lock a conversation, on this machine.
+//! One lock for each conversation, within this process.
 
 use atelier_core::ConversationId;
 use std::{
@@ -8,12 +8,12 @@ use std::{
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 #[derive(Default)]
-pub(crate) struct Locks(Mutex<HashMap<ConversationId, Arc<AsyncMutex<()>>>>);
+pub(crate) struct ConversationLocks(Mutex<HashMap<ConversationId, Arc<AsyncMutex<()>>>>);
 
-/// Locks that nobody holds are forgotten when there are so many.
+/// When there are more locks than this, those that nobody holds are dropped.
 const KEPT: usize = 1024;
 
-impl Locks {
+impl ConversationLocks {
     fn of(&self, conversation: ConversationId) -> Arc<AsyncMutex<()>> {
         let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if locks.len() > KEPT {
@@ -22,11 +22,11 @@ impl Locks {
         locks.entry(conversation).or_default().clone()
     }
 
-    pub(crate) async fn enter(&self, conversation: ConversationId) -> OwnedMutexGuard<()> {
+    pub(crate) async fn lock(&self, conversation: ConversationId) -> OwnedMutexGuard<()> {
         self.of(conversation).lock_owned().await
     }
 
-    pub(crate) fn try_enter(&self, conversation: ConversationId) -> Option<OwnedMutexGuard<()>> {
+    pub(crate) fn try_lock(&self, conversation: ConversationId) -> Option<OwnedMutexGuard<()>> {
         self.of(conversation).try_lock_owned().ok()
     }
 }

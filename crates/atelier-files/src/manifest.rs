@@ -1,5 +1,5 @@
-//! What a conversation's folder held when it was last in step with the database: the base that changes are told
-//! from. It lies outside of the folder, where no agent gets at it.
+//! What a conversation's folder contained at the last sync. Changes are found by comparing with it. The manifest is
+//! outside the folder, so that agents cannot reach it.
 
 use crate::Result;
 use atelier_core::{FileId, FilePath};
@@ -15,12 +15,13 @@ use std::{
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
-    /// A run has begun and not ended: what differs in the folder is its work, not damage.
+    /// A run has begun and not ended: differences in the folder are its work, not damage.
     pub(crate) open: bool,
-    /// When the stamps were taken, in nanoseconds.
+    /// When the stamps were taken, in nanoseconds since 1970.
     pub(crate) taken: i64,
     pub(crate) files: HashMap<FilePath, Entry>,
-    /// Versions that the object store could not give: they are not in the folder, and nobody deleted them there.
+    /// Versions that could not be read from the object store. They are missing from the folder, but nobody deleted
+    /// them.
     #[serde(default)]
     pub(crate) damaged: HashMap<FilePath, i64>,
 }
@@ -35,7 +36,7 @@ pub(crate) struct Entry {
 
 const CLOSED: &[u8] = br#"{"open":false,"#;
 
-/// File systems keep time in ticks: a change this soon after the stamp may have the same one.
+/// File systems store times with limited precision: a change this soon after the stamp may have the same time.
 const TICK: i64 = 20_000_000;
 
 impl Manifest {
@@ -44,12 +45,12 @@ impl Manifest {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text?,
         };
-        // A manifest is as disposable as the rest of the cache: without one everything is looked at.
+        // A damaged manifest may be ignored: without one, the next sync checks every file.
         Ok(serde_json::from_slice(&text).ok())
     }
 
-    /// Whether work may lie in the folder that is stored nowhere else. Asked with every upload, so a look at the
-    /// beginning has to do: `open` is written first.
+    /// Whether the folder may hold changes that are not stored. Every upload asks this, so it reads only the first
+    /// bytes: `open` is written first.
     pub(crate) fn is_open(path: &Path) -> Result<bool> {
         let mut start = Vec::new();
         match fs::File::open(path) {
@@ -69,7 +70,7 @@ impl Manifest {
         Ok(fs::rename(beside, path)?)
     }
 
-    /// Whether the stamp alone says that the file is as it was.
+    /// Whether the stamp alone proves that the file is unchanged.
     pub(crate) fn is_unchanged(&self, entry: &Entry, now: Stamp) -> bool {
         entry.stamp == now && now.changed < self.taken - TICK
     }

@@ -1,17 +1,17 @@
-//! What kind of file something is, by its content and its name.
+//! The MIME type of a file, from its content and its name.
 
 use crate::blobs::HEAD;
 
 const UNKNOWN: &str = "application/octet-stream";
 
-/// Content says more than a name where it can; where it only knows the container, the name does.
+/// The MIME type. The content decides, unless it only shows the container format: then the name decides.
 pub(crate) fn of(head: &[u8], name: &str) -> String {
     let named = mime_guess::from_path(name).first_raw();
     let found = infer::get(head).map(|kind| kind.mime_type());
     let kind = match (found, named) {
-        // Office documents, e-books, packages: all of them are ZIP or XML underneath.
+        // Office documents, e-books and packages are ZIP or XML files.
         (Some("application/zip" | "text/xml" | "application/x-ole-storage"), Some(named)) => named,
-        // What looks like a page or a script is one only where it is called one.
+        // Content that looks like a web page or a script counts as one only if its name says so.
         (Some(found), Some(named)) if found.starts_with("text/") => named,
         (Some(found), None) if found.starts_with("text/") => "text/plain",
         (Some(found), _) => found,
@@ -22,7 +22,7 @@ pub(crate) fn of(head: &[u8], name: &str) -> String {
     kind.to_owned()
 }
 
-/// Whether a content that begins like this can be text in UTF-8.
+/// Whether content that begins with these bytes can be UTF-8 text.
 pub fn is_text(beginning: &[u8]) -> bool {
     let head = &beginning[..beginning.len().min(HEAD)];
     let utf8 = match std::str::from_utf8(head) {
@@ -33,7 +33,7 @@ pub fn is_text(beginning: &[u8]) -> bool {
     utf8 && !head.contains(&0)
 }
 
-/// What a browser may show by itself; everything else is for saving.
+/// Whether a browser may show this type. Everything else is offered as a download.
 pub(crate) fn may_be_shown(kind: &str) -> bool {
     matches!(
         kind,
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_wins_over_the_name_where_it_knows_better() {
+    fn content_decides_unless_it_only_shows_the_container() {
         let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
         for (head, name, kind) in [
             (&png[..], "photo.txt", "image/png"),

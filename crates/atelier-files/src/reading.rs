@@ -1,28 +1,28 @@
-//! Handing content out: whole or a part of it, streamed, checked when asked for.
+//! Reading content: all of it or a range, as a stream, with an optional check.
 
-use crate::{Error, Result, Workspace, blobs, mime};
+use crate::{ConversationWorkspace, Error, Result, blobs, mime};
 use atelier_core::{FileId, FilePath, FileVersion};
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use std::ops::Range;
 
 /// One version of a file, ready to be read.
-pub struct Reading {
-    workspace: Workspace,
+pub struct VersionReader {
+    workspace: ConversationWorkspace,
     pub path: FilePath,
     pub version: FileVersion,
 }
 
-impl Workspace {
-    /// A version of a file, the newest unless told otherwise.
-    pub async fn read(&self, id: FileId, version: Option<i64>) -> Result<Reading> {
+impl ConversationWorkspace {
+    /// Opens a version of a file for reading; the newest if `version` is `None`.
+    pub async fn read(&self, id: FileId, version: Option<i64>) -> Result<VersionReader> {
         let file = self.file(id).await?;
         let version = self.files.store.file_version(&file, version.unwrap_or(file.version)).await?;
-        Ok(Reading { workspace: self.clone(), path: file.file_path, version })
+        Ok(VersionReader { workspace: self.clone(), path: file.file_path, version })
     }
 }
 
-impl Reading {
+impl VersionReader {
     pub fn size(&self) -> u64 {
         self.version.file_size as u64
     }
@@ -32,13 +32,13 @@ impl Reading {
         mime::may_be_shown(&self.version.mime_type)
     }
 
-    /// The bytes of a range.
+    /// The bytes of a range, unchecked.
     pub async fn part(&self, range: Range<u64>) -> Result<BoxStream<'static, Result<Bytes>>> {
         let key = self.workspace.content_key(&self.version.checksum, &self.path).await?;
-        Ok(blobs::get(&self.workspace.files, key, range, blobs::Pace::DOWNLOAD))
+        Ok(blobs::get(&self.workspace.files, key, range, blobs::ReadAhead::DOWNLOAD))
     }
 
-    /// All bytes. Checked, the stream fails before its last piece if they are not what was put in.
+    /// All bytes. With `check`, the stream fails before its last piece if the content is not what was stored.
     pub async fn whole(&self, check: bool) -> Result<BoxStream<'static, Result<Bytes>>> {
         let body = self.part(0..self.size()).await?;
         Ok(match check {
@@ -47,12 +47,12 @@ impl Reading {
         })
     }
 
-    /// All bytes at once and checked, where there are not too many.
+    /// All bytes in memory, checked; fails if there are more than `limit`.
     pub async fn bytes(&self, limit: u64) -> Result<Bytes> {
         if self.size() > limit {
-            return Err(Error::NotText("the file is too large to be compared"));
+            return Err(Error::NotText("the file is too large to compare"));
         }
         let key = self.workspace.content_key(&self.version.checksum, &self.path).await?;
-        blobs::get_checked(&self.workspace.files.place, &key, self.size(), &self.version.checksum).await
+        blobs::get_checked(&self.workspace.files.content, &key, self.size(), &self.version.checksum).await
     }
 }

@@ -1,6 +1,9 @@
-//! A run of an agent in a conversation's folder: one at a time on all nodes, from the first sync to the last.
+//! An agent's run in a conversation's folder, from the first sync to the last. Across all nodes, a conversation
+//! has at most one run at a time.
 
-use crate::{Error, Result, Workspace, cache::Temp, context::WorkspaceContext, manifest::Manifest};
+use crate::{
+    ConversationWorkspace, Error, Result, cache::TempFile, context::WorkspaceContext, manifest::Manifest,
+};
 use atelier_core::{ConversationFile, FilePath};
 use atelier_executor::Workspace as Folder;
 use atelier_store::Fence;
@@ -14,26 +17,26 @@ use std::{
 use tokio::{sync::OwnedMutexGuard, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// What a sync did.
+/// The result of a sync.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SyncReport {
-    /// Files that came from the object store into the folder.
+    /// How many files were copied from the object store into the folder.
     pub fetched: usize,
-    /// Files that were in step already.
+    /// How many files were already up to date.
     pub unchanged: usize,
-    /// Files that were removed from the folder because they are deleted.
+    /// How many files were removed from the folder because they had been deleted.
     pub removed: usize,
-    /// Paths that went from the folder into the object store.
+    /// Paths of new files that were saved from the folder to the object store.
     pub created: Vec<String>,
     pub modified: Vec<String>,
     pub deleted: Vec<String>,
     pub renamed: Vec<Renamed>,
-    /// Files that somebody else changed meanwhile: both versions are kept.
+    /// Files that somebody else changed during the run. Both versions are kept.
     pub conflicts: Vec<Conflict>,
-    /// What is in the folder and stays there only.
+    /// What is in the folder but cannot be stored.
     pub left_alone: Vec<LeftAlone>,
-    /// Files that the object store has lost: they are not in the folder. A new version mends them.
+    /// Files whose content the object store has lost. They are not in the folder; writing a new version repairs them.
     pub damaged: Vec<String>,
 }
 
@@ -48,7 +51,7 @@ pub struct Renamed {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Conflict {
     pub path: String,
-    /// Where the agent's version went; nowhere if all it did was delete the file.
+    /// Path of the agent's version; null if the agent only deleted the file.
     pub kept_as: Option<String>,
 }
 
@@ -64,7 +67,8 @@ impl SyncReport {
         self.left_alone.push(LeftAlone { path: path.to_string_lossy().into_owned(), why });
     }
 
-    /// What whoever made the changes has to know about how they were taken: lines that each begin a new one.
+    /// What the agent that made the changes has to know about how they were saved. Each remark starts with a
+    /// line break.
     pub fn remarks(&self) -> String {
         let mut text = String::new();
         for conflict in &self.conflicts {
@@ -72,16 +76,20 @@ impl SyncReport {
             let _ = match &conflict.kept_as {
                 Some(kept) => write!(
                     text,
-                    "\nSomebody else changed {} meanwhile: their version stands there, yours is kept as {kept}.",
+                    "\nSomebody else changed {} at the same time. Their version is there now; yours was saved as {kept}.",
                     conflict.path
                 ),
                 None => {
-                    write!(text, "\nSomebody else changed {} meanwhile: it was not deleted.", conflict.path)
+                    write!(
+                        text,
+                        "\nSomebody else changed {} at the same time, so it was not deleted.",
+                        conflict.path
+                    )
                 }
             };
         }
         for left in &self.left_alone {
-            let _ = write!(text, "\n{} is not stored: {}.", left.path, left.why);
+            let _ = write!(text, "\n{} was not stored: {}.", left.path, left.why);
         }
         for path in &self.damaged {
             let _ = write!(text, "\n{path} is damaged in the object store and cannot be read.");
@@ -98,11 +106,11 @@ impl SyncReport {
         self.deleted.extend(later.deleted);
         self.renamed.extend(later.renamed);
         self.damaged.extend(later.damaged);
-        self.tell(later.conflicts, later.left_alone);
+        self.add_remarks(later.conflicts, later.left_alone);
     }
 
-    /// What another sync found that whoever made the changes has to know.
-    fn tell(&mut self, conflicts: Vec<Conflict>, left_alone: Vec<LeftAlone>) {
+    /// Adds the conflicts and skipped files that another sync found.
+    fn add_remarks(&mut self, conflicts: Vec<Conflict>, left_alone: Vec<LeftAlone>) {
         self.conflicts.extend(conflicts);
         for left in left_alone {
             if !self.left_alone.contains(&left) {
@@ -112,39 +120,40 @@ impl SyncReport {
     }
 }
 
-/// A run that may work in the folder. Dropping it gives the lease back and leaves the last changes to the next
-/// run on this machine, which finds and keeps them.
+/// The right to work in a conversation's folder. Dropping it releases the lease. Changes that were not synced
+/// stay in the folder, and the next run on this machine saves them.
 pub struct Run {
-    pub(crate) workspace: Workspace,
+    pub(crate) workspace: ConversationWorkspace,
     pub(crate) folder: Arc<Folder>,
     pub(crate) fence: Fence,
     pub(crate) path: PathBuf,
     first: SyncReport,
-    /// What syncs in between found that somebody has to know.
+    /// Conflicts and skipped files that earlier syncs of this run found.
     between: Mutex<SyncReport>,
-    _desk: OwnedMutexGuard<()>,
+    _folder_lock: OwnedMutexGuard<()>,
     _lease: Lease,
 }
 
-impl Workspace {
-    /// Takes the lease, carries over what a run that did not end has left, and brings the folder in step. Waits
-    /// so long for another run to end, then says [`Error::Locked`].
+impl ConversationWorkspace {
+    /// Takes the lease, saves what a crashed run has left in the folder, and updates the folder. Waits at most
+    /// `wait` for another run to end, then fails with [`Error::Locked`].
     pub async fn sync_to_local(&self, wait: Duration) -> Result<Run> {
         self.begin(wait, true).await
     }
 
-    /// The same without a run to follow: nobody works in the folder afterwards.
+    /// Updates the folder as `sync_to_local` does, but without starting a run.
     pub async fn sync(&self, wait: Duration) -> Result<SyncReport> {
         let run = self.begin(wait, false).await?;
         let report = run.first.clone();
-        run.leave().await?;
+        run.release().await?;
         Ok(report)
     }
 
     async fn begin(&self, wait: Duration, open: bool) -> Result<Run> {
         let deadline = Instant::now() + wait;
-        let desk = tokio::time::timeout_at(deadline, self.files.cache.desks.enter(self.conversation));
-        let desk = desk.await.map_err(|_| Error::Locked)?;
+        let folder_lock =
+            tokio::time::timeout_at(deadline, self.files.cache.folder_locks.lock(self.conversation));
+        let folder_lock = folder_lock.await.map_err(|_| Error::Locked)?;
         let lease = Lease::take(self, deadline).await?;
         let path = self.files.cache.path(self.conversation);
         let folder = self.local_folder().await?;
@@ -156,19 +165,19 @@ impl Workspace {
             path,
             first,
             between: Mutex::default(),
-            _desk: desk,
+            _folder_lock: folder_lock,
             _lease: lease,
         };
         if run.manifest().await?.is_some_and(|manifest| manifest.open) {
-            run.first = run.push(Trust::Leftovers).await?;
+            run.first = run.record_changes(MissingFiles::Unknown).await?;
         }
         for tries in 1.. {
-            match run.pull(open).await {
-                Ok(pulled) => {
-                    run.first.add(pulled);
+            match run.update_folder(open).await {
+                Ok(updated) => {
+                    run.first.add(updated);
                     break;
                 }
-                // Somebody deleted it meanwhile: it is made anew.
+                // Somebody deleted the folder in the meantime, so create it again.
                 Err(Error::Folder(_) | Error::Io(_)) if tries < 3 && !run.folder.is_at(&run.path) => {
                     run.folder = self.local_folder().await?;
                 }
@@ -191,35 +200,35 @@ impl Run {
         &self.path
     }
 
-    /// What the first sync did.
+    /// The result of the first sync.
     pub fn report(&self) -> &SyncReport {
         &self.first
     }
 
-    /// What to tell the agent.
+    /// What the agent's prompt says about the workspace.
     pub async fn context(&self) -> Result<WorkspaceContext> {
         Ok(WorkspaceContext::new(self.path.clone(), &self.workspace.list().await?))
     }
 
-    /// Carries over what changed in the folder since the last sync.
+    /// Saves what changed in the folder since the last sync.
     pub async fn sync_back(&self) -> Result<SyncReport> {
-        let mut report = self.push(Trust::Run).await?;
+        let mut report = self.record_changes(MissingFiles::Deleted).await?;
         if !report.conflicts.is_empty() {
-            // The folder shows what is true now: the other's version, and the agent's beside it.
-            let pulled = self.pull(true).await?;
-            report.fetched += pulled.fetched;
+            // The folder now has to show both versions: the other one, and the agent's beside it.
+            let updated = self.update_folder(true).await?;
+            report.fetched += updated.fetched;
         }
         Ok(report)
     }
 
-    /// Shows files to the person, after a sync that makes sure they are there to be shown.
+    /// Presents files to the user. Syncs first, so that the files are stored.
     pub async fn present_files(
         &self,
         paths: &[FilePath],
         description: Option<String>,
     ) -> Result<Vec<ConversationFile>> {
         let SyncReport { conflicts, left_alone, .. } = self.sync_back().await?;
-        self.between.lock().unwrap_or_else(PoisonError::into_inner).tell(conflicts, left_alone);
+        self.between.lock().unwrap_or_else(PoisonError::into_inner).add_remarks(conflicts, left_alone);
         let mut ids = Vec::with_capacity(paths.len());
         for path in paths {
             let file = self.workspace.files.store.file_at(self.workspace.conversation, path).await?;
@@ -230,28 +239,29 @@ impl Run {
         Ok(store.present_files(&workspace.owned, workspace.conversation, ids, description).await?)
     }
 
-    /// The last sync; then the next run may begin. What those before found that somebody has to know is told too.
+    /// Syncs for the last time and releases the folder. The report includes the conflicts and skipped files of all
+    /// syncs of the run.
     pub async fn end(self) -> Result<SyncReport> {
         let mut report = self.sync_back().await?;
         let SyncReport { conflicts, left_alone, mut damaged, .. } = self.first.clone();
-        // What was written anew is whole again.
+        // Writing a new version has repaired these files.
         damaged.retain(|path| !report.modified.contains(path));
         report.damaged = damaged;
-        report.tell(conflicts, left_alone);
+        report.add_remarks(conflicts, left_alone);
         let between = std::mem::take(&mut *self.between.lock().unwrap_or_else(PoisonError::into_inner));
-        report.tell(between.conflicts, between.left_alone);
+        report.add_remarks(between.conflicts, between.left_alone);
         let mut manifest = self.manifest().await?.unwrap_or_default();
         manifest.open = false;
         self.save_manifest(manifest).await?;
-        self.leave().await?;
+        self.release().await?;
         Ok(report)
     }
 
-    async fn leave(self) -> Result<()> {
+    async fn release(self) -> Result<()> {
         let files = self.workspace.files.clone();
-        let Run { _desk, _lease: lease, .. } = self;
-        lease.give_back().await;
-        drop(_desk);
+        let Run { _folder_lock, _lease: lease, .. } = self;
+        lease.release().await;
+        drop(_folder_lock);
         tokio::task::spawn_blocking(move || files.cache.shrink()).await??;
         Ok(())
     }
@@ -264,37 +274,41 @@ impl Run {
     pub(crate) async fn save_manifest(&self, manifest: Manifest) -> Result<()> {
         let path = self.workspace.files.cache.manifest_path(self.workspace.conversation);
         let bytes = manifest.files.values().map(|entry| entry.stamp.size).sum();
-        self.workspace.files.cache.holds(self.workspace.conversation, bytes);
+        self.workspace.files.cache.set_size(self.workspace.conversation, bytes);
         tokio::task::spawn_blocking(move || manifest.save(&path)).await?
     }
 
-    /// Puts a finished file into the folder. Blocks.
-    pub(crate) fn place(folder: &Folder, temp: &Temp, path: &FilePath) -> Result<atelier_executor::Stamp> {
+    /// Moves a complete file into the folder. Blocks.
+    pub(crate) fn put_file(
+        folder: &Folder,
+        temp: &TempFile,
+        path: &FilePath,
+    ) -> Result<atelier_executor::Stamp> {
         Ok(folder.place(temp.path(), path.as_workspace())?)
     }
 }
 
-/// What may be concluded from the folder.
+/// What it means that a file of the manifest is not in the folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Trust {
-    /// A run is at work: what is gone was deleted by it.
-    Run,
-    /// A run died here, some time ago. What is gone may have been lost with the cache, so nothing is deleted.
-    Leftovers,
+pub(crate) enum MissingFiles {
+    /// A run is at work, so it has deleted the file.
+    Deleted,
+    /// A run crashed here some time ago. The file may have been lost with the cache, so it is not deleted.
+    Unknown,
 }
 
-/// The right to work in the folder, renewed until it is dropped, then given back.
+/// The lease on the folder. It is renewed until this value is dropped, then released.
 struct Lease {
     fence: Fence,
     stop: CancellationToken,
     keeper: Option<JoinHandle<()>>,
 }
 
-/// How often somebody who waits looks again: another node may have ended its run.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often to check whether another node has ended its run.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Lease {
-    async fn take(workspace: &Workspace, deadline: Instant) -> Result<Self> {
+    async fn take(workspace: &ConversationWorkspace, deadline: Instant) -> Result<Self> {
         let files = &workspace.files;
         let time = files.settings.lease;
         let fence = loop {
@@ -302,22 +316,22 @@ impl Lease {
             if let Some(fence) = lease.await? {
                 break fence;
             }
-            if Instant::now() + LOOK > deadline {
+            if Instant::now() + POLL_INTERVAL > deadline {
                 return Err(Error::Locked);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         };
         let stop = CancellationToken::new();
-        let keeper = keep(workspace.clone(), fence, stop.clone());
+        let keeper = keep_renewed(workspace.clone(), fence, stop.clone());
         Ok(Self { fence, stop, keeper: Some(files.tasks.spawn(keeper)) })
     }
 
-    async fn give_back(mut self) {
+    async fn release(mut self) {
         self.stop.cancel();
         if let Some(keeper) = self.keeper.take()
             && let Err(error) = keeper.await
         {
-            tracing::warn!(%error, "a lease was not given back; it ends by itself");
+            tracing::warn!(%error, "cannot release a lease; it will expire");
         }
     }
 }
@@ -328,7 +342,7 @@ impl Drop for Lease {
     }
 }
 
-async fn keep(workspace: Workspace, fence: Fence, stop: CancellationToken) {
+async fn keep_renewed(workspace: ConversationWorkspace, fence: Fence, stop: CancellationToken) {
     let time = workspace.files.settings.lease;
     let renew =
         |time| workspace.files.store.renew_workspace(&workspace.owned, workspace.conversation, fence, time);
@@ -340,14 +354,14 @@ async fn keep(workspace: Workspace, fence: Fence, stop: CancellationToken) {
         match renew(time).await {
             Ok(()) => {}
             Err(atelier_store::Error::LeaseLost) => {
-                // Every write of the run carries the fence, so it learns of this by itself.
+                // The run notices by itself, because every write carries the fence.
                 tracing::warn!(conversation = %workspace.conversation, "a run lost its lease");
                 return;
             }
-            Err(error) => tracing::warn!(%error, "cannot renew a lease; trying again"),
+            Err(error) => tracing::warn!(%error, "cannot renew a lease; will try again"),
         }
     }
     if let Err(error) = renew(Duration::ZERO).await {
-        tracing::debug!(%error, "a lease was not given back; it ends by itself");
+        tracing::debug!(%error, "cannot release a lease; it will expire");
     }
 }

@@ -6,26 +6,26 @@ use std::{path::PathBuf, time::Duration};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// In front of every key in the object store (`S3_WORKSPACE_PREFIX`).
+    /// What every key in the object store starts with (`S3_WORKSPACE_PREFIX`).
     pub prefix: String,
-    /// The local folders of conversations (`WORKSPACE_TEMP_DIR`); by default in the data folder.
+    /// Where the local folders of conversations are (`WORKSPACE_TEMP_DIR`). The default is the data folder.
     pub cache: Option<PathBuf>,
-    /// How many bytes the cache may hold; the least recently used conversations go first.
+    /// How many bytes the cache may hold. The least recently used conversations are removed first.
     pub cache_bytes: u64,
-    /// The largest file, in bytes (`MAX_UPLOAD_FILE_SIZE`).
+    /// The size of the largest allowed file, in bytes (`MAX_UPLOAD_FILE_SIZE`).
     pub max_upload: u64,
     /// Keep a copy of every file's newest version under its path in the object store.
     pub copies: bool,
-    /// How old an object without a row must be before it is removed.
+    /// How old an object without a database row must be before it is removed.
     #[serde(with = "humantime_serde")]
     pub grace: Duration,
-    /// How often to look for such objects, and for copies that are missing.
+    /// How often to look for such objects and for missing copies.
     #[serde(with = "humantime_serde")]
     pub sweep: Duration,
-    /// How long the object store may take for one request, retries included.
+    /// How long one request to the object store may take, including retries.
     #[serde(with = "humantime_serde")]
     pub store_timeout: Duration,
-    /// How long a lease on a conversation's folder lives without being renewed.
+    /// How long a lease on a conversation's folder is valid without being renewed.
     #[serde(with = "humantime_serde")]
     pub lease: Duration,
     /// How long an upload in parts may stay unfinished.

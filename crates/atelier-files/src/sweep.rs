@@ -1,8 +1,8 @@
-//! What goes on beside the requests: removing what nothing points to, renewing copies, keeping the cache small.
+//! Background work: removing objects that nothing refers to, updating readable copies, keeping the cache small.
 
 use crate::{
     Error, Files, Result,
-    copies::{AT_ONCE, is_true_copy, remove_object},
+    copies::{CONCURRENCY, is_true_copy, remove_object},
 };
 use atelier_core::{ConversationFile, ConversationId, time_delta};
 use chrono::Utc;
@@ -15,27 +15,27 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// What a sweep found and mended.
+/// What a sweep repaired.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Swept {
-    /// Objects without a row that were removed.
+pub struct SweepReport {
+    /// How many objects without a row were removed.
     pub orphans: usize,
-    /// Copies that were missing or wrong.
+    /// How many copies were missing or wrong.
     pub copies: usize,
 }
 
-/// How soon what failed is tried again.
-const AGAIN: Duration = Duration::from_secs(10);
+/// How soon a failed removal or copy is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 const BATCH: i64 = 500;
 
 impl Files {
     /// Runs until dropped.
-    pub async fn tend(&self) {
+    pub async fn run_background(&self) {
         let due = async {
             loop {
                 self.remove_due().await;
                 self.renew_all_copies().await;
-                drop(tokio::time::timeout(AGAIN, self.upkeep.notified()).await);
+                drop(tokio::time::timeout(RETRY_INTERVAL, self.upkeep.notified()).await);
             }
         };
         let sweeps = async {
@@ -44,7 +44,7 @@ impl Files {
             loop {
                 rounds.tick().await;
                 match self.sweep().await {
-                    Ok(Swept { orphans: 0, copies: 0 }) => {}
+                    Ok(SweepReport { orphans: 0, copies: 0 }) => {}
                     Ok(swept) => tracing::info!(?swept, "swept the object store"),
                     Err(error) => tracing::warn!(%error, "cannot sweep the object store"),
                 }
@@ -53,10 +53,10 @@ impl Files {
         tokio::join!(due, sweeps);
     }
 
-    /// Removes the objects that are due. What fails stays due.
+    /// Removes the objects that are due. Objects that cannot be removed stay due.
     pub(crate) async fn remove_due(&self) {
         if let Err(error) = self.try_remove_due().await {
-            tracing::warn!(%error, "cannot remove objects; trying again");
+            tracing::warn!(%error, "cannot remove objects; will try again");
         }
     }
 
@@ -65,24 +65,24 @@ impl Files {
         Ok(())
     }
 
-    /// Removes the first of them; the rest is left to the upkeep.
+    /// Removes one batch of due objects and leaves the rest to the background work.
     pub(crate) async fn remove_some(&self) {
         match self.remove_batch().await {
             Ok(false) => {}
             Ok(true) => self.upkeep.notify_one(),
-            Err(error) => tracing::warn!(%error, "cannot remove objects; trying again"),
+            Err(error) => tracing::warn!(%error, "cannot remove objects; will try again"),
         }
     }
 
-    /// Whether there may be more.
+    /// Removes one batch of due objects. Returns whether there may be more.
     async fn remove_batch(&self) -> Result<bool> {
         let due = self.store.due_removals(BATCH).await?;
         let more = due.len() as i64 == BATCH;
         let removals = due.into_iter().map(|key| async move {
-            remove_object(&self.place, &Key::from(key.as_str())).await.map(|()| key)
+            remove_object(&self.content, &Key::from(key.as_str())).await.map(|()| key)
         });
         let outcomes: Vec<Result<String>> =
-            futures::stream::iter(removals).buffer_unordered(AT_ONCE).collect().await;
+            futures::stream::iter(removals).buffer_unordered(CONCURRENCY).collect().await;
         let mut failed = None;
         let mut gone = Vec::with_capacity(outcomes.len());
         for outcome in outcomes {
@@ -100,23 +100,23 @@ impl Files {
     async fn renew_all_copies(&self) {
         let stale = match self.store.stale_copies(None, BATCH).await {
             Ok(stale) => stale,
-            Err(error) => return tracing::warn!(%error, "cannot look for copies to renew"),
+            Err(error) => return tracing::warn!(%error, "cannot find out which copies are outdated"),
         };
         let conversations: HashSet<ConversationId> = stale.iter().map(|copy| copy.conversation).collect();
         for conversation in conversations {
             if let Err(error) = self.renew_copies(conversation).await {
-                tracing::warn!(%error, %conversation, "copies are behind; trying again");
+                tracing::warn!(%error, %conversation, "cannot update copies; will try again");
             }
         }
     }
 
-    /// Looks through the object store: contents without a row go once they are old enough, copies that are missing,
-    /// of another size or (on a disk) written to are made anew. Objects of conversations that this database does not know are left alone:
-    /// they may be another server's.
-    pub async fn sweep(&self) -> Result<Swept> {
-        let mut swept = Swept::default();
+    /// Goes through the whole object store. Removes contents without a row once they are old enough. Replaces copies
+    /// that are missing, have the wrong size or (on a disk) were modified. Leaves objects of unknown conversations
+    /// alone, because they may belong to another server.
+    pub async fn sweep(&self) -> Result<SweepReport> {
+        let mut swept = SweepReport::default();
         let mut listing: HashMap<ConversationId, Vec<ObjectMeta>> = HashMap::new();
-        let mut objects = self.place.objects.list(self.place.top().as_ref());
+        let mut objects = self.content.objects.list(self.content.top().as_ref());
         while let Some(object) = objects.try_next().await? {
             if let Some(conversation) = self.conversation_of(&object.location) {
                 listing.entry(conversation).or_default().push(object);
@@ -126,14 +126,18 @@ impl Files {
             if !self.store.conversation_exists(conversation).await? {
                 continue;
             }
-            // Trouble in one of them is no reason to leave out the others.
+            // A failure in one conversation must not stop the sweep of the others.
             match self.sweep_contents(conversation, &objects).await {
                 Ok(removed) => swept.orphans += removed,
-                Err(error) => tracing::warn!(%error, %conversation, "cannot sweep contents"),
+                Err(error) => {
+                    tracing::warn!(%error, %conversation, "cannot sweep the contents of a conversation")
+                }
             }
             match self.sweep_copies(conversation, &objects).await {
                 Ok(renewed) => swept.copies += renewed,
-                Err(error) => tracing::warn!(%error, %conversation, "cannot sweep copies"),
+                Err(error) => {
+                    tracing::warn!(%error, %conversation, "cannot sweep the copies of a conversation")
+                }
             }
         }
         self.end_old_uploads().await?;
@@ -143,7 +147,7 @@ impl Files {
         Ok(swept)
     }
 
-    /// `{prefix}{conversation}.blobs/…` or `{prefix}{conversation}/…`.
+    /// The conversation of a key such as `{prefix}{conversation}.blobs/…` or `{prefix}{conversation}/…`.
     fn conversation_of(&self, key: &Key) -> Option<ConversationId> {
         let rest = key.as_ref().strip_prefix(&self.settings.prefix)?;
         let (folder, _) = rest.split_once('/')?;
@@ -151,26 +155,26 @@ impl Files {
     }
 
     async fn sweep_contents(&self, conversation: ConversationId, objects: &[ObjectMeta]) -> Result<usize> {
-        let contents = self.place.contents(conversation);
+        let contents = self.content.contents(conversation);
         let oldest = Utc::now() - time_delta(self.settings.grace);
         let old: Vec<&ObjectMeta> = objects
             .iter()
             .filter(|object| object.location.prefix_matches(&contents) && object.last_modified <= oldest)
             .collect();
-        if let Some(disk) = &self.place.disk {
+        if let Some(disk) = &self.content.disk {
             let (folder, grace) = (disk.join(contents.as_ref()), self.settings.grace);
             tokio::task::spawn_blocking(move || sweep_staged(&folder, grace)).await?;
         }
         if old.is_empty() {
             return Ok(0);
         }
-        // Asked after the listing: a row that came meanwhile counts.
+        // Read after the listing, so that rows that were written in the meantime count.
         let mut known: HashSet<String> =
             self.store.blob_keys(conversation).await?.into_iter().map(|(_, key)| key).collect();
         known.extend(self.store.part_keys(conversation).await?);
         let mut removed = 0;
         for object in old.into_iter().filter(|object| !known.contains(object.location.as_ref())) {
-            remove_object(&self.place, &object.location).await?;
+            remove_object(&self.content, &object.location).await?;
             removed += 1;
         }
         Ok(removed)
@@ -181,11 +185,11 @@ impl Files {
             return Ok(0);
         }
         let files = self.store.files(conversation).await?;
-        let wrong: Vec<ConversationFile> = match &self.place.disk {
+        let wrong: Vec<ConversationFile> = match &self.content.disk {
             Some(disk) => {
                 let keys: HashMap<String, String> =
                     self.store.blob_keys(conversation).await?.into_iter().collect();
-                let (disk, folder) = (disk.clone(), disk.join(self.place.workspace(conversation)));
+                let (disk, folder) = (disk.clone(), disk.join(self.content.workspace(conversation)));
                 let is_right = move |file: &ConversationFile| {
                     keys.get(&file.checksum).is_none_or(|key| {
                         is_true_copy(&disk.join(key), &folder.join(file.file_path.as_str()))
@@ -198,7 +202,7 @@ impl Files {
                 let sizes: HashMap<&str, u64> =
                     objects.iter().map(|object| (object.location.as_ref(), object.size)).collect();
                 let size = |file: &ConversationFile| {
-                    sizes.get(self.place.copy(conversation, &file.file_path).as_str()).copied()
+                    sizes.get(self.content.copy(conversation, &file.file_path).as_str()).copied()
                 };
                 files.into_iter().filter(|file| size(file) != Some(file.file_size as u64)).collect()
             }
@@ -218,16 +222,16 @@ impl Files {
         Ok(())
     }
 
-    /// Folders of conversations that are gone, and those that do not fit any more.
+    /// Removes folders of deleted conversations, and folders that no longer fit into the cache.
     async fn sweep_cache(&self) -> Result<()> {
         for conversation in self.cache.conversations() {
             if self.store.conversation_exists(conversation).await? {
                 continue;
             }
-            let Some(desk) = self.cache.desks.try_enter(conversation) else { continue };
+            let Some(folder_lock) = self.cache.folder_locks.try_lock(conversation) else { continue };
             let files = self.clone();
             let remove = move || {
-                let _desk = desk;
+                let _folder_lock = folder_lock;
                 files.cache.remove(conversation)
             };
             tokio::task::spawn_blocking(remove).await??;
@@ -238,7 +242,7 @@ impl Files {
     }
 }
 
-/// What a crash left of writes that were never finished; listings do not show them.
+/// Removes unfinished writes that a crash has left. Listings of the object store do not show them.
 fn sweep_staged(folder: &Path, grace: Duration) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -250,7 +254,7 @@ fn sweep_staged(folder: &Path, grace: Duration) {
             && age.is_some_and(|age| age >= grace)
             && let Err(error) = fs::remove_file(entry.path())
         {
-            tracing::warn!(%error, path = %entry.path().display(), "an unfinished file stays behind");
+            tracing::warn!(%error, path = %entry.path().display(), "cannot remove an unfinished file");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The files of one conversation, for its owner.
 
-use crate::{Error, Files, Result, blobs, crash, manifest::Manifest, mime, place};
+use crate::{Error, Files, Result, blobs, content_store, crash, manifest::Manifest, mime};
 use atelier_core::{ConversationFile, ConversationId, FileId, FilePath, FileVersion, file::FilePathError};
 use atelier_store::{
     Author, Blob, ContentKind, Edit, Edited, Expect, Fence, FileChanges, Owned, WorkspaceStorage,
@@ -9,31 +9,31 @@ use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, path::Path as Key};
 use std::time::Duration;
 
-/// Having one is the right to act on the conversation's files: whoever makes it has checked whose it is.
+/// The right to act on the files of a conversation. Whoever creates this value has checked the owner.
 #[derive(Clone)]
-pub struct Workspace {
+pub struct ConversationWorkspace {
     pub(crate) files: Files,
     pub(crate) owned: Owned,
     pub(crate) conversation: ConversationId,
 }
 
-impl Workspace {
+impl ConversationWorkspace {
     pub fn conversation(&self) -> ConversationId {
         self.conversation
     }
 
-    /// The largest file it takes, in bytes.
+    /// The size of the largest allowed file, in bytes.
     pub fn limit(&self) -> u64 {
         self.files.settings.max_upload
     }
 
-    /// What to tell an agent that does not work in the folder yet.
+    /// What the prompt of an agent says about the workspace before a run begins.
     pub async fn context(&self) -> Result<crate::WorkspaceContext> {
         let folder = self.files.cache.path(self.conversation);
         Ok(crate::WorkspaceContext::new(folder, &self.list().await?))
     }
 
-    /// All files, by path.
+    /// All files, ordered by path.
     pub async fn list(&self) -> Result<Vec<ConversationFile>> {
         Ok(self.files.store.files(self.conversation).await?)
     }
@@ -52,7 +52,7 @@ impl Workspace {
         Ok(self.files.store.file_version(&file, version).await?)
     }
 
-    /// Another path, description or mark for a file.
+    /// Changes the path, the description or the presented mark of a file.
     pub async fn change(
         &self,
         author: Author,
@@ -68,20 +68,24 @@ impl Workspace {
             to.kind = self.kind_as(&old, path).await;
         }
         let file = self.edit_one(author, Edit::Change { file: id, to, expect }).await?;
-        self.settle_copies().await;
+        self.update_copies().await;
         if let Some(to) = moved {
             self.move_in_cache(&old.file_path, &to).await;
         }
         Ok(file)
     }
 
-    /// What a file's content is under another name. A store that does not answer keeps nobody from renaming.
+    /// The MIME type of a file under another name; `None` if the object store does not answer, because that must
+    /// not prevent renaming.
     async fn kind_as(&self, file: &ConversationFile, path: &FilePath) -> Option<ContentKind> {
         let head = async {
             let key = self.content_key(&file.checksum, &file.file_path).await?;
             let head = 0..(file.file_size as u64).min(blobs::HEAD as u64);
             Ok::<_, Error>(
-                blobs::get(&self.files, key, head, blobs::Pace::COPY).try_next().await?.unwrap_or_default(),
+                blobs::get(&self.files, key, head, blobs::ReadAhead::COPY)
+                    .try_next()
+                    .await?
+                    .unwrap_or_default(),
             )
         };
         match head.await {
@@ -90,25 +94,25 @@ impl Workspace {
                 mime_type: mime::of(&head, path.file_name()),
             }),
             Err(error) => {
-                tracing::warn!(%error, file = %file.file_id, "a renamed file keeps the kind it had");
+                tracing::warn!(%error, file = %file.file_id, "a renamed file keeps its MIME type");
                 None
             }
         }
     }
 
-    /// Row first, then objects, then cache; what fails is tried again until it is done.
+    /// Deletes the row first, then the objects, then the cached file. What fails is retried in the background.
     pub async fn delete(&self, author: Author, id: FileId, expect: Expect) -> Result<ConversationFile> {
         self.file(id).await?;
         let file = self.edit_one(author, Edit::Delete { file: id, expect }).await?;
         crash::point("deleted");
-        self.settle_copies().await;
-        // What else is due may be much, and is not for whoever deletes one file to wait for.
+        self.update_copies().await;
+        // Many other removals may be due; this request must not wait for them.
         self.files.remove_some().await;
         self.remove_from_cache(&file.file_path).await;
         Ok(file)
     }
 
-    /// Makes an old version the newest again.
+    /// Makes an earlier version the newest one.
     pub async fn restore(
         &self,
         author: Author,
@@ -121,9 +125,9 @@ impl Workspace {
         if version == file.version && expect == Expect::Anything {
             return Ok(file);
         }
-        // What cannot be read any more is no version to go back to.
+        // A version whose content is lost cannot be restored.
         let key = self.content_key(&old.checksum, &file.file_path).await?;
-        let found = self.files.place.within(self.files.place.objects.head(&key)).await;
+        let found = self.files.content.within(self.files.content.objects.head(&key)).await;
         if found.map_err(|error| blobs::lost(error, &key))?.size != old.file_size as u64 {
             return Err(Error::Damaged { path: file.file_path.to_string() });
         }
@@ -133,13 +137,13 @@ impl Workspace {
             description: None,
             mime_type: old.mime_type,
             blob: Blob { checksum: old.checksum, size: old.file_size, key: None, instead_of: None },
-            // Whoever brings it back, it is what it was.
+            // The source of the content stays the same, whoever restores it.
             source: Some(old.source),
-            // Between the look and the edit somebody may have put another file there.
+            // Somebody may have written another file since this one was read.
             expect: if expect == Expect::Anything { Expect::Checksum(vec![file.checksum]) } else { expect },
         };
         let file = self.edit_one(author, edit).await?;
-        self.settle_copies().await;
+        self.update_copies().await;
         self.remove_from_cache(&file.file_path).await;
         Ok(file)
     }
@@ -148,7 +152,7 @@ impl Workspace {
         let edited = self.edit(author, vec![edit], None).await?;
         match edited.into_iter().next() {
             Some(Edited::Done(file)) => Ok(file),
-            // Without a fence what does not fit is an error of the whole.
+            // Without a fence, a failed expectation is an error and not a conflict.
             _ => Err(atelier_store::Error::Precondition.into()),
         }
     }
@@ -162,41 +166,45 @@ impl Workspace {
         for edit in &mut edits {
             match edit {
                 Edit::Write { path, blob, .. } => {
-                    self.check_room(path)?;
-                    self.keep_young(blob).await?;
+                    self.check_path_length(path)?;
+                    self.refresh_old_object(blob).await?;
                 }
-                Edit::Change { to: FileChanges { path: Some(path), .. }, .. } => self.check_room(path)?,
+                Edit::Change { to: FileChanges { path: Some(path), .. }, .. } => {
+                    self.check_path_length(path)?
+                }
                 Edit::Change { .. } | Edit::Delete { .. } | Edit::Complete { .. } => {}
             }
         }
-        let (path, copies) = (self.files.place.workspace(self.conversation), self.files.settings.copies);
-        let place = WorkspaceStorage { path, copies };
+        let (path, copies) = (self.files.content.workspace(self.conversation), self.files.settings.copies);
+        let storage = WorkspaceStorage { path, copies };
         let store = &self.files.store;
-        let edited = store.edit_files(&self.owned, self.conversation, author, edits, fence, place);
+        let edited = store.edit_files(&self.owned, self.conversation, author, edits, fence, storage);
         Ok(edited.await?)
     }
 
-    /// Whether a path is short enough to have a copy in the object store.
-    pub(crate) fn check_room(&self, path: &FilePath) -> Result<()> {
-        let most = self.files.place.longest_path(self.conversation);
+    /// Checks that a path is short enough for a readable copy in the object store.
+    pub(crate) fn check_path_length(&self, path: &FilePath) -> Result<()> {
+        let most = self.files.content.longest_path(self.conversation);
         if path.as_str().len() > most {
             return Err(FilePathError::TooLong { most }.into());
         }
         Ok(())
     }
 
-    /// A sweep takes objects without a row once they are old, and the last file of a form may come long after the
-    /// first. So what has waited for long goes to a new key, where its time begins anew.
-    async fn keep_young(&self, blob: &mut Blob) -> Result<()> {
+    /// Moves content that was stored long ago to a new key. A sweep removes old objects without a row, and the last
+    /// file of an upload form may arrive long after the first one. Under the new key the object counts as new.
+    async fn refresh_old_object(&self, blob: &mut Blob) -> Result<()> {
         let files = &self.files;
         let Some(old) = blob.key.as_deref().map(Key::from) else { return Ok(()) };
-        if place::age(&old).is_none_or(|age| age <= files.settings.grace / 2) {
+        if content_store::age(&old).is_none_or(|age| age <= files.settings.grace / 2) {
             return Ok(());
         }
-        let new = files.place.new_content(self.conversation, Some(&blob.checksum));
-        match files.place.move_content(&old, &new).await {
+        let new = files.content.new_content(self.conversation, Some(&blob.checksum));
+        match files.content.move_content(&old, &new).await {
             Err(Error::Objects(object_store::Error::NotFound { .. })) => {
-                return Err(Error::Broken("it took longer than unfinished uploads are kept".into()));
+                return Err(Error::Broken(
+                    "the upload took too long, and its first files were removed".into(),
+                ));
             }
             moved => moved?,
         }
@@ -204,12 +212,12 @@ impl Workspace {
         Ok(())
     }
 
-    /// A link to a file's content in the object store, good for a while.
+    /// A link to a file's content in the object store that is valid for `time`.
     pub async fn link(&self, id: FileId, time: Duration) -> Result<String> {
-        let signer = self.files.place.signer.as_ref().ok_or(Error::NoLinks)?;
+        let signer = self.files.content.signer.as_ref().ok_or(Error::NoLinks)?;
         let file = self.file(id).await?;
         let key = self.content_key(&file.checksum, &file.file_path).await?;
-        let link = self.files.place.within(signer.signed_url(reqwest::Method::GET, &key, time)).await?;
+        let link = self.files.content.within(signer.signed_url(reqwest::Method::GET, &key, time)).await?;
         Ok(link.into())
     }
 
@@ -219,7 +227,7 @@ impl Workspace {
         Ok(Key::from(key))
     }
 
-    /// The folder follows where nobody works in it; otherwise the next sync does it.
+    /// Moves the file in the local folder, unless a run works there. In that case the next sync does it.
     async fn move_in_cache(&self, from: &FilePath, to: &FilePath) {
         let (from, to) = (from.clone(), to.clone());
         self.in_cache("move", move |cache, conversation| {
@@ -228,7 +236,7 @@ impl Workspace {
                 return Ok(());
             }
             let folder = cache.folder(conversation)?;
-            // Through no link: what a run has left there may lead anywhere.
+            // Not through links: a link that a run has left there may lead anywhere.
             if folder.open_leaf(from.as_workspace()).is_ok() {
                 folder.place(&path.join(from.as_str()), to.as_workspace())?;
                 folder.take_away(from.as_workspace())?;
@@ -249,24 +257,24 @@ impl Workspace {
         .await;
     }
 
-    /// Does something in the local folder unless a run is at work there, or has left work there that is stored nowhere
-    /// else. The cache owes nobody anything, so what fails is only told to the log.
+    /// Changes the local folder, unless a run works there or has left changes that are not stored. Failures are only
+    /// logged, because the next sync corrects the cache.
     pub(crate) async fn in_cache(
         &self,
         what: &'static str,
         work: impl FnOnce(&crate::cache::Cache, ConversationId) -> Result<()> + Send + 'static,
     ) {
-        let Some(desk) = self.files.cache.desks.try_enter(self.conversation) else { return };
+        let Some(folder_lock) = self.files.cache.folder_locks.try_lock(self.conversation) else { return };
         let (files, conversation) = (self.files.clone(), self.conversation);
         let done = tokio::task::spawn_blocking(move || {
-            let _desk = desk;
+            let _folder_lock = folder_lock;
             if Manifest::is_open(&files.cache.manifest_path(conversation))? {
                 return Ok(());
             }
             work(&files.cache, conversation)
         });
         if let Err(error) = done.await.map_err(Error::from).and_then(|done| done) {
-            tracing::warn!(%error, %conversation, what, "the cache is behind until the next sync");
+            tracing::warn!(%error, %conversation, what, "cannot update the cache; the next sync does it");
         }
     }
 }

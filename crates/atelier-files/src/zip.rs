@@ -1,6 +1,6 @@
-//! All files of a conversation in one archive, made while it is sent.
+//! All files of a conversation in one archive, which is made while it is sent.
 
-use crate::{Error, Result, Workspace, blobs};
+use crate::{ConversationWorkspace, Error, Result, blobs};
 use async_zip::{
     Compression, ZipDateTime, ZipDateTimeBuilder, ZipEntryBuilder, ZipString, tokio::write::ZipFileWriter,
 };
@@ -12,16 +12,16 @@ use object_store::path::Path as Key;
 use tokio::io::DuplexStream;
 use tokio_util::io::ReaderStream;
 
-/// What is made ahead of the reader.
+/// How many bytes of the archive are made ahead of the reader.
 const AHEAD: usize = 1 << 20;
 
-impl Workspace {
-    /// A ZIP archive of every file's newest version. It breaks off where a content is damaged.
+impl ConversationWorkspace {
+    /// A ZIP archive of the newest version of every file. The stream fails at the first damaged content.
     pub async fn archive(&self) -> Result<BoxStream<'static, Result<Bytes>>> {
         let files = self.list().await?;
         let (reader, writer) = tokio::io::duplex(AHEAD);
         let workspace = self.clone();
-        // A file that fails must fail the stream: an archive that merely ends looks whole to some.
+        // A file that fails must fail the stream: some programs accept an archive that merely ends early.
         let (outcome, failed) = tokio::sync::oneshot::channel();
         self.files.tasks.spawn(async move {
             drop(outcome.send(workspace.write_archive(files, writer).await));
@@ -41,14 +41,14 @@ impl Workspace {
         let broken = |error: async_zip::error::ZipError| Error::Broken(error.to_string());
         let mut archive = ZipFileWriter::with_tokio(writer);
         for file in files {
-            // Paths are checked when they are made; they stay below whatever folder it is unpacked in.
+            // File paths are checked when they are created, so unpacking never leaves the target folder.
             let name = ZipString::from(file.file_path.to_string());
             let entry = ZipEntryBuilder::new(name, Compression::Stored)
                 .unix_permissions(0o644)
                 .last_modification_date(zip_time(file.updated_at));
             let mut entry = archive.write_entry_stream(entry).await.map_err(broken)?;
             let key: Key = self.content_key(&file.checksum, &file.file_path).await?;
-            let body = blobs::get(&self.files, key, 0..file.file_size as u64, blobs::Pace::DOWNLOAD);
+            let body = blobs::get(&self.files, key, 0..file.file_size as u64, blobs::ReadAhead::DOWNLOAD);
             let mut body = blobs::checked(body, file.checksum, file.file_path.to_string());
             while let Some(piece) = body.try_next().await? {
                 entry.write_all(&piece).await?;
@@ -60,7 +60,7 @@ impl Workspace {
     }
 }
 
-/// In UTC, for want of a better zone; the format knows none.
+/// The time in UTC. The ZIP format knows no time zones.
 fn zip_time(time: DateTime<Utc>) -> ZipDateTime {
     ZipDateTimeBuilder::new()
         .year(time.year())

@@ -5,7 +5,7 @@
 use atelier_core::{
     Conversation, ConversationFile, FilePath, FileSource, ProjectName, Tenant, UserId, WorkspaceKind,
 };
-use atelier_files::{Error, Files, NewFile, Settings, Swept, Workspace};
+use atelier_files::{ConversationWorkspace, Error, Files, NewFile, Settings, SweepReport};
 use atelier_store::{Author, Error as StoreError, Expect, FileChanges, Owned, Store};
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
@@ -72,7 +72,7 @@ impl World {
         Self { files, store, owned, conversation, bucket, data, _database: database }
     }
 
-    fn workspace(&self) -> Workspace {
+    fn workspace(&self) -> ConversationWorkspace {
         self.files.workspace(&self.owned, &self.conversation)
     }
 
@@ -91,10 +91,10 @@ impl World {
         expect: Expect,
     ) -> Result<ConversationFile, Error> {
         let body = futures::stream::iter([Ok(content.into())]).boxed();
-        let intake = self.workspace().store(body, 100 << 20).await?;
+        let content = self.workspace().store(body, 100 << 20).await?;
         let path = FilePath::parse(path)?;
         let original_name = path.file_name().to_owned();
-        let file = NewFile { intake, path, original_name, description: None, expect };
+        let file = NewFile { content, path, original_name, description: None, expect };
         Ok(self.workspace().save(self.author(), vec![file]).await?.remove(0))
     }
 
@@ -179,9 +179,9 @@ async fn versions_count_up_and_stay_readable(backend: Backend, objects: Objects)
     assert!(diff.contains("-one") && diff.contains("+two"), "{diff}");
 }
 
-/// FS-10: what no live file uses is gone, what another one uses stays.
+/// FS-10: content that no file uses is removed, and content that another file uses stays.
 #[apply(everywhere)]
-async fn deleting_removes_what_nothing_else_uses(backend: Backend, objects: Objects) {
+async fn deleting_removes_only_unused_content(backend: Backend, objects: Objects) {
     let world = World::new(backend, objects).await;
     let a = world.put("a.txt", "shared").await;
     let b = world.put("b.txt", "shared").await;
@@ -199,9 +199,9 @@ async fn deleting_removes_what_nothing_else_uses(backend: Backend, objects: Obje
     assert_eq!(world.get(&again, None).await.unwrap(), b"own");
 }
 
-/// What was expected to be there decides, once, in the database.
+/// The database checks the expected version, so exactly one of two writers wins.
 #[apply(everywhere)]
-async fn of_two_who_saw_the_same_version_one_wins(backend: Backend, objects: Objects) {
+async fn second_write_against_the_same_version_is_refused(backend: Backend, objects: Objects) {
     let world = World::new(backend, objects).await;
     let seen = world.put("a.txt", "seen").await;
     let tries = (0..8)
@@ -227,7 +227,7 @@ async fn of_two_who_saw_the_same_version_one_wins(backend: Backend, objects: Obj
 
 /// FS-03 FS-05
 #[apply(everywhere)]
-async fn what_an_agent_does_in_the_folder_comes_back(backend: Backend, objects: Objects) {
+async fn changes_of_an_agent_are_saved(backend: Backend, objects: Objects) {
     let world = World::new(backend, objects).await;
     for path in ["keep.txt", "change.txt", "drop.txt", "old/name.txt"] {
         world.put(path, format!("content of {path}")).await;
@@ -259,7 +259,7 @@ async fn what_an_agent_does_in_the_folder_comes_back(backend: Backend, objects: 
     );
     assert_eq!(report.unchanged, 1);
     let alone: Vec<_> = report.left_alone.iter().map(|it| (it.path.as_str(), it.why)).collect();
-    assert_eq!(alone, [("link", "it is a link"), ("pipe", "it is no regular file")]);
+    assert_eq!(alone, [("link", "it is a link"), ("pipe", "it is not a regular file")]);
 
     let files = world.workspace().list().await.unwrap();
     let told: Vec<_> =
@@ -310,9 +310,9 @@ async fn a_flipped_byte_is_found_and_fetched_again(backend: Backend, objects: Ob
     }
 }
 
-/// A run that died leaves its work in the folder; the next one keeps it.
+/// A run that crashed leaves its changes in the folder, and the next run saves them.
 #[apply(everywhere)]
-async fn what_a_run_left_behind_is_not_lost(backend: Backend, objects: Objects) {
+async fn changes_of_a_crashed_run_are_saved(backend: Backend, objects: Objects) {
     let settings = Settings { lease: Duration::from_millis(300), ..Settings::default() };
     let world = World::with(backend, objects, settings).await;
     world.put("a.txt", "before").await;
@@ -328,7 +328,7 @@ async fn what_a_run_left_behind_is_not_lost(backend: Backend, objects: Objects) 
     assert_eq!(fs::read_to_string(run.folder().join("a.txt")).unwrap(), "the agent's");
 }
 
-/// FS-01: a cache that is deleted takes no file with it, not even one that a run had not finished in.
+/// FS-01: deleting the cache deletes no file, not even while a run is at work.
 #[apply(everywhere)]
 async fn a_deleted_cache_deletes_nothing(backend: Backend, objects: Objects) {
     let world = World::new(backend, objects).await;
@@ -345,7 +345,7 @@ async fn a_deleted_cache_deletes_nothing(backend: Backend, objects: Objects) {
     assert_eq!(world.workspace().sync(Duration::from_secs(5)).await.unwrap().fetched, 1);
 }
 
-/// Whoever deletes the folder of a run that is at work does so file by file.
+/// A folder is deleted file by file, which must not look like the agent deleting files.
 #[apply(everywhere)]
 async fn a_folder_that_is_being_deleted_deletes_nothing(backend: Backend, objects: Objects) {
     let world = World::new(backend, objects).await;
@@ -366,7 +366,7 @@ async fn a_folder_that_is_being_deleted_deletes_nothing(backend: Backend, object
     });
     has_begun.recv().unwrap();
     let report = run.end().await.unwrap();
-    // Whoever removes goes on telling, until the end.
+    // The remover reports every file until it has finished.
     remover.join().unwrap();
     assert!(report.deleted.is_empty(), "{report:?}");
     assert_eq!(world.workspace().list().await.unwrap().len(), 40);
@@ -375,9 +375,9 @@ async fn a_folder_that_is_being_deleted_deletes_nothing(backend: Backend, object
 }
 
 #[apply(everywhere)]
-async fn one_run_at_a_time_and_conflicts_keep_both(backend: Backend, objects: Objects) {
+async fn only_one_run_at_a_time_and_conflicts_keep_both_versions(backend: Backend, objects: Objects) {
     let world = World::new(backend, objects).await;
-    let file = world.put("plan.txt", "base").await;
+    let file = world.put("changes.txt", "base").await;
     let gone = world.put("gone.txt", "base").await;
     let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
     let second = world.workspace().sync_to_local(Duration::from_millis(300)).await;
@@ -391,15 +391,15 @@ async fn one_run_at_a_time_and_conflicts_keep_both(backend: Backend, objects: Ob
     let other = node.workspace(&world.owned, &world.conversation);
     assert!(matches!(other.sync_to_local(Duration::from_millis(300)).await, Err(Error::Locked)));
 
-    fs::write(run.folder().join("plan.txt"), "the agent's").unwrap();
+    fs::write(run.folder().join("changes.txt"), "the agent's").unwrap();
     fs::remove_file(run.folder().join("gone.txt")).unwrap();
-    world.put("plan.txt", "the person's").await;
+    world.put("changes.txt", "the person's").await;
     world.put("gone.txt", "still wanted").await;
     let report = run.sync_back().await.unwrap();
     let told: Vec<_> = report.conflicts.iter().map(|it| (it.path.as_str(), it.kept_as.as_deref())).collect();
-    assert_eq!(told, [("gone.txt", None), ("plan.txt", Some("plan.agent-copy.txt"))]);
-    assert_eq!(fs::read_to_string(run.folder().join("plan.txt")).unwrap(), "the person's");
-    assert_eq!(fs::read_to_string(run.folder().join("plan.agent-copy.txt")).unwrap(), "the agent's");
+    assert_eq!(told, [("gone.txt", None), ("changes.txt", Some("changes.agent-copy.txt"))]);
+    assert_eq!(fs::read_to_string(run.folder().join("changes.txt")).unwrap(), "the person's");
+    assert_eq!(fs::read_to_string(run.folder().join("changes.agent-copy.txt")).unwrap(), "the agent's");
     assert_eq!(world.get(&file, None).await.unwrap(), b"the person's");
     assert_eq!(world.get(&gone, None).await.unwrap(), b"still wanted");
     assert_eq!(run.end().await.unwrap().conflicts, vec![]);
@@ -410,7 +410,7 @@ async fn one_run_at_a_time_and_conflicts_keep_both(backend: Backend, objects: Ob
 
 /// FS-06 FS-11
 #[apply(everywhere)]
-async fn an_agent_is_told_of_its_files_and_presents_some(backend: Backend, objects: Objects) {
+async fn prompt_lists_the_files_and_agent_presents_some(backend: Backend, objects: Objects) {
     let world = World::new(backend, objects).await;
     world.put("data/table.csv", "a,b\n").await;
     let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
@@ -432,7 +432,7 @@ async fn an_agent_is_told_of_its_files_and_presents_some(backend: Backend, objec
 }
 
 #[apply(everywhere)]
-async fn a_sweep_removes_what_has_no_row_and_mends_copies(backend: Backend, objects: Objects) {
+async fn sweep_removes_objects_without_a_row_and_repairs_copies(backend: Backend, objects: Objects) {
     let settings = Settings { grace: Duration::ZERO, ..Settings::default() };
     let world = World::with(backend, objects, settings).await;
     let file = world.put("a.txt", "kept").await;
@@ -440,17 +440,17 @@ async fn a_sweep_removes_what_has_no_row_and_mends_copies(backend: Backend, obje
     let body = futures::stream::iter([Ok(Bytes::from_static(b"orphan"))]).boxed();
     world.workspace().store(body, 100).await.unwrap();
     assert_eq!(world.contents().await, 2);
-    assert_eq!(world.files.sweep().await.unwrap(), Swept { orphans: 1, copies: 0 });
+    assert_eq!(world.files.sweep().await.unwrap(), SweepReport { orphans: 1, copies: 0 });
     assert_eq!(world.contents().await, 1);
     if objects == Disk {
         let copy = world.data.path().join("objects").join(world.files.workspace_path(world.conversation.id));
         fs::write(copy.join("a.txt"), "somebody wrote over the copy").unwrap();
-        assert_eq!(world.files.sweep().await.unwrap(), Swept { orphans: 0, copies: 1 });
+        assert_eq!(world.files.sweep().await.unwrap(), SweepReport { orphans: 0, copies: 1 });
         assert_eq!(fs::read_to_string(copy.join("a.txt")).unwrap(), "kept");
         fs::write(copy.join("a.txt"), "EVIL").unwrap();
-        assert_eq!(world.files.sweep().await.unwrap(), Swept { orphans: 0, copies: 1 });
+        assert_eq!(world.files.sweep().await.unwrap(), SweepReport { orphans: 0, copies: 1 });
         assert_eq!(fs::read_to_string(copy.join("a.txt")).unwrap(), "kept");
-        assert_eq!(world.files.sweep().await.unwrap(), Swept::default());
+        assert_eq!(world.files.sweep().await.unwrap(), SweepReport::default());
     }
     assert_eq!(world.get(&file, None).await.unwrap(), b"kept");
     // A conversation that is deleted takes everything with it.
@@ -460,7 +460,7 @@ async fn a_sweep_removes_what_has_no_row_and_mends_copies(backend: Backend, obje
     assert!(!world.folder().exists());
 }
 
-/// Large content goes in parts, and comes back as it was.
+/// Large content is stored in parts and read back unchanged.
 #[apply(everywhere)]
 async fn large_files_are_streamed(backend: Backend, objects: Objects) {
     let world = World::new(backend, objects).await;
@@ -485,9 +485,9 @@ async fn large_files_are_streamed(backend: Backend, objects: Objects) {
     assert!(world.get(&files[1], None).await.unwrap() == other);
 }
 
-/// Names that some systems or tools trip over.
+/// File names that some systems or tools cannot handle.
 #[apply(everywhere)]
-async fn every_honest_name_goes_all_the_way(backend: Backend, objects: Objects) {
+async fn unusual_file_names_work(backend: Backend, objects: Objects) {
     let world = World::new(backend, objects).await;
     let long = format!("{}.txt", "я".repeat(125)) + "x";
     let names = [
@@ -532,9 +532,9 @@ async fn every_honest_name_goes_all_the_way(backend: Backend, objects: Objects) 
     }
 }
 
-/// The folders that were not used for the longest time go first, and never one with work in it.
+/// The least recently used folders are removed first, but never one with unsaved changes.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_cache_stays_within_its_bound() {
+async fn cache_stays_within_its_limit() {
     let settings = Settings { cache_bytes: 25_000, ..Settings::default() };
     let mut world = World::with(Sqlite, Disk, settings).await;
     let mut folders = Vec::new();
@@ -550,20 +550,20 @@ async fn the_cache_stays_within_its_bound() {
     assert_eq!(there, [false, true, false, true]);
 }
 
-/// What a run that died has left is not written over by what a person does next: both stay.
+/// An upload does not overwrite the changes of a crashed run: both versions stay.
 #[apply(everywhere)]
-async fn a_person_does_not_write_over_what_a_run_left(backend: Backend, objects: Objects) {
+async fn upload_does_not_overwrite_changes_of_a_crashed_run(backend: Backend, objects: Objects) {
     let settings = Settings { lease: Duration::from_millis(300), ..Settings::default() };
     let world = World::with(backend, objects, settings).await;
-    let base = world.put("plan.txt", "base").await;
+    let base = world.put("changes.txt", "base").await;
     let moved = world.put("moved.txt", "base").await;
     let gone = world.put("gone.txt", "base").await;
     let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
-    for name in ["plan.txt", "moved.txt", "gone.txt", "notes"] {
+    for name in ["changes.txt", "moved.txt", "gone.txt", "notes"] {
         fs::write(run.folder().join(name), format!("the agent's {name}")).unwrap();
     }
     drop(run);
-    world.put("plan.txt", "the person's").await;
+    world.put("changes.txt", "the person's").await;
     world.put("notes/a.txt", "the person's").await;
     let (workspace, path) = (world.workspace(), FilePath::parse("elsewhere.txt").unwrap());
     workspace.restore(world.author(), base.file_id, 1, Expect::Anything).await.unwrap();
@@ -584,21 +584,21 @@ async fn a_person_does_not_write_over_what_a_run_left(backend: Backend, objects:
         ("gone.txt", "gone.agent-copy.txt"),
         ("moved.txt", "moved.agent-copy.txt"),
         ("notes", "notes.agent-copy"),
-        ("plan.txt", "plan.agent-copy.txt"),
+        ("changes.txt", "changes.agent-copy.txt"),
     ];
     assert_eq!(told, expected);
     for (name, kept) in expected {
         assert_eq!(fs::read_to_string(run.folder().join(kept)).unwrap(), format!("the agent's {name}"));
     }
-    assert_eq!(fs::read_to_string(run.folder().join("plan.txt")).unwrap(), "base");
+    assert_eq!(fs::read_to_string(run.folder().join("changes.txt")).unwrap(), "base");
     assert_eq!(fs::read_to_string(run.folder().join("notes/a.txt")).unwrap(), "the person's");
     let report = run.end().await.unwrap();
     assert_eq!(report.conflicts.len(), 4, "whoever comes next is told");
 }
 
-/// A folder where an agent has a file, and the other way round: both stay.
+/// A user creates a folder where an agent has a file, and the other way round: both stay.
 #[apply(everywhere)]
-async fn files_and_folders_of_one_name_both_stay(backend: Backend, objects: Objects) {
+async fn file_and_folder_with_the_same_name_both_stay(backend: Backend, objects: Objects) {
     let world = World::new(backend, objects).await;
     let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
     fs::write(run.folder().join("a"), "the agent's a").unwrap();
@@ -620,9 +620,9 @@ async fn files_and_folders_of_one_name_both_stay(backend: Backend, objects: Obje
     }
 }
 
-/// What is too large to be stored stays where it is, and is told of by every sync.
+/// A file that is too large stays in the folder, and every sync reports it.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_large_is_left_where_it_is() {
+async fn too_large_file_stays_in_the_folder() {
     let settings = Settings { max_upload: 10, lease: Duration::from_millis(300), ..Settings::default() };
     let world = World::with(Sqlite, Disk, settings).await;
     let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
@@ -636,9 +636,9 @@ async fn what_is_too_large_is_left_where_it_is() {
     }
 }
 
-/// One content that the store has lost keeps nobody from the others; writing the file anew mends it.
+/// Lost content does not keep the agent from the other files; writing the file again repairs it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_content_does_not_close_the_workspace() {
+async fn lost_content_does_not_block_the_workspace() {
     let world = World::new(Sqlite, Disk).await;
     let whole = world.put("whole.txt", "whole").await;
     let lost = world.put("lost.txt", "lost").await;
@@ -663,9 +663,9 @@ async fn a_lost_content_does_not_close_the_workspace() {
     assert_eq!(world.get(&whole, None).await.unwrap(), b"whole");
 }
 
-/// Whoever brings a content again that the store has lost or spoiled mends every file that had it.
+/// Uploading lost or damaged content again repairs every file that has it.
 #[apply(everywhere)]
-async fn the_same_content_again_mends_what_was_lost(backend: Backend, objects: Objects) {
+async fn uploading_lost_content_again_repairs_it(backend: Backend, objects: Objects) {
     use object_store::ObjectStoreExt as _;
     let world = World::new(backend, objects).await;
     for (number, harm) in [None, Some("lust"), Some("lo"), Some("")].into_iter().enumerate() {
@@ -685,17 +685,17 @@ async fn the_same_content_again_mends_what_was_lost(backend: Backend, objects: O
     }
 }
 
-/// A sweep does not take the first file of a form while the last is still on its way.
+/// A sweep does not remove the first file of a form while the last one is still being sent.
 #[apply(everywhere)]
-async fn a_sweep_spares_what_is_saved_meanwhile(backend: Backend, objects: Objects) {
+async fn sweep_keeps_content_that_is_being_saved(backend: Backend, objects: Objects) {
     let settings = Settings { grace: Duration::ZERO, ..Settings::default() };
     let world = World::with(backend, objects, settings).await;
     let body = futures::stream::iter([Ok(Bytes::from_static(b"slow"))]).boxed();
-    let intake = world.workspace().store(body, 100).await.unwrap();
+    let content = world.workspace().store(body, 100).await.unwrap();
     let before = world.keys().await;
     let path = FilePath::parse("slow.txt").unwrap();
     let new = NewFile {
-        intake,
+        content,
         path,
         original_name: "slow.txt".into(),
         description: None,
@@ -707,11 +707,11 @@ async fn a_sweep_spares_what_is_saved_meanwhile(backend: Backend, objects: Objec
     assert_eq!(world.get(&saved, None).await.unwrap(), b"slow");
 
     let body = futures::stream::iter([Ok(Bytes::from_static(b"late"))]).boxed();
-    let intake = world.workspace().store(body, 100).await.unwrap();
+    let content = world.workspace().store(body, 100).await.unwrap();
     world.files.sweep().await.unwrap();
     let path = FilePath::parse("late.txt").unwrap();
     let new = NewFile {
-        intake,
+        content,
         path,
         original_name: "late.txt".into(),
         description: None,
@@ -721,9 +721,9 @@ async fn a_sweep_spares_what_is_saved_meanwhile(backend: Backend, objects: Objec
     assert!(matches!(late, Err(Error::Broken(_))), "no row without its object: {late:?}");
 }
 
-/// A prefix that a store would write in another way, or that leads out of it, is refused at the start.
+/// A prefix that a store would encode differently, or that leads out of it, is refused at the start.
 #[tokio::test]
-async fn a_prefix_is_taken_as_it_stands_or_not_at_all() {
+async fn prefix_is_used_unchanged_or_refused() {
     let data = tempfile::tempdir().unwrap();
     let opened = atelier_store::Settings { data: data.path().to_owned(), database_url: None };
     let store = Store::open(&opened).await.unwrap();
@@ -746,9 +746,9 @@ async fn a_prefix_is_taken_as_it_stands_or_not_at_all() {
     }
 }
 
-/// No path is taken whose copy the store could never hold.
+/// A path whose copy would have too long a key is refused.
 #[apply(everywhere)]
-async fn paths_are_no_longer_than_the_store_takes(backend: Backend, objects: Objects) {
+async fn too_long_path_is_refused(backend: Backend, objects: Objects) {
     let world = World::new(backend, objects).await;
     let path = |length: usize| {
         let folder = format!("{}/", "d".repeat(199));
@@ -765,5 +765,5 @@ async fn paths_are_no_longer_than_the_store_takes(backend: Backend, objects: Obj
     world.put(&path(700), "x").await;
     let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
     assert_eq!(run.end().await.unwrap().left_alone, vec![]);
-    assert_eq!(world.files.sweep().await.unwrap(), Swept::default());
+    assert_eq!(world.files.sweep().await.unwrap(), SweepReport::default());
 }

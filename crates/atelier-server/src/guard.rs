@@ -7,7 +7,7 @@ use crate::{
     error::Error,
 };
 use atelier_core::{Agent, Conversation, ConversationId, Role, Tenant, UserId};
-use atelier_files::Workspace;
+use atelier_files::ConversationWorkspace;
 use atelier_runtime::{Decider, Error as RuntimeError, WorkerSpace};
 use atelier_store::{AgentRef, Author, Error as StoreError, Owned};
 use axum::{
@@ -145,7 +145,7 @@ pub(crate) async fn owned_conversation(
 
 /// The files of the caller's own conversation, to look at and to delete.
 pub(crate) struct OwnFiles {
-    pub(crate) workspace: Workspace,
+    pub(crate) workspace: ConversationWorkspace,
     pub(crate) conversation: Conversation,
     pub(crate) author: Author,
 }

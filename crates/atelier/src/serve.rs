@@ -270,7 +270,7 @@ async fn tend(app: App, config: Config) {
         () = app.spaces.clone().run_background(app.stop.clone()) => {}
         () = app.auth.tend() => {}
         () = app.gate.tend() => {}
-        () = app.files.tend() => {}
+        () = app.files.run_background() => {}
         () = sweep => {}
         () = upkeep => {}
     }

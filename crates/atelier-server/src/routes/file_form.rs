@@ -6,7 +6,7 @@ use crate::{
     guard::OwnFiles,
 };
 use atelier_core::{FilePath, file::FilePathError};
-use atelier_files::{Error as FilesError, Intake, NewFile};
+use atelier_files::{Error as FilesError, NewFile, StoredContent};
 use atelier_store::Expect;
 use axum::{
     body::{Body, Bytes},
@@ -46,7 +46,7 @@ const MAX_TEXT: usize = 8192;
 const MAX_HEAD: usize = 64 << 10;
 
 struct Received {
-    intake: Intake,
+    content: StoredContent,
     name: String,
 }
 
@@ -63,17 +63,17 @@ pub(super) async fn receive(
     let places = match checked {
         Ok(places) => places,
         Err(error) => {
-            files.workspace.discard(received.into_iter().map(|file| file.intake)).await;
+            files.workspace.discard(received.into_iter().map(|file| file.content)).await;
             return Err(error);
         }
     };
     if expect != Expect::Anything && received.len() > 1 {
-        files.workspace.discard(received.into_iter().map(|file| file.intake)).await;
+        files.workspace.discard(received.into_iter().map(|file| file.content)).await;
         let why = "If-Match and If-None-Match are about one file, and there are several";
         return Err(Error::Invalid(why.into()));
     }
     let new = |(file, (path, description)): (Received, (FilePath, Option<String>))| NewFile {
-        intake: file.intake,
+        content: file.content,
         original_name: original_name(&file.name, &path),
         path,
         description,
@@ -102,8 +102,8 @@ async fn take(
                     return Err(Error::Invalid(format!("file: at most {MAX_FILES} in one request")));
                 }
                 let body = chunks(field, patience).boxed();
-                let intake = files.workspace.store(body, app.files.settings().max_upload).await?;
-                received.push(Received { intake, name: name.unwrap_or_default() });
+                let content = files.workspace.store(body, app.files.settings().max_upload).await?;
+                received.push(Received { content, name: name.unwrap_or_default() });
             }
             (other, _) => {
                 let name = other.unwrap_or_default().chars().take(100).collect::<String>();

@@ -5,7 +5,7 @@ use crate::{
     error::{Error, Result, ascii_header},
     guard::OwnFiles,
 };
-use atelier_files::{Error as FilesError, Reading};
+use atelier_files::{Error as FilesError, VersionReader};
 use axum::{
     body::Body,
     http::{HeaderMap, HeaderValue, StatusCode, header},
@@ -62,7 +62,7 @@ pub(super) async fn archive(own: OwnFiles) -> Result<Response> {
 }
 
 /// Sends one version of a file as the request wants it.
-pub(super) async fn send(reading: Reading, manner: &Manner, asked: &HeaderMap) -> Result<Response> {
+pub(super) async fn send(reading: VersionReader, manner: &Manner, asked: &HeaderMap) -> Result<Response> {
     let tag = format!("\"{}\"", reading.version.checksum);
     let text = |name| asked.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let names_it = |tags: &str| {
@@ -117,7 +117,7 @@ async fn started(
     Ok((beginning, Body::from_stream(futures::stream::iter(first).chain(body).map(told))))
 }
 
-fn headers(reading: &Reading, tag: &str, inline: bool) -> HeaderMap {
+fn headers(reading: &VersionReader, tag: &str, inline: bool) -> HeaderMap {
     let version = &reading.version;
     let kind = if inline && reading.may_be_shown() { "inline" } else { "attachment" };
     let name = reading.path.file_name();

@@ -1,4 +1,4 @@
-//! From the folder into the object store: what an agent created, changed, renamed or deleted.
+//! From the folder to the object store: files that an agent created, changed, renamed or deleted.
 
 use crate::{
     Error, Result,
@@ -6,8 +6,8 @@ use crate::{
     crash,
     manifest::{Entry, Manifest, clock},
     mime,
-    pull::{AT_ONCE, TOO_LARGE, UNNAMEABLE, file_path, hash, not_a_file, threads},
-    run::{Conflict, Renamed, Run, SyncReport, Trust},
+    run::{Conflict, MissingFiles, Renamed, Run, SyncReport},
+    store_to_folder::{CONCURRENCY, TOO_LARGE, UNNAMEABLE, file_path, hash, not_a_file, threads},
 };
 use atelier_core::{ConversationFile, FilePath};
 use atelier_executor::{Kind, Leaf, Stamp, Workspace as Folder};
@@ -22,69 +22,74 @@ use std::{
 use tokio::sync::Semaphore;
 use tokio_util::io::ReaderStream;
 
-/// As many edits as one transaction takes.
+/// How many edits go into one transaction.
 const BATCH: usize = 500;
-/// Small files that are held in memory at a time, in KiB, however many are on their way.
+/// How much memory small files may use while they are sent, in KiB.
 const HELD: usize = 64 << 10;
-/// Between two looks at a folder that files are missing from. Deleting one file takes a fraction of this.
-const SECOND_LOOK: Duration = Duration::from_millis(50);
-/// What the agent's version is called when somebody else changed the file meanwhile.
-const MARK: &str = "agent-copy";
+/// Time between two listings of a folder from which files are missing. Deleting one file takes a fraction of this.
+const SECOND_LISTING_DELAY: Duration = Duration::from_millis(50);
+/// The mark in the name of the agent's version if somebody else changed the file during the run.
+const AGENT_COPY: &str = "agent-copy";
 
-/// A file that is not as it was, by its content.
-struct Changed {
+/// A file whose content is new or changed.
+struct ChangedFile {
     path: FilePath,
     stamp: Stamp,
     checksum: String,
 }
 
-/// What there is to do, found by comparing the folder with the manifest.
+/// The differences between the folder and the manifest.
 #[derive(Default)]
-struct Plan {
-    changed: Vec<Changed>,
-    renamed: Vec<(FilePath, Changed)>,
+struct FolderChanges {
+    changed: Vec<ChangedFile>,
+    renamed: Vec<(FilePath, ChangedFile)>,
     gone: Vec<FilePath>,
-    /// Unchanged, some with a new stamp.
+    /// Unchanged files. Some of them have a new stamp.
     same: Vec<(FilePath, Stamp)>,
 }
 
 impl Run {
-    pub(crate) async fn push(&self, trust: Trust) -> Result<SyncReport> {
+    pub(crate) async fn record_changes(&self, missing: MissingFiles) -> Result<SyncReport> {
         let mut manifest = self.manifest().await?.unwrap_or_default();
         let taken = clock();
-        let trust = if self.folder.is_at(&self.path) { trust } else { Trust::Leftovers };
-        let (mut plan, mut report) = self.plan(&manifest, trust).await?;
-        if !plan.gone.is_empty() && self.is_being_emptied(&manifest, &plan).await? {
-            (plan, report) = self.plan(&manifest, Trust::Leftovers).await?;
+        let missing = if self.folder.is_at(&self.path) { missing } else { MissingFiles::Unknown };
+        let (mut changes, mut report) = self.compare(&manifest, missing).await?;
+        if !changes.gone.is_empty() && self.is_being_emptied(&manifest, &changes).await? {
+            (changes, report) = self.compare(&manifest, MissingFiles::Unknown).await?;
         }
-        report.unchanged = plan.same.len();
-        for (path, stamp) in &plan.same {
+        report.unchanged = changes.same.len();
+        for (path, stamp) in &changes.same {
             if let Some(entry) = manifest.files.get_mut(path) {
                 entry.stamp = *stamp;
             }
         }
-        // Deletions first: a folder may have taken the place of a file.
-        self.push_deletions(plan.gone, &mut manifest, &mut report).await?;
-        self.push_renames(plan.renamed, &mut manifest, &mut report).await?;
-        for batch in plan.changed.chunks(BATCH) {
-            self.push_contents(batch, &mut manifest, &mut report).await?;
+        // Deletions come first: there may now be a folder with the name of a deleted file.
+        self.record_deletions(changes.gone, &mut manifest, &mut report).await?;
+        self.record_renames(changes.renamed, &mut manifest, &mut report).await?;
+        for batch in changes.changed.chunks(BATCH) {
+            self.record_contents(batch, &mut manifest, &mut report).await?;
         }
         manifest.taken = taken;
         manifest.open = true;
         self.save_manifest(manifest).await?;
-        self.workspace.settle_copies().await;
+        self.workspace.update_copies().await;
         self.workspace.files.upkeep.notify_one();
         Ok(report)
     }
 
-    async fn plan(&self, manifest: &Manifest, trust: Trust) -> Result<(Plan, SyncReport)> {
+    async fn compare(
+        &self,
+        manifest: &Manifest,
+        missing: MissingFiles,
+    ) -> Result<(FolderChanges, SyncReport)> {
         let folder = self.folder.clone();
         let leaves = tokio::task::spawn_blocking(move || folder.leaves()).await??;
         let limit = self.workspace.files.settings.max_upload;
         let mut report = SyncReport::default();
-        let (mut suspects, mut plan, mut there) = (Vec::new(), Plan::default(), HashSet::new());
+        let (mut suspects, mut changes, mut there) = (Vec::new(), FolderChanges::default(), HashSet::new());
         for leaf in leaves {
-            let Some(path) = file_path(&leaf.path).filter(|path| self.workspace.check_room(path).is_ok())
+            let Some(path) =
+                file_path(&leaf.path).filter(|path| self.workspace.check_path_length(path).is_ok())
             else {
                 report.leave(&leaf.path, UNNAMEABLE);
                 continue;
@@ -95,51 +100,55 @@ impl Run {
             }
             there.insert(path.clone());
             match manifest.files.get(&path) {
-                Some(entry) if manifest.is_unchanged(entry, leaf.stamp) => plan.same.push((path, leaf.stamp)),
+                Some(entry) if manifest.is_unchanged(entry, leaf.stamp) => {
+                    changes.same.push((path, leaf.stamp))
+                }
                 _ if leaf.stamp.size > limit => report.leave(&leaf.path, TOO_LARGE),
                 _ => suspects.push((path, leaf)),
             }
         }
         let mut gone: HashMap<String, Vec<FilePath>> = HashMap::new();
         for (path, entry) in &manifest.files {
-            if trust == Trust::Run && !there.contains(path) {
+            if missing == MissingFiles::Deleted && !there.contains(path) {
                 gone.entry(entry.checksum.clone()).or_default().push(path.clone());
             }
         }
         for found in self.hash_all(suspects).await? {
             let before = manifest.files.get(&found.path);
             match before {
-                Some(entry) if entry.checksum == found.checksum => plan.same.push((found.path, found.stamp)),
-                Some(_) => plan.changed.push(found),
-                // The same content under a new name, where the old one is gone: the file was renamed. Nothing
-                // can be said of empty files.
+                Some(entry) if entry.checksum == found.checksum => {
+                    changes.same.push((found.path, found.stamp))
+                }
+                Some(_) => changes.changed.push(found),
+                // The same content under a new name, while the old file is gone, means that the file was renamed.
+                // Empty files say nothing.
                 None => match gone.get_mut(&found.checksum).filter(|_| found.stamp.size > 0) {
-                    Some(from) if !from.is_empty() => plan.renamed.push((from.remove(0), found)),
-                    _ => plan.changed.push(found),
+                    Some(from) if !from.is_empty() => changes.renamed.push((from.remove(0), found)),
+                    _ => changes.changed.push(found),
                 },
             }
         }
-        plan.gone = gone.into_values().flatten().collect();
-        Ok((plan, report))
+        changes.gone = gone.into_values().flatten().collect();
+        Ok((changes, report))
     }
 
-    /// Whether more goes than went, or everything did. Whoever deletes the folder does so file by file, and that is not
-    /// the agent's work, which is over by now.
-    async fn is_being_emptied(&self, manifest: &Manifest, plan: &Plan) -> Result<bool> {
-        tokio::time::sleep(SECOND_LOOK).await;
+    /// Whether somebody is deleting the folder: more files are missing than a moment ago, or all of them are. That is
+    /// not the work of the agent, which has finished by now.
+    async fn is_being_emptied(&self, manifest: &Manifest, changes: &FolderChanges) -> Result<bool> {
+        tokio::time::sleep(SECOND_LISTING_DELAY).await;
         let folder = self.folder.clone();
         let leaves = tokio::task::spawn_blocking(move || folder.leaves()).await?;
-        // Where the folder cannot be walked, nothing can be told from it.
+        // A folder that cannot be listed says nothing about deletions.
         let Ok(leaves) = leaves else { return Ok(true) };
         let there: HashSet<FilePath> = leaves.iter().filter_map(|leaf| file_path(&leaf.path)).collect();
         let gone = manifest.files.keys().filter(|path| !there.contains(path)).count();
-        let more = gone > plan.gone.len() + plan.renamed.len();
-        // All of it at once is no agent's wish either.
-        let all = plan.gone.len() > 1 && plan.gone.len() == manifest.files.len();
+        let more = gone > changes.gone.len() + changes.renamed.len();
+        // An agent does not delete all files at once either.
+        let all = changes.gone.len() > 1 && changes.gone.len() == manifest.files.len();
         Ok(more || all || !self.folder.is_at(&self.path))
     }
 
-    async fn hash_all(&self, suspects: Vec<(FilePath, Leaf)>) -> Result<Vec<Changed>> {
+    async fn hash_all(&self, suspects: Vec<(FilePath, Leaf)>) -> Result<Vec<ChangedFile>> {
         let share = suspects.len().div_ceil(threads()).max(1);
         let work = suspects.chunks(share).map(|suspects| {
             let (folder, suspects) = (self.folder.clone(), suspects.to_vec());
@@ -152,7 +161,7 @@ impl Run {
         Ok(found)
     }
 
-    async fn push_deletions(
+    async fn record_deletions(
         &self,
         gone: Vec<FilePath>,
         manifest: &mut Manifest,
@@ -169,7 +178,7 @@ impl Run {
             for ((path, _), edited) in known.iter().zip(edited) {
                 match edited {
                     Edited::Done(_) => report.deleted.push(path.to_string()),
-                    // Deleted by both.
+                    // Somebody else has deleted it as well.
                     Edited::Conflict(None) | Edited::Blocked(_) => {}
                     Edited::Conflict(Some(_)) => {
                         report.conflicts.push(Conflict { path: path.to_string(), kept_as: None });
@@ -180,9 +189,9 @@ impl Run {
         Ok(())
     }
 
-    async fn push_renames(
+    async fn record_renames(
         &self,
-        renamed: Vec<(FilePath, Changed)>,
+        renamed: Vec<(FilePath, ChangedFile)>,
         manifest: &mut Manifest,
         report: &mut SyncReport,
     ) -> Result<()> {
@@ -197,31 +206,32 @@ impl Run {
                 manifest.files.insert(found.path, entry_of(file, found.stamp));
             } else {
                 if let [Edited::Conflict(_)] = edited[..] {
-                    // Somebody changed it under its old name: both stay.
+                    // Somebody changed the file under its old name, so both files stay.
                     let kept_as = Some(found.path.to_string());
                     report.conflicts.push(Conflict { path: from.to_string(), kept_as });
                 }
-                self.push_contents(&[found], manifest, report).await?;
+                self.record_contents(&[found], manifest, report).await?;
             }
         }
         Ok(())
     }
 
-    /// Puts contents, then makes their rows in one transaction.
-    async fn push_contents(
+    /// Stores the contents, then writes their rows in one transaction.
+    async fn record_contents(
         &self,
-        batch: &[Changed],
+        batch: &[ChangedFile],
         manifest: &mut Manifest,
         report: &mut SyncReport,
     ) -> Result<()> {
         let held = &Semaphore::new(HELD);
         let puts = (0..batch.len()).map(|at| async move { self.put(&batch[at], held).await });
-        // In their order, so that rows and report have one.
-        let blobs: Vec<(Blob, String)> = futures::stream::iter(puts).buffered(AT_ONCE).try_collect().await?;
+        // Results keep the order of the batch, for the rows and the report.
+        let blobs: Vec<(Blob, String)> =
+            futures::stream::iter(puts).buffered(CONCURRENCY).try_collect().await?;
         crash::point("pushed");
         let expected = |path: &FilePath| match manifest.files.get(path) {
             Some(entry) => Expect::Version(entry.version),
-            // Where a content is lost, what the agent wrote mends it.
+            // A new version by the agent repairs lost content.
             None => manifest.damaged.get(path).map_or(Expect::Absent, |version| Expect::Version(*version)),
         };
         let write = |path: FilePath, original_name: String, blob: &(Blob, String), expect| Edit::Write {
@@ -247,18 +257,18 @@ impl Run {
                     manifest.damaged.remove(&changed.path);
                     manifest.files.insert(changed.path.clone(), entry_of(&file, changed.stamp));
                 }
-                // Both came to the same.
+                // Both made the same change.
                 Edited::Conflict(Some(file)) if file.checksum == blob.0.checksum => {
                     self.drop_content(&blob.0).await?;
                     manifest.files.insert(changed.path.clone(), entry_of(&file, changed.stamp));
                 }
                 Edited::Conflict(_) => {
-                    let kept_as = self.keep_beside(changed, &changed.path, blob, write).await?;
+                    let kept_as = self.save_agent_copy(changed, &changed.path, blob, write).await?;
                     report.conflicts.push(Conflict { path, kept_as: Some(kept_as) });
                 }
-                // A folder came to be where the agent has a file, or the other way round.
+                // There is now a folder where the agent has a file, or the other way round.
                 Edited::Blocked(by) => {
-                    let kept_as = self.keep_beside(changed, &FilePath::parse(&by)?, blob, write).await?;
+                    let kept_as = self.save_agent_copy(changed, &FilePath::parse(&by)?, blob, write).await?;
                     report.conflicts.push(Conflict { path, kept_as: Some(kept_as) });
                 }
             }
@@ -266,17 +276,17 @@ impl Run {
         Ok(())
     }
 
-    /// Keeps the agent's version where what is in its way, the file itself or a folder above it, has another name. The
-    /// first that is free is taken.
-    async fn keep_beside(
+    /// Saves the agent's version under another name: the file itself, or the folder above it that is in the way, gets
+    /// a mark. Takes the first free name.
+    async fn save_agent_copy(
         &self,
-        changed: &Changed,
+        changed: &ChangedFile,
         in_the_way: &FilePath,
         blob: &(Blob, String),
         write: impl Fn(FilePath, String, &(Blob, String), Expect) -> Edit,
     ) -> Result<String> {
         for number in 1..1000 {
-            let mark = if number == 1 { MARK.to_owned() } else { format!("{MARK}-{number}") };
+            let mark = if number == 1 { AGENT_COPY.to_owned() } else { format!("{AGENT_COPY}-{number}") };
             let rest = &changed.path.as_str()[in_the_way.as_str().len()..];
             let path = FilePath::parse(&format!("{}{rest}", in_the_way.marked(&mark)?))?;
             let edit = write(path.clone(), changed.path.file_name().to_owned(), blob, Expect::Absent);
@@ -288,8 +298,8 @@ impl Run {
         Err(atelier_store::Error::PathTaken(changed.path.to_string()).into())
     }
 
-    /// What a file that was only renamed is under its new name; nothing, where it is gone again by now.
-    async fn kind(&self, found: &Changed) -> Option<ContentKind> {
+    /// The MIME type of a renamed file; `None` if the file is gone again.
+    async fn kind(&self, found: &ChangedFile) -> Option<ContentKind> {
         let (folder, path, checksum) = (self.folder.clone(), found.path.clone(), found.checksum.clone());
         let look = move || {
             let (file, _) = folder.open_leaf(path.as_workspace()).ok()?;
@@ -305,8 +315,8 @@ impl Run {
         Ok(self.workspace.files.store.discard_objects(&self.workspace.owned, keys).await?)
     }
 
-    /// Stores what the file holds now: it may have been written to since it was hashed.
-    async fn put(&self, changed: &Changed, held: &Semaphore) -> Result<(Blob, String)> {
+    /// Stores the current content of the file, which may have changed since it was hashed.
+    async fn put(&self, changed: &ChangedFile, held: &Semaphore) -> Result<(Blob, String)> {
         let files = &self.workspace.files;
         let conversation = self.workspace.conversation;
         let size = changed.stamp.size;
@@ -317,7 +327,7 @@ impl Run {
             let body = ReaderStream::with_capacity(tokio::fs::File::from_std(file), 1 << 20);
             let body = body.map_err(Error::from).boxed();
             let limit = files.settings.max_upload;
-            let put = blobs::put(&files.place, &files.tasks, conversation, body, limit, None).await?;
+            let put = blobs::put(&files.content, &files.tasks, conversation, body, limit, None).await?;
             let kind = mime::of(&put.head, changed.path.file_name());
             return Ok((put.into(), kind));
         }
@@ -334,17 +344,17 @@ impl Run {
         .await??;
         let kind = mime::of(&content[..content.len().min(HEAD)], changed.path.file_name());
         let size = content.len() as i64;
-        let key = blobs::put_bytes(&files.place, conversation, &checksum, content).await?;
+        let key = blobs::put_bytes(&files.content, conversation, &checksum, content).await?;
         Ok((Blob { checksum, size, key: Some(key.to_string()), instead_of: None }, kind))
     }
 }
 
-fn hash_some(folder: &Folder, suspects: Vec<(FilePath, Leaf)>) -> Result<Vec<Changed>> {
+fn hash_some(folder: &Folder, suspects: Vec<(FilePath, Leaf)>) -> Result<Vec<ChangedFile>> {
     let mut found = Vec::with_capacity(suspects.len());
     for (path, _) in suspects {
         match folder.open_leaf(path.as_workspace()) {
-            Ok((mut file, stamp)) => found.push(Changed { path, stamp, checksum: hash(&mut file)? }),
-            // Gone since it was listed: the next sync will see it.
+            Ok((mut file, stamp)) => found.push(ChangedFile { path, stamp, checksum: hash(&mut file)? }),
+            // Deleted since it was listed; the next sync notices.
             Err(atelier_executor::Error::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,10 +1,10 @@
-//! What comes in from a person: content first, then rows and event in one transaction, then copies and cache, so
-//! that a crash anywhere leaves nothing half. Objects without a row are swept up later.
+//! Saving what a user uploads: first the content, then rows and event in one transaction, then copies and cache.
+//! A crash at any point leaves no half-saved file. A later sweep removes objects without a row.
 
 use crate::{
-    Error, Result, Workspace,
-    blobs::{self, Bodies, Pace},
-    cache::Temp,
+    ConversationWorkspace, Error, Result,
+    blobs::{self, BodyStream, ReadAhead},
+    cache::TempFile,
     crash, mime,
 };
 use atelier_core::{ConversationFile, FilePath};
@@ -13,59 +13,59 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, path::Path as Key};
 
-/// Content that is in the object store and has no name yet.
+/// Content that is in the object store but does not belong to a file yet.
 #[derive(Debug)]
-pub struct Intake {
+pub struct StoredContent {
     blob: Blob,
     head: Bytes,
-    /// The same content, ready for the cache.
-    local: Option<Temp>,
+    /// A local copy of the content, for the cache.
+    local: Option<TempFile>,
 }
 
-/// Content with its place.
+/// A file to save: its content and where it goes.
 pub struct NewFile {
-    pub intake: Intake,
+    pub content: StoredContent,
     pub path: FilePath,
     pub original_name: String,
     pub description: Option<String>,
     pub expect: Expect,
 }
 
-impl Workspace {
-    /// Streams a body to the object store, hashing on the way.
-    pub async fn store(&self, body: Bodies<'_>, limit: u64) -> Result<Intake> {
+impl ConversationWorkspace {
+    /// Streams a body to the object store and hashes it on the way.
+    pub async fn store(&self, body: BodyStream<'_>, limit: u64) -> Result<StoredContent> {
         let (local, tee) = match self.files.cache.temp() {
             Ok((temp, file)) => (Some(temp), Some(file)),
             Err(error) => {
-                tracing::warn!(%error, "the cache cannot be written; files are kept all the same");
+                tracing::warn!(%error, "cannot write to the cache; files are stored without it");
                 (None, None)
             }
         };
         let files = &self.files;
-        let put = blobs::put(&files.place, &files.tasks, self.conversation, body, limit, tee).await?;
+        let put = blobs::put(&files.content, &files.tasks, self.conversation, body, limit, tee).await?;
         let head = put.head.clone();
         let mut blob = Blob::from(put);
-        blob.instead_of = self.lost(&blob).await?;
-        Ok(Intake { blob, head, local })
+        blob.instead_of = self.damaged_original(&blob).await?;
+        Ok(StoredContent { blob, head, local })
     }
 
-    /// The object that should hold the same content and does not: somebody who brings it again mends what was lost.
-    /// It is read to its end, because the bytes that were brought are kept only if those are bad.
-    async fn lost(&self, blob: &Blob) -> Result<Option<String>> {
+    /// The key of the object that should hold the same content, if that object is lost or damaged: the new upload
+    /// then repairs it. The old object is read to its end, because the uploaded bytes replace it only if it is bad.
+    async fn damaged_original(&self, blob: &Blob) -> Result<Option<String>> {
         let Some(kept) = self.files.store.blob_key(self.conversation, &blob.checksum).await? else {
             return Ok(None);
         };
-        let (place, key, size) = (&self.files.place, Key::from(kept.as_str()), blob.size as u64);
-        let looked = async {
-            let found = place.within(place.objects.head(&key)).await;
+        let (store, key, size) = (&self.files.content, Key::from(kept.as_str()), blob.size as u64);
+        let is_intact = async {
+            let found = store.within(store.objects.head(&key)).await;
             if found.map_err(|error| blobs::lost(error, &key))?.size != size {
                 return Ok(false);
             }
-            let content = blobs::get(&self.files, key.clone(), 0..size, Pace::COPY);
+            let content = blobs::get(&self.files, key.clone(), 0..size, ReadAhead::COPY);
             let content = blobs::checked(content, blob.checksum.clone(), kept.clone());
             content.try_for_each(async |_| Ok(())).await.map(|()| true)
         };
-        match looked.await {
+        match is_intact.await {
             Ok(true) => Ok(None),
             Ok(false) => Ok(Some(kept)),
             Err(error) if error.is_damage() => Ok(Some(kept)),
@@ -73,25 +73,25 @@ impl Workspace {
         }
     }
 
-    /// Content that turned out to be of no use.
-    pub async fn discard(&self, intakes: impl IntoIterator<Item = Intake>) {
-        let keys: Vec<String> = intakes.into_iter().filter_map(|intake| intake.blob.key).collect();
+    /// Removes content that is not needed after all.
+    pub async fn discard(&self, contents: impl IntoIterator<Item = StoredContent>) {
+        let keys: Vec<String> = contents.into_iter().filter_map(|content| content.blob.key).collect();
         if keys.is_empty() {
             return;
         }
         match self.files.store.discard_objects(&self.owned, keys).await {
             Ok(()) => self.files.upkeep.notify_one(),
-            Err(error) => tracing::warn!(%error, "objects without a row stay until the next sweep"),
+            Err(error) => tracing::warn!(%error, "cannot discard objects; the next sweep removes them"),
         }
     }
 
-    /// Makes files of it: all of them, or none.
+    /// Saves all files, or none of them.
     pub async fn save(&self, author: Author, files: Vec<NewFile>) -> Result<Vec<ConversationFile>> {
-        self.save_and(author, files, None).await
+        self.save_with(author, files, None).await
     }
 
-    /// The same, and what is to be done in the same transaction.
-    pub(crate) async fn save_and(
+    /// Saves files, and makes one more edit in the same transaction.
+    pub(crate) async fn save_with(
         &self,
         author: Author,
         files: Vec<NewFile>,
@@ -100,13 +100,13 @@ impl Workspace {
         let mut locals = Vec::with_capacity(files.len());
         let mut keys = Vec::with_capacity(files.len());
         let mut edits = Vec::with_capacity(files.len());
-        for NewFile { intake, path, original_name, description, expect } in files {
-            // Its name here says what it is; where that says nothing, the name it came with.
+        for NewFile { content, path, original_name, description, expect } in files {
+            // If the path has no extension, the original name helps to recognise the type.
             let name = if path.extension().is_some() { path.file_name() } else { &original_name };
-            let mime_type = mime::of(&intake.head, name);
-            locals.push((path.clone(), intake.local));
-            keys.extend(intake.blob.key.clone());
-            let blob = intake.blob;
+            let mime_type = mime::of(&content.head, name);
+            locals.push((path.clone(), content.local));
+            keys.extend(content.blob.key.clone());
+            let blob = content.blob;
             edits.push(Edit::Write {
                 path,
                 original_name,
@@ -122,7 +122,7 @@ impl Workspace {
         let edited = match self.edit(author, edits, None).await {
             Ok(edited) => edited,
             Err(error) => {
-                // Only where nothing can have come of it: a commit that failed may have happened.
+                // Discard only if nothing can have been written: a commit that failed may still have happened.
                 if matches!(
                     error,
                     Error::Path(_)
@@ -134,14 +134,14 @@ impl Workspace {
                 ) {
                     let blob =
                         |key| Blob { checksum: String::new(), size: 0, key: Some(key), instead_of: None };
-                    let intake = |key| Intake { blob: blob(key), head: Bytes::new(), local: None };
-                    self.discard(keys.into_iter().map(intake)).await;
+                    let content = |key| StoredContent { blob: blob(key), head: Bytes::new(), local: None };
+                    self.discard(keys.into_iter().map(content)).await;
                 }
                 return Err(error);
             }
         };
         crash::point("row");
-        self.settle_copies().await;
+        self.update_copies().await;
         crash::point("copy");
         for (path, local) in locals {
             if let Some(local) = local {
@@ -157,10 +157,10 @@ impl Workspace {
         Ok(edited.into_iter().filter_map(done).collect())
     }
 
-    async fn put_in_cache(&self, path: FilePath, local: Temp) {
+    async fn put_in_cache(&self, path: FilePath, local: TempFile) {
         self.in_cache("write", move |cache, conversation| {
             let stamp = cache.folder(conversation)?.place(local.path(), path.as_workspace())?;
-            cache.grew(conversation, stamp.size);
+            cache.add_size(conversation, stamp.size);
             Ok(())
         })
         .await;

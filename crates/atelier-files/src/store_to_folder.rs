@@ -1,8 +1,8 @@
-//! From the object store into the folder: only what differs, checked before it is in its place.
+//! From the object store to the folder: files that differ are fetched and checked before they replace anything.
 
 use crate::{
-    Error, Result, Workspace,
-    blobs::{self, PART, Pace},
+    ConversationWorkspace, Error, Result,
+    blobs::{self, PART, ReadAhead},
     crash,
     manifest::{Entry, Manifest, clock},
     run::{Run, SyncReport},
@@ -21,13 +21,13 @@ use std::{
     sync::Arc,
 };
 
-/// Files on their way at a time.
-pub(crate) const AT_ONCE: usize = 64;
+/// How many files are transferred at the same time.
+pub(crate) const CONCURRENCY: usize = 64;
 
 impl Run {
-    /// Makes the folder hold what the database says. Every file that is there is read and hashed, so that a
-    /// flipped byte does not stay; what is missing or wrong is fetched.
-    pub(crate) async fn pull(&self, open: bool) -> Result<SyncReport> {
+    /// Makes the folder contain what the database says. Hashes every file in the folder, so that a flipped byte is
+    /// found, and fetches the files that are missing or wrong.
+    pub(crate) async fn update_folder(&self, open: bool) -> Result<SyncReport> {
         let store = &self.workspace.files.store;
         let rows = store.files(self.workspace.conversation).await?;
         let keys: HashMap<String, String> =
@@ -35,7 +35,7 @@ impl Run {
         let wanted: Arc<HashMap<FilePath, ConversationFile>> =
             Arc::new(rows.into_iter().map(|file| (file.file_path.clone(), file)).collect());
         let taken = clock();
-        let (mut stamps, mut report) = self.survey(&wanted).await?;
+        let (mut stamps, mut report) = self.check_folder(&wanted).await?;
         report.unchanged = stamps.len();
         let missing: Vec<ConversationFile> =
             wanted.values().filter(|file| !stamps.contains_key(&file.file_path)).cloned().collect();
@@ -48,15 +48,15 @@ impl Run {
             };
             (file, stamp)
         });
-        let mut fetches = futures::stream::iter(fetches).buffer_unordered(AT_ONCE);
+        let mut fetches = futures::stream::iter(fetches).buffer_unordered(CONCURRENCY);
         let mut lost = Vec::new();
         while let Some((file, stamp)) = fetches.next().await {
             match stamp {
                 Ok(stamp) => drop(stamps.insert(file.file_path, stamp)),
-                // One lost content must not keep the agent from all the others.
+                // One lost content must not keep the agent from working on the other files.
                 Err(error) if error.is_damage() => {
                     let conversation = self.workspace.conversation;
-                    tracing::error!(%error, %conversation, path = %file.file_path, "a file cannot be fetched");
+                    tracing::error!(%error, %conversation, path = %file.file_path, "cannot fetch a file");
                     lost.push(file);
                 }
                 Err(error) => return Err(error),
@@ -64,7 +64,7 @@ impl Run {
         }
         drop(fetches);
         report.fetched -= lost.len();
-        let damaged = self.lose(lost).await?;
+        let damaged = self.remove_unreadable(lost).await?;
         report.damaged = damaged.keys().map(ToString::to_string).collect();
         let entry = |file: &ConversationFile| {
             let stamp = *stamps.get(&file.file_path)?;
@@ -77,8 +77,9 @@ impl Run {
         Ok(report)
     }
 
-    /// Takes what cannot be fetched out of the folder. Says which of it is damaged, and not only gone since.
-    async fn lose(&self, lost: Vec<ConversationFile>) -> Result<HashMap<FilePath, i64>> {
+    /// Removes files that could not be fetched from the folder. Returns those that are damaged; the others were
+    /// deleted or replaced in the meantime.
+    async fn remove_unreadable(&self, lost: Vec<ConversationFile>) -> Result<HashMap<FilePath, i64>> {
         if lost.is_empty() {
             return Ok(HashMap::new());
         }
@@ -94,8 +95,8 @@ impl Run {
         Ok(damaged)
     }
 
-    /// Hashes what is in the folder and removes what should not be. Says which files are right.
-    async fn survey(
+    /// Hashes the files in the folder and removes those that should not be there. Returns the stamps of the right ones.
+    async fn check_folder(
         &self,
         wanted: &Arc<HashMap<FilePath, ConversationFile>>,
     ) -> Result<(HashMap<FilePath, Stamp>, SyncReport)> {
@@ -128,16 +129,16 @@ impl Run {
         };
         let mut target = Some(target);
         let bytes = if size <= PART as u64 {
-            // What came damaged may have been damaged on the way: once more, then it counts.
-            let checked = match blobs::get_checked(&files.place, &key, size, &file.checksum).await {
+            // The content may have been damaged on the way, so try once more.
+            let checked = match blobs::get_checked(&files.content, &key, size, &file.checksum).await {
                 Err(Error::Damaged { .. }) => {
-                    blobs::get_checked(&files.place, &key, size, &file.checksum).await
+                    blobs::get_checked(&files.content, &key, size, &file.checksum).await
                 }
                 other => other,
             };
             Some(checked.map_err(damaged)?)
         } else {
-            let body = blobs::get(files, key, 0..size, Pace::COPY);
+            let body = blobs::get(files, key, 0..size, ReadAhead::COPY);
             let mut body = blobs::checked(body, file.checksum.clone(), file.file_path.to_string());
             while let Some(piece) = body.try_next().await? {
                 let Some(mut to) = target.take() else { return Err(Error::Stopping) };
@@ -151,7 +152,7 @@ impl Run {
             if let (Some(bytes), Some(mut target)) = (bytes, target) {
                 target.write_all(&bytes)?;
             }
-            Run::place(&folder, &temp, &path)
+            Run::put_file(&folder, &temp, &path)
         })
         .await?
     }
@@ -162,7 +163,7 @@ pub(crate) fn threads() -> usize {
 }
 
 fn check(
-    workspace: &Workspace,
+    workspace: &ConversationWorkspace,
     folder: &Folder,
     wanted: &HashMap<FilePath, ConversationFile>,
     leaves: &[Leaf],
@@ -181,16 +182,16 @@ fn check(
                             right.insert(path, stamp);
                         }
                     }
-                    // Gone since it was listed: fetched, too.
+                    // Deleted since it was listed, so it is fetched.
                     Err(atelier_executor::Error::NotFound { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
             }
-            // Fetched over it.
+            // The fetched file replaces it.
             (_, Some(_)) => {}
-            // An agent's work that cannot be stored: it has been told so, and that it stays here.
+            // A file of the agent that cannot be stored stays in the folder. The agent was told so.
             (Kind::File, None) if leaf.stamp.size > workspace.limit() => report.leave(&leaf.path, TOO_LARGE),
-            (Kind::File, None) if workspace.check_room(&path).is_err() => {
+            (Kind::File, None) if workspace.check_path_length(&path).is_err() => {
                 report.leave(&leaf.path, UNNAMEABLE);
             }
             (Kind::File, None) => {
@@ -204,10 +205,10 @@ fn check(
 }
 
 pub(crate) const TOO_LARGE: &str = "it is too large";
-pub(crate) const UNNAMEABLE: &str = "its name cannot be kept";
+pub(crate) const UNNAMEABLE: &str = "its name is not allowed";
 
 pub(crate) fn not_a_file(kind: Kind) -> &'static str {
-    if kind == Kind::Symlink { "it is a link" } else { "it is no regular file" }
+    if kind == Kind::Symlink { "it is a link" } else { "it is not a regular file" }
 }
 
 pub(crate) fn hash(file: &mut File) -> io::Result<String> {
@@ -223,7 +224,7 @@ pub(crate) fn hash(file: &mut File) -> io::Result<String> {
     }
 }
 
-/// The checked form of a path in the folder.
+/// A path in the folder as a file path; `None` if its name is not allowed.
 pub(crate) fn file_path(path: &Path) -> Option<FilePath> {
     FilePath::parse(path.to_str()?).ok()
 }

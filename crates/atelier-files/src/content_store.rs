@@ -1,4 +1,4 @@
-//! Where content is kept, and under which keys.
+//! The object store, and the keys under which content is kept.
 
 use crate::{Error, Result, Settings};
 use atelier_core::{ConversationId, FilePath};
@@ -21,37 +21,37 @@ use std::{
 use url::Url;
 use uuid::Uuid;
 
-pub(crate) struct Place {
+pub(crate) struct ContentStore {
     pub(crate) objects: Arc<dyn ObjectStore>,
-    /// Where the store can make links to its objects.
+    /// `None` if the store cannot make links to its objects.
     pub(crate) signer: Option<Arc<dyn Signer>>,
-    /// The folder, where the store is a disk.
+    /// The folder, if the store is a local disk.
     pub(crate) disk: Option<PathBuf>,
     prefix: String,
     shown: String,
     timeout: Duration,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ContentStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
     }
 }
 
-impl Place {
+impl ContentStore {
     pub(crate) fn open(url: Option<&str>, data: &Path, settings: &Settings) -> Result<Self> {
-        let wrong = |error: &dyn fmt::Display| Error::Configuration(error.to_string());
+        let invalid = |error: &dyn fmt::Display| Error::Configuration(error.to_string());
         check_prefix(&settings.prefix)?;
         let url = match url {
-            Some(url) => Url::parse(url).map_err(|error| wrong(&error))?,
+            Some(url) => Url::parse(url).map_err(|error| invalid(&error))?,
             None => Url::from_directory_path(std::path::absolute(data.join("objects"))?)
-                .map_err(|()| wrong(&"the data folder has no absolute path"))?,
+                .map_err(|()| invalid(&"the data folder has no absolute path"))?,
         };
-        // Credentials and the like come from the environment under the clouds' own names; the query of the URL
-        // may name or override them (`s3://bucket?endpoint=http://…&region=…`).
+        // Credentials come from the environment, under the names that each cloud defines. The query of the URL can
+        // override them (`s3://bucket?endpoint=http://…&region=…`).
         let mut bare = url.clone();
         bare.set_query(None);
-        let place = |objects: Arc<dyn ObjectStore>, signer, disk| Self {
+        let store = |objects: Arc<dyn ObjectStore>, signer, disk| Self {
             objects,
             signer,
             disk,
@@ -70,10 +70,10 @@ impl Place {
             .with_pool_max_idle_per_host(64);
         match url.scheme() {
             "file" => {
-                let folder = url.to_file_path().map_err(|()| wrong(&"file:// needs an absolute path"))?;
+                let folder = url.to_file_path().map_err(|()| invalid(&"file:// needs an absolute path"))?;
                 std::fs::create_dir_all(&folder)?;
                 let disk = LocalFileSystem::new_with_prefix(&folder)?.with_fsync(true);
-                Ok(place(Arc::new(disk), None, Some(folder.canonicalize()?)))
+                Ok(store(Arc::new(disk), None, Some(folder.canonicalize()?)))
             }
             "s3" | "s3a" => {
                 let mut bucket = AmazonS3Builder::from_env().with_url(bare.as_str());
@@ -81,11 +81,11 @@ impl Place {
                     bucket = bucket.with_config(key.parse()?, value);
                 }
                 let endpoint = bucket.get_config_value(&AmazonS3ConfigKey::Endpoint);
-                // An operator who names a plain endpoint means it.
+                // An operator who configures an http:// endpoint wants plain HTTP.
                 let plain = endpoint.is_some_and(|it| it.starts_with("http://"));
                 let options = options.with_allow_http(plain);
                 let bucket = Arc::new(bucket.with_retry(retry).with_client_options(options).build()?);
-                Ok(place(bucket.clone(), Some(bucket), None))
+                Ok(store(bucket.clone(), Some(bucket), None))
             }
             "gs" => {
                 let mut bucket = GoogleCloudStorageBuilder::from_env().with_url(bare.as_str());
@@ -93,7 +93,7 @@ impl Place {
                     bucket = bucket.with_config(key.parse()?, value);
                 }
                 let bucket = Arc::new(bucket.with_retry(retry).with_client_options(options).build()?);
-                Ok(place(bucket.clone(), Some(bucket), None))
+                Ok(store(bucket.clone(), Some(bucket), None))
             }
             "az" | "azure" | "abfs" | "abfss" => {
                 let mut bucket = MicrosoftAzureBuilder::from_env().with_url(bare.as_str());
@@ -101,35 +101,36 @@ impl Place {
                     bucket = bucket.with_config(key.parse()?, value);
                 }
                 let bucket = Arc::new(bucket.with_retry(retry).with_client_options(options).build()?);
-                Ok(place(bucket.clone(), Some(bucket), None))
+                Ok(store(bucket.clone(), Some(bucket), None))
             }
-            other => Err(wrong(&format_args!("{other}:// is none of file, s3, gs and az"))),
+            other => Err(invalid(&format_args!("{other}:// is not supported; use file, s3, gs or az"))),
         }
     }
 
-    /// A folder for readers: the seed's `{prefix}{conversation_id}/`.
+    /// The prefix of a conversation's readable copies: `{prefix}{conversation_id}/`.
     pub(crate) fn workspace(&self, conversation: ConversationId) -> String {
         format!("{}{conversation}/", self.prefix)
     }
 
-    /// Contents lie beside that folder, so that no path of a file can ever be one of theirs.
+    /// The prefix of a conversation's contents. It is beside the prefix of the readable copies, so that no file path
+    /// can name a content.
     pub(crate) fn contents(&self, conversation: ConversationId) -> Key {
         Key::from(format!("{}{conversation}.blobs", self.prefix))
     }
 
-    /// A key that was never used before.
+    /// A key that was never used before. It ends with a UUID that contains the time.
     pub(crate) fn new_content(&self, conversation: ConversationId, checksum: Option<&str>) -> Key {
         let unique = Uuid::now_v7().simple();
         let name = checksum.map_or_else(|| unique.to_string(), |checksum| format!("{checksum}.{unique}"));
         self.contents(conversation).join(name.as_str())
     }
 
-    /// The readable copy of a path.
+    /// The key of a file's readable copy.
     pub(crate) fn copy(&self, conversation: ConversationId, path: &FilePath) -> String {
         format!("{}{path}", self.workspace(conversation))
     }
 
-    /// How long the path of a file of this conversation may be, so that its copy has a key that the store takes.
+    /// How long a file path of this conversation may be, so that the key of its readable copy is not too long.
     pub(crate) fn longest_path(&self, conversation: ConversationId) -> usize {
         let (most, above) = match &self.disk {
             Some(disk) => (4095, disk.as_os_str().len() + 1),
@@ -138,13 +139,13 @@ impl Place {
         most - (above + self.workspace(conversation).len() + MARKS).min(most)
     }
 
-    /// Content moves to another key, as if it had just been put there.
+    /// Moves content to another key, as if it had just been stored.
     pub(crate) async fn move_content(&self, from: &Key, to: &Key) -> Result<()> {
         if let Some(disk) = &self.disk {
             let path = disk.join(from.as_ref());
             let touch = move || std::fs::File::open(path)?.set_modified(SystemTime::now());
             match tokio::task::spawn_blocking(touch).await? {
-                // The rename says so.
+                // The rename below reports a missing file.
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
                 _ => {}
             }
@@ -152,7 +153,7 @@ impl Place {
         self.within(self.objects.rename(from, to)).await
     }
 
-    /// What a store that hands content out itself says of it: no browser is to render it, whatever it holds.
+    /// Headers of an object that browsers can download from the store itself: they must not render it.
     pub(crate) fn attributes(&self) -> Attributes {
         match self.disk {
             Some(_) => Attributes::new(),
@@ -163,13 +164,13 @@ impl Place {
         }
     }
 
-    /// The prefix that all keys share, up to its last folder.
+    /// The folder that all keys are in.
     pub(crate) fn top(&self) -> Option<Key> {
         let (folder, _) = self.prefix.rsplit_once('/')?;
         Some(Key::from(folder))
     }
 
-    /// Waits for the store as long as it may take.
+    /// Waits for the store, at most as long as the configured timeout.
     pub(crate) async fn within<T, E: Into<Error>>(
         &self,
         request: impl Future<Output = Result<T, E>>,
@@ -187,22 +188,22 @@ impl Place {
     }
 }
 
-/// Room for the mark of an agent's copy beside a file.
+/// Space in a key for the mark of an agent's copy beside a file.
 const MARKS: usize = 16;
 
-/// A prefix is part of every key as it stands: what a store would write in another way, or what a disk would take for
-/// another folder, is none.
+/// Refuses a prefix that the store would encode differently, or that a disk would read as another folder: the prefix
+/// is part of every key.
 fn check_prefix(prefix: &str) -> Result<()> {
     let plain = prefix.strip_suffix('/').unwrap_or(prefix);
     if Key::from(plain).as_ref() == plain {
         return Ok(());
     }
     Err(Error::Configuration(format!(
-        "files.prefix {prefix:?}: folders of plain names, separated and ended by one slash, such as team/files/"
+        "files.prefix {prefix:?} is not valid: use plain folder names, each followed by one slash, such as team/files/"
     )))
 }
 
-/// How long ago content was begun to be put under this key, which ends with the time.
+/// How long ago the key was made. The key contains the time.
 pub(crate) fn age(key: &Key) -> Option<Duration> {
     let unique = key.as_ref().rsplit(['/', '.']).next()?;
     let (seconds, nanos) = Uuid::try_parse(unique).ok()?.get_timestamp()?.to_unix();
