@@ -1,14 +1,14 @@
-# Atelier: what a person runs. `make` alone lists the targets.
+# The commands of this repository. `make` alone lists them.
 
 SHELL := /bin/bash
 CARGO ?= cargo
 ARGS ?=
-# What tests need today; see scripts/services for the others.
+# The services that tests need; scripts/services knows others.
 SERVICES ?= postgres qdrant seaweedfs
 
 export CARGO
 export ATELIER_CACHE ?= $(CURDIR)/.services/cache
-# Tools that scripts install, when the machine has none of its own.
+# Tools that scripts install if the machine does not have them.
 export PATH := $(PATH):$(ATELIER_CACHE)/tools/bin
 
 .PHONY: help
@@ -21,45 +21,49 @@ run: ## Build everything and start the server (ARGS="--listen …")
 	$(CARGO) run --release --locked --bin atelier -- serve $(ARGS)
 
 .PHONY: test
-test: ## Run all checks and tests, with real services (Debian x86-64)
+test: ## Run all checks and tests with real services (Debian x86-64)
 	@scripts/services run $(SERVICES) -- scripts/test
 
 .PHONY: test-embedded
-test-embedded: ## Run the tests that need no services (anywhere)
+test-embedded: ## Run the tests that need no services (any system)
 	@scripts/nextest
 	$(CARGO) nextest run --workspace --locked -E 'not test(/Postgres|postgres/)'
 
 .PHONY: judge
-judge: ## Run what takes hours: 10,000 races, hundreds of kills, fuzzing, mutants (ARGS="races fuzz …")
+judge: ## Run the long tests, for hours: races, kills, fuzzing, mutants (ARGS="races fuzz …")
 	@scripts/services run $(SERVICES) -- scripts/judge $(ARGS)
 
 .PHONY: check
-check: ## Check formatting, lints, invariants, licences and banned crates
+check: ## Check formatting, lints, invariants and, with cargo-deny, licences and banned crates
 	$(CARGO) fmt --all --check
 	@scripts/check-invariants
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	@if command -v cargo-deny >/dev/null; \
 	then $(CARGO) deny --locked check bans licenses sources; \
-	else echo "cargo-deny is not installed: licences and bans not checked (cargo install --locked cargo-deny)"; fi
+	else echo "cargo-deny is not installed, so licences and banned crates were not checked: cargo install --locked cargo-deny"; fi
+
+.PHONY: docs
+docs: ## Write the generated documents: docs/reference and the tests in docs/scenarios.md
+	UPDATE_SNAPSHOTS=1 $(CARGO) test --quiet --locked -p atelier --bin atelier reference::
 
 .PHONY: bench
 bench: ## Run the benchmarks (ARGS="…")
 	$(CARGO) run --release --locked --bin atelier-bench -- $(ARGS)
 
 .PHONY: bench-memory
-bench-memory: ## Measure how well memory finds things (LOCOMO=file.json, MODEL=directory)
+bench-memory: ## Measure how well searches in memory find things (LOCOMO=file.json, MODEL=directory)
 	$(CARGO) run --release --locked --bin atelier-bench -- locomo $(LOCOMO) $(if $(MODEL),--model $(MODEL)) $(ARGS)
 
 .PHONY: bench-mcp
-bench-mcp: ## Measure the workspace tool beside other MCP file servers (ARGS="--quick")
+bench-mcp: ## Compare `atelier mcp` with other MCP file servers (ARGS="--quick")
 	@scripts/bench-mcp $(ARGS)
 
 .PHONY: bench-files
-bench-files: ## Measure conversation workspaces beside rclone on the same S3 server (ARGS="--quick")
+bench-files: ## Compare files of conversations with rclone on the same S3 server (ARGS="--quick")
 	@scripts/bench-files $(ARGS)
 
 .PHONY: services
-services: ## Start the services that tests use (SERVICES="postgres redis …")
+services: ## Start the services that tests need (SERVICES="postgres redis …")
 	@scripts/services up $(SERVICES)
 
 .PHONY: services-down
@@ -67,5 +71,5 @@ services-down: ## Stop all services
 	@scripts/services down
 
 .PHONY: clean-services
-clean-services: services-down ## Stop all services; remove their logs and downloads
+clean-services: services-down ## Stop all services and remove their logs and downloads
 	rm -rf .services

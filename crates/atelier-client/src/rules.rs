@@ -30,10 +30,12 @@ use std::{
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientRules {
+    /// How many commands may run at the same time.
     pub parallel: usize,
     /// Commands for which a server's own rules are good here. Everything that makes rules stricter is anyway.
     pub accept: Vec<String>,
     pub policy: Narrowing,
+    /// Environment variables for commands that may use the network.
     pub environment: BTreeMap<String, String>,
     git: Git,
 }
@@ -41,8 +43,11 @@ pub struct ClientRules {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Git {
+    /// The author's name of commits.
     name: Option<String>,
+    /// The author's e-mail address of commits.
     email: Option<String>,
+    /// A file in git's own format whose credentials approved git commands with network may use.
     credentials: Option<String>,
 }
 

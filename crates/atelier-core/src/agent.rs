@@ -32,12 +32,16 @@ pub const STARTER_PREFIX: &str = "agent_";
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentConfig {
+    /// The instructions that every request to the model begins with.
     #[cfg_attr(feature = "openapi", schema(max_length = 100_000, pattern = r"^[^\x00]*$"))]
     pub system_prompt: String,
+    /// The model that the agent uses: an alias, `provider/model`, or `demo`.
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 200, pattern = r"^[!-~]+$"))]
     pub model: String,
+    /// The sampling temperature that is passed to the model.
     #[cfg_attr(feature = "openapi", schema(minimum = 0.0, maximum = 2.0))]
     pub temperature: f64,
+    /// The longest answer of the model, in tokens.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 128_000))]
     #[serde(deserialize_with = "json::whole")]
     pub max_tokens: u32,
@@ -48,14 +52,14 @@ pub struct AgentConfig {
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 10))]
     #[serde(deserialize_with = "json::whole")]
     pub concurrency_limit: u32,
-    /// How many interactions its memory keeps before the oldest go.
+    /// How many interactions its memory keeps before the oldest are deleted.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100_000_000))]
     #[serde(deserialize_with = "json::whole")]
     pub max_vectors: u32,
-    /// What a task of this agent may use up; the project and the server may allow less.
+    /// What a task of this agent may use. The project and the server may allow less.
     #[serde(deserialize_with = "json::object")]
     pub limits: Limits,
-    /// Free-form; `role` and `capabilities` are read by the planner.
+    /// Any JSON object. The planner reads `role` and `capabilities`.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub metadata: Map<String, Value>,
 }
@@ -76,6 +80,7 @@ impl Default for AgentConfig {
     }
 }
 
+/// The most tools that an agent's configuration may name.
 const MAX_TOOLS: usize = 64;
 #[cfg(feature = "openapi")]
 const TOOL_PATTERN: &str = "^[A-Za-z_][A-Za-z0-9_.-]{0,63}$";
@@ -125,7 +130,7 @@ impl AgentConfig {
     }
 }
 
-/// Free-form values travel in events, which stay small.
+/// The largest free-form JSON value, such as an agent's `metadata`, in bytes.
 const MAX_FREE_FORM: usize = 64 * 1024;
 
 /// Whether a free-form object is small enough to be kept and told.

@@ -42,9 +42,11 @@ impl Message {
     }
 }
 
-/// How long a message may be, in characters.
+/// The longest message, in characters.
 const MAX_CONTENT: usize = 65_536;
+/// The most attachments of a message.
 const MAX_ATTACHMENTS: usize = 32;
+/// The longest name of an attachment, in bytes.
 const MAX_ATTACHMENT: usize = 1024;
 
 #[cfg(feature = "openapi")]

@@ -39,6 +39,7 @@ impl ConversationStatus {
     }
 }
 
+/// The longest title of a conversation, in characters.
 const MAX_TITLE: usize = 200;
 
 /// Checks a title that somebody gave.

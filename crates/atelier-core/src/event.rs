@@ -16,39 +16,50 @@ use serde_json::Value;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Event {
+    /// A project was created.
     ProjectCreated {
         project: Project,
     },
+    /// A project's name, workspace or settings changed.
     ProjectUpdated {
         project: Project,
     },
-    /// The last event of a project.
+    /// The project was deleted. This is its last event.
     ProjectDeleted {},
+    /// An agent was added to the project.
     AgentCreated {
         agent: Agent,
     },
+    /// An agent's name or configuration changed.
     AgentUpdated {
         agent: Agent,
     },
+    /// An agent was deleted.
     AgentDeleted {
         agent_id: AgentId,
         name: AgentName,
     },
+    /// A conversation was created.
     ConversationCreated {
         conversation: Conversation,
     },
+    /// A conversation's title, status or workspace changed.
     ConversationUpdated {
         conversation: Conversation,
     },
+    /// A conversation was deleted with its messages and files.
     ConversationDeleted {
         session_id: ConversationId,
     },
+    /// A user or an agent wrote a message.
     MessageCreated {
         message: Message,
     },
+    /// A task entered its agent's queue.
     TaskQueued {
         task: Task,
     },
+    /// A node began or continued to work on a task.
     TaskStarted {
         task_id: TaskId,
         session_id: ConversationId,
@@ -56,7 +67,7 @@ pub enum Event {
         agent_id: Option<AgentId>,
         agent_name: Option<AgentName>,
     },
-    /// The model has answered a step of a task with calls, which are on their way.
+    /// The model answered a step of a task with tool calls, which are being handled.
     TaskProgress {
         task_id: TaskId,
         session_id: ConversationId,
@@ -64,28 +75,33 @@ pub enum Event {
         text: String,
         calls: Vec<TaskCall>,
     },
+    /// A task was completed.
     TaskCompleted {
         task: Task,
     },
+    /// A task failed; the task says why.
     TaskFailed {
         task: Task,
     },
+    /// A task was cancelled.
     TaskCancelled {
         task: Task,
     },
+    /// The planner made a plan.
     PlanCreated {
         plan: Plan,
         tasks: Vec<Task>,
     },
-    /// To the person: may this plan run?
+    /// A plan waits for its owner's approval.
     PlanApprovalRequest {
         plan: Plan,
         tasks: Vec<Task>,
     },
+    /// A plan's status changed.
     PlanUpdated {
         plan: Plan,
     },
-    /// What one step of a task used.
+    /// What one step of a task used: tokens and, where prices are known, US dollars.
     Usage {
         task_id: TaskId,
         session_id: ConversationId,
@@ -94,27 +110,29 @@ pub enum Event {
         usage: Usage,
         cost: Option<f64>,
     },
-    /// The server set up the project's resources.
+    /// The server created the project's worker space.
     WorkerSpaceReady {
         user_prefix: String,
     },
-    /// The server released them; the user's files are untouched.
+    /// The server released the project's worker space. The user's files are untouched.
     WorkerSpaceClosed {
         reason: CloseReason,
     },
+    /// The worker space has a problem that an operator should know about.
     WorkerSpaceAlert {
         alert: Alert,
         detail: String,
     },
-    /// A machine of the user is there to run calls.
+    /// A machine connected and can run tool calls.
     ClientConnected {
         client_id: ClientId,
         root: String,
     },
+    /// A machine left, or has been silent for too long.
     ClientDisconnected {
         client_id: ClientId,
     },
-    /// To one client: say what this call would change.
+    /// Asks one machine what a call would change.
     ToolPreviewRequest {
         tool_id: CallId,
         client_id: ClientId,
@@ -122,7 +140,7 @@ pub enum Event {
         #[cfg_attr(feature = "openapi", schema(value_type = Object))]
         tool_params: Value,
     },
-    /// To the person: may this run?
+    /// A tool call waits for its owner's approval.
     ToolApprovalRequest {
         approval_id: ApprovalId,
         tool_id: CallId,
@@ -141,7 +159,7 @@ pub enum Event {
         timeout_seconds: u32,
         expires_at: DateTime<Utc>,
     },
-    /// To the person: time is running out.
+    /// The time to decide about a tool call is about to run out.
     ToolApprovalWarning {
         approval_id: ApprovalId,
         tool_id: CallId,
@@ -149,7 +167,7 @@ pub enum Event {
         session_id: Option<ConversationId>,
         expires_at: DateTime<Utc>,
     },
-    /// To one client, and only after approval: run this.
+    /// Tells one machine to run a call. Sent only after approval, if the call needs one.
     ToolExecutionSignal {
         tool_id: CallId,
         client_id: ClientId,
@@ -167,12 +185,13 @@ pub enum Event {
         network: bool,
         timeout: Option<u32>,
     },
-    /// To the client: its result is saved.
+    /// The machine's result of a call was saved.
     ToolResultAck {
         tool_id: CallId,
         attempt: u32,
         status: CallStatus,
     },
+    /// The status of a tool call changed.
     ToolCallUpdated {
         tool_id: CallId,
         /// The conversation it belongs to, if it does: those who follow only that hear of it.
@@ -180,13 +199,15 @@ pub enum Event {
         status: CallStatus,
         error: Option<CallFailure>,
     },
+    /// A person gave a permission.
     GrantMade {
         grant: Grant,
     },
+    /// A permission was withdrawn.
     GrantWithdrawn {
         grant_id: GrantId,
     },
-    /// An agent looked into its memory.
+    /// An agent searched its memory.
     ContextRetrieved {
         agent_id: AgentId,
         /// What it asked for, shortened.
@@ -195,24 +216,24 @@ pub enum Event {
         /// Set when the index did not answer and the store's own search did.
         degraded: bool,
     },
-    /// An agent's memory is nearly full. Told once, until it has been emptier again.
+    /// An agent's memory is nearly full. Sent once, and again only after it was emptier.
     ContextLimitWarning {
         agent_id: AgentId,
         total_vectors: u64,
         max_vectors: u64,
     },
-    /// Interactions of an agent are gone.
+    /// Interactions of an agent were deleted.
     ContextPruned {
         agent_id: AgentId,
         removed: u64,
         reason: PruneReason,
     },
-    /// Files of a conversation were made, changed, renamed or deleted, by its owner or by an agent.
+    /// Files of a conversation were created, changed, renamed or deleted, by its owner or an agent.
     FilesChanged {
         conversation_id: ConversationId,
         changes: Vec<FileChange>,
     },
-    /// An agent shows these files as its result.
+    /// An agent presents files to the user.
     FilesPresented {
         conversation_id: ConversationId,
         files: Vec<ConversationFile>,

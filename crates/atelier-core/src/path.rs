@@ -11,11 +11,11 @@ pub use lookalike::is_unprintable;
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, fmt};
 
-/// What Linux takes in one call, its closing NUL left out.
+/// The longest path in bytes: what Linux accepts, without the closing NUL.
 pub const MAX_PATH_BYTES: usize = 4095;
-/// What every common file system takes as one name.
+/// The longest file name in bytes, as every common file system accepts it.
 pub const MAX_NAME_BYTES: usize = 255;
-/// Far deeper than any real tree, and shallow enough that walking it costs nothing.
+/// The deepest path: far deeper than real trees, and cheap to walk.
 pub const MAX_DEPTH: usize = 256;
 
 /// Why a text is not a path of the workspace.

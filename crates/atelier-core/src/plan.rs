@@ -71,8 +71,9 @@ pub struct ProposedTask {
     pub depends_on: Vec<String>,
 }
 
-/// No plan has more tasks than this, whatever the settings say.
+/// The most tasks of a plan, whatever the settings say.
 pub const MAX_TASKS: usize = 20;
+/// The longest description of a task in a plan, in characters.
 const MAX_DESCRIPTION: usize = 10_000;
 
 /// Whether a proposal can be run: known agents, known dependencies, no cycle, not too much. The answer, when it

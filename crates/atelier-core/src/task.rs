@@ -201,18 +201,18 @@ impl Usage {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// How many times the model is asked.
+    /// How often the model may be asked.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1000))]
     #[serde(deserialize_with = "json::whole_or_null")]
     pub max_steps: Option<u32>,
-    /// Tokens in and out, over all steps.
+    /// Input and output tokens of all steps.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000_000_000_i64))]
     #[serde(deserialize_with = "json::whole_or_null")]
     pub max_tokens: Option<u64>,
     /// US dollars, where prices are known.
     #[cfg_attr(feature = "openapi", schema(minimum = 0.0))]
     pub max_cost: Option<f64>,
-    /// Time at work: waiting for a person or a machine does not count.
+    /// Seconds at work. Waiting for a person or a machine does not count.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86400))]
     #[serde(deserialize_with = "json::whole_or_null")]
     pub max_seconds: Option<u64>,

@@ -6,7 +6,7 @@
 use rust_stemmers::{Algorithm, Stemmer};
 use unicode_normalization::UnicodeNormalization;
 
-/// Longer "words" are data, not language.
+/// The longest word of a text that is indexed, in characters.
 const MAX_TERM: usize = 64;
 
 /// The terms of a text, in their order, with repetitions.

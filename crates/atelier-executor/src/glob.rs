@@ -6,8 +6,9 @@
 
 use crate::error::{Error, Result};
 
-/// How many patterns braces may stand for; a bomb of two dozen pairs would be sixteen million.
+/// The most alternatives that the braces of a glob may expand to.
 const MAX_ALTERNATIVES: usize = 256;
+/// The longest glob pattern, in bytes.
 const MAX_LENGTH: usize = 4096;
 
 #[derive(Debug, Clone)]

@@ -18,11 +18,11 @@ use crate::glob::Glob;
 use crate::walk::{Ended, Kind, Order};
 use crate::workspace::{Workspace, relative};
 
-/// A longer line is shown cut: minified files have megabytes on one.
+/// The longest line that `grep` returns whole. Longer lines are cut.
 const MAX_LINE: usize = 2000;
-/// A pattern that compiles to more is a mistake or an attack.
+/// The largest compiled pattern of `grep`, in bytes.
 const MAX_PROGRAM: usize = 10 << 20;
-/// What one line may take in memory.
+/// The memory that one line may take in `grep`, in bytes.
 const MAX_HEAP: usize = 32 << 20;
 
 #[derive(Debug, Clone)]

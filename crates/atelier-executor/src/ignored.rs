@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 
 pub const IGNORE_FILE: &str = ".atelierignore";
 
-/// More than this is not a list somebody wrote.
+/// The largest `.atelierignore`, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Default)]

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::beneath;
 
-/// The kernel's own limit.
+/// The most links that are followed in one path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
 /// The link-free name of `path`, or XDEV when a link leads out of the root.

@@ -28,9 +28,9 @@ pub struct UploadState {
     pub parts: Vec<Part>,
 }
 
-/// The same limit as S3.
+/// The most parts of an upload, as in S3.
 const MAX_PARTS: i64 = 10_000;
-/// The size of the largest part, in bytes.
+/// The largest part of an upload, in bytes.
 const MAX_PART: u64 = 1 << 30;
 
 impl ConversationWorkspace {

@@ -19,7 +19,7 @@ pub struct Settings {
     /// How old an object without a database row must be before it is removed.
     #[serde(with = "humantime_serde")]
     pub grace: Duration,
-    /// How often to look for such objects and for missing copies.
+    /// How often to look for objects without a row and for missing copies.
     #[serde(with = "humantime_serde")]
     pub sweep: Duration,
     /// How long one request to the object store may take, including retries.

@@ -6,6 +6,7 @@ use std::{path::PathBuf, time::Duration};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
+    /// What computes vectors: `builtin`, `openai` or `local`.
     pub embedder: EmbedderSettings,
     /// How many collections of the embedded index are open at a time.
     pub open_collections: usize,
@@ -51,16 +52,22 @@ pub enum EmbedderSettings {
     /// Needs no model. It compares words and their parts, not their meaning.
     Builtin {},
     /// A model in a directory with `tokenizer.json` and `model.safetensors`.
-    Local { path: PathBuf },
+    Local {
+        /// The directory with the model's files.
+        path: PathBuf,
+    },
     /// OpenAI, or a compatible service at another address.
     Openai {
+        /// The address of the API.
         #[serde(default = "openai")]
         base_url: String,
+        /// The name of the embedding model.
         #[serde(default = "model")]
         model: String,
+        /// How many numbers a vector has.
         #[serde(default = "dimension")]
         dimension: usize,
-        /// Taken from `OPENAI_API_KEY` if it is not given here.
+        /// The API key. `OPENAI_API_KEY` is used if it is not set.
         #[serde(default)]
         api_key: Option<String>,
     },

@@ -14,15 +14,16 @@ pub struct ModelsConfig {
     pub demo_without_key: Vec<String>,
     /// The provider of a model name that has no provider and that no provider lists.
     pub default_provider: String,
+    /// Time to connect to a provider.
     #[serde(with = "humantime_serde")]
     pub connect_timeout: Duration,
-    /// From the request to the first token.
+    /// Time from the request to the first token.
     #[serde(with = "humantime_serde")]
     pub first_token_timeout: Duration,
-    /// From one token to the next.
+    /// Time from one token to the next.
     #[serde(with = "humantime_serde")]
     pub stall_timeout: Duration,
-    /// For the whole answer, including retries.
+    /// Time for the whole answer, including retries.
     #[serde(with = "humantime_serde")]
     pub timeout: Duration,
     /// How often a request is retried when the provider is busy, failing or unreachable.
@@ -53,7 +54,9 @@ impl Default for ModelsConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderConfig {
+    /// The provider's protocol: `open_ai`, `open_ai_compatible` or `anthropic`.
     pub kind: ProviderKind,
+    /// The address of the provider's API.
     pub base_url: String,
     /// The environment variable that holds the key. Without this and `key_file`, no key is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,6 +67,7 @@ pub struct ProviderConfig {
     /// How many tokens a request and its answer may have, unless the model says otherwise.
     #[serde(default = "usual_window")]
     pub context_window: u32,
+    /// What is known about the provider's models, by name.
     #[serde(default)]
     pub models: BTreeMap<String, ModelInfo>,
 }
@@ -80,11 +84,13 @@ pub enum ProviderKind {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelInfo {
+    /// Tokens that fit into a request and its answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_window: Option<u32>,
-    /// US dollars per million tokens.
+    /// US dollars per million input tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_price: Option<f64>,
+    /// US dollars per million output tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_price: Option<f64>,
     /// Whether the model refuses requests that set a temperature.

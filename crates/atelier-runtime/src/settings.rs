@@ -14,18 +14,18 @@ pub struct WorkerSpaceSettings {
     pub agent_ttl: Duration,
     /// How many agents a project's cache holds.
     pub agent_cache: u64,
-    /// A space nobody used for so long is released.
+    /// How long a worker space may be unused before it is released.
     #[serde(with = "humantime_serde")]
     pub inactivity: Duration,
-    /// How long a release waits for what is running before it ends it.
+    /// How long a release waits for running requests and tasks before it ends them.
     #[serde(with = "humantime_serde")]
     pub grace: Duration,
-    /// What runs for longer than this is called hung.
+    /// How long a request or task may run before it counts as hung and raises an alert.
     #[serde(with = "humantime_serde")]
     pub hung_after: Duration,
-    /// How many requests of one project run at the same time; the others wait.
+    /// How many requests of one project may run at the same time. The others wait.
     pub max_active: usize,
-    /// How many may wait; more are refused.
+    /// How many requests of one project may wait. More are refused.
     pub max_waiting: usize,
 }
 

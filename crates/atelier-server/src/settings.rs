@@ -26,8 +26,9 @@ pub struct Settings {
     pub public_url: Option<String>,
     /// A separate address for `/metrics`; the main one then does not answer it.
     pub metrics_listen: Option<String>,
-    /// PEM files, for those without a proxy in front.
+    /// The certificate chain (PEM), to serve over TLS without a proxy.
     pub tls_cert: Option<PathBuf>,
+    /// The private key (PEM) of the certificate.
     pub tls_key: Option<PathBuf>,
 }
 

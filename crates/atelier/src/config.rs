@@ -21,7 +21,7 @@ const FILE: &str = "atelier.toml";
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
-    /// Where everything is kept that is not configured to be elsewhere.
+    /// The folder for everything that is not configured to be elsewhere.
     pub(crate) data: PathBuf,
     /// The address to serve on.
     pub(crate) listen: String,
@@ -30,7 +30,7 @@ pub(crate) struct Config {
     /// `http://…:6334` of a Qdrant server instead of the embedded index.
     pub(crate) qdrant_url: Option<String>,
     pub(crate) memory: atelier_memory::Settings,
-    /// Where the files of conversations are kept: `file:///…`, `s3://…`, `gs://…` or `az://…`.
+    /// Where files of conversations are stored: `file:///…`, `s3://…`, `gs://…` or `az://…`. The default is the data folder.
     pub(crate) object_store: Option<String>,
     pub(crate) server: atelier_server::Settings,
     pub(crate) auth: AuthSettings,
@@ -40,20 +40,21 @@ pub(crate) struct Config {
     pub(crate) files: atelier_files::Settings,
     pub(crate) work: WorkSettings,
     pub(crate) models: ModelsConfig,
-    /// Whom models are asked of, by name.
+    /// Providers of models, by name.
     pub(crate) providers: Providers,
-    /// Rules for tool calls beside the built-in ones.
+    /// Rules for tool calls in addition to the built-in ones.
     pub(crate) policy: Extension,
     pub(crate) telemetry: TelemetrySettings,
-    /// The agents a new project starts with.
+    /// The agents that a new project begins with.
     pub(crate) starter_pack: Vec<StarterAgent>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EventSettings {
+    /// How many days events are kept.
     pub(crate) keep_days: u32,
-    /// At most so many a project.
+    /// How many events of a project are kept.
     pub(crate) keep_events: u32,
 }
 

@@ -12,6 +12,9 @@ mod mcp_conversations;
 mod mcp_mounts;
 mod mcp_projects;
 mod memory;
+mod metrics;
+#[cfg(test)]
+mod reference;
 mod serve;
 mod telemetry;
 mod token;

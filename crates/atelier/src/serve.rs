@@ -108,6 +108,7 @@ async fn serve(config: Config, token: &str) -> Result<()> {
         .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &BUCKETS)?
         .install_recorder()
         .context("cannot set up metrics")?;
+    crate::metrics::describe();
     let listening = Listening::bind(&config.listen, &config.server).await?;
     let store = Store::open(&config.store()).await?;
     store.register_node().await?;

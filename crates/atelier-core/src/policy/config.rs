@@ -14,8 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Extension {
     /// Commands whose rules come with Atelier and are in force only where somebody wants them: `curl`, `wget`.
     pub allow: Vec<String>,
+    /// Rules for commands, written like the built-in ones.
     pub rules: RuleFile,
+    /// Kinds of files, with a verdict each.
     pub files: Vec<FileClass>,
+    /// Limits of tool calls, in place of the built-in ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
     /// What it does not want of the rest.
@@ -47,7 +50,9 @@ impl Extension {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Narrowing {
+    /// Tools, commands and sub-commands that are denied.
     pub deny: Vec<String>,
+    /// Tools, commands and sub-commands with the lowest verdict that they get.
     pub at_least: BTreeMap<String, Verdict>,
     /// Commands that need the network are refused.
     pub no_network: bool,

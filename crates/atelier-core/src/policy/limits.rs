@@ -8,20 +8,29 @@ const MIB: u64 = 1024 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
+    /// The largest file that a call may read.
     pub read_bytes: u64,
+    /// The largest file that a call may write.
     pub write_bytes: u64,
-    /// Of a command's output, kept as head and tail.
+    /// The largest output of a command. Of a longer one, the beginning and the end are kept.
     pub output_bytes: u64,
+    /// The most entries that a listing returns.
     pub list_entries: usize,
+    /// The most results that a search returns.
     pub search_results: usize,
+    /// How long a command may run if the call does not say.
     pub timeout_default: u32,
-    /// For commands that load packages or repositories.
+    /// How long a command may run if it downloads packages or repositories and the call does not say.
     pub timeout_slow: u32,
+    /// The longest timeout that a call may ask for.
     pub timeout_max: u32,
+    /// The most arguments of a command.
     pub arguments: usize,
-    /// Of one argument. Linux itself stops at 128 KiB.
+    /// The longest argument of a command. Linux itself stops at 128 KiB.
     pub argument_bytes: usize,
+    /// The longest command line, all arguments together.
     pub arguments_bytes: usize,
+    /// The most edits of one `edit_file` call.
     pub edits: usize,
 }
 

@@ -3,8 +3,9 @@
 
 use serde::{Serialize, Serializer};
 
+/// The longest glob pattern in a tool call, in bytes.
 const MAX_BYTES: usize = 1024;
-/// `{a,b}` twenty-four times is sixteen million patterns; nobody writes more than a handful.
+/// The most alternatives that the braces of a pattern may expand to.
 const MAX_ALTERNATIVES: usize = 256;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -18,7 +18,7 @@ use futures::future::OptionFuture;
 use serde_json::{Map, Value};
 use std::{collections::HashMap, sync::Arc};
 
-/// How many calls a model may ask for at once.
+/// The most tool calls that a model may ask for in one step.
 const MAX_CALLS: usize = 128;
 
 /// Everything a step of an agent goes by.

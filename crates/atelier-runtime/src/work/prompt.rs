@@ -13,7 +13,7 @@ use atelier_store::Client;
 use serde_json::json;
 use std::{collections::HashMap, fmt::Write};
 
-/// How much of one result a model gets to see.
+/// How much of one tool result a model sees, in bytes.
 const MAX_RESULT: usize = 64 * 1024;
 
 pub(super) fn system(config: &AgentConfig, project: &Project, client: Option<&Client>) -> String {

@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkSettings {
-    /// How many tasks may wait for one agent; more are refused.
+    /// How many tasks may wait for one agent. More are refused.
     pub max_queue: u32,
-    /// How many tasks this server runs at the same time.
+    /// How many tasks one node runs at the same time.
     pub max_running: usize,
-    /// How many messages of a conversation an agent is told of.
+    /// How many of a conversation's latest messages an agent sees.
     pub history: u32,
-    /// How changes of a conversation's own files are rated: what is more than LOW is refused, since nobody is
-    /// asked about them.
+    /// The verdict for changes of a conversation's own files. Nobody is asked about them, so everything
+    /// above LOW is refused.
     pub own_files: Verdict,
     /// What a task may use up, unless its project or agent allows less.
     pub limits: Limits,
@@ -45,7 +45,7 @@ pub struct ProjectSettings {
 #[serde(default, deny_unknown_fields)]
 pub struct PlannerSettings {
     pub model: String,
-    /// At most so many tasks a plan.
+    /// The most tasks of one plan.
     pub max_tasks: usize,
     /// US dollars that a plan may cost, where prices are known.
     pub budget: Option<f64>,

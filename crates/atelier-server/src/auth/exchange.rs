@@ -12,12 +12,13 @@ use std::time::Duration;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderSignIn {
-    /// Where the browser goes.
+    /// The provider's page where people sign in.
     pub authorization_endpoint: String,
-    /// Where the server takes the code that the browser comes back with.
+    /// The provider's endpoint that exchanges the browser's code for a token.
     pub token_endpoint: String,
-    /// What the provider calls this server; its tokens' `aud` has to be `auth.audience`.
+    /// The client id of this server at the provider. The `aud` of its tokens must be `auth.audience`.
     pub client_id: String,
+    /// The scope that the console asks for.
     #[serde(default = "openid")]
     pub scope: String,
 }

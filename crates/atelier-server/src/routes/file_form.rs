@@ -40,9 +40,11 @@ pub(super) struct UploadForm {
     description: Option<String>,
 }
 
+/// The most files of one upload form.
 const MAX_FILES: usize = 1000;
+/// The longest text field of an upload form, in bytes.
 const MAX_TEXT: usize = 8192;
-/// Before a part's content: the end of the part before, and its own header. Nobody has names of this length.
+/// The largest header of one part of an upload form, in bytes.
 const MAX_HEAD: usize = 64 << 10;
 
 struct Received {

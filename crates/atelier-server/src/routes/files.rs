@@ -62,6 +62,7 @@ pub(super) struct SyncRequest {
     wait_seconds: u8,
 }
 
+/// The most seconds that a sync waits for a run in the same folder.
 const MAX_WAIT: u8 = 30;
 
 /// Show a conversation's workspace and its files

@@ -2,7 +2,7 @@
 
 use super::value::Effect;
 
-/// Where `/` could divide or begin a pattern, both readings are followed; this many times.
+/// How often both readings of a `/` in an awk program are followed: division, or the start of a pattern.
 const MAX_FORKS: usize = 64;
 
 /// Reports each effect. Names that are computed are Unclear; so is what does not lex.

@@ -27,7 +27,9 @@ pub(crate) enum Kind {
     Response,
     /// Program text.
     Code,
+    /// A sed script.
     Sed,
+    /// An awk program.
     Awk,
     /// A suffix for backups, which must not smuggle a directory in.
     Suffix,

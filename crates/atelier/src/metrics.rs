@@ -1,0 +1,85 @@
+//! The metrics of the server: what each one counts. The code that records them is where it happens.
+
+use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+
+pub(crate) struct Metric {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) help: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+const fn counter(name: &'static str, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Counter, help }
+}
+
+const fn gauge(name: &'static str, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Gauge, help }
+}
+
+/// All histograms measure seconds.
+const fn histogram(name: &'static str, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Histogram, help }
+}
+
+/// Every metric that the program records. A test compares this table with the code.
+pub(crate) const METRICS: &[Metric] = &[
+    counter("atelier_http_requests_total", "HTTP requests that were answered, by method, route and status."),
+    histogram(
+        "atelier_http_request_seconds",
+        "Seconds from a request to the start of its answer, by method and route.",
+    ),
+    gauge("atelier_event_streams", "Event streams that are open."),
+    gauge("atelier_worker_spaces", "Worker spaces that are in use on this node."),
+    counter("atelier_worker_space_initializations_total", "Worker spaces that were created on this node."),
+    counter("atelier_worker_space_alerts_total", "Alerts that worker spaces raised, by alert."),
+    gauge("atelier_active_agents", "Agents that are loaded in the worker spaces of this node."),
+    gauge("atelier_agent_cache_entries", "Entries of all agent caches on this node."),
+    counter("atelier_agent_cache_hits_total", "Agents that were found in the agent cache."),
+    counter("atelier_agent_cache_misses_total", "Agents that had to be loaded from the database."),
+    gauge("atelier_active_tasks", "Requests that are running in worker spaces of this node."),
+    gauge("atelier_queued_tasks", "Requests that wait for a free slot in a worker space of this node."),
+    gauge("atelier_running_tasks", "Tasks of agents that this node is running."),
+    gauge(
+        "atelier_bus_queued_tasks",
+        "Tasks that wait in the queues of the agent bus, of all projects in the database.",
+    ),
+    counter("atelier_messages_total", "Messages that were sent to agents."),
+    histogram("atelier_model_seconds", "Seconds that a model took for one answer."),
+    counter("atelier_tool_calls_total", "Tool calls, by risk (their verdict)."),
+    histogram("atelier_memory_search_seconds", "Seconds that a search in a memory took."),
+    histogram("atelier_memory_index_seconds", "Seconds of a search that the vector index took."),
+    counter("atelier_memory_points_total", "Interactions that were written to the vector index."),
+    gauge(
+        "atelier_memory_waiting_collections",
+        "Collections with interactions that the vector index does not have yet.",
+    ),
+];
+
+/// Registers the descriptions, so that `/metrics` has a `# HELP` line for each metric.
+pub(crate) fn describe() {
+    for metric in METRICS {
+        match metric.kind {
+            Kind::Counter => describe_counter!(metric.name, metric.help),
+            Kind::Gauge => describe_gauge!(metric.name, metric.help),
+            Kind::Histogram => describe_histogram!(metric.name, Unit::Seconds, metric.help),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Kind {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        }
+    }
+}
