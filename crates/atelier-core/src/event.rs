@@ -17,48 +17,27 @@ use serde_json::Value;
 #[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Event {
     /// A project was created.
-    ProjectCreated {
-        project: Project,
-    },
+    ProjectCreated { project: Project },
     /// A project's name, workspace or settings changed.
-    ProjectUpdated {
-        project: Project,
-    },
+    ProjectUpdated { project: Project },
     /// The project was deleted. This is its last event.
     ProjectDeleted {},
     /// An agent was added to the project.
-    AgentCreated {
-        agent: Agent,
-    },
+    AgentCreated { agent: Agent },
     /// An agent's name or configuration changed.
-    AgentUpdated {
-        agent: Agent,
-    },
+    AgentUpdated { agent: Agent },
     /// An agent was deleted.
-    AgentDeleted {
-        agent_id: AgentId,
-        name: AgentName,
-    },
+    AgentDeleted { agent_id: AgentId, name: AgentName },
     /// A conversation was created.
-    ConversationCreated {
-        conversation: Conversation,
-    },
+    ConversationCreated { conversation: Conversation },
     /// A conversation's title, status or workspace changed.
-    ConversationUpdated {
-        conversation: Conversation,
-    },
+    ConversationUpdated { conversation: Conversation },
     /// A conversation was deleted with its messages and files.
-    ConversationDeleted {
-        session_id: ConversationId,
-    },
+    ConversationDeleted { session_id: ConversationId },
     /// A user or an agent wrote a message.
-    MessageCreated {
-        message: Message,
-    },
+    MessageCreated { message: Message },
     /// A task entered its agent's queue.
-    TaskQueued {
-        task: Task,
-    },
+    TaskQueued { task: Task },
     /// A node began or continued to work on a task.
     TaskStarted {
         task_id: TaskId,
@@ -76,31 +55,17 @@ pub enum Event {
         calls: Vec<TaskCall>,
     },
     /// A task was completed.
-    TaskCompleted {
-        task: Task,
-    },
+    TaskCompleted { task: Task },
     /// A task failed; the task says why.
-    TaskFailed {
-        task: Task,
-    },
+    TaskFailed { task: Task },
     /// A task was cancelled.
-    TaskCancelled {
-        task: Task,
-    },
+    TaskCancelled { task: Task },
     /// The planner made a plan.
-    PlanCreated {
-        plan: Plan,
-        tasks: Vec<Task>,
-    },
+    PlanCreated { plan: Plan, tasks: Vec<Task> },
     /// A plan waits for its owner's approval.
-    PlanApprovalRequest {
-        plan: Plan,
-        tasks: Vec<Task>,
-    },
+    PlanApprovalRequest { plan: Plan, tasks: Vec<Task> },
     /// A plan's status changed.
-    PlanUpdated {
-        plan: Plan,
-    },
+    PlanUpdated { plan: Plan },
     /// What one step of a task used: tokens and, where prices are known, US dollars.
     Usage {
         task_id: TaskId,
@@ -111,27 +76,15 @@ pub enum Event {
         cost: Option<f64>,
     },
     /// The server created the project's worker space.
-    WorkerSpaceReady {
-        user_prefix: String,
-    },
+    WorkerSpaceReady { user_prefix: String },
     /// The server released the project's worker space. The user's files are untouched.
-    WorkerSpaceClosed {
-        reason: CloseReason,
-    },
+    WorkerSpaceClosed { reason: CloseReason },
     /// The worker space has a problem that an operator should know about.
-    WorkerSpaceAlert {
-        alert: Alert,
-        detail: String,
-    },
+    WorkerSpaceAlert { alert: Alert, detail: String },
     /// A machine connected and can run tool calls.
-    ClientConnected {
-        client_id: ClientId,
-        root: String,
-    },
+    ClientConnected { client_id: ClientId, root: String },
     /// A machine left, or has been silent for too long.
-    ClientDisconnected {
-        client_id: ClientId,
-    },
+    ClientDisconnected { client_id: ClientId },
     /// Asks one machine what a call would change.
     ToolPreviewRequest {
         tool_id: CallId,
@@ -186,11 +139,7 @@ pub enum Event {
         timeout: Option<u32>,
     },
     /// The machine's result of a call was saved.
-    ToolResultAck {
-        tool_id: CallId,
-        attempt: u32,
-        status: CallStatus,
-    },
+    ToolResultAck { tool_id: CallId, attempt: u32, status: CallStatus },
     /// The status of a tool call changed.
     ToolCallUpdated {
         tool_id: CallId,
@@ -200,13 +149,9 @@ pub enum Event {
         error: Option<CallFailure>,
     },
     /// A person gave a permission.
-    GrantMade {
-        grant: Grant,
-    },
+    GrantMade { grant: Grant },
     /// A permission was withdrawn.
-    GrantWithdrawn {
-        grant_id: GrantId,
-    },
+    GrantWithdrawn { grant_id: GrantId },
     /// An agent searched its memory.
     ContextRetrieved {
         agent_id: AgentId,
@@ -217,22 +162,11 @@ pub enum Event {
         degraded: bool,
     },
     /// An agent's memory is nearly full. Sent once, and again only after it was emptier.
-    ContextLimitWarning {
-        agent_id: AgentId,
-        total_vectors: u64,
-        max_vectors: u64,
-    },
+    ContextLimitWarning { agent_id: AgentId, total_vectors: u64, max_vectors: u64 },
     /// Interactions of an agent were deleted.
-    ContextPruned {
-        agent_id: AgentId,
-        removed: u64,
-        reason: PruneReason,
-    },
+    ContextPruned { agent_id: AgentId, removed: u64, reason: PruneReason },
     /// Files of a conversation were created, changed, renamed or deleted, by its owner or an agent.
-    FilesChanged {
-        conversation_id: ConversationId,
-        changes: Vec<FileChange>,
-    },
+    FilesChanged { conversation_id: ConversationId, changes: Vec<FileChange> },
     /// An agent presents files to the user.
     FilesPresented {
         conversation_id: ConversationId,
