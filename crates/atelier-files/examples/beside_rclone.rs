@@ -88,7 +88,7 @@ impl Bench {
         let kind = WorkspaceKind::Conversation;
         let project =
             store.create_project(user, tenant, name, kind, Default::default(), vec![]).await.unwrap();
-        let owned = store.owned(project.id).await.unwrap();
+        let owned = store.owned_by(user, project.id).await.unwrap();
         let settings = Settings {
             prefix: bucket.prefix.clone(),
             max_upload: 4 << 30,

@@ -215,8 +215,7 @@ impl Files {
     }
 
     async fn end_old_uploads(&self) -> Result<()> {
-        for (conversation, upload) in self.store.expired_uploads(Utc::now()).await? {
-            let owned = self.store.conversation_owner(conversation).await?;
+        for (owned, upload) in self.store.expired_uploads(Utc::now()).await? {
             self.store.end_upload(&owned, upload).await?;
         }
         Ok(())

@@ -62,7 +62,7 @@ impl World {
         let kind = WorkspaceKind::Conversation;
         let project =
             store.create_project(user, tenant, name, kind, Default::default(), vec![]).await.unwrap();
-        let owned = store.owned(project.id).await.unwrap();
+        let owned = store.owned_by(user, project.id).await.unwrap();
         let conversation = store.create_conversation(&owned, None, true).await.unwrap();
         let bucket = (objects == S3).then(Bucket::new);
         let prefix = bucket.as_ref().map_or(settings.prefix.clone(), |bucket| bucket.prefix.clone());

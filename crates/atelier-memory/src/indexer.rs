@@ -398,7 +398,7 @@ impl Memory {
         let store = &self.inner.store;
         match store.check_fullness(collection.agent, collection.owner).await {
             Ok(Fullness::Full { keep }) => {
-                let owned = match store.owned(collection.project).await {
+                let owned = match store.owned_by(collection.owner, collection.project).await {
                     Err(StoreError::NotFound) => return Ok(()),
                     owned => owned?,
                 };

@@ -63,7 +63,7 @@ impl AgentCache {
         self.misses.fetch_add(1, Ordering::Relaxed);
         counter!("atelier_agent_cache_misses_total").increment(1);
         let generation = self.generation.load(Ordering::SeqCst);
-        let agent = Arc::new(store.agent(owned.project, wanted).await?);
+        let agent = Arc::new(store.agent(owned, wanted).await?);
         self.agents.insert(agent.id, agent.clone()).await;
         if let AgentRef::Name(name) = wanted {
             self.names.insert(name.clone(), agent.id).await;

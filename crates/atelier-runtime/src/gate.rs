@@ -220,7 +220,7 @@ impl Gate {
     /// The call when it is settled, or as it is after `time`.
     pub async fn wait(&self, owned: &Owned, id: CallId, time: Duration) -> Result<GatedCall> {
         let woken = self.waiting.on(owned.project, id);
-        let call = self.store.call(owned.project, id).await?;
+        let call = self.store.call(owned, id).await?;
         if call.status.is_settled() {
             return Ok(call);
         }
@@ -239,7 +239,7 @@ impl Gate {
                 woken.wait().await;
                 // Before the look: what happens after it wakes us again.
                 woken = self.waiting.on(owned.project, id);
-                let call = self.store.call(owned.project, id).await?;
+                let call = self.store.call(owned, id).await?;
                 if call.status.is_settled() {
                     return Ok::<_, Error>(call);
                 }
@@ -247,7 +247,7 @@ impl Gate {
         };
         match tokio::time::timeout(time, settled).await {
             Ok(call) => call,
-            Err(_) => Ok(self.store.call(owned.project, id).await?),
+            Err(_) => Ok(self.store.call(owned, id).await?),
         }
     }
 
@@ -263,7 +263,7 @@ impl Gate {
         let changed = async {
             let (mut events, _) = self.store.subscribe(Scope::Project(owned.project), Cursor::Now).await?;
             loop {
-                let call = self.store.call(owned.project, id).await?;
+                let call = self.store.call(owned, id).await?;
                 if call.status != known {
                     return Ok::<_, Error>(call);
                 }
@@ -272,7 +272,7 @@ impl Gate {
         };
         match tokio::time::timeout(time, changed).await {
             Ok(call) => call,
-            Err(_) => Ok(self.store.call(owned.project, id).await?),
+            Err(_) => Ok(self.store.call(owned, id).await?),
         }
     }
 

@@ -62,11 +62,8 @@ impl Spaces {
         let space = match self.existing(project) {
             Some(space) => space,
             None => {
-                let owned = self.inner.store.owned(project).await?;
-                // Before anything is made: a stranger must leave no trace.
-                if owned.owner != user {
-                    return Err(StoreError::NotFound.into());
-                }
+                // Checked before anything is made: a stranger must leave no trace.
+                let owned = self.inner.store.owned_by(user, project).await?;
                 self.open(owned).await?
             }
         };

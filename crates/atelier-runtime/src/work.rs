@@ -24,7 +24,7 @@ use atelier_core::{
 use atelier_files::Files;
 use atelier_memory::Memory;
 use atelier_model::{Answer, Model, ModelError, Models, Request, Usage, tokens};
-use atelier_store::{AbandonedUsage, Error as StoreError, Store, TaskAnswer, TaskLease};
+use atelier_store::{AbandonedUsage, Error as StoreError, Owned, Store, TaskAnswer, TaskLease};
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
@@ -87,9 +87,9 @@ impl AgentServices {
 
     /// What was said up to the message that asked for the task. What is attached to that by id is named by its path, the
     /// only name that an agent's tools know.
-    async fn history(&self, task: &Task) -> Result<Vec<Message>> {
+    async fn history(&self, owned: &Owned, task: &Task) -> Result<Vec<Message>> {
         let most = self.settings.history.into();
-        let mut history = self.store.messages_until(task.session_id, task.message_id, most).await?;
+        let mut history = self.store.messages_until(owned, task.session_id, task.message_id, most).await?;
         for said in history.iter_mut().filter(|said| said.id == task.message_id) {
             for attached in &mut said.attachments {
                 let Ok(id) = attached.parse() else { continue };
@@ -198,12 +198,17 @@ impl Allowance {
 impl AgentServices {
     /// What keeps a task from asking its model once more, if anything does. Looked at before every step: the other
     /// tasks of a plan spend the same budget at the same time.
-    async fn limit_reached(&self, task: &Task, allowance: &Allowance) -> Result<Option<TaskFailure>> {
+    async fn limit_reached(
+        &self,
+        owned: &Owned,
+        task: &Task,
+        allowance: &Allowance,
+    ) -> Result<Option<TaskFailure>> {
         if let Some(reached) = allowance.limits.reached(task) {
             return Ok(Some(reached));
         }
         let (Some(budget), Some(plan)) = (allowance.budget, task.plan_id) else { return Ok(None) };
-        let (_, tasks) = self.store.plan(task.project_id, plan).await?;
+        let (_, tasks) = self.store.plan(owned, plan).await?;
         let others = tasks.iter().filter(|other| other.id != task.id).map(|other| other.cost);
         let spent = others.sum::<f64>() + task.cost;
         let over = spent > 0.0 && spent >= budget;

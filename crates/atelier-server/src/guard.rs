@@ -49,8 +49,7 @@ impl FromRequestParts<App> for OwnProject {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
         let caller = Caller::from_request_parts(parts, app).await?;
         let ProjectInPath(project) = ProjectInPath::from_request_parts(parts, app).await?;
-        let owned = app.store.owned(project).await?;
-        if owned.owner == caller.user { Ok(Self(owned)) } else { Err(Error::NotFound) }
+        Ok(Self(app.store.owned_by(caller.user, project).await?))
     }
 }
 
@@ -95,9 +94,8 @@ impl FromRequestParts<App> for OwnOrAdmin {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
         let caller = Caller::from_request_parts(parts, app).await?;
         let ProjectInPath(project) = ProjectInPath::from_request_parts(parts, app).await?;
-        let owned = app.store.owned(project).await?;
-        let admin = caller.role == Role::Admin && owned.tenant == caller.tenant;
-        if admin || owned.owner == caller.user { Ok(Self(owned)) } else { Err(Error::NotFound) }
+        let administered = (caller.role == Role::Admin).then_some(&caller.tenant);
+        Ok(Self(app.store.owned_by_or_in(caller.user, administered, project).await?))
     }
 }
 
@@ -128,7 +126,7 @@ impl FromRequestParts<App> for OwnConversation {
         let InTenant(caller) = InTenant::from_request_parts(parts, app).await?;
         let ConversationInPath(id) = ConversationInPath::from_request_parts(parts, app).await?;
         let owned = owned_conversation(app, &caller, id).await?;
-        let conversation = app.store.conversation(owned.project, id).await?;
+        let conversation = app.store.conversation(&owned, id).await?;
         Ok(Self { caller, owned, conversation })
     }
 }
@@ -139,8 +137,7 @@ pub(crate) async fn owned_conversation(
     caller: &Caller,
     id: ConversationId,
 ) -> Result<Owned, Error> {
-    let owned = app.store.conversation_owner(id).await?;
-    if owned.owner == caller.user && owned.tenant == caller.tenant { Ok(owned) } else { Err(Error::NotFound) }
+    Ok(app.store.owned_conversation(caller.user, &caller.tenant, id).await?)
 }
 
 /// The files of the caller's own conversation, to look at and to delete.

@@ -251,8 +251,8 @@ fn parse_id(scope: Scope, id: &str) -> Option<i64> {
 async fn reset(app: &App, caller: &Caller, scope: Scope, at: i64) -> Result<Value> {
     let snapshot = match scope {
         Scope::Project(project) => {
-            let owned = app.store.owned(project).await?;
-            let (agents, _) = app.store.agents(project, 1000, 0).await?;
+            let owned = app.store.owned_by(caller.user, project).await?;
+            let (agents, _) = app.store.agents(&owned, 1000, 0).await?;
             let pending = app.store.pending_calls(caller.user, Some(project)).await?;
             json!({"project": app.store.project(&owned).await?, "agents": agents, "pending": pending})
         }

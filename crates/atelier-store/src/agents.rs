@@ -113,20 +113,20 @@ impl Store {
         .await
     }
 
-    pub async fn agents(&self, project: ProjectId, limit: i64, offset: i64) -> Result<(Vec<Agent>, i64)> {
+    pub async fn agents(&self, owned: &Owned, limit: i64, offset: i64) -> Result<(Vec<Agent>, i64)> {
         let mut conn = self.db.connect().await?;
         let (rows, total): (Vec<AgentRow>, (i64,)) = on!(&mut conn, |c| {
             let rows = sqlx::query_as(
                 "SELECT id, project_id, name, status, config, created_at, updated_at FROM agents
                  WHERE project_id = $1 ORDER BY id LIMIT $2 OFFSET $3",
             )
-            .bind(project.0)
+            .bind(owned.project.0)
             .bind(limit)
             .bind(offset)
             .fetch_all(&mut *c)
             .await?;
             let total = sqlx::query_as("SELECT COUNT(*) FROM agents WHERE project_id = $1")
-                .bind(project.0)
+                .bind(owned.project.0)
                 .fetch_one(&mut *c)
                 .await?;
             (rows, total)
@@ -134,14 +134,14 @@ impl Store {
         Ok((rows.into_iter().map(read_agent).collect::<Result<_>>()?, total.0))
     }
 
-    pub async fn agent(&self, project: ProjectId, wanted: &AgentRef) -> Result<Agent> {
+    pub async fn agent(&self, owned: &Owned, wanted: &AgentRef) -> Result<Agent> {
         let mut conn = self.db.connect().await?;
         let row: Option<AgentRow> = match wanted {
             AgentRef::Id(id) => on!(&mut conn, |c| sqlx::query_as(
                 "SELECT id, project_id, name, status, config, created_at, updated_at FROM agents
                  WHERE project_id = $1 AND id = $2"
             )
-            .bind(project.0)
+            .bind(owned.project.0)
             .bind(id.0)
             .fetch_optional(c)
             .await),
@@ -153,7 +153,7 @@ impl Store {
                  WHERE project_id = $1 AND name IN ($2, $3)
                  ORDER BY CASE WHEN name = $2 THEN 0 ELSE 1 END LIMIT 1"
             )
-            .bind(project.0)
+            .bind(owned.project.0)
             .bind(name)
             .bind(format!("{STARTER_PREFIX}{name}"))
             .fetch_optional(c)

@@ -179,10 +179,10 @@ impl Store {
         rows.into_iter().map(silent).collect()
     }
 
-    pub async fn clients(&self, project: ProjectId) -> Result<Vec<Client>> {
+    pub async fn clients(&self, owned: &Owned) -> Result<Vec<Client>> {
         let mut conn = self.db.connect().await?;
         let time = database_time(&mut conn).await?;
-        clients(&mut conn, project, time).await
+        clients(&mut conn, owned.project, time).await
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     new_id, now,
     projects::{corrupt, lock_project},
 };
-use atelier_core::{Conversation, ConversationId, ConversationStatus, Event, ProjectId, UserId};
+use atelier_core::{Conversation, ConversationId, ConversationStatus, Event, ProjectId, Tenant, UserId};
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use uuid::Uuid;
@@ -100,7 +100,7 @@ impl Store {
     }
 
     /// A conversation of a project.
-    pub async fn conversation(&self, project: ProjectId, id: ConversationId) -> Result<Conversation> {
+    pub async fn conversation(&self, owned: &Owned, id: ConversationId) -> Result<Conversation> {
         let mut conn = self.db.connect().await?;
         let row: Option<ConversationRow> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT id, project_id, user_id, title, status, workspace_enabled, workspace_path,
@@ -108,14 +108,19 @@ impl Store {
              FROM conversations WHERE id = $1 AND project_id = $2"
         )
         .bind(id.0)
-        .bind(project.0)
+        .bind(owned.project.0)
         .fetch_optional(c)
         .await)?;
         read_conversation(row.ok_or(Error::NotFound)?)
     }
 
-    /// Which project a conversation belongs to, and whose that is.
-    pub async fn conversation_owner(&self, id: ConversationId) -> Result<Owned> {
+    /// The project that a user's conversation belongs to. Somebody else's conversation is not found.
+    pub async fn owned_conversation(
+        &self,
+        user: UserId,
+        tenant: &Tenant,
+        id: ConversationId,
+    ) -> Result<Owned> {
         let mut conn = self.db.connect().await?;
         let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT project_id, user_id, tenant_id FROM conversations WHERE id = $1"
@@ -123,7 +128,8 @@ impl Store {
         .bind(id.0)
         .fetch_optional(c)
         .await)?;
-        Owned::from_row(row.ok_or(Error::NotFound)?)
+        let found = Owned::from_row(row.ok_or(Error::NotFound)?)?;
+        if found.owner == user && found.tenant == *tenant { Ok(found) } else { Err(Error::NotFound) }
     }
 
     /// The user's conversations, in one project or in all, newest first.

@@ -193,16 +193,20 @@ impl Store {
         .await
     }
 
-    /// Uploads that nobody has finished in time, with their conversation.
-    pub async fn expired_uploads(&self, now: DateTime<Utc>) -> Result<Vec<(ConversationId, UploadId)>> {
+    /// Uploads that were not completed in time, each with the project that it belongs to.
+    pub async fn expired_uploads(&self, now: DateTime<Utc>) -> Result<Vec<(Owned, UploadId)>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(Uuid, Uuid)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT conversation_id, id FROM file_uploads WHERE expires_at <= $1 LIMIT 256"
+        let rows: Vec<(Uuid, Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT u.id, v.project_id, v.user_id, v.tenant_id FROM file_uploads u
+             JOIN conversations v ON v.id = u.conversation_id WHERE u.expires_at <= $1 LIMIT 256"
         )
         .bind(now)
         .fetch_all(c)
         .await)?;
-        Ok(rows.into_iter().map(|(conversation, id)| (ConversationId(conversation), UploadId(id))).collect())
+        let expired = |(upload, project, owner, tenant): (Uuid, Uuid, Uuid, String)| {
+            Ok((Owned::from_row((project, owner, tenant))?, UploadId(upload)))
+        };
+        rows.into_iter().map(expired).collect()
     }
 
     /// Keys of the parts of a conversation's uploads.

@@ -141,26 +141,26 @@ impl Store {
         .await
     }
 
-    pub async fn call(&self, project: ProjectId, id: CallId) -> Result<GatedCall> {
+    pub async fn call(&self, owned: &Owned, id: CallId) -> Result<GatedCall> {
         let mut conn = self.db.connect().await?;
         let row: Option<(String,)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT record FROM tool_calls WHERE id = $1 AND project_id = $2"
         )
         .bind(id.0)
-        .bind(project.0)
+        .bind(owned.project.0)
         .fetch_optional(c)
         .await)?;
         read(row.ok_or(Error::NotFound)?)
     }
 
     /// Which call an approval is about. One that the call was asked about before is not known any more.
-    pub async fn call_of_approval(&self, project: ProjectId, id: ApprovalId) -> Result<CallId> {
+    pub async fn call_of_approval(&self, owned: &Owned, id: ApprovalId) -> Result<CallId> {
         let mut conn = self.db.connect().await?;
         let row: Option<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT id FROM tool_calls WHERE approval_id = $1 AND project_id = $2"
         )
         .bind(id.0)
-        .bind(project.0)
+        .bind(owned.project.0)
         .fetch_optional(c)
         .await)?;
         row.map(|(id,)| CallId(id)).ok_or(Error::NotFound)
@@ -169,7 +169,7 @@ impl Store {
     /// The project's calls, newest first, in one state or in any.
     pub async fn calls(
         &self,
-        project: ProjectId,
+        owned: &Owned,
         status: Option<&str>,
         limit: i64,
         offset: i64,
@@ -182,7 +182,7 @@ impl Store {
                 "SELECT record FROM tool_calls WHERE project_id = $1 AND ($2 OR status = $3)
                  ORDER BY id DESC LIMIT $4 OFFSET $5",
             )
-            .bind(project.0)
+            .bind(owned.project.0)
             .bind(any)
             .bind(&status)
             .bind(limit)
@@ -192,7 +192,7 @@ impl Store {
             let total = sqlx::query_as(
                 "SELECT COUNT(*) FROM tool_calls WHERE project_id = $1 AND ($2 OR status = $3)",
             )
-            .bind(project.0)
+            .bind(owned.project.0)
             .bind(any)
             .bind(&status)
             .fetch_one(&mut *c)
@@ -205,7 +205,7 @@ impl Store {
     /// Calls that a person was asked about, newest first, by what became of that or all of them.
     pub async fn approvals(
         &self,
-        project: ProjectId,
+        owned: &Owned,
         status: Option<ApprovalStatus>,
         limit: i64,
         offset: i64,
@@ -218,7 +218,7 @@ impl Store {
                  WHERE project_id = $1 AND approval_status IS NOT NULL AND ($2 OR approval_status = $3)
                  ORDER BY id DESC LIMIT $4 OFFSET $5",
             )
-            .bind(project.0)
+            .bind(owned.project.0)
             .bind(any)
             .bind(status)
             .bind(limit)
@@ -229,7 +229,7 @@ impl Store {
                 "SELECT COUNT(*) FROM tool_calls
                  WHERE project_id = $1 AND approval_status IS NOT NULL AND ($2 OR approval_status = $3)",
             )
-            .bind(project.0)
+            .bind(owned.project.0)
             .bind(any)
             .bind(status)
             .fetch_one(&mut *c)
@@ -317,14 +317,14 @@ impl Store {
     }
 
     /// The calls a task has made at the gate.
-    pub async fn calls_by_id(&self, project: ProjectId, ids: &[CallId]) -> Result<Vec<GatedCall>> {
+    pub async fn calls_by_id(&self, owned: &Owned, ids: &[CallId]) -> Result<Vec<GatedCall>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
         let mut conn = self.db.connect().await?;
         let rows: Vec<(String,)> = on!(&mut conn, |c| {
             let mut query = sqlx::QueryBuilder::new("SELECT record FROM tool_calls WHERE project_id = ");
-            query.push_bind(project.0).push(" AND id IN (");
+            query.push_bind(owned.project.0).push(" AND id IN (");
             let mut list = query.separated(", ");
             for id in ids {
                 list.push_bind(id.0);
@@ -355,9 +355,9 @@ impl Store {
         rows.into_iter().map(due).collect()
     }
 
-    pub async fn grants(&self, project: ProjectId) -> Result<Vec<Grant>> {
+    pub async fn grants(&self, owned: &Owned) -> Result<Vec<Grant>> {
         let mut conn = self.db.connect().await?;
-        grants(&mut conn, project).await
+        grants(&mut conn, owned.project).await
     }
 
     pub async fn withdraw_grant(&self, owned: &Owned, id: GrantId, audit: Audit) -> Result<Grant> {
@@ -385,19 +385,19 @@ impl Store {
     }
 
     /// The project's decisions, newest first, and how many there are.
-    pub async fn audit(&self, project: ProjectId, limit: i64, offset: i64) -> Result<(Vec<Audit>, i64)> {
+    pub async fn audit(&self, owned: &Owned, limit: i64, offset: i64) -> Result<(Vec<Audit>, i64)> {
         let mut conn = self.db.connect().await?;
         let (rows, total): (Vec<(String,)>, (i64,)) = on!(&mut conn, |c| {
             let rows = sqlx::query_as(
                 "SELECT record FROM audit WHERE project_id = $1 ORDER BY id DESC LIMIT $2 OFFSET $3",
             )
-            .bind(project.0)
+            .bind(owned.project.0)
             .bind(limit)
             .bind(offset)
             .fetch_all(&mut *c)
             .await?;
             let total = sqlx::query_as("SELECT COUNT(*) FROM audit WHERE project_id = $1")
-                .bind(project.0)
+                .bind(owned.project.0)
                 .fetch_one(&mut *c)
                 .await?;
             (rows, total)

@@ -50,7 +50,7 @@ pub use messages::{AcceptedMessage, UserMessage};
 pub use migrate::Schema;
 pub use outbox::{IndexChange, StoredVector};
 pub use plans::AssignedTask;
-pub use projects::{NewAgent, Owned};
+pub use projects::{NewAgent, Owned, ProjectOwner};
 pub use provider_keys::ProviderKey;
 pub use situation::Situation;
 pub use tasks::{AbandonedUsage, PROJECT_LIMIT, QueueState, StoppedTask, TaskAnswer, TaskLease};

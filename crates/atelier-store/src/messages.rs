@@ -10,8 +10,8 @@ use crate::{
     writer::Manner,
 };
 use atelier_core::{
-    Agent, ConversationId, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId, PlanStatus,
-    ProjectId, Task, TaskId, TaskKind, TaskStatus, Usage,
+    Agent, ConversationId, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId, PlanStatus, Task,
+    TaskId, TaskKind, TaskStatus, Usage,
 };
 use uuid::Uuid;
 
@@ -60,12 +60,12 @@ impl Store {
     /// The messages of a conversation, oldest first.
     pub async fn messages(
         &self,
-        project: ProjectId,
+        owned: &Owned,
         session: ConversationId,
         limit: i64,
         offset: i64,
     ) -> Result<(Vec<Message>, i64)> {
-        self.conversation(project, session).await?;
+        self.conversation(owned, session).await?;
         let mut conn = self.db.connect().await?;
         let (rows, total): (Vec<(String,)>, (i64,)) = on!(&mut conn, |c| {
             let rows = sqlx::query_as(
@@ -88,16 +88,19 @@ impl Store {
     /// The messages up to and with the given one, oldest first, at most `limit` of the last.
     pub async fn messages_until(
         &self,
+        owned: &Owned,
         session: ConversationId,
         last: MessageId,
         limit: i64,
     ) -> Result<Vec<Message>> {
         let mut conn = self.db.connect().await?;
         let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT record FROM messages WHERE session_id = $1 AND id <= $2 ORDER BY id DESC LIMIT $3"
+            "SELECT record FROM messages WHERE session_id = $1 AND id <= $2 AND project_id = $3
+             ORDER BY id DESC LIMIT $4"
         )
         .bind(session.0)
         .bind(last.0)
+        .bind(owned.project.0)
         .bind(limit)
         .fetch_all(c)
         .await)?;

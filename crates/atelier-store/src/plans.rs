@@ -190,12 +190,12 @@ impl Store {
         .await
     }
 
-    pub async fn plan(&self, project: ProjectId, id: PlanId) -> Result<(Plan, Vec<Task>)> {
+    pub async fn plan(&self, owned: &Owned, id: PlanId) -> Result<(Plan, Vec<Task>)> {
         let mut conn = self.db.connect().await?;
         let row: Option<(String,)> =
             on!(&mut conn, |c| sqlx::query_as("SELECT record FROM plans WHERE id = $1 AND project_id = $2")
                 .bind(id.0)
-                .bind(project.0)
+                .bind(owned.project.0)
                 .fetch_optional(c)
                 .await)?;
         let plan = corrupt(serde_json::from_str(&row.ok_or(Error::NotFound)?.0))?;
@@ -225,7 +225,7 @@ impl Store {
     /// The project's plans, newest first.
     pub async fn plans(
         &self,
-        project: ProjectId,
+        owned: &Owned,
         session: Option<ConversationId>,
         limit: i64,
         offset: i64,
@@ -237,7 +237,7 @@ impl Store {
                 "SELECT record FROM plans WHERE project_id = $1 AND ($2 OR session_id = $3)
                  ORDER BY id DESC LIMIT $4 OFFSET $5",
             )
-            .bind(project.0)
+            .bind(owned.project.0)
             .bind(any)
             .bind(session)
             .bind(limit)
@@ -247,7 +247,7 @@ impl Store {
             let total = sqlx::query_as(
                 "SELECT COUNT(*) FROM plans WHERE project_id = $1 AND ($2 OR session_id = $3)",
             )
-            .bind(project.0)
+            .bind(owned.project.0)
             .bind(any)
             .bind(session)
             .fetch_one(&mut *c)

@@ -10,22 +10,35 @@ use atelier_core::{
 };
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
+use std::ops::Deref;
 use uuid::Uuid;
 
-/// A project together with who owns it. Only a look-up makes one, so that holding it means that the
-/// project is there and whose it is.
+/// The right to act on a project. The store alone makes one: for a user that it has found to own the
+/// project, for an administrator of the owner's tenant, or for its own work on rows that it has read.
+/// The fields can be read but not set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owned {
+pub struct Owned(ProjectOwner);
+
+/// Which project an [`Owned`] is for, and who owns the project.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProjectOwner {
     pub project: ProjectId,
     pub owner: UserId,
     pub tenant: Tenant,
+}
+
+impl Deref for Owned {
+    type Target = ProjectOwner;
+    fn deref(&self) -> &ProjectOwner {
+        &self.0
+    }
 }
 
 impl Owned {
     /// From `projects.id, user_id, tenant_id`.
     pub(crate) fn from_row((project, owner, tenant): (Uuid, Uuid, String)) -> Result<Self> {
         let tenant = corrupt(Tenant::try_from(tenant))?;
-        Ok(Self { project: ProjectId(project), owner: UserId(owner), tenant })
+        Ok(Self(ProjectOwner { project: ProjectId(project), owner: UserId(owner), tenant }))
     }
 }
 
@@ -149,8 +162,28 @@ impl Store {
         Ok(row.map(|(id,)| ProjectId(id)))
     }
 
-    /// Whose project this is.
-    pub async fn owned(&self, project: ProjectId) -> Result<Owned> {
+    /// A project of this user. Somebody else's project is not found.
+    pub async fn owned_by(&self, user: UserId, project: ProjectId) -> Result<Owned> {
+        self.owned_if(project, |found| found.owner == user).await
+    }
+
+    /// A project for somebody who may only stop what happens in it: its owner, or an administrator of
+    /// the owner's tenant.
+    pub async fn owned_by_or_in(
+        &self,
+        user: UserId,
+        administered: Option<&Tenant>,
+        project: ProjectId,
+    ) -> Result<Owned> {
+        self.owned_if(project, |found| found.owner == user || Some(&found.tenant) == administered).await
+    }
+
+    /// The project, if `allows` agrees. Refusal and absence look alike.
+    async fn owned_if(
+        &self,
+        project: ProjectId,
+        allows: impl FnOnce(&ProjectOwner) -> bool + Send,
+    ) -> Result<Owned> {
         let mut conn = self.db.connect().await?;
         let row: Option<(Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT user_id, tenant_id FROM projects WHERE id = $1 AND deleted_at IS NULL"
@@ -159,7 +192,8 @@ impl Store {
         .fetch_optional(c)
         .await)?;
         let (owner, tenant) = row.ok_or(Error::NotFound)?;
-        Owned::from_row((project.0, owner, tenant))
+        let found = Owned::from_row((project.0, owner, tenant))?;
+        if allows(&found) { Ok(found) } else { Err(Error::NotFound) }
     }
 
     pub async fn update_project(

@@ -445,7 +445,8 @@ mod tests {
         let mut tx = Tx::new(store.db.connect().await.unwrap());
         enter(&mut tx, 0).await.unwrap();
         run_group(&mut tx, &mut group, NodeId(Uuid::nil())).await.unwrap();
-        store.audit(PROJECT, 10, 0).await.unwrap().0.len()
+        let owned = crate::Owned::from_row((PROJECT.0, Uuid::nil(), "acme".into())).unwrap();
+        store.audit(&owned, 10, 0).await.unwrap().0.len()
     }
 
     #[tokio::test]

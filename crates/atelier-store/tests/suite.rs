@@ -49,8 +49,8 @@ impl Fixture {
         self.store.create_project(owner, tenant(), name, kind, settings, vec![]).await
     }
 
-    async fn owned(&self, project: &Project) -> Owned {
-        self.store.owned(project.id).await.unwrap()
+    async fn owned(&self, owner: UserId, project: &Project) -> Owned {
+        self.store.owned_by(owner, project.id).await.unwrap()
     }
 
     /// All that a log holds, once it holds `count`.
@@ -94,7 +94,8 @@ async fn numbers_have_no_gaps_however_many_write(#[values(Sqlite, Postgres)] bac
     for _ in 0..5 {
         let user = fixture.user().await;
         let projects = [fixture.project(user, "a").await.unwrap(), fixture.project(user, "b").await.unwrap()];
-        owners.push((user, [fixture.owned(&projects[0]).await, fixture.owned(&projects[1]).await]));
+        owners
+            .push((user, [fixture.owned(user, &projects[0]).await, fixture.owned(user, &projects[1]).await]));
     }
     let told = Event::WorkerSpaceReady { user_prefix: "x".into() };
     let writes = owners.iter().flat_map(|(_, projects)| projects).flat_map(|project| {
@@ -121,7 +122,7 @@ async fn a_reader_hears_what_comes_and_where_it_lost_the_thread(
     let fixture = open(backend).await;
     let user = fixture.user().await;
     let project = fixture.project(user, "shop").await.unwrap();
-    let owned = fixture.owned(&project).await;
+    let owned = fixture.owned(user, &project).await;
     let scope = Scope::Project(project.id);
     let (mut live, _) = fixture.store.subscribe(scope, Cursor::Now).await.unwrap();
     let agent = fixture.store.create_agent(&owned, new_agent("x")).await.unwrap();
@@ -143,7 +144,7 @@ async fn retention_never_shows_a_gap(#[values(Sqlite, Postgres)] backend: Backen
     let fixture = open(backend).await;
     let user = fixture.user().await;
     let (a, b) = (fixture.project(user, "a").await.unwrap(), fixture.project(user, "b").await.unwrap());
-    let (owned, gone) = (fixture.owned(&a).await, fixture.owned(&b).await);
+    let (owned, gone) = (fixture.owned(user, &a).await, fixture.owned(user, &b).await);
     let (mut slow, _) = fixture.store.subscribe(Scope::Project(a.id), Cursor::After(0)).await.unwrap();
     for n in 0..10 {
         fixture.store.create_agent(&owned, new_agent(&format!("n{n}"))).await.unwrap();
@@ -183,12 +184,12 @@ async fn a_deleted_project_takes_no_more_writes(#[values(Sqlite, Postgres)] back
     let fixture = open(backend).await;
     let user = fixture.user().await;
     let project = fixture.project(user, "shop").await.unwrap();
-    let owned = fixture.owned(&project).await;
+    let owned = fixture.owned(user, &project).await;
     let agent = fixture.store.create_agent(&owned, new_agent("x")).await.unwrap();
     fixture.store.delete_project(&owned).await.unwrap();
     let late = fixture.store.create_agent(&owned, new_agent("y")).await;
     assert!(matches!(late, Err(Error::NotFound)));
-    assert!(matches!(fixture.store.agent(project.id, &AgentRef::Id(agent.id)).await, Err(Error::NotFound)));
+    assert!(matches!(fixture.store.agent(&owned, &AgentRef::Id(agent.id)).await, Err(Error::NotFound)));
     assert!(matches!(
         fixture.store.append_event(&owned, Event::ProjectDeleted {}).await,
         Err(Error::NotFound)
@@ -261,8 +262,9 @@ async fn whoever_was_silent_itself_buries_nobody() {
         store.register_node().await.unwrap();
     }
     let fixture = Fixture { store: first.clone(), _data: data, _database: None };
-    let project = fixture.project(fixture.user().await, "shop").await.unwrap();
-    let owned = fixture.owned(&project).await;
+    let user = fixture.user().await;
+    let project = fixture.project(user, "shop").await.unwrap();
+    let owned = fixture.owned(user, &project).await;
     let (folder, hour) = (ConversationId(Uuid::now_v7()), Duration::from_secs(3600));
     let fence = second.lease_workspace(&owned, folder, hour).await.unwrap().unwrap();
     for store in [&first, &second] {

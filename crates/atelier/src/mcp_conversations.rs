@@ -97,7 +97,7 @@ impl Conversations {
         given_up: &CancellationToken,
     ) -> Result<Outcome, Error> {
         let OwnedConversation { owned, conversation: id } = place;
-        let conversation = self.store.conversation(owned.project, *id).await?;
+        let conversation = self.store.conversation(owned, *id).await?;
         if !conversation.workspace_enabled {
             return Err(Error::Disabled);
         }

@@ -89,7 +89,7 @@ impl Gate {
         scope: GrantScope,
         include_high: bool,
     ) -> Result<(GatedCall, Option<Grant>)> {
-        let call = self.store.call_of_approval(owned.project, id).await?;
+        let call = self.store.call_of_approval(owned, id).await?;
         let (gate, made) = (self.clone(), Arc::new(OnceLock::new()));
         let keep = made.clone();
         let approved = self.step(owned, call, move |call, situation| {
@@ -172,7 +172,7 @@ impl Gate {
         id: ApprovalId,
         reason: Option<String>,
     ) -> Result<GatedCall> {
-        let call = self.store.call_of_approval(owned.project, id).await?;
+        let call = self.store.call_of_approval(owned, id).await?;
         self.step_alone(owned, call, move |call, now| {
             let events = call.reject(id, by.user, reason, now)?;
             let audit = decide::audit(call, "rejected", Some(&by), None, now);

@@ -13,7 +13,7 @@ use atelier_core::{
     task::{Step, StepCall, StepResult},
 };
 use atelier_model::{Answer, CallRequest, Finish, Request, ToolSchema};
-use atelier_store::{AgentRef, Client, Error as StoreError, NewCall, TaskAnswer, TaskLease};
+use atelier_store::{AgentRef, Client, Error as StoreError, NewCall, Owned, TaskAnswer, TaskLease};
 use futures::future::OptionFuture;
 use serde_json::{Map, Value};
 use std::{collections::HashMap, sync::Arc};
@@ -57,17 +57,18 @@ impl AgentServices {
             &claim.task.description,
             &memory,
         ));
-        let opening = self.request(&context, &task, &memory.text).await?;
-        let mut steps = if task.steps > 0 { self.store.steps(task.id).await? } else { Vec::new() };
+        let opening = self.request(&claim.owned, &context, &task, &memory.text).await?;
+        let mut steps =
+            if task.steps > 0 { self.store.steps(&claim.owned, task.id).await? } else { Vec::new() };
         loop {
-            if let Some(reached) = self.limit_reached(&task, &context.allowance).await? {
+            if let Some(reached) = self.limit_reached(&claim.owned, &task, &context.allowance).await? {
                 return job.finish(self, task, None, Err(reached)).await;
             }
             let model = match self.model(claim, &context.agent.config.model).await {
                 Ok(model) => model,
                 Err(why) => return job.finish(self, task, None, Err(why)).await,
             };
-            let calls = self.settled_calls(&task, &steps).await?;
+            let calls = self.settled_calls(&claim.owned, &steps).await?;
             let mut request = opening.clone();
             if let Some(conversation) = &context.files {
                 request.system.push_str("\n\n");
@@ -147,21 +148,27 @@ impl AgentServices {
         };
         let mut allowance = Allowance::of(&self.settings, &settings);
         allowance.limits = allowance.limits.and(agent.config.limits);
-        let client = self.store.clients(claim.owned.project).await?.into_iter().next();
-        let conversation = self.store.conversation(claim.owned.project, claim.task.session_id).await?;
+        let client = self.store.clients(&claim.owned).await?.into_iter().next();
+        let conversation = self.store.conversation(&claim.owned, claim.task.session_id).await?;
         let files = conversation.workspace_enabled.then_some(conversation);
         let tools = tools::offered(&agent.config, project.workspace, files.is_some());
         Ok(Ok(StepContext { tools, agent, project, allowance, client, files }))
     }
 
     /// What the agent is told before its own steps.
-    async fn request(&self, context: &StepContext, task: &Task, memory: &str) -> Result<Request> {
+    async fn request(
+        &self,
+        owned: &Owned,
+        context: &StepContext,
+        task: &Task,
+        memory: &str,
+    ) -> Result<Request> {
         let config = &context.agent.config;
         let mut system = prompt::system(config, &context.project, context.client.as_ref());
-        let history = self.history(task).await?;
+        let history = self.history(owned, task).await?;
         let done = match task.plan_id {
             None => Vec::new(),
-            Some(plan) => self.store.plan(task.project_id, plan).await?.1,
+            Some(plan) => self.store.plan(owned, plan).await?.1,
         };
         let done: Vec<&Task> = done
             .iter()
@@ -183,10 +190,10 @@ impl AgentServices {
 
     async fn settled_calls(
         &self,
-        task: &Task,
+        owned: &Owned,
         steps: &[Step],
     ) -> Result<HashMap<atelier_core::CallId, GatedCall>> {
-        let calls = self.store.calls_of(task.project_id, steps).await?;
+        let calls = self.store.calls_of(owned, steps).await?;
         Ok(calls.into_iter().map(|call| (call.tool_id, call)).collect())
     }
 

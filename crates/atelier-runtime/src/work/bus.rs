@@ -133,7 +133,7 @@ impl Bus {
         let completion = self.0.completions.subscribe(work);
         let answered = async {
             loop {
-                let (settled, answer) = self.store().work_answer(owned.project, work).await?;
+                let (settled, answer) = self.store().work_answer(owned, work).await?;
                 if settled || answer.is_some() {
                     return Ok(answer);
                 }
@@ -193,8 +193,8 @@ impl Bus {
             None => None,
             Some(tasks) => {
                 // Whoever names a plan that is not theirs learns that first.
-                self.store().plan(owned.project, id).await?;
-                let (agents, _) = self.store().agents(owned.project, 1000, 0).await?;
+                self.store().plan(owned, id).await?;
+                let (agents, _) = self.store().agents(owned, 1000, 0).await?;
                 let settings = ProjectSettings::of(&self.store().project(owned).await?.settings)?;
                 let assigned = super::planner::assign(tasks, &agents, settings.planner.max_tasks);
                 Some(assigned.map_err(|why| atelier_core::Invalid::new("tasks", why))?)
@@ -240,7 +240,7 @@ impl Bus {
         loop {
             let stopped = self.store().stop_tasks(owned, None, true, why.clone()).await?;
             self.interrupt_and_cancel_calls(owned, by, stopped).await?;
-            let Some(id) = self.store().running_task(owned.project).await? else { return Ok(()) };
+            let Some(id) = self.store().running_task(owned).await? else { return Ok(()) };
             let completion = self.0.completions.subscribe(id.0);
             // One that parks rings nothing, so it is looked at again before long.
             let soon = (tokio::time::Instant::now() + CHECK_INTERVAL / 4).min(end);
@@ -252,9 +252,8 @@ impl Bus {
 
     /// The queues of a project: every agent's, and its own.
     pub async fn queues(&self, owned: &Owned) -> Result<Vec<QueueReport>> {
-        let (agents, _) = self.store().agents(owned.project, 1000, 0).await?;
-        let states: HashMap<Uuid, QueueState> =
-            self.store().queues(owned.project).await?.into_iter().collect();
+        let (agents, _) = self.store().agents(owned, 1000, 0).await?;
+        let states: HashMap<Uuid, QueueState> = self.store().queues(owned).await?.into_iter().collect();
         let now = Utc::now();
         let report = |queue: Uuid, agent: Option<(AgentId, String)>, limit: u32| {
             let state = states.get(&queue).cloned().unwrap_or_default();

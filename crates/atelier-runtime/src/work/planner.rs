@@ -21,7 +21,7 @@ impl AgentServices {
     pub(super) async fn make_plan(&self, job: Job<'_>) -> Result<Vec<TaskLease>> {
         let claim = job.claim;
         let mut task = claim.task.clone();
-        let (agents, _) = self.store.agents(claim.owned.project, 100, 0).await?;
+        let (agents, _) = self.store.agents(&claim.owned, 100, 0).await?;
         if agents.is_empty() {
             let why = TaskFailure::new("no_agents", "the project has no agents: make one first");
             return job.finish(self, task, None, Err(why)).await;
@@ -61,7 +61,7 @@ impl AgentServices {
     ) -> Result<(Vec<ProposedTask>, Option<atelier_core::task::Step>), NoAnswer> {
         let (allowance, settings) = (Allowance::of(&self.settings, settings), &settings.planner);
         let model = self.model(job.claim, &settings.model).await?;
-        let history = self.history(task).await.map_err(unavailable)?;
+        let history = self.history(&job.claim.owned, task).await.map_err(unavailable)?;
         let mut request = Request {
             system: instructions(agents, settings.max_tasks),
             messages: prompt::conversation(&history, task, &[]),
@@ -71,7 +71,7 @@ impl AgentServices {
         };
         let mut said = None;
         for _ in 0..2 {
-            match self.limit_reached(task, &allowance).await.map_err(unavailable)? {
+            match self.limit_reached(&job.claim.owned, task, &allowance).await.map_err(unavailable)? {
                 Some(reached) if said.is_none() => return Err(reached.into()),
                 Some(_) => break,
                 None => {}
@@ -108,7 +108,7 @@ impl AgentServices {
             let why = TaskFailure::new("no_plan", "an answer without a plan");
             return job.finish(self, task, None, Err(why)).await;
         };
-        let (_, tasks) = self.store.plan(task.project_id, plan).await?;
+        let (_, tasks) = self.store.plan(&job.claim.owned, plan).await?;
         let (spoken, step) = match self.sum_up(job, &mut task, &tasks).await {
             Ok((spoken, step)) => (spoken, Some(step)),
             Err(NoAnswer::Interrupted) => return Ok(Vec::new()),
@@ -133,11 +133,13 @@ impl AgentServices {
     ) -> Result<(TaskAnswer, atelier_core::task::Step), NoAnswer> {
         let settings = self.project_settings(job.claim).await.map_err(unavailable)??;
         let allowance = Allowance::of(&self.settings, &settings);
-        if let Some(reached) = self.limit_reached(task, &allowance).await.map_err(unavailable)? {
+        if let Some(reached) =
+            self.limit_reached(&job.claim.owned, task, &allowance).await.map_err(unavailable)?
+        {
             return Err(reached.into());
         }
         let model = self.model(job.claim, &settings.planner.model).await?;
-        let history = self.history(task).await.map_err(unavailable)?;
+        let history = self.history(&job.claim.owned, task).await.map_err(unavailable)?;
         let asked = history.iter().rfind(|said| said.id == task.message_id);
         let asked = asked.map_or("", |said| said.content.as_str());
         // Each gets its share of the window, so that none is cut for another's sake.

@@ -68,8 +68,7 @@ pub(super) async fn create(
 #[utoipa::path(get, path = "/my/projects/{project}/agents", tag = "agents", params(("project" = uuid::Uuid, Path), Paging),
     responses((status = 200, body = AgentList)))]
 pub(super) async fn list(State(app): State<App>, space: Space, page: Paging) -> Result<Reply<AgentList>> {
-    let (agents, total) =
-        app.store.agents(space.owned().project, page.limit.into(), page.offset.into()).await?;
+    let (agents, total) = app.store.agents(space.owned(), page.limit.into(), page.offset.into()).await?;
     Ok(Reply(AgentList { agents, total }))
 }
 

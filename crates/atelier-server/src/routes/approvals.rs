@@ -140,9 +140,9 @@ pub(super) async fn list(
     Params(filter): Params<Filter>,
 ) -> Result<Reply<ApprovalList>> {
     let page = Paging::checked(filter.limit, filter.offset)?;
-    let (project, status) = (space.owned().project, filter.status.unwrap_or(Which::Pending).status());
+    let status = filter.status.unwrap_or(Which::Pending).status();
     let (approvals, total) =
-        app.store.approvals(project, status, page.limit.into(), page.offset.into()).await?;
+        app.store.approvals(space.owned(), status, page.limit.into(), page.offset.into()).await?;
     Ok(Reply(ApprovalList { approvals, total }))
 }
 
@@ -235,7 +235,7 @@ pub(super) async fn decide(
 #[utoipa::path(get, path = "/my/projects/{project}/grants", tag = "approvals", params(("project" = Uuid, Path)),
     responses((status = 200, body = GrantList)))]
 pub(super) async fn grants(State(app): State<App>, space: Member) -> Result<Reply<GrantList>> {
-    let grants = app.store.grants(space.owned().project).await?;
+    let grants = app.store.grants(space.owned()).await?;
     Ok(Reply(GrantList { total: grants.len(), grants }))
 }
 
@@ -256,7 +256,6 @@ pub(super) async fn withdraw(
 #[utoipa::path(get, path = "/my/projects/{project}/audit", tag = "approvals", params(("project" = Uuid, Path), Paging),
     responses((status = 200, body = AuditList)))]
 pub(super) async fn audit(State(app): State<App>, space: Member, page: Paging) -> Result<Reply<AuditList>> {
-    let (audit, total) =
-        app.store.audit(space.owned().project, page.limit.into(), page.offset.into()).await?;
+    let (audit, total) = app.store.audit(space.owned(), page.limit.into(), page.offset.into()).await?;
     Ok(Reply(AuditList { audit, total }))
 }

@@ -108,7 +108,7 @@ pub(super) async fn show(
     space: Member,
     SessionInPath(session): SessionInPath,
 ) -> Result<Reply<Conversation>> {
-    Ok(Reply(app.store.conversation(space.owned().project, session).await?))
+    Ok(Reply(app.store.conversation(space.owned(), session).await?))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -152,7 +152,7 @@ pub(super) async fn delete(
     headers: HeaderMap,
 ) -> Result<StatusCode> {
     let owned = space.owned();
-    app.store.conversation(owned.project, session).await?;
+    app.store.conversation(owned, session).await?;
     let why = TaskFailure::new("conversation_deleted", "the conversation was deleted");
     app.bus.stop_all(owned, Some(session), &decider(&caller, &headers), &why).await?;
     app.store.delete_conversation(owned, session).await?;
@@ -170,7 +170,7 @@ pub(super) async fn messages(
     page: Paging,
 ) -> Result<Reply<MessageList>> {
     let (limit, offset) = (page.limit.into(), page.offset.into());
-    let (messages, total) = app.store.messages(space.owned().project, session, limit, offset).await?;
+    let (messages, total) = app.store.messages(space.owned(), session, limit, offset).await?;
     Ok(Reply(MessageList { messages, total }))
 }
 
@@ -234,7 +234,7 @@ async fn check_attachments(
         attachments.iter().filter_map(|attached| Some((attached, attached.parse().ok()?))).collect();
     if !ids.is_empty() {
         // Whoever names a conversation that is not theirs learns nothing of its files.
-        app.store.conversation(owned.project, session).await?;
+        app.store.conversation(owned, session).await?;
     }
     for (attached, id) in ids {
         app.store.file(session, id).await.map_err(|error| match error {
@@ -262,8 +262,7 @@ pub(super) async fn events(
     LastEventId(last): LastEventId,
     Params(from): Params<From>,
 ) -> Result<Response> {
-    let project = space.owned().project;
-    app.store.conversation(project, session).await?;
+    app.store.conversation(space.owned(), session).await?;
     let filter = Filter::Session(session);
-    stream::open(app, caller, Scope::Project(project), filter, from.beginning(last)?).await
+    stream::open(app, caller, Scope::Project(space.owned().project), filter, from.beginning(last)?).await
 }

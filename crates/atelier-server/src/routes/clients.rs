@@ -96,7 +96,7 @@ pub(super) async fn connect(
     responses((status = 200, body = ClientList)))]
 pub(super) async fn list(State(app): State<App>, space: Member) -> Result<Reply<ClientList>> {
     let clients: Vec<ClientView> =
-        app.store.clients(space.owned().project).await?.into_iter().map(ClientView::from).collect();
+        app.store.clients(space.owned()).await?.into_iter().map(ClientView::from).collect();
     Ok(Reply(ClientList { total: clients.len(), clients }))
 }
 

@@ -4,7 +4,7 @@ use crate::{
     App,
     auth::Person,
     body::{Json, OptionalJson, Paging, Params},
-    error::{Error, Result},
+    error::Result,
     guard::{InTenant, OwnConversation},
 };
 use atelier_core::{
@@ -75,10 +75,7 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, Reply<Conversation>)> {
     new.title.as_deref().map_or(Ok(()), check_title)?;
     let owned = match new.project_id {
-        Some(project) => {
-            let owned = app.store.owned(ProjectId(project)).await?;
-            if owned.owner == caller.user { owned } else { return Err(Error::NotFound) }
-        }
+        Some(project) => app.store.owned_by(caller.user, ProjectId(project)).await?,
         None => default_project(&app, caller.user, caller.tenant).await?,
     };
     let created = app.store.create_conversation(&owned, new.title, new.workspace_enabled).await?;
@@ -93,7 +90,7 @@ async fn default_project(
     let name = ProjectName::try_from("default")
         .unwrap_or_else(|invalid| unreachable!("a name of ours is valid: {invalid}"));
     if let Some(project) = app.store.project_named(user, &name).await? {
-        return Ok(app.store.owned(project).await?);
+        return Ok(app.store.owned_by(user, project).await?);
     }
     let (kind, agents) = (WorkspaceKind::Conversation, app.starter_pack.clone());
     let created =
@@ -106,7 +103,7 @@ async fn default_project(
         }
         Err(error) => return Err(error.into()),
     };
-    Ok(app.store.owned(project).await?)
+    Ok(app.store.owned_by(user, project).await?)
 }
 
 /// List your conversations, newest first

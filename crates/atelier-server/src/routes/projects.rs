@@ -9,7 +9,6 @@ use crate::{
     guard::{OwnProject, Space},
 };
 use atelier_core::{Project, ProjectName, WorkspaceKind};
-use atelier_store::Owned;
 use axum::{Json as Reply, extract::State, http::StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -59,7 +58,7 @@ pub(super) async fn create(
         .store
         .create_project(caller.user, caller.tenant.clone(), new.name, new.workspace, new.settings, agents)
         .await?;
-    let owned = Owned { project: created.id, owner: caller.user, tenant: caller.tenant };
+    let owned = app.store.owned_by(caller.user, created.id).await?;
     app.spaces.agents_created(&owned).await;
     Ok((StatusCode::CREATED, Reply(created)))
 }

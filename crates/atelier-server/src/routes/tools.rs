@@ -147,7 +147,7 @@ pub(super) async fn execute(
     };
     if let Some(session) = request.session_id {
         // What is permitted in a conversation is for that one; another project's does not exist here.
-        app.store.conversation(space.owned().project, ConversationId(session)).await?;
+        app.store.conversation(space.owned(), ConversationId(session)).await?;
     }
     let named = if caller.role == Role::Agent { Named::ByItself } else { Named::ByOwner };
     let ask = Ask {
@@ -174,10 +174,10 @@ pub(super) async fn list(
     Params(filter): Params<Filter>,
 ) -> Result<Reply<ToolCallList>> {
     let page = Paging::checked(filter.limit, filter.offset)?;
-    let project = space.owned().project;
+    let owned = space.owned();
     let (tools, total) = app
         .store
-        .calls(project, filter.status.map(CallStatus::as_str), page.limit.into(), page.offset.into())
+        .calls(owned, filter.status.map(CallStatus::as_str), page.limit.into(), page.offset.into())
         .await?;
     let tools = tools.into_iter().map(GatedCall::in_brief).collect();
     Ok(Reply(ToolCallList { tools, total }))
@@ -207,7 +207,7 @@ pub(super) async fn show(
     space: Member,
     CallInPath(call): CallInPath,
 ) -> Result<Reply<GatedCall>> {
-    Ok(Reply(app.store.call(space.owned().project, call).await?))
+    Ok(Reply(app.store.call(space.owned(), call).await?))
 }
 
 /// Cancel a tool call that is not settled yet

@@ -103,8 +103,7 @@ pub(super) async fn tasks(
     let page = Paging::checked(filter.limit, filter.offset)?;
     let session = filter.session.map(ConversationId);
     let (limit, offset) = (page.limit.into(), page.offset.into());
-    let project = space.owned().project;
-    let (tasks, total) = app.store.tasks(project, session, filter.status, limit, offset).await?;
+    let (tasks, total) = app.store.tasks(space.owned(), session, filter.status, limit, offset).await?;
     Ok(Reply(TaskList { tasks, total }))
 }
 
@@ -116,10 +115,10 @@ pub(super) async fn task(
     space: Member,
     TaskInPath(id): TaskInPath,
 ) -> Result<Reply<TaskDetails>> {
-    let project = space.owned().project;
-    let task = app.store.task(project, id).await?;
-    let journal = app.store.steps(id).await?;
-    let calls = app.store.calls_of(project, &journal).await?;
+    let owned = space.owned();
+    let task = app.store.task(owned, id).await?;
+    let journal = app.store.steps(owned, id).await?;
+    let calls = app.store.calls_of(owned, &journal).await?;
     Ok(Reply(TaskDetails { task, journal, calls }))
 }
 
@@ -168,7 +167,7 @@ pub(super) async fn plans(
     let page = Paging::checked(filter.limit, filter.offset)?;
     let (limit, offset) = (page.limit.into(), page.offset.into());
     let session = filter.session.map(ConversationId);
-    let (plans, total) = app.store.plans(space.owned().project, session, limit, offset).await?;
+    let (plans, total) = app.store.plans(space.owned(), session, limit, offset).await?;
     Ok(Reply(PlanList { plans, total }))
 }
 
@@ -180,7 +179,7 @@ pub(super) async fn plan(
     space: Member,
     PlanInPath(id): PlanInPath,
 ) -> Result<Reply<PlanDetails>> {
-    let (plan, tasks) = app.store.plan(space.owned().project, id).await?;
+    let (plan, tasks) = app.store.plan(space.owned(), id).await?;
     Ok(Reply(PlanDetails { plan, tasks }))
 }
 

@@ -2,9 +2,7 @@
 
 use super::{TaskRow, read_task};
 use crate::{Error, Owned, Result, Store, db::on, messages::read_message, projects::corrupt};
-use atelier_core::{
-    CallId, ConversationId, Message, ProjectId, Task, TaskId, TaskStatus, gate::GatedCall, task::Step,
-};
+use atelier_core::{CallId, ConversationId, Message, Task, TaskId, TaskStatus, gate::GatedCall, task::Step};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use uuid::Uuid;
@@ -22,43 +20,45 @@ pub struct QueueState {
 }
 
 impl Store {
-    pub async fn task(&self, project: ProjectId, id: TaskId) -> Result<Task> {
+    pub async fn task(&self, owned: &Owned, id: TaskId) -> Result<Task> {
         let mut conn = self.db.connect().await?;
         let row: Option<TaskRow> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT record, status, started_at FROM tasks WHERE id = $1 AND project_id = $2"
         )
         .bind(id.0)
-        .bind(project.0)
+        .bind(owned.project.0)
         .fetch_optional(c)
         .await)?;
         read_task(row.ok_or(Error::NotFound)?)
     }
 
     /// The journal of a task, first step first.
-    pub async fn steps(&self, id: TaskId) -> Result<Vec<Step>> {
+    pub async fn steps(&self, owned: &Owned, id: TaskId) -> Result<Vec<Step>> {
         let mut conn = self.db.connect().await?;
         let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT record FROM task_steps WHERE task_id = $1 ORDER BY step"
+            "SELECT s.record FROM task_steps s JOIN tasks t ON t.id = s.task_id
+             WHERE s.task_id = $1 AND t.project_id = $2 ORDER BY s.step"
         )
         .bind(id.0)
+        .bind(owned.project.0)
         .fetch_all(c)
         .await)?;
         rows.into_iter().map(|(record,)| corrupt(serde_json::from_str(&record))).collect()
     }
 
     /// The calls that these steps have made at the gate.
-    pub async fn calls_of(&self, project: ProjectId, steps: &[Step]) -> Result<Vec<GatedCall>> {
+    pub async fn calls_of(&self, owned: &Owned, steps: &[Step]) -> Result<Vec<GatedCall>> {
         let ids: Vec<CallId> =
             steps.iter().flat_map(|step| &step.calls).filter_map(|call| call.tool_id).collect();
         let mut calls = Vec::with_capacity(ids.len());
         for some in ids.chunks(AT_ONCE) {
-            calls.extend(self.calls_by_id(project, some).await?);
+            calls.extend(self.calls_by_id(owned, some).await?);
         }
         Ok(calls)
     }
 
     /// Whether a task or a plan has ended, and what was answered.
-    pub async fn work_answer(&self, project: ProjectId, work: Uuid) -> Result<(bool, Option<Message>)> {
+    pub async fn work_answer(&self, owned: &Owned, work: Uuid) -> Result<(bool, Option<Message>)> {
         let mut conn = self.db.connect().await?;
         let row: Option<(bool, Option<String>)> = on!(&mut conn, |c| {
             sqlx::query_as(
@@ -69,7 +69,7 @@ impl Store {
                    SELECT status FROM plans WHERE id = $1 AND project_id = $2) AS work"
         )
         .bind(work)
-        .bind(project.0)
+        .bind(owned.project.0)
         .fetch_optional(c)
         .await
         })?;
@@ -80,7 +80,7 @@ impl Store {
     /// The project's tasks, newest first.
     pub async fn tasks(
         &self,
-        project: ProjectId,
+        owned: &Owned,
         session: Option<ConversationId>,
         status: Option<TaskStatus>,
         limit: i64,
@@ -95,7 +95,7 @@ impl Store {
                  WHERE project_id = $1 AND ($2 OR session_id = $3) AND ($4 OR status = $5)
                  ORDER BY id DESC LIMIT $6 OFFSET $7",
             )
-            .bind(project.0)
+            .bind(owned.project.0)
             .bind(any)
             .bind(session)
             .bind(every)
@@ -108,7 +108,7 @@ impl Store {
                 "SELECT COUNT(*) FROM tasks
                  WHERE project_id = $1 AND ($2 OR session_id = $3) AND ($4 OR status = $5)",
             )
-            .bind(project.0)
+            .bind(owned.project.0)
             .bind(any)
             .bind(session)
             .bind(every)
@@ -121,26 +121,26 @@ impl Store {
     }
 
     /// A task of the project that runs, if there is one.
-    pub async fn running_task(&self, project: ProjectId) -> Result<Option<TaskId>> {
+    pub async fn running_task(&self, owned: &Owned) -> Result<Option<TaskId>> {
         let mut conn = self.db.connect().await?;
         let row: Option<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT id FROM tasks WHERE project_id = $1 AND status = 'running' ORDER BY id LIMIT 1"
         )
-        .bind(project.0)
+        .bind(owned.project.0)
         .fetch_optional(c)
         .await)?;
         Ok(row.map(|(id,)| TaskId(id)))
     }
 
     /// How each queue of a project is doing; the project's own is among them.
-    pub async fn queues(&self, project: ProjectId) -> Result<Vec<(Uuid, QueueState)>> {
+    pub async fn queues(&self, owned: &Owned) -> Result<Vec<(Uuid, QueueState)>> {
         let mut conn = self.db.connect().await?;
         type Row = (Uuid, String, i64, Option<DateTime<Utc>>);
         let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT queue, status, COUNT(*), MIN(queued_at) FROM tasks
              WHERE project_id = $1 AND status IN ('queued', 'running', 'parked') GROUP BY queue, status"
         )
-        .bind(project.0)
+        .bind(owned.project.0)
         .fetch_all(c)
         .await)?;
         let mut queues: std::collections::BTreeMap<Uuid, QueueState> = Default::default();
