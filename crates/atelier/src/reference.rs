@@ -6,6 +6,7 @@
 mod cli;
 mod events;
 mod limits;
+mod links;
 mod markdown;
 mod metrics;
 mod problems;
