@@ -1,4 +1,4 @@
-//! Links between documents: each leads to a file, and each anchor to a heading.
+//! Links between documents, and source files that the architecture names: each leads somewhere.
 
 use super::{repository, source::collect};
 use regex::Regex;
@@ -24,6 +24,20 @@ fn links_between_documents_lead_somewhere() {
         }
     }
     assert!(broken.is_empty(), "links that lead nowhere: {broken:#?}");
+}
+
+#[test]
+fn source_files_in_the_architecture_exist() {
+    let root = repository();
+    let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let file = Regex::new(r"`(?:crates/)?(atelier[a-z-]*/[A-Za-z0-9_/.-]+)`").expect("a pattern");
+    let missing: Vec<&str> = file
+        .captures_iter(&text)
+        .filter_map(|found| found.get(1))
+        .map(|path| path.as_str())
+        .filter(|path| !root.join("crates").join(path).exists())
+        .collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md names files that do not exist: {missing:?}");
 }
 
 fn leads_somewhere(from: &Path, target: &str) -> bool {
