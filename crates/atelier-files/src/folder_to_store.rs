@@ -101,7 +101,7 @@ impl Run {
             there.insert(path.clone());
             match manifest.files.get(&path) {
                 Some(entry) if manifest.is_unchanged(entry, leaf.stamp) => {
-                    changes.same.push((path, leaf.stamp))
+                    changes.same.push((path, leaf.stamp));
                 }
                 _ if leaf.stamp.size > limit => report.leave(&leaf.path, TOO_LARGE),
                 _ => suspects.push((path, leaf)),
@@ -117,7 +117,7 @@ impl Run {
             let before = manifest.files.get(&found.path);
             match before {
                 Some(entry) if entry.checksum == found.checksum => {
-                    changes.same.push((found.path, found.stamp))
+                    changes.same.push((found.path, found.stamp));
                 }
                 Some(_) => changes.changed.push(found),
                 // The same content under a new name, while the old file is gone, means that the file was renamed.

@@ -130,13 +130,13 @@ impl Files {
             match self.sweep_contents(conversation, &objects).await {
                 Ok(removed) => swept.orphans += removed,
                 Err(error) => {
-                    tracing::warn!(%error, %conversation, "cannot sweep the contents of a conversation")
+                    tracing::warn!(%error, %conversation, "cannot sweep the contents of a conversation");
                 }
             }
             match self.sweep_copies(conversation, &objects).await {
                 Ok(renewed) => swept.copies += renewed,
                 Err(error) => {
-                    tracing::warn!(%error, %conversation, "cannot sweep the copies of a conversation")
+                    tracing::warn!(%error, %conversation, "cannot sweep the copies of a conversation");
                 }
             }
         }

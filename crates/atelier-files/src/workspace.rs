@@ -170,7 +170,7 @@ impl ConversationWorkspace {
                     self.refresh_old_object(blob).await?;
                 }
                 Edit::Change { to: FileChanges { path: Some(path), .. }, .. } => {
-                    self.check_path_length(path)?
+                    self.check_path_length(path)?;
                 }
                 Edit::Change { .. } | Edit::Delete { .. } | Edit::Complete { .. } => {}
             }
