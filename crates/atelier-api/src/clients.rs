@@ -29,7 +29,8 @@ pub struct NewClient {
 
 /// A connected machine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+// Generated clients have a class `Client` of their own.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ConnectedClient))]
 pub struct Client {
     pub client_id: ClientId,
     /// What the user calls the folder there.

@@ -4,9 +4,11 @@ use atelier_core::{Agent, ConversationId, Event, Project, ProjectId, TaskId, gat
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "openapi")]
+mod schema;
+
 /// The JSON in the `data` line of an event: the event, and where and when it happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EventEnvelope {
     pub project_id: ProjectId,
     pub created_at: DateTime<Utc>,

@@ -1,6 +1,6 @@
-//! What every handler works with.
+//! The services that every handler works with.
 
-use crate::{Auth, McpDoor, OwnedConversation, Settings};
+use crate::{Auth, McpHandler, OwnedConversation, Settings};
 use atelier_core::{ProjectName, Role, Tenant, UserId};
 use atelier_files::Files;
 use atelier_memory::Memory;
@@ -11,11 +11,11 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use std::{ops::Deref, sync::Arc};
 use tokio_util::sync::CancellationToken;
 
-/// A cheap handle on the parts of the server.
+/// A cheap handle on the services of the server.
 #[derive(Clone)]
-pub struct App(Arc<Parts>);
+pub struct App(Arc<Services>);
 
-pub struct Parts {
+pub struct Services {
     pub store: Store,
     pub spaces: Spaces,
     pub gate: Gate,
@@ -24,46 +24,46 @@ pub struct Parts {
     pub memory: Memory,
     pub models: Models,
     pub model_keys: ModelKeys,
-    /// What speaks MCP for the hosts of projects, and of conversations.
-    pub mcp_projects: McpDoor<Owned>,
-    pub mcp_conversations: McpDoor<OwnedConversation>,
+    /// Answers MCP hosts that use a project, or the files of a conversation.
+    pub mcp_projects: McpHandler<Owned>,
+    pub mcp_conversations: McpHandler<OwnedConversation>,
     pub auth: Auth,
     pub settings: Settings,
-    /// The agents a new project starts with.
+    /// The agents that every new project begins with.
     pub starter_pack: Vec<NewAgent>,
     pub metrics: PrometheusHandle,
-    /// Cancelled when the server stops; event streams end then.
+    /// Cancelled when the server stops. Event streams end then.
     pub stop: CancellationToken,
 }
 
 impl Deref for App {
-    type Target = Parts;
-    fn deref(&self) -> &Parts {
+    type Target = Services;
+    fn deref(&self) -> &Services {
         &self.0
     }
 }
 
-/// The person who runs the server, as the first start knows them.
+/// The name of the user who runs the server, as the first start creates them.
 pub const OWNER: &str = "owner";
 const FIRST_PROJECT: &str = "my-project";
 
 impl App {
-    pub fn new(parts: Parts) -> Self {
-        Self(Arc::new(parts))
+    pub fn new(services: Services) -> Self {
+        Self(Arc::new(services))
     }
 
-    /// On the first start of a server: makes its owner, a code that signs them in once, and a project to begin
-    /// with. `None` when there has been a project before, or when people sign in elsewhere.
+    /// On the first start of a server: creates its owner, a code that signs them in once, and a first project.
+    /// `None` if the server already had a project, or if people sign in at an identity provider.
     ///
-    /// The project comes last: a start that is cut short is a first start again.
-    pub async fn welcome(&self) -> atelier_store::Result<Option<String>> {
+    /// The project comes last, so that an interrupted first start is repeated.
+    pub async fn prepare_first_start(&self) -> atelier_store::Result<Option<String>> {
         if !self.auth.is_local() || self.store.has_projects().await? {
             return Ok(None);
         }
         let tenant: Tenant =
-            "default".parse().unwrap_or_else(|invalid| unreachable!("a tenant of ours is valid: {invalid}"));
+            "default".parse().unwrap_or_else(|invalid| unreachable!("the name is valid: {invalid}"));
         let name = ProjectName::try_from(FIRST_PROJECT)
-            .unwrap_or_else(|invalid| unreachable!("a name of ours is valid: {invalid}"));
+            .unwrap_or_else(|invalid| unreachable!("the name is valid: {invalid}"));
         let user: UserId = crate::user_id(&tenant, OWNER);
         self.store.ensure_user(user, &tenant).await?;
         let (code, hash) = crate::auth::new_sign_in_code();

@@ -1,4 +1,4 @@
-//! The console: static files built from `web/`, or a page that says how to build them.
+//! The console: static files that were built from `web/`, or a page that says how to build them.
 
 use crate::{App, error::Error};
 use axum::{
@@ -17,7 +17,7 @@ struct Files;
 
 const NOT_BUILT: &str = include_str!("not_built.html");
 
-/// Nothing from elsewhere, nothing inline. A frame shows PDF files that the page itself has fetched.
+/// Nothing from other servers and nothing inline. A frame shows PDF files that the page itself fetched.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; \
                       font-src 'self'; connect-src 'self'; frame-src blob:; frame-ancestors 'none'; base-uri 'none'; \
                       form-action 'none'";
@@ -38,14 +38,14 @@ async fn index(headers: HeaderMap) -> Response {
     }
 }
 
-fn file(path: &str, asked: &HeaderMap) -> Response {
-    let packed = takes_gzip(asked).then(|| Files::get(&format!("{path}.gz"))).flatten();
-    let encoding = packed.is_some().then_some([(header::CONTENT_ENCODING, "gzip")]);
-    let Some(file) = packed.or_else(|| Files::get(path)) else {
+fn file(path: &str, request: &HeaderMap) -> Response {
+    let compressed = accepts_gzip(request).then(|| Files::get(&format!("{path}.gz"))).flatten();
+    let encoding = compressed.is_some().then_some([(header::CONTENT_ENCODING, "gzip")]);
+    let Some(file) = compressed.or_else(|| Files::get(path)) else {
         return Error::NotFound.into_response();
     };
     let kind = mime_guess::from_path(path).first_or_octet_stream();
-    // Assets carry a hash in their name; the page that names them does not.
+    // Assets have a hash in their name; the page that names them does not.
     let caching =
         if path.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
     let headers = [
@@ -56,9 +56,9 @@ fn file(path: &str, asked: &HeaderMap) -> Response {
     with_policy((headers, encoding, file.data).into_response())
 }
 
-fn takes_gzip(asked: &HeaderMap) -> bool {
-    let named = asked.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-    named.flat_map(|list| list.split(',')).any(|coding| {
+fn accepts_gzip(request: &HeaderMap) -> bool {
+    let codings = request.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    codings.flat_map(|list| list.split(',')).any(|coding| {
         let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
         name.trim() == "gzip" && weight.replace(' ', "") != "q=0"
     })

@@ -1,4 +1,4 @@
-//! `/openapi.json`, and a page that shows it without asking anybody else for anything.
+//! `/openapi.json`, and a page that shows it without loading anything from elsewhere.
 
 use crate::{App, error::Error, openapi};
 use axum::{
@@ -12,11 +12,11 @@ use axum::{
 use std::sync::{Arc, LazyLock};
 use utoipa_swagger_ui::Config;
 
-/// Swagger UI sets styles inline; scripts it does not.
+/// Swagger UI uses inline styles, but no inline scripts.
 const POLICY: &str = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
                       frame-ancestors 'none'; base-uri 'none'";
 
-/// When somebody first asks: making it takes more memory than all else of an idle server.
+/// Made on the first request: making it takes more memory than the rest of an idle server.
 static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| {
     let text = serde_json::to_vec(&openapi::document());
     text.unwrap_or_else(|error| unreachable!("a document of strings and lists: {error}")).into()
@@ -37,7 +37,7 @@ fn file(path: &str) -> Response {
     };
     let mut bytes = file.bytes.into_owned();
     if path == "index.html" {
-        // It is served with and without a trailing slash, so its links must not depend on that.
+        // The page is served with and without a trailing slash, so its links must be absolute.
         let page = String::from_utf8_lossy(&bytes);
         bytes = page.replace("\"./", "\"/docs/").replace("href=\"index.css", "href=\"/docs/index.css").into();
     }

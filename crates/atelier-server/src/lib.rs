@@ -1,24 +1,27 @@
-//! The HTTP side of Atelier: who is asking, what they may, and how it is said.
+//! The HTTP server of Atelier: authentication, access checks, routes, event streams, the console.
 //!
-//! Handlers extract, call and reply; what happens is decided in the runtime and the store.
+//! Handlers extract, call and reply. The runtime and the store decide what happens.
 
+mod access;
 mod app;
 mod auth;
 mod body;
 mod console;
 mod docs;
 mod error;
-mod guard;
+mod first_bytes;
 mod listen;
+mod middleware;
 mod openapi;
-mod opening;
+mod path;
+mod query;
 mod routes;
 mod settings;
 mod stream;
 
-pub use app::{App, OWNER, Parts};
-pub use auth::{Auth, AuthError, AuthSettings, Grant, LocalKey, ProviderSignIn, check_keys, user_id};
+pub use app::{App, OWNER, Services};
+pub use auth::{Auth, AuthError, AuthSettings, LocalKey, NewToken, ProviderSignIn, check_keys, user_id};
 pub use listen::{Listening, serve};
 pub use openapi::document as openapi;
-pub use routes::mcp::{McpDoor, OwnedConversation};
+pub use routes::mcp::{McpHandler, OwnedConversation};
 pub use settings::Settings;

@@ -1,6 +1,6 @@
-//! Listening: plain or TLS, with limits on slow peers, until told to stop.
+//! Listening: plain or TLS, with limits for slow peers, until the server stops.
 
-use crate::{App, opening::Prompt, routes};
+use crate::{App, first_bytes::FirstBytesDeadline, routes};
 use axum::{Router, ServiceExt, extract::Request};
 use axum_server::{
     Handle,
@@ -21,10 +21,10 @@ use tokio_util::sync::CancellationToken;
 use tower::Layer;
 use tower_http::normalize_path::NormalizePathLayer;
 
-/// How long a peer may take to send the head of a request, where requests are not limited more tightly.
+/// How long a peer may take to send the head of a request, unless `request_timeout` is shorter.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A server that is listening but not yet serving: its address is known.
+/// A server that listens but does not serve yet: its address is known.
 pub struct Listening {
     listener: TcpListener,
     metrics: Option<TcpListener>,
@@ -32,13 +32,13 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Binds the addresses and reads the certificate, so that what is wrong is said before anything starts.
+    /// Binds the addresses and reads the certificate, so that mistakes are reported before anything starts.
     pub async fn bind(address: &str, settings: &crate::Settings) -> io::Result<Self> {
         let tls = match (&settings.tls_cert, &settings.tls_key) {
             (Some(cert), Some(key)) => Some(RustlsConfig::from_pem_file(cert, key).await?),
             (None, None) => None,
             _ => {
-                return Err(io::Error::other("tls_cert and tls_key belong together: give both or none"));
+                return Err(io::Error::other("tls_cert and tls_key belong together: set both or neither"));
             }
         };
         let metrics = settings.metrics_listen.as_deref().map(bind).transpose()?;
@@ -63,11 +63,13 @@ fn bind(address: &str) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Serves until `stop`, then finishes what is under way within the grace time.
+/// Serves until the app stops, then finishes open requests within the grace period.
 pub async fn serve(listening: Listening, app: App) -> io::Result<()> {
     let (stop, grace) = (app.stop.clone(), app.settings.shutdown_grace);
-    let limits =
-        Limits { head: app.settings.request_timeout.min(HEAD_TIMEOUT), write: app.settings.write_timeout };
+    let limits = ConnectionLimits {
+        head: app.settings.request_timeout.min(HEAD_TIMEOUT),
+        write: app.settings.write_timeout,
+    };
     let router = routes::all(app.clone());
     let main = run(listening.listener, router, limits, listening.tls, stop.clone(), grace);
     let metrics = async {
@@ -86,25 +88,27 @@ pub async fn serve(listening: Listening, app: App) -> io::Result<()> {
 async fn run(
     listener: TcpListener,
     router: Router,
-    limits: Limits,
+    limits: ConnectionLimits,
     tls: Option<RustlsConfig>,
     stop: CancellationToken,
     grace: Duration,
 ) -> io::Result<()> {
-    // Around the router, because it has to happen before routing.
+    // Around the router, because paths must be normalized before routing.
     let service = NormalizePathLayer::trim_trailing_slash().layer(router);
     let service = ServiceExt::<Request>::into_make_service(service);
     let handle = Handle::new();
     let mut server = axum_server::from_tcp(listener)?
         .handle(handle.clone())
-        .acceptor(Prompt { inner: limits, within: limits.head });
+        .acceptor(FirstBytesDeadline { inner: limits, within: limits.head });
     server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.head);
     server.http_builder().http2().timer(TokioTimer::new()).keep_alive_interval(Some(HEAD_TIMEOUT));
     let serving = async {
         match tls {
             Some(config) => {
                 let acceptor = RustlsAcceptor::new(config).acceptor(limits);
-                server.map(|plain| Prompt { inner: acceptor, within: plain.within }).serve(service).await
+                let with_tls =
+                    server.map(|plain| FirstBytesDeadline { inner: acceptor, within: plain.within });
+                with_tls.serve(service).await
             }
             None => server.serve(service).await,
         }
@@ -117,20 +121,20 @@ async fn run(
     served
 }
 
-/// Sets what every connection is subject to.
+/// Timeouts of every connection.
 #[derive(Clone, Copy)]
-struct Limits {
+struct ConnectionLimits {
     head: Duration,
     write: Duration,
 }
 
-impl<S> Accept<TcpStream, S> for Limits {
+impl<S> Accept<TcpStream, S> for ConnectionLimits {
     type Stream = Pin<Box<TimeoutStream<TcpStream>>>;
     type Service = S;
     type Future = Ready<io::Result<(Self::Stream, S)>>;
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
-        // Small answers must not wait for more to come.
+        // Small answers must not wait until more bytes fill a packet.
         if let Err(error) = stream.set_nodelay(true) {
             return ready(Err(error));
         }

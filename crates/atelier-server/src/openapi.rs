@@ -1,6 +1,10 @@
-//! The description of the API, for people and programs.
+//! The OpenAPI document.
 
-use atelier_api::Problem;
+use crate::routes::events::ServerSentEvent;
+use atelier_api::{
+    Problem,
+    events::{EventEnvelope, MessageDelta, StreamReset},
+};
 use utoipa::{
     Modify, OpenApi, ToSchema,
     openapi::{
@@ -14,20 +18,19 @@ use utoipa::{
 #[openapi(
     info(
         title = "Atelier",
-        description = "The workspace server for AI agents. Every answer that is not a success is an \
-                       RFC 9457 problem with a stable `code`. Every route answers with and without a \
-                       trailing slash.",
+        description = "The workspace server for AI agents. Every answer that is not a success is a problem \
+                       (RFC 9457) with a stable `code`. Every route works with and without a trailing slash.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
-    components(schemas(Problem, atelier_core::Event)),
+    components(schemas(Problem, ServerSentEvent, EventEnvelope, MessageDelta, StreamReset)),
     security(("token" = [])),
-    modifiers(&Bearer)
+    modifiers(&BearerToken)
 )]
 struct Preamble;
 
-struct Bearer;
+struct BearerToken;
 
-impl Modify for Bearer {
+impl Modify for BearerToken {
     fn modify(&self, document: &mut Document) {
         let components = document.components.get_or_insert_default();
         let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
@@ -35,19 +38,20 @@ impl Modify for Bearer {
     }
 }
 
+/// The parts of the document that belong to no route.
 pub(crate) fn preamble() -> Document {
     Preamble::openapi()
 }
 
-/// The whole document, for those who have no server at hand.
+/// The whole document. It does not need a running server.
 pub fn document() -> Document {
     let mut document = crate::routes::document();
     complete(&mut document);
     document
 }
 
-/// Adds to every operation the problems it can answer with, as they follow from what it takes.
-pub(crate) fn complete(document: &mut Document) {
+/// Names every operation, and adds the problems that follow from its parameters and its body.
+fn complete(document: &mut Document) {
     for (path, item) in &mut document.paths.paths {
         let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
         for operation in operations.into_iter().flatten() {
@@ -57,7 +61,7 @@ pub(crate) fn complete(document: &mut Document) {
             for (status, description) in added {
                 responses.entry(status.to_owned()).or_insert_with(|| problem(description));
             }
-            // What a handler documents without a body is a problem too.
+            // Errors that a handler documents have no body there: it is always a problem.
             for (status, response) in responses {
                 if let RefOr::T(response) = response
                     && status.starts_with(['4', '5'])
@@ -70,7 +74,7 @@ pub(crate) fn complete(document: &mut Document) {
     }
 }
 
-/// Handlers are called `list` and `show`; programs that are generated need names of their own.
+/// Handlers are called `list` and `show`. Generated clients need unique names.
 fn name(operation: &mut Operation) {
     let tag = operation.tags.iter().flatten().next().map_or(String::new(), |tag| tag.replace(' ', "_"));
     operation.operation_id = operation.operation_id.take().map(|id| format!("{tag}_{id}"));
@@ -86,8 +90,8 @@ fn problems(path: &str, operation: &Operation) -> Vec<(&'static str, &'static st
             .any(|parameter| matches!(parameter, RefOr::T(it) if it.parameter_in == ParameterIn::Query))
     });
     let mut problems = vec![
-        ("408", "The request took too long"),
-        ("500", "Our fault; the log says more"),
+        ("408", "The request arrived too slowly"),
+        ("500", "The server failed; its log says why"),
         ("503", "A backing service does not answer; try again"),
     ];
     if takes_body {
@@ -102,15 +106,15 @@ fn problems(path: &str, operation: &Operation) -> Vec<(&'static str, &'static st
     }
     if !is_open {
         problems.extend([
-            ("401", "The token is missing or not valid"),
+            ("401", "The token is missing, expired, revoked or not valid"),
             ("403", "The token's role may not do this"),
         ]);
     }
     if path.contains('{') {
         problems.extend([
-            ("404", "It does not exist, or is not yours"),
-            ("409", "The worker space was reset meanwhile"),
-            ("429", "Too many requests of this project are waiting"),
+            ("404", "It does not exist, or it is not yours"),
+            ("409", "The worker space was reset while the request ran"),
+            ("429", "Too many requests or tasks of this project are waiting"),
         ]);
     }
     problems

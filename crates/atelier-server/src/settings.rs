@@ -1,4 +1,4 @@
-//! Configuration of the HTTP side.
+//! Configuration of the HTTP server.
 
 use serde::{Deserialize, Serialize};
 use std::{path::PathBuf, time::Duration};
@@ -11,20 +11,20 @@ pub struct Settings {
     pub request_timeout: Duration,
     /// The largest body of a JSON request, in bytes.
     pub body_limit: usize,
-    /// The largest body that may hold a file: tool calls and their results.
+    /// The largest body that may hold a file, in bytes: tool calls and their results.
     pub file_body_limit: usize,
-    /// How often an event stream says that it is alive.
+    /// How often an event stream sends a heartbeat.
     #[serde(with = "humantime_serde")]
     pub heartbeat: Duration,
-    /// A reader that takes nothing for so long is cut off; it resumes where it was.
+    /// A reader that accepts no bytes for this long is disconnected. It can resume where it was.
     #[serde(with = "humantime_serde")]
     pub write_timeout: Duration,
-    /// How long a stop waits for requests under way.
+    /// How long a stopping server waits for open requests.
     #[serde(with = "humantime_serde")]
     pub shutdown_grace: Duration,
-    /// How people reach this server, for links; where it listens unless told.
+    /// The address that people use to reach this server, for links. The default is the address it listens on.
     pub public_url: Option<String>,
-    /// A separate address for `/metrics`; the main one then does not answer it.
+    /// A separate address for `/metrics`. If it is set, the main address does not answer `/metrics`.
     pub metrics_listen: Option<String>,
     /// The certificate chain (PEM), to serve over TLS without a proxy.
     pub tls_cert: Option<PathBuf>,

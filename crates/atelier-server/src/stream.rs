@@ -1,6 +1,7 @@
-//! An event stream over HTTP: replay, then live, then heartbeats, until the token ends.
+//! An event stream over HTTP: stored events first, then live ones, with heartbeats, until the token ends.
 
 use crate::{App, auth::Caller, error::Result};
+use atelier_api::events::{ProjectSnapshot, Snapshot, StreamReset, UserSnapshot};
 use atelier_core::ConversationId;
 use atelier_store::{Cursor, Delta, DeltaReceiver, Scope, StoredEvent, Subscription};
 use axum::{
@@ -13,54 +14,66 @@ use chrono::Utc;
 use futures::stream;
 use metrics::gauge;
 use serde::Deserialize;
-use serde_json::{Value, json};
 use std::{convert::Infallible, io::Write, pin::Pin, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
     time::{Instant, Sleep, sleep_until},
 };
 
-/// What of a log a reader wants to see.
+/// Which events of a stream a reader wants.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Filter {
     None,
-    /// What concerns one conversation.
-    Session(ConversationId),
+    /// Only events about one conversation.
+    Conversation(ConversationId),
 }
 
 impl Filter {
     fn passes(self, event: &StoredEvent) -> bool {
-        let Filter::Session(session) = self else { return true };
-        #[derive(Deserialize, Default)]
-        #[serde(default)]
-        struct Mentions {
-            session_id: Option<ConversationId>,
-            conversation_id: Option<ConversationId>,
-            message: Option<Of>,
-            task: Option<Of>,
-            plan: Option<Of>,
-            conversation: Option<Itself>,
-        }
-        #[derive(Deserialize)]
-        struct Of {
-            session_id: ConversationId,
-        }
-        #[derive(Deserialize)]
-        struct Itself {
-            id: ConversationId,
-        }
-        let about: Mentions = serde_json::from_str(&event.data).unwrap_or_default();
-        let of = [about.message, about.task, about.plan].into_iter().flatten().map(|of| of.session_id);
-        let itself = about.conversation.map(|conversation| conversation.id).or(about.conversation_id);
-        of.chain(about.session_id).chain(itself).any(|mentioned| mentioned == session)
+        let Filter::Conversation(wanted) = self else { return true };
+        let references: ConversationReferences = serde_json::from_str(&event.data).unwrap_or_default();
+        references.contain(wanted)
     }
 }
 
-/// Where a reader wants to begin.
-pub(crate) struct Beginning {
-    /// After the event of this id.
+/// Every place where an event can name a conversation. Parsing only these is much cheaper than parsing the event.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ConversationReferences {
+    session_id: Option<ConversationId>,
+    conversation_id: Option<ConversationId>,
+    conversation: Option<ConversationObject>,
+    message: Option<PartOfConversation>,
+    task: Option<PartOfConversation>,
+    plan: Option<PartOfConversation>,
+}
+
+/// A message, task or plan.
+#[derive(Deserialize)]
+struct PartOfConversation {
+    session_id: ConversationId,
+}
+
+#[derive(Deserialize)]
+struct ConversationObject {
+    id: ConversationId,
+}
+
+impl ConversationReferences {
+    fn contain(&self, wanted: ConversationId) -> bool {
+        let parts = [&self.message, &self.task, &self.plan];
+        let of_parts = parts.into_iter().flatten().map(|part| part.session_id);
+        let whole = self.conversation.as_ref().map(|conversation| conversation.id);
+        let ids = [self.session_id, self.conversation_id, whole].into_iter().flatten();
+        ids.chain(of_parts).any(|id| id == wanted)
+    }
+}
+
+/// Where a stream starts.
+pub(crate) struct StreamStart {
+    /// After the event with this id.
     pub(crate) after: Option<String>,
-    /// Without one: with the last so many, or else with what happens next.
+    /// Without `after`: with this many of the last events. Without both: with the next event.
     pub(crate) tail: Option<u32>,
 }
 
@@ -69,85 +82,81 @@ pub(crate) async fn open(
     caller: Caller,
     scope: Scope,
     filter: Filter,
-    from: Beginning,
+    start: StreamStart,
 ) -> Result<Response> {
-    let cursor = match (&from.after, from.tail) {
-        // An id that is none of ours is as good as one that is gone: the reader is told to start afresh.
+    let cursor = match (&start.after, start.tail) {
+        // An id that is not ours is treated like one that is too old: the stream starts with a reset.
         (Some(id), _) => Cursor::After(parse_id(scope, id).unwrap_or(i64::MAX)),
         (None, Some(tail)) => Cursor::Last(tail),
         (None, None) => Cursor::Now,
     };
     let (subscription, known) = app.store.subscribe(scope, cursor).await?;
-    let mut greeting = BytesMut::from(&b": hello\n\n"[..]);
+    let mut preamble = BytesMut::from(&b": hello\n\n"[..]);
     if !known {
         let reset = reset(&app, &caller, scope, subscription.cursor()).await?;
-        write_event(
-            &mut greeting,
-            &format_id(scope, subscription.cursor()),
-            "STREAM_RESET",
-            &reset.to_string(),
-        );
+        write_event(&mut preamble, &format_id(scope, subscription.cursor()), StreamReset::NAME, &reset);
     }
-    let follower = Follower::new(app, caller, scope, filter, subscription, greeting.freeze());
-    let body = stream::unfold(follower, |mut follower| async move {
-        let chunk = follower.next().await?;
-        Some((Ok::<_, Infallible>(chunk), follower))
+    let reader = EventReader::new(app, caller, scope, filter, subscription, preamble.freeze());
+    let body = stream::unfold(reader, |mut reader| async move {
+        let chunk = reader.next().await?;
+        Some((Ok::<_, Infallible>(chunk), reader))
     });
     let mut response = Response::new(Body::from_stream(body));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // Proxies that buffer would hold events back.
+    // Some proxies buffer answers, which would delay events.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     Ok(response)
 }
 
-/// One reader at the end of a stream.
-struct Follower {
+/// One open stream.
+struct EventReader {
     app: App,
     caller: Caller,
     scope: Scope,
     filter: Filter,
     subscription: Subscription,
-    whispers: DeltaReceiver,
-    greeting: Option<Bytes>,
+    deltas: DeltaReceiver,
+    /// What is sent before the first event.
+    preamble: Option<Bytes>,
     revocations: watch::Receiver<()>,
     heartbeat: Pin<Box<Sleep>>,
     ends: Instant,
-    _open: OpenStream,
+    _gauge: StreamGauge,
 }
 
-impl Follower {
+impl EventReader {
     fn new(
         app: App,
         caller: Caller,
         scope: Scope,
         filter: Filter,
         subscription: Subscription,
-        greeting: Bytes,
+        preamble: Bytes,
     ) -> Self {
         let left = (caller.expires_at - Utc::now()).to_std().unwrap_or(Duration::ZERO);
-        // Far enough for any stream, and near enough for the clock to count to.
+        // The timer cannot hold every date that a token can have.
         let ends = Instant::now() + left.min(Duration::from_secs(365 * 24 * 3600));
         Self {
             revocations: app.auth.revocations(),
             heartbeat: Box::pin(sleep_until(ends.min(Instant::now() + app.settings.heartbeat))),
-            greeting: Some(greeting),
-            _open: OpenStream::new(),
+            preamble: Some(preamble),
+            _gauge: StreamGauge::new(),
             app,
             caller,
             scope,
             filter,
-            whispers: subscription.deltas(),
+            deltas: subscription.deltas(),
             subscription,
             ends,
         }
     }
 
-    /// The next piece of the body; `None` ends the stream.
+    /// The next chunk of the body; `None` ends the stream.
     async fn next(&mut self) -> Option<Bytes> {
-        if let Some(greeting) = self.greeting.take() {
-            return Some(greeting);
+        if let Some(preamble) = self.preamble.take() {
+            return Some(preamble);
         }
         loop {
             if Instant::now() >= self.ends || self.app.auth.is_revoked(&self.caller) {
@@ -157,57 +166,57 @@ impl Follower {
                 biased;
                 () = self.app.stop.cancelled() => return None,
                 _ = self.revocations.changed() => {}
-                // Before the events: the words of a message come before the message.
-                words = self.whispers.next() => {
-                    if let Some(words) = self.whispered(&words) {
-                        self.rest();
-                        return Some(words);
+                // Before the events, because the deltas of a message precede the message.
+                deltas = self.deltas.next() => {
+                    if let Some(deltas) = self.render_deltas(&deltas) {
+                        self.restart_heartbeat();
+                        return Some(deltas);
                     }
                 }
                 events = self.subscription.next() => match events {
                     Ok(mut events) => {
                         let last = events.last().is_some_and(|event| event.name == "PROJECT_DELETED");
                         if last && matches!(self.scope, Scope::Project(_)) {
-                            // Nothing comes after it.
+                            // It is the last event of a project.
                             self.ends = Instant::now();
                         }
                         events.retain(|event| self.filter.passes(event));
                         if events.is_empty() {
                             continue;
                         }
-                        self.rest();
+                        self.restart_heartbeat();
                         return Some(render(self.scope, &events));
                     }
                     Err(error) => {
-                        // The reader comes back with its last id and is served, or told to start afresh.
+                        // The client reconnects with its last id, and gets the following events or a reset.
                         tracing::debug!(%error, "an event stream ended");
                         return None;
                     }
                 },
                 () = &mut self.heartbeat => {
-                    self.rest();
+                    self.restart_heartbeat();
                     return Some(Bytes::from_static(b": alive\n\n"));
                 }
             }
         }
     }
 
-    fn whispered(&self, words: &[Arc<Delta>]) -> Option<Bytes> {
-        let heard = |word: &&Arc<Delta>| match self.filter {
+    fn render_deltas(&self, deltas: &[Arc<Delta>]) -> Option<Bytes> {
+        let passes = |delta: &&Arc<Delta>| match self.filter {
             Filter::None => true,
-            Filter::Session(session) => word.session == session,
+            Filter::Conversation(wanted) => delta.session == wanted,
         };
         let mut buffer = BytesMut::new();
-        for word in words.iter().filter(heard) {
-            // No id: it cannot be replayed.
-            write!((&mut buffer).writer(), "event: {}\ndata: {}\n\n", word.name, word.data)
+        for delta in deltas.iter().filter(passes) {
+            // Without an id, because deltas cannot be replayed.
+            write!((&mut buffer).writer(), "event: {}\ndata: {}\n\n", delta.name, delta.data)
                 .unwrap_or_else(|error| unreachable!("writing to memory: {error}"));
         }
         (!buffer.is_empty()).then(|| buffer.freeze())
     }
 
-    /// The next heartbeat comes after a while of silence, or when the token ends.
-    fn rest(&mut self) {
+    /// Schedules the next heartbeat: after a while without events, or when the token ends.
+    fn restart_heartbeat(&mut self) {
         let next = Instant::now() + self.app.settings.heartbeat;
         self.heartbeat.as_mut().reset(next.min(self.ends));
     }
@@ -223,12 +232,12 @@ fn render(scope: Scope, events: &[Arc<StoredEvent>]) -> Bytes {
 }
 
 fn write_event(buffer: &mut BytesMut, id: &str, name: &str, data: &str) {
-    // Neither names nor JSON have line breaks, so one data line is enough.
+    // Neither names nor JSON contain line breaks, so one data line is enough.
     write!(buffer.writer(), "id: {id}\nevent: {name}\ndata: {data}\n\n")
         .unwrap_or_else(|error| unreachable!("writing to memory: {error}"));
 }
 
-/// Ids of a project's stream are its numbers; those of a user's are marked, so that one is not taken
+/// Event ids of a project's stream are its numbers. Those of a user's stream have a prefix, so that one is not mistaken
 /// for the other.
 fn format_id(scope: Scope, number: i64) -> String {
     match scope {
@@ -243,43 +252,45 @@ fn parse_id(scope: Scope, id: &str) -> Option<i64> {
         Scope::User(_) if id == "0" => id,
         Scope::User(_) => id.strip_prefix('u')?,
     };
-    // Only what `format_id` writes: no sign, no blanks.
+    // Only what `format_id` writes: no sign, no spaces.
     digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
-/// What a reader needs who has lost the thread: how things are now.
-async fn reset(app: &App, caller: &Caller, scope: Scope, at: i64) -> Result<Value> {
+/// The current state, as JSON, for a reader whose cursor is unknown or too old.
+async fn reset(app: &App, caller: &Caller, scope: Scope, at: i64) -> Result<String> {
     let snapshot = match scope {
         Scope::Project(project) => {
             let owned = app.store.owned_by(caller.user, project).await?;
             let (agents, _) = app.store.agents(&owned, 1000, 0).await?;
             let pending = app.store.pending_calls(caller.user, Some(project)).await?;
-            json!({"project": app.store.project(&owned).await?, "agents": agents, "pending": pending})
+            Snapshot::Project(ProjectSnapshot { project: app.store.project(&owned).await?, agents, pending })
         }
         Scope::User(user) => {
             let (projects, _) = app.store.projects(user, 1000, 0).await?;
-            json!({"projects": projects, "pending": app.store.pending_calls(user, None).await?})
+            let pending = app.store.pending_calls(user, None).await?;
+            Snapshot::User(UserSnapshot { projects, pending })
         }
     };
-    Ok(json!({
-        "type": "STREAM_RESET",
-        "reason": "the last event id is unknown or no longer kept",
-        "last_event_id": format_id(scope, at),
-        "snapshot": snapshot,
-    }))
+    let reset = StreamReset {
+        reason: "the last event id is unknown or no longer stored".into(),
+        last_event_id: format_id(scope, at),
+        snapshot,
+    };
+    let json = serde_json::to_string(&reset);
+    Ok(json.unwrap_or_else(|error| unreachable!("plain values are JSON: {error}")))
 }
 
-/// Counts as an open stream while it lives.
-struct OpenStream;
+/// Counts an open stream while it exists.
+struct StreamGauge;
 
-impl OpenStream {
+impl StreamGauge {
     fn new() -> Self {
         gauge!("atelier_event_streams").increment(1);
-        OpenStream
+        StreamGauge
     }
 }
 
-impl Drop for OpenStream {
+impl Drop for StreamGauge {
     fn drop(&mut self) {
         gauge!("atelier_event_streams").decrement(1);
     }

@@ -8,7 +8,7 @@ use atelier_core::policy::{Policy, verdict::Verdict};
 use atelier_files::{Error, Files};
 use atelier_mcp::{Call, Mount, Offer, Outcome, Run, Settings, visit};
 use atelier_runtime::Gate;
-use atelier_server::{McpDoor, OwnedConversation};
+use atelier_server::{McpHandler, OwnedConversation};
 use atelier_store::Store;
 use serde_json::{Map, Value};
 use std::{sync::Arc, time::Duration};
@@ -34,7 +34,7 @@ pub(crate) struct Conversations {
 }
 
 impl Conversations {
-    pub(crate) fn door(self) -> McpDoor<OwnedConversation> {
+    pub(crate) fn door(self) -> McpHandler<OwnedConversation> {
         let conversations = Arc::new(self);
         door(|place: &OwnedConversation| place.conversation, move |place| conversations.mount(place))
     }

@@ -1,7 +1,7 @@
 //! What the MCP mounts of `atelier serve` share, whatever they stand before.
 
 use atelier_mcp::{Mount, Offer, Run, http::Settings};
-use atelier_server::McpDoor;
+use atelier_server::McpHandler;
 use moka::future::Cache;
 use std::{hash::Hash, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
@@ -38,7 +38,7 @@ impl Mounts {
 pub(crate) fn door<Place, Id>(
     id: impl Fn(&Place) -> Id + Send + Sync + 'static,
     make: impl Fn(Place) -> Mount + Send + Sync + 'static,
-) -> McpDoor<Place>
+) -> McpHandler<Place>
 where
     Place: Send + 'static,
     Id: Hash + Eq + Send + Sync + 'static,

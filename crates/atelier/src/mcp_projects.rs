@@ -9,7 +9,7 @@ use atelier_core::{
 };
 use atelier_mcp::{Call, Mount, Offer, Outcome, Run};
 use atelier_runtime::{Ask, Decider, Gate, Named};
-use atelier_server::McpDoor;
+use atelier_server::McpHandler;
 use atelier_store::Owned;
 use serde_json::Value;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct Projects {
 }
 
 impl Projects {
-    pub(crate) fn door(self) -> McpDoor<Owned> {
+    pub(crate) fn door(self) -> McpHandler<Owned> {
         let projects = Arc::new(self);
         door(|owned: &Owned| owned.project, move |owned| projects.mount(owned))
     }

@@ -12,7 +12,7 @@ use atelier_files::Files;
 use atelier_memory::Memory;
 use atelier_model::Models;
 use atelier_runtime::{AgentServices, Bus, Gate, ModelKeys, Settings as RuntimeSettings, Spaces};
-use atelier_server::{App, Auth, Listening, LocalKey, Parts};
+use atelier_server::{App, Auth, Listening, LocalKey, Services};
 use atelier_store::Store;
 use chrono::Utc;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
@@ -150,7 +150,7 @@ async fn serve(config: Config, token: &str) -> Result<()> {
         tasks: tasks.clone(),
         mounts,
     };
-    let app = App::new(Parts {
+    let app = App::new(Services {
         bus: Bus::new(AgentServices {
             store: store.clone(),
             spaces: spaces.clone(),
@@ -176,7 +176,7 @@ async fn serve(config: Config, token: &str) -> Result<()> {
         metrics,
         stop: stop.clone(),
     });
-    let sign_in = app.welcome().await?;
+    let sign_in = app.prepare_first_start().await?;
     let token = app.auth.is_local().then_some(token);
     greet(&url, sign_in.as_deref(), token);
     tracing::info!(url, store = app.store.kind(), version = env!("CARGO_PKG_VERSION"), "serving");
@@ -269,7 +269,7 @@ async fn tend(app: App, config: Config) {
     tokio::select! {
         () = app.stop.cancelled() => {}
         () = app.spaces.clone().run_background(app.stop.clone()) => {}
-        () = app.auth.tend() => {}
+        () = app.auth.run_background() => {}
         () = app.gate.tend() => {}
         () = app.files.run_background() => {}
         () = sweep => {}

@@ -3,7 +3,7 @@
 use crate::config::{Config, Flags};
 use anyhow::{Context, Result};
 use atelier_core::{Role, Tenant};
-use atelier_server::{Grant, LocalKey, user_id};
+use atelier_server::{LocalKey, NewToken, user_id};
 use std::{io::Write, process::ExitCode};
 
 #[derive(clap::Args)]
@@ -37,14 +37,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let key = LocalKey::open(&config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
-    let grant = Grant {
+    let new = NewToken {
         user: user_id(&args.tenant, &args.user),
         tenant: args.tenant.clone(),
         role: args.role,
         lifetime: *args.ttl,
         renews: None,
     };
-    let (token, _) = key.issue(&grant, &config.auth.issuer, &config.auth.audience)?;
+    let (token, _) = key.issue(&new, &config.auth.issuer, &config.auth.audience)?;
     writeln!(std::io::stdout(), "{token}").context("cannot print the token")?;
     Ok(ExitCode::SUCCESS)
 }

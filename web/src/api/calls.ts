@@ -1,4 +1,4 @@
-// What the console asks of the server, one line a call.
+// The operations that the console uses, one function each.
 
 import { request } from "./client";
 import type { components } from "./schema";
@@ -7,8 +7,8 @@ type Schemas = components["schemas"];
 
 export type Me = Schemas["Me"];
 export type Token = Schemas["Token"];
-export type Provider = Schemas["Provider"];
-export type Alive = Schemas["Alive"];
+export type Provider = Schemas["IdentityProvider"];
+export type Alive = Schemas["Liveness"];
 export type Project = Schemas["Project"];
 export type NewProject = Schemas["NewProject"];
 export type ProjectChanges = Schemas["ProjectChanges"];
@@ -24,7 +24,7 @@ export type CallStatus = Schemas["CallStatus"];
 export type Decision = Schemas["Decision"];
 export type Grant = Schemas["Grant"];
 export type GrantScope = Schemas["GrantScope"];
-export type Client = Schemas["ClientView"];
+export type Client = Schemas["ConnectedClient"];
 export type Conversation = Schemas["Conversation"];
 export type Message = Schemas["Message"];
 export type Task = Schemas["Task"];
@@ -37,130 +37,156 @@ export type PlanStatus = Schemas["PlanStatus"];
 export type ProposedTask = Schemas["ProposedTask"];
 export type QueueReport = Schemas["QueueReport"];
 
-/** One line of the record of decisions. */
+/** One entry of the audit. */
 export interface Audit {
-  /** Nothing where a permission was withdrawn. */
+  /** Null if a permission was withdrawn. */
   tool_id: string | null;
   approval_id: string | null;
   decision: "approved" | "rejected" | "expired" | "cancelled" | "granted" | "withdrawn";
-  /** Nobody where time or a permission decided. */
+  /** Null if time or a permission decided. */
   by: string | null;
-  /** The program that said so. */
+  /** The program that was used. */
   via: string | null;
   digest: string | null;
   grant_id: string | null;
   at: string;
 }
 
-/** What is absent stays as it is, or gets its default. */
+/**
+ * Absent fields stay as they are, or get their default. The generated types have every field of `config` that has a
+ * default, which is right for answers only.
+ */
 export interface AgentChanges {
   name?: string;
   config?: Partial<AgentConfig>;
 }
 
-const project = (id: string) => `/my/projects/${encodeURIComponent(id)}`;
-const agent = (of: string, id: string) => `${project(of)}/agents/${encodeURIComponent(id)}`;
+export const alive = () => request("GET", "/health");
 
-export const alive = () => request<Alive>("GET", "/health");
-
-export const signIn = (code: string) => request<Token>("POST", "/auth/sign-in", { code }, null);
-export const signInBack = (back: { code: string; verifier: string; redirect_uri: string }) =>
-  request<Token>("POST", "/auth/provider", back, null);
-export const waysIn = () => request<Schemas["Ways"]>("GET", "/auth/sign-in", undefined, null);
-export const me = (token: string) => request<Me>("GET", "/auth/me", undefined, token);
-export const refresh = () => request<Token>("POST", "/auth/refresh");
-export const revoke = (token: string) => request<void>("POST", "/auth/revoke", { token }, token);
+export const signIn = (code: string) => request("POST", "/auth/sign-in", { body: { code } }, null);
+export const signInBack = (body: Schemas["ProviderSignInRequest"]) => request("POST", "/auth/provider", { body }, null);
+export const waysIn = () => request("GET", "/auth/sign-in", {}, null);
+export const me = (token: string) => request("GET", "/auth/me", {}, token);
+export const refresh = () => request("POST", "/auth/refresh");
+export const revoke = (token: string) => request("POST", "/auth/revoke", { body: { token } }, token);
 
 export const projects = () =>
-  all(async (page) => {
-    const list = await request<Schemas["ProjectList"]>("GET", `/my/projects?${page}`);
-    return { items: list.projects, total: list.total };
+  all(async (query) => {
+    const { projects, total } = await request("GET", "/my/projects", { query });
+    return { items: projects, total };
   });
-export const createProject = (body: NewProject) => request<Project>("POST", "/my/projects", body);
-export const updateProject = (id: string, body: ProjectChanges) => request<Project>("PUT", project(id), body);
-export const deleteProject = (id: string) => request<void>("DELETE", project(id));
+export const createProject = (body: NewProject) => request("POST", "/my/projects", { body });
+export const updateProject = (project: string, body: ProjectChanges) =>
+  request("PUT", "/my/projects/{project}", { path: { project }, body });
+export const deleteProject = (project: string) => request("DELETE", "/my/projects/{project}", { path: { project } });
 
-export const agents = (of: string) =>
-  all(async (page) => {
-    const list = await request<Schemas["AgentList"]>("GET", `${project(of)}/agents?${page}`);
-    return { items: list.agents, total: list.total };
+export const agents = (project: string) =>
+  all(async (query) => {
+    const { agents, total } = await request("GET", "/my/projects/{project}/agents", { path: { project }, query });
+    return { items: agents, total };
   });
-export const createAgent = (of: string, body: AgentChanges & { name: string }) =>
-  request<Agent>("POST", `${project(of)}/agents`, body);
-export const updateAgent = (of: string, id: string, body: AgentChanges) => request<Agent>("PUT", agent(of, id), body);
-export const deleteAgent = (of: string, id: string) => request<void>("DELETE", agent(of, id));
+export const createAgent = (project: string, body: AgentChanges & { name: string }) =>
+  request("POST", "/my/projects/{project}/agents", { path: { project }, body: body as Schemas["NewAgent"] });
+export const updateAgent = (project: string, agent: string, body: AgentChanges) =>
+  request("PUT", "/my/projects/{project}/agents/{agent}", { path: { project, agent }, body: body as Schemas["AgentUpdate"] });
+export const deleteAgent = (project: string, agent: string) =>
+  request("DELETE", "/my/projects/{project}/agents/{agent}", { path: { project, agent } });
 
-export const workerSpace = (of: string) => request<WorkerSpace>("GET", `${project(of)}/worker-space`);
-export const resetWorkerSpace = (of: string) => request<WorkerSpace>("POST", `${project(of)}/worker-space/reset`);
-export const endSession = (of: string) => request<void>("DELETE", `${project(of)}/worker-space`);
+export const workerSpace = (project: string) => request("GET", "/my/projects/{project}/worker-space", { path: { project } });
+export const resetWorkerSpace = (project: string) =>
+  request("POST", "/my/projects/{project}/worker-space/reset", { path: { project } });
+export const endSession = (project: string) => request("DELETE", "/my/projects/{project}/worker-space", { path: { project } });
 
-export const waiting = () => request<Schemas["Waiting"]>("GET", "/my/approvals");
-export const toolCall = (of: string, id: string) => request<ToolCall>("GET", `${project(of)}/tools/${encodeURIComponent(id)}`);
-export const toolCalls = (of: string, limit: number, offset: number) =>
-  request<Schemas["ToolCallList"]>("GET", `${project(of)}/tools?limit=${limit}&offset=${offset}`).then((list) => list.tools);
-export const approve = (of: string, approval: string, scope: GrantScope, include_high = false) =>
-  request<ToolCall>("POST", `${project(of)}/approvals/${encodeURIComponent(approval)}/approve`, { scope, include_high });
-export const reject = (of: string, approval: string, reason: string | null) =>
-  request<ToolCall>("POST", `${project(of)}/approvals/${encodeURIComponent(approval)}/reject`, { reason });
-export const decide = (of: string, decisions: Decision[]) =>
-  request<Schemas["DecidedList"]>("POST", `${project(of)}/approvals/decide`, { decisions }).then((list) => list.results);
-export const grants = (of: string) => request<Schemas["GrantList"]>("GET", `${project(of)}/grants`).then((list) => list.grants);
-export const withdraw = (of: string, grant: string) =>
-  request<Grant>("DELETE", `${project(of)}/grants/${encodeURIComponent(grant)}`);
-export const audit = (of: string, limit: number, offset: number) =>
-  request<{ audit: Audit[] }>("GET", `${project(of)}/audit?limit=${limit}&offset=${offset}`).then((list) => list.audit);
-export const clients = (of: string) => request<Schemas["ClientList"]>("GET", `${project(of)}/clients`).then((list) => list.clients);
-export const disconnect = (of: string, client: string) =>
-  request<void>("DELETE", `${project(of)}/clients/${encodeURIComponent(client)}`);
-
-const session = (of: string, id: string) => `${project(of)}/chat/sessions/${encodeURIComponent(id)}`;
-const task = (of: string, id: string) => `${project(of)}/tasks/${encodeURIComponent(id)}`;
-const planPath = (of: string, id: string) => `${project(of)}/plans/${encodeURIComponent(id)}`;
-
-export const sessions = (of: string) =>
-  all(async (page) => {
-    const list = await request<Schemas["SessionList"]>("GET", `${project(of)}/chat/sessions?${page}`);
-    return { items: list.sessions, total: list.total };
+export const waiting = () => request("GET", "/my/approvals");
+export const toolCall = (project: string, tool: string) =>
+  request("GET", "/my/projects/{project}/tools/{tool}", { path: { project, tool } });
+export const toolCalls = (project: string, limit: number, offset: number) =>
+  request("GET", "/my/projects/{project}/tools", { path: { project }, query: { limit, offset } }).then((list) => list.tools);
+export const approve = (project: string, approval: string, scope: GrantScope, include_high = false) =>
+  request("POST", "/my/projects/{project}/approvals/{approval}/approve", {
+    path: { project, approval },
+    body: { scope, include_high },
   });
-export const createSession = (of: string, title: string | null) =>
-  request<Conversation>("POST", `${project(of)}/chat/sessions`, { title });
-export const renameSession = (of: string, id: string, title: string) => request<Conversation>("PATCH", session(of, id), { title });
-export const deleteSession = (of: string, id: string) => request<void>("DELETE", session(of, id));
-export const messages = (of: string, id: string) =>
-  all(async (page) => {
-    const list = await request<Schemas["MessageList"]>("GET", `${session(of, id)}/messages?${page}`);
-    return { items: list.messages, total: list.total };
-  });
-export const say = (of: string, id: string, body: Schemas["NewMessage"]) =>
-  request<Schemas["Accepted"]>("POST", `${project(of)}/chat/${encodeURIComponent(id)}/message`, body);
-export const tasks = (of: string, session: string) =>
-  all(async (page) => {
-    const list = await request<Schemas["TaskList"]>("GET", `${project(of)}/tasks?session=${encodeURIComponent(session)}&${page}`);
-    return { items: list.tasks, total: list.total };
-  });
-export const taskDetails = (of: string, id: string) => request<TaskDetails>("GET", task(of, id));
-export const cancelTask = (of: string, id: string) => request<Task>("POST", `${task(of, id)}/cancel`);
-export const resumeTask = (of: string, id: string) => request<Task>("POST", `${task(of, id)}/resume`);
-export const plans = (of: string, session: string) =>
-  all(async (page) => {
-    const list = await request<Schemas["PlanList"]>("GET", `${project(of)}/plans?session=${encodeURIComponent(session)}&${page}`);
-    return { items: list.plans, total: list.total };
-  });
-export const plan = (of: string, id: string) => request<PlanDetails>("GET", planPath(of, id));
-export const cancelPlan = (of: string, id: string) => request<Plan>("POST", `${planPath(of, id)}/cancel`);
-export const approvePlan = (of: string, id: string, tasks: ProposedTask[] | null) =>
-  request<Plan>("POST", `${planPath(of, id)}/approve`, { tasks });
-export const rejectPlan = (of: string, id: string, reason: string | null) =>
-  request<Plan>("POST", `${planPath(of, id)}/reject`, { reason });
-export const bus = (of: string) => request<Schemas["BusReport"]>("GET", `${project(of)}/bus`).then((report) => report.queues);
+export const reject = (project: string, approval: string, reason: string | null) =>
+  request("POST", "/my/projects/{project}/approvals/{approval}/reject", { path: { project, approval }, body: { reason } });
+export const decide = (project: string, decisions: Decision[]) =>
+  request("POST", "/my/projects/{project}/approvals/decide", { path: { project }, body: { decisions } }).then(
+    (list) => list.results,
+  );
+export const grants = (project: string) =>
+  request("GET", "/my/projects/{project}/grants", { path: { project } }).then((list) => list.grants);
+export const withdraw = (project: string, grant: string) =>
+  request("DELETE", "/my/projects/{project}/grants/{grant}", { path: { project, grant } });
+export const audit = (project: string, limit: number, offset: number) =>
+  request("GET", "/my/projects/{project}/audit", { path: { project }, query: { limit, offset } }).then(
+    (list) => list.audit as unknown as Audit[],
+  );
+export const clients = (project: string) =>
+  request("GET", "/my/projects/{project}/clients", { path: { project } }).then((list) => list.clients);
+export const disconnect = (project: string, client: string) =>
+  request("DELETE", "/my/projects/{project}/clients/{client}", { path: { project, client } });
 
-const PAGE = 1000;
+export const sessions = (project: string) =>
+  all(async (query) => {
+    const { sessions, total } = await request("GET", "/my/projects/{project}/chat/sessions", { path: { project }, query });
+    return { items: sessions, total };
+  });
+export const createSession = (project: string, title: string | null) =>
+  request("POST", "/my/projects/{project}/chat/sessions", { path: { project }, body: { title } });
+export const renameSession = (project: string, session: string, title: string) =>
+  request("PATCH", "/my/projects/{project}/chat/sessions/{session}", { path: { project, session }, body: { title } });
+export const deleteSession = (project: string, session: string) =>
+  request("DELETE", "/my/projects/{project}/chat/sessions/{session}", { path: { project, session } });
+export const messages = (project: string, session: string) =>
+  all(async (query) => {
+    const path = { project, session };
+    const { messages, total } = await request("GET", "/my/projects/{project}/chat/sessions/{session}/messages", { path, query });
+    return { items: messages, total };
+  });
+export const say = (project: string, session: string, body: Schemas["NewMessage"]) =>
+  request("POST", "/my/projects/{project}/chat/{session}/message", { path: { project, session }, body });
+export const tasks = (project: string, session: string) =>
+  all(async (page) => {
+    const query = { ...page, session };
+    const { tasks, total } = await request("GET", "/my/projects/{project}/tasks", { path: { project }, query });
+    return { items: tasks, total };
+  });
+export const taskDetails = (project: string, task: string) =>
+  request("GET", "/my/projects/{project}/tasks/{task}", { path: { project, task } });
+export const cancelTask = (project: string, task: string) =>
+  request("POST", "/my/projects/{project}/tasks/{task}/cancel", { path: { project, task } });
+export const resumeTask = (project: string, task: string) =>
+  request("POST", "/my/projects/{project}/tasks/{task}/resume", { path: { project, task } });
+export const plans = (project: string, session: string) =>
+  all(async (page) => {
+    const query = { ...page, session };
+    const { plans, total } = await request("GET", "/my/projects/{project}/plans", { path: { project }, query });
+    return { items: plans, total };
+  });
+export const plan = (project: string, plan: string) =>
+  request("GET", "/my/projects/{project}/plans/{plan}", { path: { project, plan } });
+export const cancelPlan = (project: string, plan: string) =>
+  request("POST", "/my/projects/{project}/plans/{plan}/cancel", { path: { project, plan } });
+export const approvePlan = (project: string, plan: string, tasks: ProposedTask[] | null) =>
+  request("POST", "/my/projects/{project}/plans/{plan}/approve", { path: { project, plan }, body: { tasks } });
+export const rejectPlan = (project: string, plan: string, reason: string | null) =>
+  request("POST", "/my/projects/{project}/plans/{plan}/reject", { path: { project, plan }, body: { reason } });
+export const bus = (project: string) =>
+  request("GET", "/my/projects/{project}/bus", { path: { project } }).then((report) => report.queues);
 
-async function all<T>(get: (page: string) => Promise<{ items: T[]; total: number }>): Promise<T[]> {
+interface Page {
+  limit: number;
+  offset: number;
+}
+
+const PAGE_SIZE = 1000;
+
+/** All entries of a list, page by page. */
+async function all<T>(get: (page: Page) => Promise<{ items: T[]; total: number }>): Promise<T[]> {
   const items: T[] = [];
   for (;;) {
-    const page = await get(`limit=${PAGE}&offset=${items.length}`);
+    const page = await get({ limit: PAGE_SIZE, offset: items.length });
     items.push(...page.items);
-    if (page.items.length < PAGE || items.length >= page.total) return items;
+    if (page.items.length < PAGE_SIZE || items.length >= page.total) return items;
   }
 }

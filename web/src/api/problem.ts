@@ -1,13 +1,15 @@
 import type { components } from "./schema";
 
 type Body = components["schemas"]["Problem"];
+/** `unknown` if the answer is not from the server. */
+type Code = Body["code"] | "unknown";
 
-/** The server said no, and why (RFC 9457). */
+/** Why the server refused a request (RFC 9457). */
 export class Problem extends Error {
   readonly status: number;
-  readonly code: string;
+  readonly code: Code;
 
-  constructor(body: Pick<Body, "status" | "code" | "detail">) {
+  constructor(body: Pick<Body, "status" | "detail"> & { code: Code }) {
     super(body.detail);
     this.name = "Problem";
     this.status = body.status;
@@ -17,7 +19,7 @@ export class Problem extends Error {
   static async from(response: Response): Promise<Problem> {
     const body: unknown = await response.json().catch(() => null);
     if (isBody(body)) return new Problem(body);
-    // Something between us and the server answered: a proxy, as a rule.
+    // Something between the console and the server answered, usually a proxy.
     const detail = `HTTP ${response.status} ${response.statusText}`.trim();
     return new Problem({ status: response.status, code: "unknown", detail });
   }

@@ -49,7 +49,7 @@ export interface paths {
         };
         /**
          * List the tenant's keys of model providers
-         * @description For the tenant's admins. Only that a key exists is told, and its last four characters.
+         * @description For the tenant's admins. It shows that a key exists, and its last four characters.
          */
         get: operations["models_list"];
         put?: never;
@@ -67,11 +67,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show that there is a key for a provider */
+        /** Show whether the tenant has a key for a provider */
         get: operations["models_show"];
         /**
-         * Put in the tenant's key for a provider
-         * @description It is kept encrypted, comes before the server's own key, and is used for the tenant's agents only.
+         * Store the tenant's key for a provider
+         * @description The key is stored encrypted, takes precedence over the server's own key, and is used only for the tenant's agents.
          */
         put: operations["models_put"];
         post?: never;
@@ -127,9 +127,9 @@ export interface paths {
         put?: never;
         /**
          * Upload files
-         * @description Another file at the same path becomes its next version. `If-Match` with the checksum you know of keeps you from
-         *     replacing what you have not seen; `If-None-Match: *` from replacing anything. All files of a request are saved,
-         *     or none.
+         * @description A file at an existing path becomes the next version of that file. `If-Match` with the checksum that you know
+         *     keeps you from replacing a version that you have not seen; `If-None-Match: *` keeps you from replacing anything.
+         *     Either all files of a request are saved, or none.
          */
         post: operations["files_upload"];
         delete?: never;
@@ -164,7 +164,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Compare two versions of a text */
+        /** Compare two versions of a text file */
         get: operations["files_diff"];
         put?: never;
         post?: never;
@@ -183,7 +183,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Go back to an earlier version */
+        /** Restore an earlier version */
         post: operations["files_restore"];
         delete?: never;
         options?: never;
@@ -200,7 +200,7 @@ export interface paths {
         };
         /**
          * Get a link to a file's content in the object store
-         * @description Whoever has the link can read the content until it expires.
+         * @description Anybody who has the link can read the content until the link expires.
          */
         get: operations["files_link"];
         put?: never;
@@ -255,9 +255,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Bring the conversation's folder on the server in step
-         * @description What is missing or damaged there is fetched; what a run that did not end has left there is kept. Agents' runs do
-         *     this by themselves.
+         * Sync the conversation's folder on the server
+         * @description Missing and damaged files are fetched again. Changes that an interrupted run left in the folder are saved. Runs of
+         *     agents sync by themselves.
          */
         post: operations["files_sync"];
         delete?: never;
@@ -290,11 +290,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show what of an upload is there */
+        /** Show an upload and the parts that have arrived */
         get: operations["uploads_show"];
         put?: never;
         post?: never;
-        /** Give an upload up */
+        /** Cancel an upload */
         delete: operations["uploads_cancel"];
         options?: never;
         head?: never;
@@ -310,7 +310,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Put the parts together */
+        /** Complete an upload: make a file of its parts */
         post: operations["uploads_complete"];
         delete?: never;
         options?: never;
@@ -326,7 +326,10 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Send a part; again, if it broke off */
+        /**
+         * Send a part
+         * @description A part that did not arrive whole can be sent again.
+         */
         put: operations["uploads_put_part"];
         post?: never;
         delete?: never;
@@ -342,7 +345,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Who you are, as your token says */
+        /** Show who your token speaks for */
         get: operations["account_me"];
         put?: never;
         post?: never;
@@ -361,7 +364,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Sign in with what the identity provider sent the browser back with */
+        /** Sign in with a code from the identity provider */
         post: operations["account_provider_sign_in"];
         delete?: never;
         options?: never;
@@ -378,7 +381,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Get a new token before the present one expires */
+        /** Get a new token before the current one expires */
         post: operations["account_refresh"];
         delete?: never;
         options?: never;
@@ -396,8 +399,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Revoke one of your tokens, on every node and for open streams too
-         * @description A token that was not renewed from another takes with it all that were renewed from it.
+         * Revoke one of your tokens
+         * @description It stops working on every node, and its open event streams end. Revoking a token that was not itself renewed
+         *     from another one also revokes all tokens that were renewed from it.
          */
         post: operations["account_revoke"];
         delete?: never;
@@ -413,8 +417,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** How people sign in here */
-        get: operations["account_ways"];
+        /** Show how to sign in to this server */
+        get: operations["account_sign_in_options"];
         put?: never;
         /** Sign in with a one-time code */
         post: operations["account_sign_in"];
@@ -431,7 +435,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whether the process is alive */
+        /** Check whether the process is alive */
         get: operations["operations_health"];
         put?: never;
         post?: never;
@@ -448,7 +452,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List what waits for your decision in all your projects: calls, and plans that are not run unasked */
+        /** List the calls and plans that wait for your decision, in all your projects */
         get: operations["approvals_mine"];
         put?: never;
         post?: never;
@@ -466,8 +470,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Follow what happens in all your projects (server-sent events)
-         * @description Event ids are opaque here: hand back the last one to resume.
+         * Follow the events of all your projects (server-sent events)
+         * @description Event ids are opaque here: send back the last one to resume.
          */
         get: operations["events_mine"];
         put?: never;
@@ -486,8 +490,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The server's own rules for tool calls
-         * @description What it adds to the rules that every Atelier has. A client judges by them as well, as far as its owner accepts them.
+         * Show the server's own rules for tool calls
+         * @description They are added to the built-in rules. A machine also applies them, as far as its owner accepts them.
          */
         get: operations["tools_policy"];
         put?: never;
@@ -529,8 +533,8 @@ export interface paths {
         put: operations["projects_update"];
         post?: never;
         /**
-         * Delete a project, its agents and all the server holds for it
-         * @description Files on your own machine are not touched.
+         * Delete a project with its agents and everything that the server stores for it
+         * @description Files on your own machines are not touched.
          */
         delete: operations["projects_delete"];
         options?: never;
@@ -563,14 +567,14 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show an agent, by id or by name */
+        /** Show an agent */
         get: operations["agents_show"];
         /** Change an agent */
         put: operations["agents_update"];
         post?: never;
         /**
          * Delete an agent
-         * @description Its tasks end with it, and their model and tool calls.
+         * @description Its tasks are cancelled, with their model calls and tool calls.
          */
         delete: operations["agents_delete"];
         options?: never;
@@ -588,7 +592,7 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Clear an agent's memory: everything it remembers is deleted */
+        /** Clear an agent's memory: delete everything that it remembers */
         delete: operations["context_clear"];
         options?: never;
         head?: never;
@@ -622,9 +626,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Import what an export holds; answers when searches find it
-         * @description Entries that are known already, by their id, stay as they are: the same export twice changes nothing. One without
-         *     an id is new every time.
+         * Import an export, and answer when searches find its interactions
+         * @description Interactions whose id already exists stay as they are, so importing the same export twice changes nothing. An
+         *     interaction without an id is new every time.
          */
         post: operations["context_import"];
         delete?: never;
@@ -640,11 +644,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show one thing an agent remembers */
+        /** Show an interaction */
         get: operations["context_interaction"];
         put?: never;
         post?: never;
-        /** Have an agent forget one thing */
+        /** Delete an interaction */
         delete: operations["context_forget"];
         options?: never;
         head?: never;
@@ -677,7 +681,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Make an agent's collection anew from its facts, with the embedder of today */
+        /** Rebuild the index of an agent's memory with the current embedder */
         post: operations["context_reindex"];
         delete?: never;
         options?: never;
@@ -694,7 +698,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Search an agent's memory: by meaning, by words, or both */
+        /** Search an agent's memory by meaning, by words, or both */
         post: operations["context_search"];
         delete?: never;
         options?: never;
@@ -709,7 +713,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show how large and how successful an agent's memory is */
+        /** Show the size and the success rate of an agent's memory */
         get: operations["context_stats"];
         put?: never;
         post?: never;
@@ -726,7 +730,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List what waits for a decision in a project, or what was decided */
+        /** List the approvals of a project: the pending ones, unless a status is given */
         get: operations["approvals_list"];
         put?: never;
         post?: never;
@@ -745,7 +749,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Decide about many at once; each stands for itself */
+        /**
+         * Decide about several approvals at once
+         * @description Each decision counts by itself: if one is refused, the others still apply.
+         */
         post: operations["approvals_decide"];
         delete?: never;
         options?: never;
@@ -762,7 +769,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Approve a call, and perhaps others like it */
+        /**
+         * Approve a call
+         * @description With a `scope` other than `once`, also give a permission for further calls like it.
+         */
         post: operations["approvals_approve"];
         delete?: never;
         options?: never;
@@ -779,7 +789,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Reject a call; the reason goes to the agent */
+        /** Reject a call and tell its agent the reason */
         post: operations["approvals_reject"];
         delete?: never;
         options?: never;
@@ -794,7 +804,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Every decision, newest first: who, when, by which program, about what exactly */
+        /** List every decision, newest first: who decided what, when and with which program */
         get: operations["approvals_audit"];
         put?: never;
         post?: never;
@@ -811,7 +821,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The agent bus: what waits and what runs, for each agent */
+        /** Show the agent bus: how many tasks of each agent wait and run */
         get: operations["work_bus"];
         put?: never;
         post?: never;
@@ -852,12 +862,12 @@ export interface paths {
         post?: never;
         /**
          * Delete a conversation with its messages, plans and tasks
-         * @description What is still going on in it is ended first.
+         * @description Tasks and tool calls that are not finished are cancelled first.
          */
         delete: operations["chat_delete"];
         options?: never;
         head?: never;
-        /** Rename or archive a conversation */
+        /** Rename or archive a conversation, or switch its workspace on or off */
         patch: operations["chat_update"];
         trace?: never;
     };
@@ -868,7 +878,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The messages of a conversation, oldest first */
+        /** List the messages of a conversation, oldest first */
         get: operations["chat_messages"];
         put?: never;
         post?: never;
@@ -887,7 +897,7 @@ export interface paths {
         };
         /**
          * Follow one conversation (server-sent events)
-         * @description The project's stream with what does not concern the conversation left out; ids are the project's.
+         * @description The project's event stream, reduced to the events of the conversation. Event ids are those of the project's stream.
          */
         get: operations["chat_events"];
         put?: never;
@@ -908,10 +918,11 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Say something: to one agent, or to the project, which plans who does what
-         * @description Answers at once; with `Prefer: wait=60` with the answer, if it comes within that many seconds.
+         * Send a message to one agent, or to the project, which plans which agents do what
+         * @description Answers at once. With `Prefer: wait=60` it answers with the agent's answer, if there is one within that many
+         *     seconds.
          */
-        post: operations["chat_say"];
+        post: operations["chat_send_message"];
         delete?: never;
         options?: never;
         head?: never;
@@ -946,7 +957,10 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Disconnect a machine; the next one takes over */
+        /**
+         * Disconnect a machine
+         * @description If another machine is connected, it runs the project's calls from now on.
+         */
         delete: operations["clients_disconnect"];
         options?: never;
         head?: never;
@@ -962,7 +976,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** From a machine: it is still there */
+        /** From a machine: renew its lease */
         post: operations["clients_renew"];
         delete?: never;
         options?: never;
@@ -977,7 +991,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Follow what happens in a project (server-sent events) */
+        /** Follow the events of a project (server-sent events) */
         get: operations["events_project"];
         put?: never;
         post?: never;
@@ -1045,7 +1059,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show a plan: its graph and how far each task is */
+        /** Show a plan with its tasks */
         get: operations["work_plan"];
         put?: never;
         post?: never;
@@ -1064,7 +1078,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let a plan run that waits for it, as it is or with other tasks */
+        /** Approve a plan, as proposed or with other tasks */
         post: operations["work_approve_plan"];
         delete?: never;
         options?: never;
@@ -1081,7 +1095,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Cancel a plan and all of its tasks that have not ended */
+        /** Cancel a plan and its unfinished tasks */
         post: operations["work_cancel_plan"];
         delete?: never;
         options?: never;
@@ -1098,7 +1112,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Refuse a plan */
+        /** Reject a plan */
         post: operations["work_reject_plan"];
         delete?: never;
         options?: never;
@@ -1130,7 +1144,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show a task, what its agent did so far, and its tool calls */
+        /** Show a task with its steps and tool calls */
         get: operations["work_task"];
         put?: never;
         post?: never;
@@ -1149,7 +1163,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Cancel a task: its model call and its tool calls end with it */
+        /** Cancel a task with its model call and tool calls */
         post: operations["work_cancel_task"];
         delete?: never;
         options?: never;
@@ -1167,8 +1181,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Go on with a task that has failed or was cancelled
-         * @description It goes on from its journal: nothing that had an effect is repeated.
+         * Resume a task that failed or was cancelled
+         * @description It continues after its last step. Tool calls that had an effect are not repeated.
          */
         post: operations["work_resume_task"];
         delete?: never;
@@ -1186,7 +1200,8 @@ export interface paths {
         };
         /**
          * List tool calls, newest first
-         * @description Of those with more than 64 KiB of parameters or result, long texts are cut short, with `$link` to the whole call.
+         * @description If a call has more than 64 KiB of parameters or result, its long texts are shortened, with `$link` to the whole
+         *     call.
          */
         get: operations["tools_list"];
         put?: never;
@@ -1204,7 +1219,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The tools there are */
+        /** List the tools that agents can use */
         get: operations["tools_available"];
         put?: never;
         post?: never;
@@ -1224,9 +1239,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Ask for a tool call
-         * @description Answers at once with its state; with `Prefer: wait=30` when it is settled, or after that many seconds (at most
-         *     `server.request_timeout`).
+         * Request a tool call
+         * @description Answers at once with the call as it is. With `Prefer: wait=30` it answers when the call is settled, or after that
+         *     many seconds (at most `server.request_timeout`).
          */
         post: operations["tools_execute"];
         delete?: never;
@@ -1278,7 +1293,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** From the client: it begins with a call, which nobody else will then */
+        /**
+         * From a machine: claim a call before running it
+         * @description A claimed call is never sent again.
+         */
         post: operations["clients_claim"];
         delete?: never;
         options?: never;
@@ -1295,7 +1313,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** From the client: what a call would change */
+        /** From a machine: report what a call would change */
         post: operations["clients_preview"];
         delete?: never;
         options?: never;
@@ -1313,10 +1331,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * From the client: what came of a call
-         * @description The same result again is fine, another is refused. A result with `code: "stale"` says that the file has
-         *     changed since it was shown, one with `code: "approval_required"` and its own `verdict`, `rule` and `error` that the
-         *     call is more than what was approved: either way the person is asked again.
+         * From a machine: report the outcome of a call
+         * @description The same result may be sent again; a different one is refused. `code: "stale"` means that the file has changed
+         *     since its preview. `code: "approval_required"`, with `verdict`, `rule` and `error`, means that the machine rates
+         *     the call higher than what was approved. In both cases the person is asked again.
          */
         post: operations["clients_result"];
         delete?: never;
@@ -1332,16 +1350,16 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show the worker space: health and figures */
+        /** Show the worker space: its health and its figures */
         get: operations["worker_space_show"];
         put?: never;
         post?: never;
         /**
-         * End the session: release what the server holds for the project
-         * @description What is running may finish first. The next request makes a new worker space; your files and
-         *     everything stored stay.
+         * Close the worker space: release what the server holds for the project
+         * @description Running work may finish first. The next request creates a new worker space. Your files and everything that is
+         *     stored stay.
          */
-        delete: operations["worker_space_end"];
+        delete: operations["worker_space_close"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1357,8 +1375,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Reset the worker space: end everything at once and begin anew
-         * @description For the owner, and for an admin of the owner's tenant.
+         * Reset the worker space: end everything at once and start again
+         * @description For the owner and for admins of the owner's tenant.
          */
         post: operations["worker_space_reset"];
         delete?: never;
@@ -1374,7 +1392,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whether the database answers */
+        /** Check whether the database answers */
         get: operations["operations_ready"];
         put?: never;
         post?: never;
@@ -1388,27 +1406,20 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description What a message has set going. */
+        /** @description The work that a message started. */
         Accepted: {
-            /** Format: uuid */
-            message_id: string;
-            /** Format: uuid */
-            plan_id?: string | null;
-            /**
-             * Format: uuid
-             * @description The agent's task or, for a plan, the task that makes it.
-             */
-            task_id: string;
+            message_id: components["schemas"]["MessageId"];
+            plan_id?: components["schemas"]["PlanId"] | null;
+            /** @description The agent's task or, for a plan, the task that makes the plan. */
+            task_id: components["schemas"]["TaskId"];
         };
         Agent: {
             config: components["schemas"]["AgentConfig"];
             /** Format: date-time */
             created_at: string;
-            /** Format: uuid */
-            id: string;
+            id: components["schemas"]["AgentId"];
             name: components["schemas"]["AgentName"];
-            /** Format: uuid */
-            project_id: string;
+            project_id: components["schemas"]["ProjectId"];
             status: components["schemas"]["AgentStatus"];
             /** Format: date-time */
             updated_at: string;
@@ -1455,52 +1466,88 @@ export interface components {
             temperature: number;
             tools?: string[];
         };
+        AgentCreatedEvent: {
+            agent: components["schemas"]["Agent"];
+            /** Format: date-time */
+            created_at: string;
+            project_id: components["schemas"]["ProjectId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "AGENT_CREATED";
+        };
+        AgentDeletedEvent: {
+            agent_id: components["schemas"]["AgentId"];
+            /** Format: date-time */
+            created_at: string;
+            name: components["schemas"]["AgentName"];
+            project_id: components["schemas"]["ProjectId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "AGENT_DELETED";
+        };
+        /** Format: uuid */
+        AgentId: string;
         AgentList: {
             agents: components["schemas"]["Agent"][];
             /**
              * Format: int64
-             * @description How many there are in all.
+             * @description How many agents the project has in total.
              */
             total: number;
         };
         AgentName: string;
         /** @enum {string} */
         AgentStatus: "active";
-        AgentToMake: {
-            config?: components["schemas"]["AgentConfig"];
-            name: components["schemas"]["AgentName"];
-        };
-        /** @description What to change; what is absent stays, fields of `config` as well. */
+        /** @description The fields to change. Absent fields stay as they are, fields of `config` too. */
         AgentUpdate: {
             config?: components["schemas"]["AgentConfig"] | null;
             name?: components["schemas"]["AgentName"] | null;
         };
+        AgentUpdatedEvent: {
+            agent: components["schemas"]["Agent"];
+            /** Format: date-time */
+            created_at: string;
+            project_id: components["schemas"]["ProjectId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "AGENT_UPDATED";
+        };
         /** @enum {string} */
         Alert: "cache_overflow" | "hung_task";
-        Alive: {
-            service: string;
-            status: string;
-            version: string;
-        };
-        Approval: {
+        /** Format: uuid */
+        ApprovalId: string;
+        ApprovalList: {
+            approvals: components["schemas"]["ToolCall"][];
             /**
-             * @description With `scope: agent`: up to HIGH, not only MEDIUM.
+             * Format: int64
+             * @description How many approvals there are in total.
+             */
+            total: number;
+        };
+        /** @enum {string} */
+        ApprovalStatus: "pending" | "approved" | "rejected" | "expired" | "cancelled";
+        /** @description How far an approval reaches: one call, unless the body says otherwise. */
+        ApproveRequest: {
+            /**
+             * @description With `scope: agent`: the permission also covers HIGH calls, not only MEDIUM ones.
              * @default false
              */
             include_high: boolean;
             /** @default once */
             scope: components["schemas"]["GrantScope"];
         };
-        ApprovalList: {
-            approvals: components["schemas"]["ToolCall"][];
-            /** Format: int64 */
-            total: number;
-        };
-        /** @enum {string} */
-        ApprovalStatus: "pending" | "approved" | "rejected" | "expired" | "cancelled";
         AuditList: {
             audit: Record<string, unknown>[];
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description How many entries there are in total.
+             */
             total: number;
         };
         BusReport: {
@@ -1523,19 +1570,13 @@ export interface components {
         };
         /** @description The question to a person, and their answer. */
         CallApproval: {
-            /**
-             * Format: uuid
-             * @description The machine that was to run it when it was asked about or, where none was connected, when it was approved.
-             */
-            client_id?: string | null;
+            client_id?: components["schemas"]["ClientId"] | null;
             /** Format: date-time */
             decided_at?: string | null;
-            /** Format: uuid */
-            decided_by?: string | null;
+            decided_by?: components["schemas"]["UserId"] | null;
             /** Format: date-time */
             expires_at: string;
-            /** Format: uuid */
-            id: string;
+            id: components["schemas"]["ApprovalId"];
             /** @description Why it was rejected. */
             reason?: string | null;
             /** Format: date-time */
@@ -1545,11 +1586,18 @@ export interface components {
             /** @description Whether the person was reminded that time is running out. */
             warned: boolean;
         };
+        /** @description SHA-256 of a call in its canonical form. Two calls that differ in anything have different digests. */
+        CallDigest: string;
         /** @description Why a call did not come to a result. */
         CallFailure: {
             code: string;
             detail: string;
         };
+        /**
+         * Format: uuid
+         * @description One tool call.
+         */
+        CallId: string;
         /** @description What the client found that a write would change. */
         CallPreview: {
             /** @description Of the file that the diff was made from; none where there is no file yet. */
@@ -1565,42 +1613,116 @@ export interface components {
             network?: boolean;
             reason: string;
             rule: string;
-            verdict: string;
+            verdict: components["schemas"]["Verdict"];
         };
         /** @enum {string} */
         CallStatus: "previewing" | "pending_approval" | "approved" | "dispatched" | "completed" | "failed" | "unknown" | "denied" | "rejected" | "expired" | "cancelled";
         /** @enum {string} */
         ChangeKind: "created" | "updated" | "renamed" | "deleted";
+        /** @description A machine's statement that it is about to run a call. */
         Claim: {
-            /** Format: int32 */
+            /**
+             * Format: int32
+             * @description The attempt that the execution signal named.
+             */
             attempt: number;
-            /** Format: uuid */
-            client_id: string;
+            client_id: components["schemas"]["ClientId"];
         };
-        ClientList: {
-            /** @description The first runs the calls; the others stand by. */
-            clients: components["schemas"]["ClientView"][];
-            total: number;
-        };
-        ClientView: {
-            /** Format: uuid */
-            client_id: string;
+        /** @description A machine of the user is there to run calls. */
+        ClientConnectedEvent: {
+            client_id: components["schemas"]["ClientId"];
             /** Format: date-time */
-            connected_at: string;
-            isolation: Record<string, unknown>;
-            /** Format: date-time */
-            lease_until: string;
-            os: string;
+            created_at: string;
+            project_id: components["schemas"]["ProjectId"];
             root: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "CLIENT_CONNECTED";
+        };
+        ClientDisconnectedEvent: {
+            client_id: components["schemas"]["ClientId"];
+            /** Format: date-time */
+            created_at: string;
+            project_id: components["schemas"]["ProjectId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "CLIENT_DISCONNECTED";
+        };
+        /**
+         * Format: uuid
+         * @description One machine that is connected.
+         */
+        ClientId: string;
+        ClientList: {
+            /** @description The first one runs the project's calls; the others stand by. */
+            clients: components["schemas"]["ConnectedClient"][];
+            total: number;
         };
         /** @enum {string} */
         CloseReason: "inactive" | "session_ended" | "reset";
         Conflict: {
-            /** @description Where the agent's version went; nowhere if all it did was delete the file. */
+            /** @description Path of the agent's version; null if the agent only deleted the file. */
             kept_as?: string | null;
             path: string;
         };
-        ContextBucket: {
+        /** @description A connected machine. */
+        ConnectedClient: {
+            client_id: components["schemas"]["ClientId"];
+            /** Format: date-time */
+            connected_at: string;
+            /** @description Which limits the machine can enforce on commands. */
+            isolation: Record<string, unknown>;
+            /**
+             * Format: date-time
+             * @description Until when the machine counts as connected without another sign of life.
+             */
+            lease_until: string;
+            os: string;
+            /** @description What the user calls the folder there. */
+            root: string;
+        };
+        /** @description The content of an export; an import reads it. */
+        ContextFile: {
+            agent_id?: components["schemas"]["AgentId"] | null;
+            /** Format: date-time */
+            export_date?: string | null;
+            interactions: components["schemas"]["NewInteraction"][];
+            /** Format: int64 */
+            total_interactions?: number | null;
+        };
+        ContextImported: {
+            /** @description How many interactions were new. */
+            imported: number;
+            /**
+             * @description Whether every kind of search finds them. If not, the index or the embedder is slow or unavailable, and only a
+             *     search by words finds them for now.
+             */
+            indexed: boolean;
+            /** @description How many interactions were already there, by their ids. */
+            skipped: number;
+        };
+        /** @description An agent's memory is nearly full. Told once, until it has been emptier again. */
+        ContextLimitWarningEvent: {
+            agent_id: components["schemas"]["AgentId"];
+            /** Format: date-time */
+            created_at: string;
+            /** Format: int64 */
+            max_vectors: number;
+            project_id: components["schemas"]["ProjectId"];
+            /** Format: int64 */
+            total_vectors: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "CONTEXT_LIMIT_WARNING";
+        };
+        /** @description The figures of one day or week. */
+        ContextPeriod: {
             by_type: {
                 [key: string]: number;
             };
@@ -1609,53 +1731,47 @@ export interface components {
              * @description The day, or the Monday of the week.
              */
             start: string;
-            /** Format: double */
+            /**
+             * Format: double
+             * @description In percent; null if there are no interactions.
+             */
             success_rate?: number | null;
             /** Format: int64 */
             total: number;
         };
-        /** @description What an export holds, and an import takes. */
-        ContextFile: {
-            /**
-             * Format: uuid
-             * @description Whose memory it was; an import goes to the agent in the path.
-             */
-            agent_id?: string | null;
-            /** Format: date-time */
-            export_date?: string | null;
-            interactions: components["schemas"]["NewInteraction"][];
-            /** Format: int64 */
-            total_interactions?: number | null;
-        };
-        ContextImported: {
-            /** @description Not known before. */
-            imported: number;
-            /**
-             * @description Whether searches find them by now in every way. If not, the index or the embedder is slow or away, and they are
-             *     found by their words.
-             */
-            indexed: boolean;
-            /** @description Known already, by their ids. */
-            skipped: number;
-        };
         /**
-         * @description What to delete: what is older than `days` and of the given outcome and types; then the oldest, until only
-         *     `max_vectors` are left. Nothing, where neither is said.
+         * @description What to delete: interactions that are older than `days` and have the given result and types; then the oldest
+         *     ones until only `max_vectors` are left. Without any of these, nothing is deleted.
          */
         ContextPrune: {
             /** Format: int32 */
             days?: number | null;
-            /** @description Only say how many it would be. */
+            /** @description Delete nothing; only count what would be deleted. */
             dry_run?: boolean;
             /** Format: int32 */
             max_vectors?: number | null;
             success?: boolean | null;
             types?: components["schemas"]["InteractionType"][];
         };
+        /** @description Interactions of an agent are gone. */
+        ContextPrunedEvent: {
+            agent_id: components["schemas"]["AgentId"];
+            /** Format: date-time */
+            created_at: string;
+            project_id: components["schemas"]["ProjectId"];
+            reason: components["schemas"]["PruneReason"];
+            /** Format: int64 */
+            removed: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "CONTEXT_PRUNED";
+        };
         ContextRemoved: {
             /** Format: int64 */
             deleted: number;
-            /** @description Nothing was deleted: this is what would have been. */
+            /** @description Nothing was deleted: these are the numbers that a real run would give. */
             dry_run: boolean;
             /** Format: int64 */
             remaining: number;
@@ -1663,125 +1779,124 @@ export interface components {
         ContextResult: components["schemas"]["Interaction"] & {
             /**
              * Format: float
-             * @description More is better. Between 0 and 1 for hybrid searches.
+             * @description A higher score is better. Scores of hybrid searches are between 0 and 1.
              */
             score: number;
-            score_parts: components["schemas"]["ContextScoreParts"];
+            score_parts: components["schemas"]["ScoreParts"];
         };
         ContextResults: {
-            /** @description Why the answer may be poorer than usual: the index or the embedder did not answer. */
+            /** @description Why results may be missing: the index or the embedder did not answer. Null if all is well. */
             degraded?: string | null;
+            /** @description The best result comes first. */
             results: components["schemas"]["ContextResult"][];
         };
-        /** @description What the halves and options said about a hit. */
-        ContextScoreParts: {
+        /** @description An agent looked into its memory. */
+        ContextRetrievedEvent: {
+            agent_id: components["schemas"]["AgentId"];
+            /** Format: date-time */
+            created_at: string;
+            /** @description Set when the index did not answer and the store's own search did. */
+            degraded: boolean;
+            interactions: components["schemas"]["InteractionId"][];
+            project_id: components["schemas"]["ProjectId"];
+            /** @description What it asked for, shortened. */
+            query: string;
             /**
-             * Format: float
-             * @description Cosine similarity, if the dense half named it.
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
              */
-            dense?: number | null;
-            /**
-             * Format: float
-             * @description BM25, if the lexical half named it.
-             */
-            lexical?: number | null;
-            /**
-             * Format: float
-             * @description What age took off, where that was asked for.
-             */
-            recency?: number | null;
+            type: "CONTEXT_RETRIEVED";
         };
         ContextSearch: {
             /** Format: date-time */
             from?: string | null;
             /**
              * Format: int32
-             * @description How many results at most.
+             * @description The largest number of results.
              * @default 10
              */
             k: number;
             /**
              * Format: float
-             * @description Leave out what scores less.
+             * @description Leave out results with a lower score.
              */
             min_score?: number | null;
-            mode?: components["schemas"]["ContextSearchMode"];
-            /** @description What to look for, in any words. */
+            mode?: components["schemas"]["SearchMode"];
+            /** @description What to look for, in your own words. */
             query: string;
             /**
              * Format: float
-             * @description Favour what is new: what is so many days old counts half.
+             * @description Favour recent interactions: one that is this many days old counts half.
              */
             recency_days?: number | null;
             session_id?: string | null;
+            /** @description Only interactions that succeeded (`true`) or failed (`false`). */
             success?: boolean | null;
             task_id?: string | null;
             /** Format: date-time */
             to?: string | null;
+            /** @description Only interactions of these types; of all types if empty. */
             types?: components["schemas"]["InteractionType"][];
-            /** @description Show texts that differ only in case, white space and how their sentence ends once. */
+            /** @description Show only one of the texts that differ just in case, white space and final punctuation. */
             unique?: boolean;
         };
-        /**
-         * @description What to look with.
-         * @enum {string}
-         */
-        ContextSearchMode: "hybrid" | "dense" | "lexical";
         ContextStats: {
-            /** Format: uuid */
-            agent_id: string;
+            agent_id: components["schemas"]["AgentId"];
             by_type: {
                 [key: string]: number;
             };
-            /** @description What the index calls this memory. */
+            /** @description The name of the agent's collection in the index. */
             collection: string;
             /**
              * Format: double
-             * @description About; null while the index does not say.
+             * @description Approximate; null while the index does not answer.
              */
             collection_size_mb?: number | null;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description How many numbers each vector has.
+             */
             dimension: number;
-            /** @description How its vectors are made, and how many numbers each has. */
+            /** @description The embedder that makes the collection's vectors. */
             embedder: string;
             /**
              * Format: int32
-             * @description At so many the oldest part goes.
+             * @description When there are this many, the oldest ones are deleted.
              */
             max_vectors: number;
             /** Format: date-time */
             newest_interaction?: string | null;
             /** Format: date-time */
             oldest_interaction?: string | null;
-            periods?: components["schemas"]["ContextBucket"][] | null;
-            /** @description Whether the index has it, or has still to make it. */
+            periods?: components["schemas"]["ContextPeriod"][] | null;
+            /** @description `live`, or what the index still has to do before it is. */
             state: string;
             /**
              * Format: double
-             * @description In percent; null while there is nothing to count.
+             * @description In percent; null if there are no interactions.
              */
             success_rate?: number | null;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description How many interactions the agent remembers.
+             */
             total_vectors: number;
             /**
              * Format: int64
-             * @description What has not reached the index yet.
+             * @description How many interactions have not reached the index yet.
              */
             waiting: number;
         };
         Conversation: {
             /** Format: date-time */
             created_at: string;
-            /** Format: uuid */
-            id: string;
-            /** Format: uuid */
-            project_id: string;
+            id: components["schemas"]["ConversationId"];
+            project_id: components["schemas"]["ProjectId"];
             status: components["schemas"]["ConversationStatus"];
             title?: string | null;
             /** Format: date-time */
             updated_at: string;
-            /** Format: uuid */
-            user_id: string;
+            user_id: components["schemas"]["UserId"];
             /** Format: date-time */
             workspace_created_at?: string | null;
             /** @description Whether the conversation has files of its own, and its agents the tools for them. */
@@ -1789,27 +1904,41 @@ export interface components {
             /** @description Where they are in the object store, from the first file operation on. */
             workspace_path?: string | null;
         };
+        ConversationCreatedEvent: {
+            conversation: components["schemas"]["Conversation"];
+            /** Format: date-time */
+            created_at: string;
+            project_id: components["schemas"]["ProjectId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "CONVERSATION_CREATED";
+        };
+        ConversationDeletedEvent: {
+            /** Format: date-time */
+            created_at: string;
+            project_id: components["schemas"]["ProjectId"];
+            session_id: components["schemas"]["ConversationId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "CONVERSATION_DELETED";
+        };
         /** @description The newest version of a file. */
         ConversationFile: {
             /** @description SHA-256, in hexadecimal digits. */
             checksum: string;
-            /** Format: uuid */
-            conversation_id: string;
+            conversation_id: components["schemas"]["ConversationId"];
             /** Format: date-time */
             created_at: string;
-            /**
-             * Format: uuid
-             * @description Who made this version; nobody in person where an agent did.
-             */
-            created_by?: string | null;
+            created_by?: components["schemas"]["UserId"] | null;
             description?: string | null;
-            /**
-             * Format: uuid
-             * @description The same through all versions.
-             */
-            file_id: string;
+            /** @description The same through all versions. */
+            file_id: components["schemas"]["FileId"];
             /** @description Relative to the workspace. */
-            file_path: string;
+            file_path: components["schemas"]["FilePath"];
             /**
              * Format: int64
              * @description In bytes.
@@ -1830,315 +1959,75 @@ export interface components {
              */
             version: number;
         };
+        /**
+         * Format: uuid
+         * @description One conversation.
+         */
+        ConversationId: string;
         ConversationList: {
             conversations: components["schemas"]["Conversation"][];
             /**
              * Format: int64
-             * @description How many there are in all.
+             * @description How many conversations there are in total.
              */
             total: number;
         };
         /** @enum {string} */
         ConversationStatus: "active" | "archived";
-        /** @description What to change; what is absent stays. */
+        /** @description The fields to change. Absent fields stay as they are. */
         ConversationUpdate: {
             status?: components["schemas"]["ConversationStatus"] | null;
             title?: string | null;
             workspace_enabled?: boolean | null;
         };
-        /** @description What became of one decision among many. */
-        Decided: components["schemas"]["ToolCall"] | components["schemas"]["Problem"];
-        DecidedList: {
-            /** @description In the order of the request. */
-            results: components["schemas"]["Decided"][];
+        ConversationUpdatedEvent: {
+            conversation: components["schemas"]["Conversation"];
+            /** Format: date-time */
+            created_at: string;
+            project_id: components["schemas"]["ProjectId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "CONVERSATION_UPDATED";
         };
-        Decision: {
-            /** Format: uuid */
-            approval_id: string;
-            approve: boolean;
-            reason?: string | null;
-            scope?: components["schemas"]["GrantScope"];
-        };
-        Decisions: {
+        DecideRequest: {
             decisions: components["schemas"]["Decision"][];
         };
-        /** @description One entry of a project's log. The variant's name in upper case is the event's name on the wire. */
-        Event: {
-            project: components["schemas"]["Project"];
-            /** @enum {string} */
-            type: "PROJECT_CREATED";
-        } | {
-            project: components["schemas"]["Project"];
-            /** @enum {string} */
-            type: "PROJECT_UPDATED";
-        } | {
-            /** @enum {string} */
-            type: "PROJECT_DELETED";
-        } | {
-            agent: components["schemas"]["Agent"];
-            /** @enum {string} */
-            type: "AGENT_CREATED";
-        } | {
-            agent: components["schemas"]["Agent"];
-            /** @enum {string} */
-            type: "AGENT_UPDATED";
-        } | {
-            /** Format: uuid */
-            agent_id: string;
-            name: components["schemas"]["AgentName"];
-            /** @enum {string} */
-            type: "AGENT_DELETED";
-        } | {
-            conversation: components["schemas"]["Conversation"];
-            /** @enum {string} */
-            type: "CONVERSATION_CREATED";
-        } | {
-            conversation: components["schemas"]["Conversation"];
-            /** @enum {string} */
-            type: "CONVERSATION_UPDATED";
-        } | {
-            /** Format: uuid */
-            session_id: string;
-            /** @enum {string} */
-            type: "CONVERSATION_DELETED";
-        } | {
-            message: components["schemas"]["Message"];
-            /** @enum {string} */
-            type: "MESSAGE_CREATED";
-        } | {
-            task: components["schemas"]["Task"];
-            /** @enum {string} */
-            type: "TASK_QUEUED";
-        } | {
-            /** Format: uuid */
-            agent_id?: string | null;
-            agent_name?: components["schemas"]["AgentName"] | null;
-            /** Format: uuid */
-            plan_id?: string | null;
-            /** Format: uuid */
-            session_id: string;
-            /** Format: uuid */
-            task_id: string;
-            /** @enum {string} */
-            type: "TASK_STARTED";
-        } | {
-            calls: components["schemas"]["TaskCall"][];
-            /** Format: uuid */
-            session_id: string;
-            /** Format: int32 */
-            step: number;
-            /** Format: uuid */
-            task_id: string;
-            text: string;
-            /** @enum {string} */
-            type: "TASK_PROGRESS";
-        } | {
-            task: components["schemas"]["Task"];
-            /** @enum {string} */
-            type: "TASK_COMPLETED";
-        } | {
-            task: components["schemas"]["Task"];
-            /** @enum {string} */
-            type: "TASK_FAILED";
-        } | {
-            task: components["schemas"]["Task"];
-            /** @enum {string} */
-            type: "TASK_CANCELLED";
-        } | {
-            plan: components["schemas"]["Plan"];
-            tasks: components["schemas"]["Task"][];
-            /** @enum {string} */
-            type: "PLAN_CREATED";
-        } | {
-            plan: components["schemas"]["Plan"];
-            tasks: components["schemas"]["Task"][];
-            /** @enum {string} */
-            type: "PLAN_APPROVAL_REQUEST";
-        } | {
-            plan: components["schemas"]["Plan"];
-            /** @enum {string} */
-            type: "PLAN_UPDATED";
-        } | {
-            /** Format: uuid */
-            agent_id?: string | null;
-            /** Format: double */
-            cost?: number | null;
-            model: string;
-            /** Format: uuid */
-            session_id: string;
-            /** Format: uuid */
-            task_id: string;
-            /** @enum {string} */
-            type: "USAGE";
-            usage: components["schemas"]["Usage"];
-        } | {
-            /** @enum {string} */
-            type: "WORKER_SPACE_READY";
-            user_prefix: string;
-        } | {
-            reason: components["schemas"]["CloseReason"];
-            /** @enum {string} */
-            type: "WORKER_SPACE_CLOSED";
-        } | {
-            alert: components["schemas"]["Alert"];
-            detail: string;
-            /** @enum {string} */
-            type: "WORKER_SPACE_ALERT";
-        } | {
-            /** Format: uuid */
-            client_id: string;
-            root: string;
-            /** @enum {string} */
-            type: "CLIENT_CONNECTED";
-        } | {
-            /** Format: uuid */
-            client_id: string;
-            /** @enum {string} */
-            type: "CLIENT_DISCONNECTED";
-        } | {
-            /** Format: uuid */
-            client_id: string;
-            /** Format: uuid */
-            tool_id: string;
-            tool_name: string;
-            tool_params: Record<string, unknown>;
-            /** @enum {string} */
-            type: "TOOL_PREVIEW_REQUEST";
-        } | {
-            /** Format: uuid */
-            agent_id?: string | null;
-            /** Format: uuid */
-            approval_id: string;
-            digest?: string | null;
-            /** Format: date-time */
-            expires_at: string;
-            network: boolean;
-            preview?: components["schemas"]["CallPreview"] | null;
-            reason: string;
-            risk_level: string;
-            rule: string;
-            /** Format: uuid */
-            session_id?: string | null;
-            /** Format: uuid */
-            task_id?: string | null;
-            /** Format: int32 */
-            timeout_seconds: number;
-            /** Format: uuid */
-            tool_id: string;
-            tool_name: string;
-            tool_params: Record<string, unknown>;
-            /** @enum {string} */
-            type: "TOOL_APPROVAL_REQUEST";
-        } | {
-            /** Format: uuid */
-            approval_id: string;
-            /** Format: date-time */
-            expires_at: string;
-            /** Format: uuid */
-            session_id?: string | null;
-            /** Format: uuid */
-            tool_id: string;
-            /** @enum {string} */
-            type: "TOOL_APPROVAL_WARNING";
-        } | {
-            /** Format: int32 */
-            attempt: number;
-            /** @description For a write: the checksum of the file that was shown, or null where there was none. */
-            base_checksum?: string | null;
-            /** Format: uuid */
-            client_id: string;
-            digest?: string | null;
-            network: boolean;
-            /** @description What was approved: the client runs nothing that it rates higher. */
-            risk_level: string;
-            /** Format: int32 */
-            timeout?: number | null;
-            /** Format: uuid */
-            tool_id: string;
-            tool_name: string;
-            tool_params: Record<string, unknown>;
-            /** @enum {string} */
-            type: "TOOL_EXECUTION_SIGNAL";
-        } | {
-            /** Format: int32 */
-            attempt: number;
-            status: components["schemas"]["CallStatus"];
-            /** Format: uuid */
-            tool_id: string;
-            /** @enum {string} */
-            type: "TOOL_RESULT_ACK";
-        } | {
-            error?: components["schemas"]["CallFailure"] | null;
-            /**
-             * Format: uuid
-             * @description The conversation it belongs to, if it does: those who follow only that hear of it.
-             */
-            session_id?: string | null;
-            status: components["schemas"]["CallStatus"];
-            /** Format: uuid */
-            tool_id: string;
-            /** @enum {string} */
-            type: "TOOL_CALL_UPDATED";
-        } | {
-            grant: components["schemas"]["Grant"];
-            /** @enum {string} */
-            type: "GRANT_MADE";
-        } | {
-            /** Format: uuid */
-            grant_id: string;
-            /** @enum {string} */
-            type: "GRANT_WITHDRAWN";
-        } | {
-            /** Format: uuid */
-            agent_id: string;
-            /** @description Set when the index did not answer and the store's own search did. */
-            degraded: boolean;
-            interactions: string[];
-            /** @description What it asked for, shortened. */
-            query: string;
-            /** @enum {string} */
-            type: "CONTEXT_RETRIEVED";
-        } | {
-            /** Format: uuid */
-            agent_id: string;
-            /** Format: int64 */
-            max_vectors: number;
-            /** Format: int64 */
-            total_vectors: number;
-            /** @enum {string} */
-            type: "CONTEXT_LIMIT_WARNING";
-        } | {
-            /** Format: uuid */
-            agent_id: string;
-            reason: components["schemas"]["PruneReason"];
-            /** Format: int64 */
-            removed: number;
-            /** @enum {string} */
-            type: "CONTEXT_PRUNED";
-        } | {
-            changes: components["schemas"]["FileChange"][];
-            /** Format: uuid */
-            conversation_id: string;
-            /** @enum {string} */
-            type: "FILES_CHANGED";
-        } | {
-            /** Format: uuid */
-            conversation_id: string;
-            description?: string | null;
-            files: components["schemas"]["ConversationFile"][];
-            /** @enum {string} */
-            type: "FILES_PRESENTED";
+        /** @description What a person decides about one approval. */
+        Decision: {
+            approval_id: components["schemas"]["ApprovalId"];
+            /** @description `true` approves the call, `false` rejects it. */
+            approve: boolean;
+            /** @description Why the call is rejected. The agent is told this reason. */
+            reason?: string | null;
+            /** @description How far an approval reaches. */
+            scope?: components["schemas"]["GrantScope"];
         };
+        /** @description The result of one decision: the call as it is now, or why the decision was refused. */
+        DecisionResult: components["schemas"]["ToolCall"] | components["schemas"]["Problem"];
+        DecisionResults: {
+            /** @description One result for each decision, in the order of the request. */
+            results: components["schemas"]["DecisionResult"][];
+        };
+        /** @description An event of a project. `type` says which one. */
+        Event: components["schemas"]["ProjectCreatedEvent"] | components["schemas"]["ProjectUpdatedEvent"] | components["schemas"]["ProjectDeletedEvent"] | components["schemas"]["AgentCreatedEvent"] | components["schemas"]["AgentUpdatedEvent"] | components["schemas"]["AgentDeletedEvent"] | components["schemas"]["ConversationCreatedEvent"] | components["schemas"]["ConversationUpdatedEvent"] | components["schemas"]["ConversationDeletedEvent"] | components["schemas"]["MessageCreatedEvent"] | components["schemas"]["TaskQueuedEvent"] | components["schemas"]["TaskStartedEvent"] | components["schemas"]["TaskProgressEvent"] | components["schemas"]["TaskCompletedEvent"] | components["schemas"]["TaskFailedEvent"] | components["schemas"]["TaskCancelledEvent"] | components["schemas"]["PlanCreatedEvent"] | components["schemas"]["PlanApprovalRequestEvent"] | components["schemas"]["PlanUpdatedEvent"] | components["schemas"]["UsageEvent"] | components["schemas"]["WorkerSpaceReadyEvent"] | components["schemas"]["WorkerSpaceClosedEvent"] | components["schemas"]["WorkerSpaceAlertEvent"] | components["schemas"]["ClientConnectedEvent"] | components["schemas"]["ClientDisconnectedEvent"] | components["schemas"]["ToolPreviewRequestEvent"] | components["schemas"]["ToolApprovalRequestEvent"] | components["schemas"]["ToolApprovalWarningEvent"] | components["schemas"]["ToolExecutionSignalEvent"] | components["schemas"]["ToolResultAckEvent"] | components["schemas"]["ToolCallUpdatedEvent"] | components["schemas"]["GrantMadeEvent"] | components["schemas"]["GrantWithdrawnEvent"] | components["schemas"]["ContextRetrievedEvent"] | components["schemas"]["ContextLimitWarningEvent"] | components["schemas"]["ContextPrunedEvent"] | components["schemas"]["FilesChangedEvent"] | components["schemas"]["FilesPresentedEvent"];
         /** @description One change of a conversation's files, as its event tells it. */
         FileChange: {
             change: components["schemas"]["ChangeKind"];
-            /** Format: uuid */
-            file_id: string;
-            file_path: string;
+            file_id: components["schemas"]["FileId"];
+            file_path: components["schemas"]["FilePath"];
             source: components["schemas"]["FileSource"];
             /** Format: int64 */
             version: number;
         };
+        /**
+         * Format: uuid
+         * @description One file of a conversation, through all its versions.
+         */
+        FileId: string;
+        /** @description Where a file lies in its workspace. Having one is the proof that it stays inside. */
+        FilePath: string;
         /**
          * @description Where the content came from.
          * @enum {string}
@@ -2146,11 +2035,11 @@ export interface components {
         FileSource: "user_upload" | "ai_created" | "ai_modified";
         /** @enum {string} */
         FileStatus: "active" | "deleted";
-        /** @description What to change; what is absent stays. */
+        /** @description The fields to change. Absent fields stay as they are. */
         FileUpdate: {
-            /** @description Null takes it away. */
+            /** @description Null removes the description. */
             description?: string | null;
-            /** @description Another place in the workspace. */
+            /** @description Another path in the workspace. */
             file_path?: string | null;
             is_presented?: boolean | null;
         };
@@ -2159,8 +2048,7 @@ export interface components {
             checksum: string;
             /** Format: date-time */
             created_at: string;
-            /** Format: uuid */
-            created_by?: string | null;
+            created_by?: components["schemas"]["UserId"] | null;
             /** Format: int64 */
             file_size: number;
             mime_type: string;
@@ -2169,23 +2057,43 @@ export interface components {
             /** Format: int64 */
             version: number;
         };
-        /** @description A standing permission, for one session. */
-        Grant: {
-            /**
-             * Format: uuid
-             * @description For everything of an agent.
-             */
-            agent_id?: string | null;
+        /** @description Files of a conversation were made, changed, renamed or deleted, by its owner or by an agent. */
+        FilesChangedEvent: {
+            changes: components["schemas"]["FileChange"][];
+            conversation_id: components["schemas"]["ConversationId"];
             /** Format: date-time */
             created_at: string;
-            /** Format: uuid */
-            created_by: string;
-            /** Format: uuid */
-            id: string;
+            project_id: components["schemas"]["ProjectId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "FILES_CHANGED";
+        };
+        /** @description An agent shows these files as its result. */
+        FilesPresentedEvent: {
+            conversation_id: components["schemas"]["ConversationId"];
+            /** Format: date-time */
+            created_at: string;
+            description?: string | null;
+            files: components["schemas"]["ConversationFile"][];
+            project_id: components["schemas"]["ProjectId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "FILES_PRESENTED";
+        };
+        /** @description A standing permission, for one session. */
+        Grant: {
+            agent_id?: components["schemas"]["AgentId"] | null;
+            /** Format: date-time */
+            created_at: string;
+            created_by: components["schemas"]["UserId"];
+            id: components["schemas"]["GrantId"];
             /** @description Whether it reaches to High: the person has said so, or was shown something High as an example of a class. */
             include_high: boolean;
-            /** Format: uuid */
-            project_id: string;
+            project_id: components["schemas"]["ProjectId"];
             /** @description For a class: its rule, such as `git.commit`. */
             rule?: string | null;
             scope: components["schemas"]["GrantScope"];
@@ -2199,27 +2107,51 @@ export interface components {
             /** @description What it allows, for people. */
             words: string;
         };
+        /** Format: uuid */
+        GrantId: string;
         GrantList: {
             grants: components["schemas"]["Grant"][];
+            /** @description How many permissions are in force. */
             total: number;
+        };
+        GrantMadeEvent: {
+            /** Format: date-time */
+            created_at: string;
+            grant: components["schemas"]["Grant"];
+            project_id: components["schemas"]["ProjectId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "GRANT_MADE";
         };
         /** @enum {string} */
         GrantScope: "once" | "class" | "agent";
+        GrantWithdrawnEvent: {
+            /** Format: date-time */
+            created_at: string;
+            grant_id: components["schemas"]["GrantId"];
+            project_id: components["schemas"]["ProjectId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "GRANT_WITHDRAWN";
+        };
         Health: {
             parts: components["schemas"]["Part"][];
             status: components["schemas"]["Status"];
         };
-        Impossible: {
-            /** Format: uuid */
+        IdentityProvider: {
+            authorization_endpoint: string;
             client_id: string;
-            error: components["schemas"]["CallFailure"];
+            scope: string;
         };
         /** @description One thing that an agent remembers. */
         Interaction: {
             /** @description Why it failed, where it did. */
             error_details?: string | null;
-            /** Format: uuid */
-            id: string;
+            id: components["schemas"]["InteractionId"];
             interaction_type: components["schemas"]["InteractionType"];
             metadata: Record<string, unknown>;
             session_id?: string | null;
@@ -2230,12 +2162,20 @@ export interface components {
             timestamp: string;
         };
         /**
+         * Format: uuid
+         * @description One thing that an agent remembers.
+         */
+        InteractionId: string;
+        /**
          * @description What kind of thing happened.
          * @enum {string}
          */
         InteractionType: "task_execution" | "tool_call" | "user_message" | "agent_response";
         Lease: {
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Until when the machine counts as connected without another sign of life.
+             */
             lease_until: string;
         };
         LeftAlone: {
@@ -2269,25 +2209,31 @@ export interface components {
              */
             max_tokens: number | null;
         };
+        /** @description A link to content in the object store. */
         Link: {
             /** Format: date-time */
             expires_at: string;
             url: string;
         };
+        /** @description The process is alive. */
+        Liveness: {
+            service: string;
+            status: string;
+            version: string;
+        };
+        /** @description Who a token speaks for. */
         Me: {
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the token expires.
+             */
             expires_at: string;
             role: components["schemas"]["Role"];
             tenant: string;
-            /** Format: uuid */
-            user_id: string;
+            user_id: components["schemas"]["UserId"];
         };
         Message: {
-            /**
-             * Format: uuid
-             * @description Who answered, or whom the message is for.
-             */
-            agent_id?: string | null;
+            agent_id?: components["schemas"]["AgentId"] | null;
             agent_name?: components["schemas"]["AgentName"] | null;
             /** @description Paths or file ids that the message is about. */
             attachments: string[];
@@ -2299,31 +2245,52 @@ export interface components {
             cost?: number | null;
             /** Format: date-time */
             created_at: string;
-            /** Format: uuid */
-            id: string;
+            id: components["schemas"]["MessageId"];
             /** @description The model that answered, as the provider calls it. */
             model?: string | null;
-            /** Format: uuid */
-            plan_id?: string | null;
-            /** Format: uuid */
-            project_id: string;
+            plan_id?: components["schemas"]["PlanId"] | null;
+            project_id: components["schemas"]["ProjectId"];
             role: components["schemas"]["MessageRole"];
-            /** Format: uuid */
-            session_id: string;
-            /** Format: uuid */
-            task_id?: string | null;
+            session_id: components["schemas"]["ConversationId"];
+            task_id?: components["schemas"]["TaskId"] | null;
             usage?: components["schemas"]["Usage"] | null;
         };
+        MessageCreatedEvent: {
+            /** Format: date-time */
+            created_at: string;
+            message: components["schemas"]["Message"];
+            project_id: components["schemas"]["ProjectId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "MESSAGE_CREATED";
+        };
+        /** @description A piece of a message while the model is still writing it. Deltas are not stored and cannot be replayed. */
+        MessageDelta: {
+            project_id: components["schemas"]["ProjectId"];
+            session_id: components["schemas"]["ConversationId"];
+            task_id: components["schemas"]["TaskId"];
+            text: string;
+        };
+        /**
+         * Format: uuid
+         * @description One message of a conversation.
+         */
+        MessageId: string;
         MessageList: {
             messages: components["schemas"]["Message"][];
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description How many messages the conversation has in total.
+             */
             total: number;
         };
         /** @enum {string} */
         MessageRole: "user" | "assistant";
-        /** @description What may be seen of a key. */
+        /** @description What is shown of a stored key. */
         ModelKey: {
-            /** @description The end of the key, to recognise it by; empty for short ones. */
+            /** @description The last four characters of the key, to recognise it by; empty for short keys. */
             last_four: string;
             provider: string;
             /** Format: date-time */
@@ -2331,37 +2298,37 @@ export interface components {
         };
         ModelKeyList: {
             keys: components["schemas"]["ModelKey"][];
-            /** @description Every provider that the server is configured for. */
+            /** @description Every model provider that the server is configured for. */
             providers: string[];
         };
+        NewAgent: {
+            config?: components["schemas"]["AgentConfig"];
+            name: components["schemas"]["AgentName"];
+        };
+        /** @description A machine that connects to a project. */
         NewClient: {
-            /**
-             * Format: uuid
-             * @description The machine's own id for this folder, so that it is the same client when it comes back.
-             */
-            client_id: string;
-            /** @description What holds commands in on that machine. */
+            /** @description The machine's own id for this folder, so that it is the same client when it comes back. */
+            client_id: components["schemas"]["ClientId"];
+            /** @description Which limits the machine can enforce on commands. */
             isolation: Record<string, unknown>;
             os: string;
             /**
-             * @description The same process comes back after its connection was lost. What was permitted for the connection ends otherwise.
+             * @description The same process comes back after its connection was lost. Otherwise permissions that were given for
+             *     the connection end.
              * @default false
              */
             resumed: boolean;
-            /** @description What the user calls the folder; absolute paths beneath it are good in tool calls. */
+            /** @description What the user calls the folder. Tool calls may use absolute paths beneath it. */
             root: string;
         };
+        /** @description A conversation to start in one of your projects. */
         NewConversation: {
-            /**
-             * Format: uuid
-             * @description One of your projects; without it, your project `default`, which is made if it is missing.
-             * @default null
-             */
-            project_id: string | null;
+            /** @default null */
+            project_id: components["schemas"]["ProjectId"] | null;
             /** @default null */
             title: string | null;
             /**
-             * @description Whether it has files of its own, and its agents the tools for them.
+             * @description Whether the conversation has files of its own, and its agents the tools for them.
              * @default true
              */
             workspace_enabled: boolean;
@@ -2378,8 +2345,7 @@ export interface components {
             embedder?: string | null;
             embedding?: number[] | null;
             error_details?: string | null;
-            /** Format: uuid */
-            id?: string | null;
+            id?: components["schemas"]["InteractionId"] | null;
             interaction_type: components["schemas"]["InteractionType"];
             metadata?: Record<string, unknown>;
             session_id?: string | null;
@@ -2397,10 +2363,10 @@ export interface components {
             content: string;
             /**
              * Format: int32
-             * @description Higher goes first among those that wait for the same agent; 0 unless told.
+             * @description Tasks with a higher priority run first among those that wait for the same agent. The default is 0.
              */
             priority?: number;
-            /** @description The agent it is for, by id or name. Without one, the project plans who does what. */
+            /** @description The agent to talk to, by id or name. Without one, the project plans which agents do what. */
             target_agent?: string | null;
         };
         NewProject: {
@@ -2408,17 +2374,21 @@ export interface components {
             settings?: Record<string, unknown>;
             workspace?: components["schemas"]["WorkspaceKind"];
         };
+        /** @description A conversation to start in a project. */
         NewSession: {
             title?: string | null;
-            /** @description Whether the conversation has files of its own. Yes, unless told. */
+            /** @description Whether the conversation has files of its own. The default is `true`. */
             workspace_enabled?: boolean | null;
         };
-        Outcome: {
-            /** Format: int32 */
+        /** @description The outcome of a call that a machine ran or refused. */
+        OutcomeReport: {
+            /**
+             * Format: int32
+             * @description The attempt that the execution signal named.
+             */
             attempt: number;
-            /** Format: uuid */
-            client_id: string;
-            /** @description What the tool answered: `success`, its own fields, `error` and `code` on failure. */
+            client_id: components["schemas"]["ClientId"];
+            /** @description The tool's answer: `success`, its own fields, and on failure `error` and `code`. */
             result: Record<string, unknown>;
         };
         Part: {
@@ -2432,12 +2402,16 @@ export interface components {
          * @description The bytes of a part.
          */
         PartBody: string;
-        PartView: {
-            checksum: string;
-            /** Format: int64 */
-            number: number;
-            /** Format: int64 */
-            size: number;
+        /** @description Everything that waits for a person. */
+        PendingApprovals: {
+            approvals: components["schemas"]["ToolCall"][];
+            /** @description Plans that wait for approval. */
+            plans: components["schemas"]["Plan"][];
+            /**
+             * Format: int64
+             * @description How many calls wait for a decision.
+             */
+            total: number;
         };
         Plan: {
             /** Format: date-time */
@@ -2445,32 +2419,61 @@ export interface components {
             /** Format: date-time */
             created_at: string;
             error?: components["schemas"]["TaskFailure"] | null;
-            /** Format: uuid */
-            id: string;
-            /** Format: uuid */
-            message_id: string;
+            id: components["schemas"]["PlanId"];
+            message_id: components["schemas"]["MessageId"];
             /**
              * @description Its owner has to approve it and has not done so: nothing of it may run, not even when it has ended and a
              *     task of it is to be resumed.
              */
             needs_approval?: boolean;
-            /** Format: uuid */
-            project_id: string;
-            /** Format: uuid */
-            session_id: string;
+            project_id: components["schemas"]["ProjectId"];
+            session_id: components["schemas"]["ConversationId"];
             status: components["schemas"]["PlanStatus"];
         };
         PlanApproval: {
-            /** @description To run instead of the tasks that were proposed. */
+            /** @description Tasks to run instead of the proposed ones. */
             tasks?: components["schemas"]["ProposedTask"][] | null;
         };
-        /** @description A plan with its graph: each task names those it depends on. */
+        /** @description To the person: may this plan run? */
+        PlanApprovalRequestEvent: {
+            /** Format: date-time */
+            created_at: string;
+            plan: components["schemas"]["Plan"];
+            project_id: components["schemas"]["ProjectId"];
+            tasks: components["schemas"]["Task"][];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "PLAN_APPROVAL_REQUEST";
+        };
+        PlanCreatedEvent: {
+            /** Format: date-time */
+            created_at: string;
+            plan: components["schemas"]["Plan"];
+            project_id: components["schemas"]["ProjectId"];
+            tasks: components["schemas"]["Task"][];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "PLAN_CREATED";
+        };
+        /** @description A plan with its graph: each task names the tasks that it depends on. */
         PlanDetails: components["schemas"]["Plan"] & {
             tasks: components["schemas"]["Task"][];
         };
+        /**
+         * Format: uuid
+         * @description One graph of tasks.
+         */
+        PlanId: string;
         PlanList: {
             plans: components["schemas"]["Plan"][];
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description How many plans there are in total.
+             */
             total: number;
         };
         PlanRejection: {
@@ -2478,25 +2481,54 @@ export interface components {
         };
         /** @enum {string} */
         PlanStatus: "planning" | "pending_approval" | "running" | "completed" | "failed" | "cancelled";
-        /** @description What a call would change, or why it cannot be done: then it ends with that, and nobody is asked. */
-        Preview: components["schemas"]["Shown"] | components["schemas"]["Impossible"];
-        /** @description What the body of every answer that is not a success looks like. */
+        PlanUpdatedEvent: {
+            /** Format: date-time */
+            created_at: string;
+            plan: components["schemas"]["Plan"];
+            project_id: components["schemas"]["ProjectId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "PLAN_UPDATED";
+        };
+        /** @description Why a call cannot be done. */
+        PreviewFailed: {
+            client_id: components["schemas"]["ClientId"];
+            error: components["schemas"]["CallFailure"];
+        };
+        /** @description What a call would change, or why it cannot be done. In the second case the call fails and nobody is asked. */
+        PreviewReport: components["schemas"]["PreviewShown"] | components["schemas"]["PreviewFailed"];
+        /** @description What a call would change. */
+        PreviewShown: {
+            /** @description Checksum of the current file; null if it does not exist. */
+            base_checksum?: string | null;
+            client_id: components["schemas"]["ClientId"];
+            /** @description A unified diff against the current file. */
+            diff: string;
+            rating?: components["schemas"]["CallRating"] | null;
+        };
+        /** @description The body of every answer that is not a success (RFC 9457). */
         Problem: {
-            /** @description Stable; for programs. */
-            code: string;
+            code: components["schemas"]["ProblemCode"];
             /** @description What happened this time, in a sentence. */
             detail: string;
             /** Format: int32 */
             status: number;
+            /** @description The name of the status, such as `Not Found`. */
             title: string;
-            /** @description A name for the kind of problem, as a URI. */
+            /** @description The kind of problem as a URI: `urn:atelier:problem:` and the code. */
             type: string;
         };
+        /**
+         * @description Which kind of problem it is. Codes are stable: programs decide by them.
+         * @enum {string}
+         */
+        ProblemCode: "malformed_json" | "upload_broken" | "unauthorized" | "other_tenant" | "forbidden" | "path_outside_workspace" | "workspace_disabled" | "not_found" | "method_not_allowed" | "request_timeout" | "name_taken" | "already_settled" | "asked_anew" | "not_your_call" | "result_differs" | "conversation_archived" | "agent_deleted" | "plan_not_approved" | "dependency_unfinished" | "worker_space_closed" | "path_taken" | "changed_meanwhile" | "conversation_locked" | "upload_incomplete" | "links_unavailable" | "precondition_failed" | "body_too_large" | "file_size_exceeded" | "unsupported_media_type" | "range_not_satisfiable" | "invalid_request" | "invalid_path" | "not_text" | "queue_full" | "internal" | "content_damaged" | "content_lost" | "store_unavailable" | "memory_unavailable" | "object_store_unavailable" | "took_too_long";
         Project: {
             /** Format: date-time */
             created_at: string;
-            /** Format: uuid */
-            id: string;
+            id: components["schemas"]["ProjectId"];
             name: components["schemas"]["ProjectName"];
             /** @description Free-form settings; what later parts read from it is documented with them. */
             settings: Record<string, unknown>;
@@ -2504,21 +2536,62 @@ export interface components {
             updated_at: string;
             workspace: components["schemas"]["WorkspaceKind"];
         };
-        /** @description What to change; what is absent stays. `settings` are replaced as a whole. */
+        /** @description The fields to change. Absent fields stay as they are; `settings` are replaced as a whole. */
         ProjectChanges: {
             name?: components["schemas"]["ProjectName"] | null;
             settings?: Record<string, unknown> | null;
             workspace?: components["schemas"]["WorkspaceKind"] | null;
         };
+        ProjectCreatedEvent: {
+            /** Format: date-time */
+            created_at: string;
+            project: components["schemas"]["Project"];
+            project_id: components["schemas"]["ProjectId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "PROJECT_CREATED";
+        };
+        /** @description The last event of a project. */
+        ProjectDeletedEvent: {
+            /** Format: date-time */
+            created_at: string;
+            project_id: components["schemas"]["ProjectId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "PROJECT_DELETED";
+        };
+        /** Format: uuid */
+        ProjectId: string;
         ProjectList: {
             projects: components["schemas"]["Project"][];
             /**
              * Format: int64
-             * @description How many there are in all.
+             * @description How many projects there are in total.
              */
             total: number;
         };
         ProjectName: string;
+        ProjectSnapshot: {
+            agents: components["schemas"]["Agent"][];
+            /** @description Calls that wait for a decision. */
+            pending: components["schemas"]["ToolCall"][];
+            project: components["schemas"]["Project"];
+        };
+        ProjectUpdatedEvent: {
+            /** Format: date-time */
+            created_at: string;
+            project: components["schemas"]["Project"];
+            project_id: components["schemas"]["ProjectId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "PROJECT_UPDATED";
+        };
         /** @description What a planner proposes, or a person makes of it. */
         ProposedTask: {
             /** @description Its name or its id. */
@@ -2527,17 +2600,13 @@ export interface components {
             description: string;
             id: string;
         };
-        Provider: {
-            authorization_endpoint: string;
-            client_id: string;
-            scope: string;
-        };
-        ProviderReturn: {
-            /** @description What the provider sent the browser back with. */
+        /** @description What a browser came back with from the identity provider. */
+        ProviderSignInRequest: {
+            /** @description The code that the provider sent. */
             code: string;
-            /** @description Where the provider sent the browser back to. */
+            /** @description The address that the provider sent the browser back to. */
             redirect_uri: string;
-            /** @description What the `code_challenge` was made of (RFC 7636). */
+            /** @description The verifier that belongs to the `code_challenge` (RFC 7636). */
             verifier: string;
         };
         /** @enum {string} */
@@ -2562,23 +2631,26 @@ export interface components {
             /** Format: int64 */
             queue_size: number;
         };
-        Rejection: {
-            /** @default null */
+        RejectRequest: {
+            /**
+             * @description The agent is told this reason.
+             * @default null
+             */
             reason: string | null;
         };
         Renamed: {
             from: string;
             to: string;
         };
-        Restoration: {
+        RestoreRequest: {
             /**
              * Format: int64
-             * @description The version to go back to; it becomes the newest under a number of its own.
+             * @description The version to restore. It becomes the newest version, under a new number.
              */
             version: number;
         };
-        Revocation: {
-            /** @description The token to revoke: one of your own. */
+        RevokeRequest: {
+            /** @description The token to revoke. It must be your own. */
             token: string;
         };
         /**
@@ -2586,43 +2658,65 @@ export interface components {
          * @enum {string}
          */
         Role: "user" | "admin" | "client" | "agent";
+        /** @description The scores that a search result's total score is made of. */
+        ScoreParts: {
+            /**
+             * Format: float
+             * @description Cosine similarity; null if the dense search did not find the text.
+             */
+            dense?: number | null;
+            /**
+             * Format: float
+             * @description BM25; null if the lexical search did not find the text.
+             */
+            lexical?: number | null;
+            /**
+             * Format: float
+             * @description The factor for the interaction's age; null unless the search favours recent ones.
+             */
+            recency?: number | null;
+        };
+        /**
+         * @description How a search compares texts.
+         * @enum {string}
+         */
+        SearchMode: "hybrid" | "dense" | "lexical";
+        /** @description What the server adds to the rules that every Atelier has. */
         ServerPolicy: {
-            /** @description Commands are refused on machines that cannot hold them in. */
+            /** @description Commands are refused on machines that cannot isolate them. */
             demand_isolation: boolean;
-            /** @description In the form of the configuration's `policy`. */
+            /** @description The rules, in the form of the configuration's `policy`. */
             extension: Record<string, unknown>;
         };
-        /** @description What each event of a stream holds. Comments between them are heartbeats. */
+        /** @description One event of a stream. Comment lines between events are heartbeats. */
         ServerSentEvent: {
-            /** @description An `Event`, as JSON. */
+            /** @description An `Event`, a `MessageDelta` or a `StreamReset`, as JSON. */
             data: string;
             /** @description The event's name, in upper case. */
             event: string;
-            /** @description Where to resume: as `Last-Event-ID`, or as `after`. */
+            /** @description The cursor to resume from, as `Last-Event-ID` or as `after`. Deltas have none. */
             id: string;
-        };
-        SessionChanges: {
-            status?: components["schemas"]["ConversationStatus"] | null;
-            title?: string | null;
-            workspace_enabled?: boolean | null;
         };
         SessionList: {
             sessions: components["schemas"]["Conversation"][];
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description How many conversations the project has in total.
+             */
             total: number;
         };
-        Shown: {
-            /** @description Of the file as it is; none where there is none yet. */
-            base_checksum?: string | null;
-            /** Format: uuid */
-            client_id: string;
-            diff: string;
-            rating?: components["schemas"]["CallRating"] | null;
+        /** @description The ways to sign in to this server. */
+        SignInOptions: {
+            /** @description One-time links, and tokens that `atelier token` makes. */
+            local: boolean;
+            provider?: components["schemas"]["IdentityProvider"] | null;
         };
         SignInRequest: {
-            /** @description From the one-time link that the first start prints. */
+            /** @description The code in the one-time link that the first start of the server prints. */
             code: string;
         };
+        /** @description The current state of what a stream is about. */
+        Snapshot: components["schemas"]["ProjectSnapshot"] | components["schemas"]["UserSnapshot"];
         /**
          * @description Worse is greater.
          * @enum {string}
@@ -2645,11 +2739,7 @@ export interface components {
             id: string;
             name: string;
             result?: components["schemas"]["StepResult"] | null;
-            /**
-             * Format: uuid
-             * @description The call at the gate, where it got so far.
-             */
-            tool_id?: string | null;
+            tool_id?: components["schemas"]["CallId"] | null;
         };
         StepResult: {
             /** @description Of the whole file that the call has read or written, so that the next change of it is made against that. */
@@ -2657,40 +2747,43 @@ export interface components {
             content: string;
             is_error: boolean;
         };
-        /** @description What a sync did. */
+        /** @description The first event of a stream whose cursor is unknown or too old: the current state, to start again from. */
+        StreamReset: {
+            /** @description The cursor to resume from. */
+            last_event_id: string;
+            reason: string;
+            snapshot: components["schemas"]["Snapshot"];
+        };
+        /** @description The result of a sync. */
         SyncReport: {
-            /** @description Files that somebody else changed meanwhile: both versions are kept. */
+            /** @description Files that somebody else changed during the run. Both versions are kept. */
             conflicts: components["schemas"]["Conflict"][];
-            /** @description Paths that went from the folder into the object store. */
+            /** @description Paths of new files that were saved from the folder to the object store. */
             created: string[];
-            /** @description Files that the object store has lost: they are not in the folder. A new version mends them. */
+            /** @description Files whose content the object store has lost. They are not in the folder; writing a new version repairs them. */
             damaged: string[];
             deleted: string[];
-            /** @description Files that came from the object store into the folder. */
+            /** @description How many files were copied from the object store into the folder. */
             fetched: number;
-            /** @description What is in the folder and stays there only. */
+            /** @description What is in the folder but cannot be stored. */
             left_alone: components["schemas"]["LeftAlone"][];
             modified: string[];
-            /** @description Files that were removed from the folder because they are deleted. */
+            /** @description How many files were removed from the folder because they had been deleted. */
             removed: number;
             renamed: components["schemas"]["Renamed"][];
-            /** @description Files that were in step already. */
+            /** @description How many files were already up to date. */
             unchanged: number;
         };
         SyncRequest: {
             /**
              * Format: int32
-             * @description How long to wait for another run in this conversation's folder to end.
+             * @description How many seconds to wait for another run in the conversation's folder to end.
              * @default 0
              */
             wait_seconds: number;
         };
         Task: {
-            /**
-             * Format: uuid
-             * @description Nobody where the project itself works: planning, and the answer of a plan.
-             */
-            agent_id?: string | null;
+            agent_id?: components["schemas"]["AgentId"] | null;
             agent_name?: components["schemas"]["AgentName"] | null;
             /** Format: date-time */
             completed_at?: string | null;
@@ -2701,36 +2794,29 @@ export interface components {
             cost: number;
             /** Format: date-time */
             created_at: string;
-            depends_on: string[];
+            depends_on: components["schemas"]["TaskId"][];
             description: string;
             error?: components["schemas"]["TaskFailure"] | null;
-            /** Format: uuid */
-            id: string;
+            id: components["schemas"]["TaskId"];
             /** @description What its plan calls it. */
             key?: string | null;
             kind: components["schemas"]["TaskKind"];
-            /**
-             * Format: uuid
-             * @description The message that asked for it.
-             */
-            message_id: string;
-            /** Format: uuid */
-            plan_id?: string | null;
+            /** @description The message that asked for it. */
+            message_id: components["schemas"]["MessageId"];
+            plan_id?: components["schemas"]["PlanId"] | null;
             /**
              * Format: int32
              * @description Higher goes first.
              */
             priority: number;
-            /** Format: uuid */
-            project_id: string;
+            project_id: components["schemas"]["ProjectId"];
             /**
              * Format: int64
              * @description How long it has run, without the time it was parked.
              */
             ran_ms: number;
             result?: string | null;
-            /** Format: uuid */
-            session_id: string;
+            session_id: components["schemas"]["ConversationId"];
             /** Format: date-time */
             started_at?: string | null;
             status: components["schemas"]["TaskStatus"];
@@ -2744,41 +2830,167 @@ export interface components {
         /** @description A tool call as the progress of a task tells of it. */
         TaskCall: {
             name: string;
-            /** Format: uuid */
-            tool_id?: string | null;
+            tool_id?: components["schemas"]["CallId"] | null;
         };
-        /** @description A task with its journal. */
+        TaskCancelledEvent: {
+            /** Format: date-time */
+            created_at: string;
+            project_id: components["schemas"]["ProjectId"];
+            task: components["schemas"]["Task"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "TASK_CANCELLED";
+        };
+        TaskCompletedEvent: {
+            /** Format: date-time */
+            created_at: string;
+            project_id: components["schemas"]["ProjectId"];
+            task: components["schemas"]["Task"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "TASK_COMPLETED";
+        };
+        /** @description A task, its steps so far, and their tool calls. */
         TaskDetails: components["schemas"]["Task"] & {
-            /** @description The tool calls of its steps. */
+            /** @description The tool calls of the steps. */
             calls: components["schemas"]["ToolCall"][];
             journal: components["schemas"]["Step"][];
+        };
+        TaskFailedEvent: {
+            /** Format: date-time */
+            created_at: string;
+            project_id: components["schemas"]["ProjectId"];
+            task: components["schemas"]["Task"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "TASK_FAILED";
         };
         TaskFailure: {
             /** @description Stable; for programs. */
             code: string;
             detail: string;
         };
+        /**
+         * Format: uuid
+         * @description One piece of work for one agent.
+         */
+        TaskId: string;
         /** @enum {string} */
         TaskKind: "work" | "plan" | "answer";
         TaskList: {
             tasks: components["schemas"]["Task"][];
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description How many tasks there are in total.
+             */
             total: number;
+        };
+        /** @description The model has answered a step of a task with calls, which are on their way. */
+        TaskProgressEvent: {
+            calls: components["schemas"]["TaskCall"][];
+            /** Format: date-time */
+            created_at: string;
+            project_id: components["schemas"]["ProjectId"];
+            session_id: components["schemas"]["ConversationId"];
+            /** Format: int32 */
+            step: number;
+            task_id: components["schemas"]["TaskId"];
+            text: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "TASK_PROGRESS";
+        };
+        TaskQueuedEvent: {
+            /** Format: date-time */
+            created_at: string;
+            project_id: components["schemas"]["ProjectId"];
+            task: components["schemas"]["Task"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "TASK_QUEUED";
+        };
+        TaskStartedEvent: {
+            agent_id?: components["schemas"]["AgentId"] | null;
+            agent_name?: components["schemas"]["AgentName"] | null;
+            /** Format: date-time */
+            created_at: string;
+            plan_id?: components["schemas"]["PlanId"] | null;
+            project_id: components["schemas"]["ProjectId"];
+            session_id: components["schemas"]["ConversationId"];
+            task_id: components["schemas"]["TaskId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "TASK_STARTED";
         };
         /** @enum {string} */
         TaskStatus: "waiting" | "queued" | "running" | "parked" | "completed" | "failed" | "cancelled";
+        /** @description A new token. Send it as `Authorization: Bearer …`. */
         Token: {
             /** Format: date-time */
             expires_at: string;
             token: string;
         };
+        /** @description To the person: may this run? */
+        ToolApprovalRequestEvent: {
+            agent_id?: components["schemas"]["AgentId"] | null;
+            approval_id: components["schemas"]["ApprovalId"];
+            /** Format: date-time */
+            created_at: string;
+            digest?: components["schemas"]["CallDigest"] | null;
+            /** Format: date-time */
+            expires_at: string;
+            network: boolean;
+            preview?: components["schemas"]["CallPreview"] | null;
+            project_id: components["schemas"]["ProjectId"];
+            reason: string;
+            risk_level: components["schemas"]["Verdict"];
+            rule: string;
+            session_id?: components["schemas"]["ConversationId"] | null;
+            task_id?: components["schemas"]["TaskId"] | null;
+            /** Format: int32 */
+            timeout_seconds: number;
+            tool_id: components["schemas"]["CallId"];
+            tool_name: string;
+            tool_params: Record<string, unknown>;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "TOOL_APPROVAL_REQUEST";
+        };
+        /** @description To the person: time is running out. */
+        ToolApprovalWarningEvent: {
+            approval_id: components["schemas"]["ApprovalId"];
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            expires_at: string;
+            project_id: components["schemas"]["ProjectId"];
+            session_id?: components["schemas"]["ConversationId"] | null;
+            tool_id: components["schemas"]["CallId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "TOOL_APPROVAL_WARNING";
+        };
         /** @description One tool call, whole. */
         ToolCall: {
-            /** Format: uuid */
-            agent_id?: string | null;
+            agent_id?: components["schemas"]["AgentId"] | null;
             approval?: components["schemas"]["CallApproval"] | null;
-            /** Format: uuid */
-            approval_id?: string | null;
+            approval_id?: components["schemas"]["ApprovalId"] | null;
             /**
              * Format: int32
              * @description Counts the times it was sent to a client.
@@ -2786,8 +2998,7 @@ export interface components {
             attempt: number;
             /** @description The client has said that it begins; from here on it is not sent again. */
             claimed: boolean;
-            /** Format: uuid */
-            client_id?: string | null;
+            client_id?: components["schemas"]["ClientId"] | null;
             /** Format: date-time */
             completed_at?: string | null;
             /** Format: date-time */
@@ -2797,51 +3008,81 @@ export interface components {
              * @description When time has something to do with it next: to remind the person, to decide, to give up on a client.
              */
             deadline?: string | null;
-            /** @description Of the call as it was judged. None where it was refused before it was a call. */
-            digest?: string | null;
+            digest?: components["schemas"]["CallDigest"] | null;
             error?: components["schemas"]["CallFailure"] | null;
-            /**
-             * Format: uuid
-             * @description By which standing permission it runs unasked.
-             */
-            grant_id?: string | null;
+            grant_id?: components["schemas"]["GrantId"] | null;
             network: boolean;
             /** @description What it waits for beside a decision, or why it is asked about again, in a sentence. */
             note?: string | null;
             preview?: components["schemas"]["CallPreview"] | null;
-            /** Format: uuid */
-            project_id: string;
+            project_id: components["schemas"]["ProjectId"];
             reason: string;
             requires_approval: boolean;
             result?: Record<string, unknown> | null;
-            risk_level: string;
+            risk_level: components["schemas"]["Verdict"];
             /** @description The rule that decided about the risk; a class of calls is named by it. */
             rule: string;
-            /** Format: uuid */
-            session_id?: string | null;
+            session_id?: components["schemas"]["ConversationId"] | null;
             status: components["schemas"]["CallStatus"];
-            /**
-             * Format: uuid
-             * @description The task whose agent asks: it waits until the call is settled.
-             */
-            task_id?: string | null;
+            task_id?: components["schemas"]["TaskId"] | null;
             /**
              * Format: int32
              * @description How long a command may run, in seconds.
              */
             timeout?: number | null;
-            /** Format: uuid */
-            tool_id: string;
+            tool_id: components["schemas"]["CallId"];
             tool_name: string;
             tool_params: Record<string, unknown>;
         };
         ToolCallList: {
             tools: components["schemas"]["ToolCall"][];
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description How many calls there are in total.
+             */
             total: number;
+        };
+        ToolCallUpdatedEvent: {
+            /** Format: date-time */
+            created_at: string;
+            error?: components["schemas"]["CallFailure"] | null;
+            project_id: components["schemas"]["ProjectId"];
+            session_id?: components["schemas"]["ConversationId"] | null;
+            status: components["schemas"]["CallStatus"];
+            tool_id: components["schemas"]["CallId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "TOOL_CALL_UPDATED";
         };
         ToolCatalog: {
             tools: components["schemas"]["ToolInfo"][];
+        };
+        /** @description To one client, and only after approval: run this. */
+        ToolExecutionSignalEvent: {
+            /** Format: int32 */
+            attempt: number;
+            /** @description For a write: the checksum of the file that was shown, or null where there was none. */
+            base_checksum?: string | null;
+            client_id: components["schemas"]["ClientId"];
+            /** Format: date-time */
+            created_at: string;
+            digest?: components["schemas"]["CallDigest"] | null;
+            network: boolean;
+            project_id: components["schemas"]["ProjectId"];
+            /** @description What was approved: the client runs nothing that it rates higher. */
+            risk_level: components["schemas"]["Verdict"];
+            /** Format: int32 */
+            timeout?: number | null;
+            tool_id: components["schemas"]["CallId"];
+            tool_name: string;
+            tool_params: Record<string, unknown>;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "TOOL_EXECUTION_SIGNAL";
         };
         /** @description One tool: what it does, what it takes, and how it is rated when nothing in the call says otherwise. */
         ToolInfo: {
@@ -2852,60 +3093,102 @@ export interface components {
             requires_approval: boolean;
             usual_risk: string;
         };
+        /** @description To one client: say what this call would change. */
+        ToolPreviewRequestEvent: {
+            client_id: components["schemas"]["ClientId"];
+            /** Format: date-time */
+            created_at: string;
+            project_id: components["schemas"]["ProjectId"];
+            tool_id: components["schemas"]["CallId"];
+            tool_name: string;
+            tool_params: Record<string, unknown>;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "TOOL_PREVIEW_REQUEST";
+        };
         ToolRequest: {
-            /** @description The agent that asks, by id or name. */
+            /** @description The agent that requests the call, by id or name. */
             agent_id?: string | null;
-            /** Format: uuid */
-            session_id?: string | null;
+            session_id?: components["schemas"]["ConversationId"] | null;
             tool_name: string;
             tool_params?: Record<string, unknown>;
         };
-        /** @description The parts of the form. `file` may be there several times. */
+        /** @description To the client: its result is saved. */
+        ToolResultAckEvent: {
+            /** Format: int32 */
+            attempt: number;
+            /** Format: date-time */
+            created_at: string;
+            project_id: components["schemas"]["ProjectId"];
+            status: components["schemas"]["CallStatus"];
+            tool_id: components["schemas"]["CallId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "TOOL_RESULT_ACK";
+        };
+        /** @description An upload in parts, and how far it is. */
+        Upload: {
+            /** Format: date-time */
+            expires_at: string;
+            file_id?: components["schemas"]["FileId"] | null;
+            file_path: string;
+            /** @description The parts that have arrived. Send the missing ones to go on. */
+            parts: components["schemas"]["UploadPart"][];
+            /**
+             * Format: int64
+             * @description How many bytes have arrived.
+             */
+            received: number;
+            /**
+             * Format: int64
+             * @description Size of the whole file, in bytes.
+             */
+            size: number;
+            upload_id: components["schemas"]["UploadId"];
+        };
+        /** @description The fields of the form. `file` may occur several times. */
         UploadForm: {
-            /** @description What it is; one for all, or one for each. */
+            /** @description A description: one for all files, or one for each file. */
             description?: string | null;
             /** Format: binary */
             file: string;
             /**
-             * @description Where it goes; the name it was sent with, unless given. One that ends with a slash, or comes with several
-             *     files, is a folder. There may also be one for each file, in their order.
+             * @description Where the file goes. The default is the name that it was sent with. A path that ends with a slash, or one path
+             *     for several files, is a folder. There may also be one path for each file, in the same order.
              */
             path?: string | null;
         };
+        /**
+         * Format: uuid
+         * @description A large upload in parts.
+         */
+        UploadId: string;
+        UploadPart: {
+            /** @description SHA-256 of the part, in hexadecimal. */
+            checksum: string;
+            /** Format: int64 */
+            number: number;
+            /** Format: int64 */
+            size: number;
+        };
+        /** @description A file to upload in parts. */
         UploadRequest: {
             description?: string | null;
-            /** @description What it is called where it comes from; the last name of the path, unless given. */
+            /** @description The name of the file where it comes from. The default is the last name of the path. */
             original_name?: string | null;
-            /** @description Where the file goes. */
+            /** @description Where the file goes in the workspace. */
             path: string;
             /**
              * Format: int64
-             * @description In bytes, of the whole file.
+             * @description Size of the whole file, in bytes.
              */
             size: number;
         };
-        UploadView: {
-            /** Format: date-time */
-            expires_at: string;
-            /**
-             * Format: uuid
-             * @description The file that it became, once it is complete.
-             */
-            file_id?: string | null;
-            file_path: string;
-            /** @description Those that are there; the next upload goes on with what is not. */
-            parts: components["schemas"]["PartView"][];
-            /**
-             * Format: int64
-             * @description How many bytes are there.
-             */
-            received: number;
-            /** Format: int64 */
-            size: number;
-            /** Format: uuid */
-            upload_id: string;
-        };
-        Uploaded: {
+        UploadedFiles: {
             files: components["schemas"]["ConversationFile"][];
         };
         /** @description What a model counted. */
@@ -2915,25 +3198,43 @@ export interface components {
             /** Format: int64 */
             output_tokens: number;
         };
+        /** @description What one step of a task used. */
+        UsageEvent: {
+            agent_id?: components["schemas"]["AgentId"] | null;
+            /** Format: double */
+            cost?: number | null;
+            /** Format: date-time */
+            created_at: string;
+            model: string;
+            project_id: components["schemas"]["ProjectId"];
+            session_id: components["schemas"]["ConversationId"];
+            task_id: components["schemas"]["TaskId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "USAGE";
+            usage: components["schemas"]["Usage"];
+        };
+        /**
+         * Format: uuid
+         * @description The person (or machine) a token speaks for: its `sub`.
+         */
+        UserId: string;
+        UserSnapshot: {
+            /** @description Calls that wait for a decision, in all projects. */
+            pending: components["schemas"]["ToolCall"][];
+            projects: components["schemas"]["Project"][];
+        };
+        /**
+         * @description How dangerous a call is. The order is the meaning: of several verdicts the strictest stands, by `max`.
+         * @enum {string}
+         */
+        Verdict: "LOW" | "MEDIUM" | "HIGH" | "DENY";
         VersionList: {
             total: number;
+            /** @description The newest version comes first. */
             versions: components["schemas"]["FileVersion"][];
-        };
-        /** @description Everything that waits for a person. */
-        Waiting: {
-            approvals: components["schemas"]["ToolCall"][];
-            plans: components["schemas"]["Plan"][];
-            /**
-             * Format: int64
-             * @description How many calls
-             */
-            total: number;
-        };
-        /** @description How people sign in here. */
-        Ways: {
-            /** @description With one-time links and with tokens that `atelier token` makes. */
-            local: boolean;
-            provider?: components["schemas"]["Provider"] | null;
         };
         /** @description A worker space as its owner sees it. */
         WorkerSpace: {
@@ -2949,18 +3250,54 @@ export interface components {
             queued_tasks: number;
             user_prefix: string;
         };
+        WorkerSpaceAlertEvent: {
+            alert: components["schemas"]["Alert"];
+            /** Format: date-time */
+            created_at: string;
+            detail: string;
+            project_id: components["schemas"]["ProjectId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "WORKER_SPACE_ALERT";
+        };
+        /** @description The server released them; the user's files are untouched. */
+        WorkerSpaceClosedEvent: {
+            /** Format: date-time */
+            created_at: string;
+            project_id: components["schemas"]["ProjectId"];
+            reason: components["schemas"]["CloseReason"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "WORKER_SPACE_CLOSED";
+        };
+        /** @description The server set up the project's resources. */
+        WorkerSpaceReadyEvent: {
+            /** Format: date-time */
+            created_at: string;
+            project_id: components["schemas"]["ProjectId"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "WORKER_SPACE_READY";
+            user_prefix: string;
+        };
+        /** @description The workspace of a conversation and its files. */
         WorkspaceInfo: {
-            /** Format: uuid */
-            conversation_id: string;
+            conversation_id: components["schemas"]["ConversationId"];
             file_count: number;
             files: components["schemas"]["ConversationFile"][];
             /**
              * Format: int64
-             * @description In bytes, of the newest versions.
+             * @description Size of the newest versions, in bytes.
              */
             total_size: number;
             workspace_enabled: boolean;
-            /** @description Where the files lie in the object store, from the first file operation on. */
+            /** @description The prefix of the files in the object store; null until the first file operation. */
             workspace_path?: string | null;
         };
         /**
@@ -2980,18 +3317,23 @@ export interface operations {
     conversations_list: {
         parameters: {
             query?: {
-                status?: "active" | "archived";
+                /** @description Only conversations with this status. */
+                status?: components["schemas"]["ConversationStatus"];
+                /** @description The largest number of entries to return. */
                 limit?: number;
+                /** @description How many entries to skip. */
                 offset?: number;
             };
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description A page of your conversations */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3000,7 +3342,7 @@ export interface operations {
                     "application/json": components["schemas"]["ConversationList"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3018,7 +3360,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3027,7 +3369,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -3036,7 +3378,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3054,7 +3396,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3063,7 +3405,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3088,6 +3430,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
             };
             cookie?: never;
@@ -3098,6 +3441,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description The new conversation */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -3115,7 +3459,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3133,7 +3477,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3142,7 +3486,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -3151,7 +3495,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3187,7 +3531,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3196,7 +3540,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3221,13 +3565,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The conversation */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3236,7 +3583,7 @@ export interface operations {
                     "application/json": components["schemas"]["Conversation"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3254,7 +3601,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3263,7 +3610,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -3272,7 +3619,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3281,7 +3628,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3290,7 +3637,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3315,7 +3662,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
             };
             cookie?: never;
@@ -3326,6 +3675,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description The changed conversation */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3343,7 +3693,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3361,7 +3711,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3370,7 +3720,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -3379,7 +3729,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3415,7 +3765,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3424,7 +3774,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3449,12 +3799,14 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The tenant's keys */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3463,7 +3815,7 @@ export interface operations {
                     "application/json": components["schemas"]["ModelKeyList"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3481,7 +3833,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3490,7 +3842,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -3499,7 +3851,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3508,7 +3860,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3517,7 +3869,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3542,13 +3894,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The name of a model provider. */
                 provider: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The key, without its secret part */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3557,7 +3912,7 @@ export interface operations {
                     "application/json": components["schemas"]["ModelKey"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3575,7 +3930,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3584,7 +3939,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -3593,7 +3948,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3602,7 +3957,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3611,7 +3966,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3636,7 +3991,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The name of a model provider. */
                 provider: string;
             };
             cookie?: never;
@@ -3647,6 +4004,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description The stored key, without its secret part */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3664,7 +4022,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3682,7 +4040,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The server knows no such provider */
+            /** @description The server is not configured for this provider */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3691,7 +4049,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -3700,7 +4058,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3736,7 +4094,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3745,7 +4103,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3770,7 +4128,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The name of a model provider. */
                 provider: string;
             };
             cookie?: never;
@@ -3784,7 +4144,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3802,7 +4162,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3811,7 +4171,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -3820,7 +4180,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3829,7 +4189,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3838,7 +4198,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3863,13 +4223,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The workspace and its files */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3878,7 +4241,7 @@ export interface operations {
                     "application/json": components["schemas"]["WorkspaceInfo"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3896,7 +4259,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3905,7 +4268,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -3914,7 +4277,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3923,7 +4286,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3932,7 +4295,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3957,7 +4320,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
             };
             cookie?: never;
@@ -3973,7 +4338,7 @@ export interface operations {
                     "application/zip": unknown;
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3991,7 +4356,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4000,7 +4365,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -4009,7 +4374,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4018,7 +4383,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4027,7 +4392,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4052,7 +4417,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
             };
             cookie?: never;
@@ -4063,12 +4430,13 @@ export interface operations {
             };
         };
         responses: {
+            /** @description The saved files */
             201: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Uploaded"];
+                    "application/json": components["schemas"]["UploadedFiles"];
                 };
             };
             /** @description The body is not well-formed JSON */
@@ -4080,7 +4448,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4089,7 +4457,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description PathTraversalError: the path leaves the workspace; or the workspace is switched off */
+            /** @description PathTraversalError: the path leads out of the workspace; or the workspace is switched off */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4098,7 +4466,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4107,7 +4475,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -4116,7 +4484,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A path is a file or a folder, not both */
+            /** @description The path is already a folder, or one of its folders is a file */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4161,7 +4529,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4170,7 +4538,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4193,15 +4561,18 @@ export interface operations {
     files_download: {
         parameters: {
             query?: {
-                /** @description Check the SHA-256 on the way, and break off before the end if it is wrong. Sends the whole file. */
+                /** @description Check the SHA-256 while sending, and break the connection before the end if it is wrong. Sends the whole file. */
                 verify?: boolean;
-                /** @description Let a browser show it, if it is of a kind that cannot do anything there. */
+                /** @description Let a browser show the file, if its type is harmless there. */
                 inline?: boolean;
             };
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
+                /** @description The id of a file. */
                 file: string;
             };
             cookie?: never;
@@ -4217,7 +4588,7 @@ export interface operations {
                     "application/octet-stream": unknown;
                 };
             };
-            /** @description The range that was asked for */
+            /** @description The requested range */
             206: {
                 headers: {
                     [name: string]: unknown;
@@ -4226,14 +4597,14 @@ export interface operations {
                     "application/octet-stream": unknown;
                 };
             };
-            /** @description You have it already */
+            /** @description You already have this version */
             304: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4251,7 +4622,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4260,7 +4631,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -4269,7 +4640,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4278,7 +4649,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The range lies beyond the end */
+            /** @description The range begins after the end of the file */
             416: {
                 headers: {
                     [name: string]: unknown;
@@ -4296,7 +4667,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4305,7 +4676,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4330,8 +4701,11 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
+                /** @description The id of a file. */
                 file: string;
             };
             cookie?: never;
@@ -4345,7 +4719,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4363,7 +4737,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4372,7 +4746,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -4381,7 +4755,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4399,7 +4773,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4408,7 +4782,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4433,8 +4807,11 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
+                /** @description The id of a file. */
                 file: string;
             };
             cookie?: never;
@@ -4445,6 +4822,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description The changed file */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4462,7 +4840,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4480,7 +4858,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4489,7 +4867,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -4498,7 +4876,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4543,7 +4921,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4552,7 +4930,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4575,15 +4953,18 @@ export interface operations {
     files_diff: {
         parameters: {
             query?: {
-                /** @description The older version; the one before `to`, unless given. */
+                /** @description The older version. The default is the one before `to`. */
                 from?: number;
-                /** @description The newer version; the newest, unless given. */
+                /** @description The newer version. The default is the newest one. */
                 to?: number;
             };
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
+                /** @description The id of a file. */
                 file: string;
             };
             cookie?: never;
@@ -4599,7 +4980,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4617,7 +4998,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4626,7 +5007,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -4635,7 +5016,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4644,7 +5025,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description not_text: the versions are no texts, or too large */
+            /** @description not_text: a version is not text, or it is too large */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4653,7 +5034,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4662,7 +5043,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4687,18 +5068,22 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
+                /** @description The id of a file. */
                 file: string;
             };
             cookie?: never;
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Restoration"];
+                "application/json": components["schemas"]["RestoreRequest"];
             };
         };
         responses: {
+            /** @description The restored file */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4716,7 +5101,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4734,7 +5119,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4743,7 +5128,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -4752,7 +5137,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4761,7 +5146,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The file is not the one that If-Match names, or changed just now */
+            /** @description The file is not the one that If-Match names, or it has just changed */
             412: {
                 headers: {
                     [name: string]: unknown;
@@ -4797,7 +5182,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4806,7 +5191,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4829,19 +5214,23 @@ export interface operations {
     files_link: {
         parameters: {
             query?: {
-                /** @description How long the link is good, in seconds. */
+                /** @description How long the link is valid, in seconds. */
                 seconds?: number;
             };
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
+                /** @description The id of a file. */
                 file: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The link */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4850,7 +5239,7 @@ export interface operations {
                     "application/json": components["schemas"]["Link"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4868,7 +5257,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4877,7 +5266,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -4886,7 +5275,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description links_unavailable: this object store gives no links */
+            /** @description links_unavailable: this object store cannot make links */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4904,7 +5293,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4913,7 +5302,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4938,14 +5327,18 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
+                /** @description The id of a file. */
                 file: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The versions */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4954,7 +5347,7 @@ export interface operations {
                     "application/json": components["schemas"]["VersionList"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4972,7 +5365,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4981,7 +5374,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -4990,7 +5383,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4999,7 +5392,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -5008,7 +5401,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5031,16 +5424,20 @@ export interface operations {
     files_version: {
         parameters: {
             query?: {
-                /** @description Check the SHA-256 on the way, and break off before the end if it is wrong. Sends the whole file. */
+                /** @description Check the SHA-256 while sending, and break the connection before the end if it is wrong. Sends the whole file. */
                 verify?: boolean;
-                /** @description Let a browser show it, if it is of a kind that cannot do anything there. */
+                /** @description Let a browser show the file, if its type is harmless there. */
                 inline?: boolean;
             };
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
+                /** @description The id of a file. */
                 file: string;
+                /** @description The number of a version or of a part, from 1 on. */
                 number: number;
             };
             cookie?: never;
@@ -5056,7 +5453,7 @@ export interface operations {
                     "application/octet-stream": unknown;
                 };
             };
-            /** @description The range that was asked for */
+            /** @description The requested range */
             206: {
                 headers: {
                     [name: string]: unknown;
@@ -5065,14 +5462,14 @@ export interface operations {
                     "application/octet-stream": unknown;
                 };
             };
-            /** @description You have it already */
+            /** @description You already have this version */
             304: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -5090,7 +5487,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5099,7 +5496,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -5108,7 +5505,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5117,7 +5514,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The range lies beyond the end */
+            /** @description The range begins after the end of the file */
             416: {
                 headers: {
                     [name: string]: unknown;
@@ -5135,7 +5532,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -5144,7 +5541,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5169,7 +5566,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
             };
             cookie?: never;
@@ -5180,6 +5579,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description What the sync did */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5197,7 +5597,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -5215,7 +5615,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5224,7 +5624,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -5233,7 +5633,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description conversation_locked: a run works in the folder */
+            /** @description conversation_locked: a run is working in the folder */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5269,7 +5669,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -5278,7 +5678,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5303,7 +5703,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
             };
             cookie?: never;
@@ -5314,12 +5716,13 @@ export interface operations {
             };
         };
         responses: {
+            /** @description The upload */
             201: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["UploadView"];
+                    "application/json": components["schemas"]["Upload"];
                 };
             };
             /** @description The body is not well-formed JSON */
@@ -5331,7 +5734,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -5349,7 +5752,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5358,7 +5761,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -5367,7 +5770,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5403,7 +5806,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -5412,7 +5815,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5437,23 +5840,27 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
+                /** @description The id of an upload in parts. */
                 upload: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The upload */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["UploadView"];
+                    "application/json": components["schemas"]["Upload"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -5471,7 +5878,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5480,7 +5887,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -5489,7 +5896,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5498,7 +5905,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -5507,7 +5914,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5532,22 +5939,25 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
+                /** @description The id of an upload in parts. */
                 upload: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Given up */
+            /** @description Cancelled */
             204: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -5565,7 +5975,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5574,7 +5984,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -5583,7 +5993,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5592,7 +6002,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -5601,7 +6011,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5626,14 +6036,18 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
+                /** @description The id of an upload in parts. */
                 upload: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The saved file */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -5642,7 +6056,7 @@ export interface operations {
                     "application/json": components["schemas"]["ConversationFile"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -5660,7 +6074,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5669,7 +6083,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -5696,7 +6110,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -5705,7 +6119,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5730,9 +6144,13 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The name of a tenant. */
                 tenant: string;
+                /** @description The id of a conversation. */
                 conversation: string;
+                /** @description The id of an upload in parts. */
                 upload: string;
+                /** @description The number of a version or of a part, from 1 on. */
                 number: number;
             };
             cookie?: never;
@@ -5743,12 +6161,13 @@ export interface operations {
             };
         };
         responses: {
+            /** @description The part */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PartView"];
+                    "application/json": components["schemas"]["UploadPart"];
                 };
             };
             /** @description The body is not well-formed JSON */
@@ -5760,7 +6179,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -5778,7 +6197,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5787,7 +6206,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -5796,7 +6215,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description upload_incomplete: more bytes than were announced */
+            /** @description upload_incomplete: there are more bytes than announced */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5832,7 +6251,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -5841,7 +6260,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5870,6 +6289,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description The user, tenant and role of your token */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5878,7 +6298,7 @@ export interface operations {
                     "application/json": components["schemas"]["Me"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -5896,7 +6316,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -5905,7 +6325,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5934,10 +6354,11 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["ProviderReturn"];
+                "application/json": components["schemas"]["ProviderSignInRequest"];
             };
         };
         responses: {
+            /** @description The provider's token */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5964,7 +6385,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description People do not sign in at a provider here */
+            /** @description This server has no identity provider */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5973,7 +6394,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -6009,7 +6430,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6038,6 +6459,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description A new token */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6046,7 +6468,7 @@ export interface operations {
                     "application/json": components["schemas"]["Token"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6064,7 +6486,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -6073,7 +6495,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6102,7 +6524,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Revocation"];
+                "application/json": components["schemas"]["RevokeRequest"];
             };
         };
         responses: {
@@ -6122,7 +6544,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6140,7 +6562,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Not a token of yours */
+            /** @description It is not one of your tokens */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -6149,7 +6571,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -6185,7 +6607,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6205,7 +6627,7 @@ export interface operations {
             };
         };
     };
-    account_ways: {
+    account_sign_in_options: {
         parameters: {
             query?: never;
             header?: never;
@@ -6214,15 +6636,16 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description The ways to sign in */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Ways"];
+                    "application/json": components["schemas"]["SignInOptions"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -6231,7 +6654,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6264,6 +6687,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description A token */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6281,7 +6705,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The code is unknown, used or too old */
+            /** @description The code is unknown, used or expired */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6290,7 +6714,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -6326,7 +6750,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6355,15 +6779,16 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description The process is alive */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Alive"];
+                    "application/json": components["schemas"]["Liveness"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -6372,7 +6797,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6401,15 +6826,16 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Everything that waits for you */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Waiting"];
+                    "application/json": components["schemas"]["PendingApprovals"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6427,7 +6853,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -6436,7 +6862,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6460,11 +6886,11 @@ export interface operations {
         parameters: {
             query?: {
                 /**
-                 * @description Replay what came after this event id; `0` replays all that is kept. The header
-                 *     `Last-Event-ID` comes before it. Without either, the stream begins with what happens next.
+                 * @description Replay the events after this event id; `0` replays all stored events. The header `Last-Event-ID` takes
+                 *     precedence. Without either, the stream starts with the next event.
                  */
                 after?: string;
-                /** @description Without an id to go on from: begin with the last so many events. */
+                /** @description Without an event id: start with the last events, as many as this number says. */
                 tail?: number;
             };
             header?: {
@@ -6475,15 +6901,16 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description The events of all your projects */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": components["schemas"]["ServerSentEvent"];
+                    "text/event-stream": string;
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6501,7 +6928,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -6519,7 +6946,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6548,6 +6975,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description The server's own rules */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6556,7 +6984,7 @@ export interface operations {
                     "application/json": components["schemas"]["ServerPolicy"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6574,7 +7002,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -6583,7 +7011,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6606,9 +7034,9 @@ export interface operations {
     projects_list: {
         parameters: {
             query?: {
-                /** @description At most so many. */
+                /** @description The largest number of entries to return. */
                 limit?: number;
-                /** @description Skip so many. */
+                /** @description How many entries to skip. */
                 offset?: number;
             };
             header?: never;
@@ -6617,6 +7045,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description A page of your projects */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6625,7 +7054,7 @@ export interface operations {
                     "application/json": components["schemas"]["ProjectList"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6643,7 +7072,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -6661,7 +7090,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6694,6 +7123,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description The new project */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -6711,7 +7141,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6729,7 +7159,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -6738,7 +7168,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description You have a project of that name */
+            /** @description You already have a project with this name */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6774,7 +7204,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6799,12 +7229,14 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The project */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6813,7 +7245,7 @@ export interface operations {
                     "application/json": components["schemas"]["Project"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6831,7 +7263,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -6840,7 +7272,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -6849,7 +7281,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6858,7 +7290,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -6867,7 +7299,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6892,6 +7324,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
@@ -6902,6 +7335,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description The changed project */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6919,7 +7353,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -6937,7 +7371,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -6946,7 +7380,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -6955,7 +7389,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description You have another project of that name */
+            /** @description You have another project with this name */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6991,7 +7425,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -7000,7 +7434,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7025,6 +7459,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
@@ -7038,7 +7473,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -7056,7 +7491,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -7065,7 +7500,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -7074,7 +7509,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -7083,7 +7518,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -7092,7 +7527,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7115,19 +7550,21 @@ export interface operations {
     agents_list: {
         parameters: {
             query?: {
-                /** @description At most so many. */
+                /** @description The largest number of entries to return. */
                 limit?: number;
-                /** @description Skip so many. */
+                /** @description How many entries to skip. */
                 offset?: number;
             };
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description A page of the project's agents */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7136,7 +7573,7 @@ export interface operations {
                     "application/json": components["schemas"]["AgentList"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -7154,7 +7591,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -7163,7 +7600,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -7172,7 +7609,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -7190,7 +7627,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -7199,7 +7636,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7224,16 +7661,18 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["AgentToMake"];
+                "application/json": components["schemas"]["NewAgent"];
             };
         };
         responses: {
+            /** @description The new agent */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -7251,7 +7690,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -7269,7 +7708,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -7278,7 +7717,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -7287,7 +7726,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The project has an agent of that name */
+            /** @description The project already has an agent with this name */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -7323,7 +7762,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -7332,7 +7771,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7357,14 +7796,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
-                /** @description Id or name; `coder` finds `agent_coder` */
+                /** @description The id or name of an agent; `coder` also finds `agent_coder`. */
                 agent: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The agent */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7373,7 +7814,7 @@ export interface operations {
                     "application/json": components["schemas"]["Agent"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -7391,7 +7832,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -7400,7 +7841,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -7409,7 +7850,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -7418,7 +7859,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -7427,7 +7868,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7452,8 +7893,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
-                /** @description Id or name */
+                /** @description The id or name of an agent; `coder` also finds `agent_coder`. */
                 agent: string;
             };
             cookie?: never;
@@ -7464,6 +7906,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description The changed agent */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7481,7 +7924,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -7499,7 +7942,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -7508,7 +7951,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -7517,7 +7960,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The project has another agent of that name */
+            /** @description The project has another agent with this name */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -7553,7 +7996,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -7562,7 +8005,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7587,8 +8030,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
-                /** @description Id or name */
+                /** @description The id or name of an agent; `coder` also finds `agent_coder`. */
                 agent: string;
             };
             cookie?: never;
@@ -7602,7 +8046,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -7620,7 +8064,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -7629,7 +8073,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -7638,7 +8082,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -7647,7 +8091,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -7656,7 +8100,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7681,14 +8125,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
-                /** @description Id or name */
+                /** @description The id or name of an agent; `coder` also finds `agent_coder`. */
                 agent: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description What was deleted */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7697,7 +8143,7 @@ export interface operations {
                     "application/json": components["schemas"]["ContextRemoved"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -7715,7 +8161,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -7724,7 +8170,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -7733,7 +8179,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -7742,7 +8188,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -7751,7 +8197,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7775,7 +8221,7 @@ export interface operations {
         parameters: {
             query?: {
                 include_embeddings?: boolean;
-                /** @description Only these types, separated by commas. */
+                /** @description Only interactions of these types, separated by commas. */
                 types?: string;
                 success?: boolean;
                 from?: string;
@@ -7783,14 +8229,16 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
-                /** @description Id or name */
+                /** @description The id or name of an agent; `coder` also finds `agent_coder`. */
                 agent: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The agent's memory */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7799,7 +8247,7 @@ export interface operations {
                     "application/json": components["schemas"]["ContextFile"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -7817,7 +8265,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -7826,7 +8274,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -7835,7 +8283,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -7853,7 +8301,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -7862,7 +8310,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7887,8 +8335,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
-                /** @description Id or name */
+                /** @description The id or name of an agent; `coder` also finds `agent_coder`. */
                 agent: string;
             };
             cookie?: never;
@@ -7899,6 +8348,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description What was imported */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7916,7 +8366,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -7934,7 +8384,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -7943,7 +8393,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -7952,7 +8402,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -7988,7 +8438,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -7997,7 +8447,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8022,15 +8472,18 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
-                /** @description Id or name */
+                /** @description The id or name of an agent; `coder` also finds `agent_coder`. */
                 agent: string;
+                /** @description The id of an interaction. */
                 interaction: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The interaction */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8039,7 +8492,7 @@ export interface operations {
                     "application/json": components["schemas"]["Interaction"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -8057,7 +8510,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -8066,7 +8519,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -8075,7 +8528,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -8084,7 +8537,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8093,7 +8546,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8118,23 +8571,25 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
-                /** @description Id or name */
+                /** @description The id or name of an agent; `coder` also finds `agent_coder`. */
                 agent: string;
+                /** @description The id of an interaction. */
                 interaction: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Forgotten */
+            /** @description Deleted */
             204: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -8152,7 +8607,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -8161,7 +8616,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -8170,7 +8625,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -8179,7 +8634,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8188,7 +8643,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8213,8 +8668,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
-                /** @description Id or name */
+                /** @description The id or name of an agent; `coder` also finds `agent_coder`. */
                 agent: string;
             };
             cookie?: never;
@@ -8225,6 +8681,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description What was deleted */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8242,7 +8699,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -8260,7 +8717,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -8269,7 +8726,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -8278,7 +8735,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -8314,7 +8771,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8323,7 +8780,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8348,22 +8805,23 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
-                /** @description Id or name */
+                /** @description The id or name of an agent; `coder` also finds `agent_coder`. */
                 agent: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description It is being made; `stats` says what is still waiting */
+            /** @description The index is being rebuilt; `stats` shows how much is still waiting */
             202: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -8381,7 +8839,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -8390,7 +8848,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -8399,7 +8857,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -8408,7 +8866,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8417,7 +8875,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8442,8 +8900,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
-                /** @description Id or name */
+                /** @description The id or name of an agent; `coder` also finds `agent_coder`. */
                 agent: string;
             };
             cookie?: never;
@@ -8454,6 +8913,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description The best results */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8471,7 +8931,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -8489,7 +8949,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -8498,7 +8958,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -8507,7 +8967,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -8543,7 +9003,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8552,7 +9012,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8577,19 +9037,21 @@ export interface operations {
             query?: {
                 from?: string;
                 to?: string;
-                /** @description Figures for each day or week, too. */
+                /** @description Also return figures for each day or week. */
                 bucket?: "day" | "week";
             };
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
-                /** @description Id or name */
+                /** @description The id or name of an agent; `coder` also finds `agent_coder`. */
                 agent: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The figures */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8598,7 +9060,7 @@ export interface operations {
                     "application/json": components["schemas"]["ContextStats"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -8616,7 +9078,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -8625,7 +9087,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -8634,7 +9096,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -8652,7 +9114,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8661,7 +9123,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8684,19 +9146,23 @@ export interface operations {
     approvals_list: {
         parameters: {
             query?: {
-                /** @description What became of them: `pending` unless said otherwise */
+                /** @description Only approvals with this status. The default is `pending`. */
                 status?: "all" | "pending" | "approved" | "rejected" | "expired" | "cancelled";
+                /** @description The largest number of entries to return. */
                 limit?: number;
+                /** @description How many entries to skip. */
                 offset?: number;
             };
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description A page of approvals, with their calls */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8705,7 +9171,7 @@ export interface operations {
                     "application/json": components["schemas"]["ApprovalList"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -8723,7 +9189,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -8732,7 +9198,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -8741,7 +9207,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -8759,7 +9225,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8768,7 +9234,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8793,22 +9259,24 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Decisions"];
+                "application/json": components["schemas"]["DecideRequest"];
             };
         };
         responses: {
+            /** @description The result of each decision */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DecidedList"];
+                    "application/json": components["schemas"]["DecisionResults"];
                 };
             };
             /** @description The body is not well-formed JSON */
@@ -8820,7 +9288,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -8838,7 +9306,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -8847,7 +9315,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -8856,7 +9324,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -8892,7 +9360,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -8901,7 +9369,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -8926,17 +9394,20 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of an approval. */
                 approval: string;
             };
             cookie?: never;
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Approval"] | null;
+                "application/json": components["schemas"]["ApproveRequest"] | null;
             };
         };
         responses: {
+            /** @description The approved call */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8954,7 +9425,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -8972,7 +9443,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -8981,7 +9452,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -8990,7 +9461,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It was decided already; `detail` says how */
+            /** @description It is already decided; `detail` says how */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -9026,7 +9497,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -9035,7 +9506,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9060,17 +9531,20 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of an approval. */
                 approval: string;
             };
             cookie?: never;
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Rejection"] | null;
+                "application/json": components["schemas"]["RejectRequest"] | null;
             };
         };
         responses: {
+            /** @description The rejected call */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9088,7 +9562,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -9106,7 +9580,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -9115,7 +9589,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -9124,7 +9598,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It was decided already; `detail` says how */
+            /** @description It is already decided; `detail` says how */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -9160,7 +9634,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -9169,7 +9643,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9192,19 +9666,21 @@ export interface operations {
     approvals_audit: {
         parameters: {
             query?: {
-                /** @description At most so many. */
+                /** @description The largest number of entries to return. */
                 limit?: number;
-                /** @description Skip so many. */
+                /** @description How many entries to skip. */
                 offset?: number;
             };
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description A page of the audit */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9213,7 +9689,7 @@ export interface operations {
                     "application/json": components["schemas"]["AuditList"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -9231,7 +9707,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -9240,7 +9716,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -9249,7 +9725,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -9267,7 +9743,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -9276,7 +9752,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9301,12 +9777,14 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The queue of each agent */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9315,7 +9793,7 @@ export interface operations {
                     "application/json": components["schemas"]["BusReport"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -9333,7 +9811,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -9342,7 +9820,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -9351,7 +9829,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -9360,7 +9838,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -9369,7 +9847,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9392,19 +9870,21 @@ export interface operations {
     chat_list: {
         parameters: {
             query?: {
-                /** @description At most so many. */
+                /** @description The largest number of entries to return. */
                 limit?: number;
-                /** @description Skip so many. */
+                /** @description How many entries to skip. */
                 offset?: number;
             };
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description A page of the project's conversations */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9413,7 +9893,7 @@ export interface operations {
                     "application/json": components["schemas"]["SessionList"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -9431,7 +9911,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -9440,7 +9920,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -9449,7 +9929,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -9467,7 +9947,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -9476,7 +9956,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9501,6 +9981,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
@@ -9511,6 +9992,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description The new conversation */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -9528,7 +10010,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -9546,7 +10028,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -9555,7 +10037,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -9564,7 +10046,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -9600,7 +10082,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -9609,7 +10091,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9634,13 +10116,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a conversation. */
                 session: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The conversation */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9649,7 +10134,7 @@ export interface operations {
                     "application/json": components["schemas"]["Conversation"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -9667,7 +10152,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -9676,7 +10161,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -9685,7 +10170,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -9694,7 +10179,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -9703,7 +10188,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9728,7 +10213,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a conversation. */
                 session: string;
             };
             cookie?: never;
@@ -9742,7 +10229,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -9760,7 +10247,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -9769,7 +10256,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -9778,7 +10265,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -9787,7 +10274,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -9796,7 +10283,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9821,17 +10308,20 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a conversation. */
                 session: string;
             };
             cookie?: never;
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["SessionChanges"];
+                "application/json": components["schemas"]["ConversationUpdate"];
             };
         };
         responses: {
+            /** @description The changed conversation */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9849,7 +10339,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -9867,7 +10357,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -9876,7 +10366,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -9885,7 +10375,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -9921,7 +10411,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -9930,7 +10420,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -9953,20 +10443,23 @@ export interface operations {
     chat_messages: {
         parameters: {
             query?: {
-                /** @description At most so many. */
+                /** @description The largest number of entries to return. */
                 limit?: number;
-                /** @description Skip so many. */
+                /** @description How many entries to skip. */
                 offset?: number;
             };
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a conversation. */
                 session: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description A page of messages */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9975,7 +10468,7 @@ export interface operations {
                     "application/json": components["schemas"]["MessageList"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -9993,7 +10486,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -10002,7 +10495,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -10011,7 +10504,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -10029,7 +10522,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -10038,7 +10531,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10062,33 +10555,36 @@ export interface operations {
         parameters: {
             query?: {
                 /**
-                 * @description Replay what came after this event id; `0` replays all that is kept. The header
-                 *     `Last-Event-ID` comes before it. Without either, the stream begins with what happens next.
+                 * @description Replay the events after this event id; `0` replays all stored events. The header `Last-Event-ID` takes
+                 *     precedence. Without either, the stream starts with the next event.
                  */
                 after?: string;
-                /** @description Without an id to go on from: begin with the last so many events. */
+                /** @description Without an event id: start with the last events, as many as this number says. */
                 tail?: number;
             };
             header?: {
                 "Last-Event-ID"?: string | null;
             };
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a conversation. */
                 session: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The conversation's events */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": components["schemas"]["ServerSentEvent"];
+                    "text/event-stream": string;
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -10106,7 +10602,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -10115,7 +10611,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -10124,7 +10620,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -10142,7 +10638,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -10151,7 +10647,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10171,14 +10667,16 @@ export interface operations {
             };
         };
     };
-    chat_say: {
+    chat_send_message: {
         parameters: {
             query?: never;
             header?: {
                 Prefer?: string | null;
             };
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a conversation. */
                 session: string;
             };
             cookie?: never;
@@ -10189,7 +10687,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The answer, when `Prefer: wait` asked for it and it came in time */
+            /** @description The answer, if `Prefer: wait` asked for it and it was ready in time */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -10198,7 +10696,7 @@ export interface operations {
                     "application/json": components["schemas"]["Message"];
                 };
             };
-            /** @description It is taken, and the answer will come */
+            /** @description The message is accepted; the answer follows */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -10216,7 +10714,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -10234,7 +10732,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -10243,7 +10741,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -10288,7 +10786,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many tasks wait for the agent already */
+            /** @description Too many tasks are waiting for the agent */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -10297,7 +10795,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10322,12 +10820,14 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The connected machines */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -10336,7 +10836,7 @@ export interface operations {
                     "application/json": components["schemas"]["ClientList"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -10354,7 +10854,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -10363,7 +10863,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -10372,7 +10872,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -10381,7 +10881,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -10390,7 +10890,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10415,6 +10915,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
@@ -10425,12 +10926,13 @@ export interface operations {
             };
         };
         responses: {
+            /** @description The connected machine */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ClientView"];
+                    "application/json": components["schemas"]["ConnectedClient"];
                 };
             };
             /** @description The body is not well-formed JSON */
@@ -10442,7 +10944,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -10460,7 +10962,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -10469,7 +10971,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -10478,7 +10980,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -10514,7 +11016,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -10523,7 +11025,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10548,7 +11050,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a connected machine. */
                 client: string;
             };
             cookie?: never;
@@ -10562,7 +11066,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -10580,7 +11084,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -10589,7 +11093,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -10598,7 +11102,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -10607,7 +11111,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -10616,7 +11120,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10641,13 +11145,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a connected machine. */
                 client: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The renewed lease */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -10656,7 +11163,7 @@ export interface operations {
                     "application/json": components["schemas"]["Lease"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -10674,7 +11181,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -10683,7 +11190,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -10692,7 +11199,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -10701,7 +11208,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -10710,7 +11217,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10734,32 +11241,34 @@ export interface operations {
         parameters: {
             query?: {
                 /**
-                 * @description Replay what came after this event id; `0` replays all that is kept. The header
-                 *     `Last-Event-ID` comes before it. Without either, the stream begins with what happens next.
+                 * @description Replay the events after this event id; `0` replays all stored events. The header `Last-Event-ID` takes
+                 *     precedence. Without either, the stream starts with the next event.
                  */
                 after?: string;
-                /** @description Without an id to go on from: begin with the last so many events. */
+                /** @description Without an event id: start with the last events, as many as this number says. */
                 tail?: number;
             };
             header?: {
                 "Last-Event-ID"?: string | null;
             };
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The project's events */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": components["schemas"]["ServerSentEvent"];
+                    "text/event-stream": string;
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -10777,7 +11286,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -10786,7 +11295,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -10795,7 +11304,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -10813,7 +11322,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -10822,7 +11331,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10847,12 +11356,14 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The permissions in force */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -10861,7 +11372,7 @@ export interface operations {
                     "application/json": components["schemas"]["GrantList"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -10879,7 +11390,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -10888,7 +11399,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -10897,7 +11408,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -10906,7 +11417,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -10915,7 +11426,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -10940,13 +11451,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a permission. */
                 grant: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The withdrawn permission */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -10955,7 +11469,7 @@ export interface operations {
                     "application/json": components["schemas"]["Grant"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -10973,7 +11487,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -10982,7 +11496,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -10991,7 +11505,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -11000,7 +11514,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11009,7 +11523,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -11032,19 +11546,23 @@ export interface operations {
     work_plans: {
         parameters: {
             query?: {
-                /** @description Only of this conversation */
-                session?: string;
+                /** @description Only plans of this conversation. */
+                session?: components["schemas"]["ConversationId"];
+                /** @description The largest number of entries to return. */
                 limit?: number;
+                /** @description How many entries to skip. */
                 offset?: number;
             };
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description A page of plans */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -11053,7 +11571,7 @@ export interface operations {
                     "application/json": components["schemas"]["PlanList"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -11071,7 +11589,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -11080,7 +11598,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -11089,7 +11607,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -11107,7 +11625,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11116,7 +11634,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -11141,13 +11659,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a plan. */
                 plan: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The plan */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -11156,7 +11677,7 @@ export interface operations {
                     "application/json": components["schemas"]["PlanDetails"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -11174,7 +11695,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -11183,7 +11704,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -11192,7 +11713,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -11201,7 +11722,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11210,7 +11731,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -11235,7 +11756,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a plan. */
                 plan: string;
             };
             cookie?: never;
@@ -11246,6 +11769,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description The approved plan */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -11263,7 +11787,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -11281,7 +11805,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -11290,7 +11814,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -11299,7 +11823,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not wait for approval */
+            /** @description It is not waiting for approval */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -11335,7 +11859,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11344,7 +11868,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -11369,13 +11893,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a plan. */
                 plan: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The cancelled plan */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -11384,7 +11911,7 @@ export interface operations {
                     "application/json": components["schemas"]["Plan"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -11402,7 +11929,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -11411,7 +11938,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -11420,7 +11947,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It has ended already */
+            /** @description It has already ended */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -11429,7 +11956,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11438,7 +11965,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -11463,7 +11990,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a plan. */
                 plan: string;
             };
             cookie?: never;
@@ -11474,6 +12003,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description The rejected plan */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -11491,7 +12021,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -11509,7 +12039,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -11518,7 +12048,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -11527,7 +12057,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It has ended already */
+            /** @description It has already ended */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -11563,7 +12093,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11572,7 +12102,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -11595,21 +12125,25 @@ export interface operations {
     work_tasks: {
         parameters: {
             query?: {
-                /** @description Only of this conversation */
-                session?: string;
-                /** @description Only tasks in this state */
-                status?: "waiting" | "queued" | "running" | "parked" | "completed" | "failed" | "cancelled";
+                /** @description Only tasks of this conversation. */
+                session?: components["schemas"]["ConversationId"];
+                /** @description Only tasks with this status. */
+                status?: components["schemas"]["TaskStatus"];
+                /** @description The largest number of entries to return. */
                 limit?: number;
+                /** @description How many entries to skip. */
                 offset?: number;
             };
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description A page of tasks */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -11618,7 +12152,7 @@ export interface operations {
                     "application/json": components["schemas"]["TaskList"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -11636,7 +12170,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -11645,7 +12179,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -11654,7 +12188,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -11672,7 +12206,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11681,7 +12215,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -11706,13 +12240,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a task. */
                 task: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The task */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -11721,7 +12258,7 @@ export interface operations {
                     "application/json": components["schemas"]["TaskDetails"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -11739,7 +12276,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -11748,7 +12285,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -11757,7 +12294,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -11766,7 +12303,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11775,7 +12312,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -11800,13 +12337,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a task. */
                 task: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The cancelled task */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -11815,7 +12355,7 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -11833,7 +12373,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -11842,7 +12382,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -11851,7 +12391,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It has ended already */
+            /** @description It has already ended */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -11860,7 +12400,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11869,7 +12409,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -11894,13 +12434,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a task. */
                 task: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The resumed task */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -11909,7 +12452,7 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -11927,7 +12470,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -11936,7 +12479,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -11945,7 +12488,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It has not failed, or it may not run: what it depends on did not succeed, or its plan was never approved */
+            /** @description It has not failed, a task that it depends on did not succeed, or its plan was never approved */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -11954,7 +12497,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many tasks wait for the agent already */
+            /** @description Too many tasks are waiting for the agent */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -11963,7 +12506,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -11986,19 +12529,23 @@ export interface operations {
     tools_list: {
         parameters: {
             query?: {
-                /** @description Only calls in this state */
+                /** @description Only calls with this status. */
                 status?: components["schemas"]["CallStatus"];
+                /** @description The largest number of entries to return. */
                 limit?: number;
+                /** @description How many entries to skip. */
                 offset?: number;
             };
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description A page of calls */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -12007,7 +12554,7 @@ export interface operations {
                     "application/json": components["schemas"]["ToolCallList"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -12025,7 +12572,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -12034,7 +12581,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -12043,7 +12590,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -12061,7 +12608,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -12070,7 +12617,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -12095,12 +12642,14 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description All tools */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -12109,7 +12658,7 @@ export interface operations {
                     "application/json": components["schemas"]["ToolCatalog"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -12127,7 +12676,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -12136,7 +12685,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -12145,7 +12694,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -12154,7 +12703,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -12163,7 +12712,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -12190,6 +12739,7 @@ export interface operations {
                 Prefer?: string | null;
             };
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
@@ -12200,6 +12750,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description The call */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -12217,7 +12768,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -12235,7 +12786,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -12244,7 +12795,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -12253,7 +12804,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -12289,7 +12840,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -12298,7 +12849,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -12323,13 +12874,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a tool call. */
                 tool: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The call */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -12338,7 +12892,7 @@ export interface operations {
                     "application/json": components["schemas"]["ToolCall"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -12356,7 +12910,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -12365,7 +12919,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -12374,7 +12928,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -12383,7 +12937,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -12392,7 +12946,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -12417,13 +12971,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a tool call. */
                 tool: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The cancelled call */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -12432,7 +12989,7 @@ export interface operations {
                     "application/json": components["schemas"]["ToolCall"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -12450,7 +13007,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -12459,7 +13016,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -12468,7 +13025,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It is settled already */
+            /** @description It is already settled */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -12477,7 +13034,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -12486,7 +13043,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -12511,7 +13068,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a tool call. */
                 tool: string;
             };
             cookie?: never;
@@ -12522,6 +13081,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description The claimed call */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -12539,7 +13099,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -12557,7 +13117,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -12566,7 +13126,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -12575,7 +13135,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It is not this client's to run, or not any more */
+            /** @description The call was not sent to this machine, or it is already settled */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -12611,7 +13171,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -12620,7 +13180,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -12645,17 +13205,20 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a tool call. */
                 tool: string;
             };
             cookie?: never;
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Preview"];
+                "application/json": components["schemas"]["PreviewReport"];
             };
         };
         responses: {
+            /** @description The call */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -12673,7 +13236,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -12691,7 +13254,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -12700,7 +13263,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -12709,7 +13272,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Nobody asks for it any more, or not this client */
+            /** @description The preview is no longer needed, or this machine was not asked for it */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -12745,7 +13308,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -12754,7 +13317,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -12779,17 +13342,20 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
+                /** @description The id of a tool call. */
                 tool: string;
             };
             cookie?: never;
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Outcome"];
+                "application/json": components["schemas"]["OutcomeReport"];
             };
         };
         responses: {
+            /** @description The call */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -12807,7 +13373,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -12825,7 +13391,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -12834,7 +13400,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -12843,7 +13409,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It was not sent to this client, or has another result */
+            /** @description The call was not sent to this machine, or it has another result */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -12879,7 +13445,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -12888,7 +13454,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -12913,12 +13479,14 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The worker space */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -12927,7 +13495,7 @@ export interface operations {
                     "application/json": components["schemas"]["WorkerSpace"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -12945,7 +13513,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -12954,7 +13522,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -12963,7 +13531,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -12972,7 +13540,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -12981,7 +13549,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -13001,25 +13569,26 @@ export interface operations {
             };
         };
     };
-    worker_space_end: {
+    worker_space_close: {
         parameters: {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Released */
+            /** @description Closed */
             204: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -13037,7 +13606,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -13046,7 +13615,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -13055,7 +13624,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -13064,7 +13633,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -13073,7 +13642,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -13098,12 +13667,14 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The id of a project. */
                 project: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
+            /** @description The new worker space */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -13112,7 +13683,7 @@ export interface operations {
                     "application/json": components["schemas"]["WorkerSpace"];
                 };
             };
-            /** @description The token is missing or not valid */
+            /** @description The token is missing, expired, revoked or not valid */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -13130,7 +13701,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not exist, or is not yours */
+            /** @description It does not exist, or it is not yours */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -13139,7 +13710,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -13148,7 +13719,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The worker space was reset meanwhile */
+            /** @description The worker space was reset while the request ran */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -13157,7 +13728,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests of this project are waiting */
+            /** @description Too many requests or tasks of this project are waiting */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -13166,7 +13737,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -13195,6 +13766,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description The server is ready */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -13203,7 +13775,7 @@ export interface operations {
                     "application/json": components["schemas"]["Health"];
                 };
             };
-            /** @description The request took too long */
+            /** @description The request arrived too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;
@@ -13212,7 +13784,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Our fault; the log says more */
+            /** @description The server failed; its log says why */
             500: {
                 headers: {
                     [name: string]: unknown;

@@ -1,14 +1,14 @@
 //! Signing in at an identity provider: the authorization code flow with PKCE (RFC 7636), as a public client.
 //!
-//! The browser goes to the provider and comes back with a code; only who began (and has the verifier) can make a
-//! token of it, and the token is checked like any other of the provider's.
+//! The browser goes to the provider and comes back with a code. Only the browser that began the sign-in has the
+//! verifier that turns the code into a token, and the token is checked like any other token of the provider.
 
 use super::AuthError;
 use reqwest::{Client, Url, header, redirect};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Where people sign in, if not with a token of their own.
+/// The identity provider where people sign in from the console.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderSignIn {
@@ -27,21 +27,21 @@ fn openid() -> String {
     "openid".into()
 }
 
-/// What the browser brings back from the provider, and what it kept to itself.
-pub(crate) struct Return<'a> {
+/// The code that the browser came back with, and the verifier that it kept.
+pub(crate) struct ProviderCode<'a> {
     pub(crate) code: &'a str,
     pub(crate) verifier: &'a str,
     pub(crate) redirect_uri: &'a str,
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct TokenResponse {
     id_token: String,
 }
 
 impl ProviderSignIn {
-    /// The provider's token for the code.
-    pub(super) async fn exchange(&self, came: Return<'_>) -> Result<String, AuthError> {
+    /// Exchanges the code for the provider's token.
+    pub(super) async fn exchange(&self, code: ProviderCode<'_>) -> Result<String, AuthError> {
         let failed = |why: String| {
             tracing::warn!(endpoint = self.token_endpoint, why, "a sign-in at the identity provider failed");
             AuthError::Refused("the identity provider did not confirm the sign-in")
@@ -50,13 +50,13 @@ impl ProviderSignIn {
         let address = form.clone();
         form.query_pairs_mut().clear().extend_pairs([
             ("grant_type", "authorization_code"),
-            ("code", came.code),
-            ("code_verifier", came.verifier),
-            ("redirect_uri", came.redirect_uri),
+            ("code", code.code),
+            ("code_verifier", code.verifier),
+            ("redirect_uri", code.redirect_uri),
             ("client_id", &self.client_id),
         ]);
         let body = form.query().unwrap_or_default().to_owned();
-        // A code must not be carried on to wherever an answer points.
+        // The code must not follow a redirect to another address.
         let client = Client::builder().timeout(Duration::from_secs(10)).redirect(redirect::Policy::none());
         let client = client.build().map_err(|error| failed(error.to_string()))?;
         let request = client
@@ -64,9 +64,9 @@ impl ProviderSignIn {
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
             .header(header::ACCEPT, "application/json")
             .body(body);
-        let answer = request.send().await.and_then(reqwest::Response::error_for_status);
-        let answer = answer.map_err(|error| failed(error.to_string()))?;
-        let Answer { id_token } = answer.json().await.map_err(|error| failed(error.to_string()))?;
+        let response = request.send().await.and_then(reqwest::Response::error_for_status);
+        let response = response.map_err(|error| failed(error.to_string()))?;
+        let TokenResponse { id_token } = response.json().await.map_err(|error| failed(error.to_string()))?;
         Ok(id_token)
     }
 }

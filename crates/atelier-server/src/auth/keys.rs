@@ -1,4 +1,4 @@
-//! Keys of a real identity provider, from a JWKS file or address.
+//! Keys of an identity provider, from a JWKS file or address.
 
 use super::{exchange::ProviderSignIn, verify::AuthError};
 use jsonwebtoken::{
@@ -16,19 +16,19 @@ use tokio::sync::Mutex;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AuthSettings {
-    /// What `iss` has to say.
+    /// The `iss` that tokens must have.
     pub issuer: String,
-    /// What `aud` has to say.
+    /// The `aud` that tokens must have.
     pub audience: String,
     /// A file or an https address with the identity provider's keys (EdDSA, RS256, ES256).
     pub jwks: Option<String>,
-    /// What `iss` has to say in the identity provider's tokens, if not the same.
+    /// The `iss` that the identity provider's tokens must have, if it differs from `issuer`.
     pub jwks_issuer: Option<String>,
-    /// Where people sign in at the identity provider, from the console.
+    /// How people sign in at the identity provider from the console.
     pub sign_in: Option<ProviderSignIn>,
-    /// Whether tokens made by `atelier token` are taken.
+    /// Whether tokens made by `atelier token` are accepted.
     pub local: bool,
-    /// How long the tokens last that sign-in and refresh give.
+    /// The lifetime of tokens from sign-in and refresh.
     #[serde(with = "humantime_serde")]
     pub token_ttl: Duration,
 }
@@ -47,7 +47,7 @@ impl Default for AuthSettings {
     }
 }
 
-/// A key and the one algorithm it is for: the token does not get to choose.
+/// A key and the one algorithm that it is for. The token has no choice.
 pub(super) struct PinnedKey {
     pub(super) algorithm: Algorithm,
     pub(super) key: DecodingKey,
@@ -55,18 +55,18 @@ pub(super) struct PinnedKey {
 
 type KeySet = HashMap<String, Arc<PinnedKey>>;
 
-/// The provider's keys by `kid`, fetched again when an unknown one turns up.
+/// The provider's keys by `kid`. They are fetched again when a token names an unknown one.
 pub(super) struct ProviderKeys {
     source: String,
     keys: RwLock<KeySet>,
-    /// When they were last fetched again. Held while fetching, so that many requests with an unknown
-    /// key make one fetch.
+    /// When the keys were last fetched again. The lock is held while fetching, so that many requests with an
+    /// unknown key cause one fetch.
     fetched: Mutex<Option<Instant>>,
 }
 
-/// A stranger who makes up key ids must not make us hammer the provider.
+/// Tokens with made-up key ids must not cause a request to the provider each.
 const FETCH_AT_MOST_EVERY: Duration = Duration::from_secs(30);
-/// A key that the provider has withdrawn is not used for longer than this.
+/// A key that the provider has withdrawn is accepted no longer than this.
 const FETCH_AT_LEAST_EVERY: Duration = Duration::from_secs(15 * 60);
 
 impl ProviderKeys {
@@ -89,7 +89,7 @@ impl ProviderKeys {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).get(kid).cloned()
     }
 
-    /// Fetches the keys again, unless that was done less than `age` ago. The old ones stay if it fails.
+    /// Fetches the keys again, unless they are younger than `age`. If it fails, the old keys stay.
     async fn refresh(&self, age: Duration) {
         let mut fetched = self.fetched.lock().await;
         if fetched.is_some_and(|last| last.elapsed() < age) {
@@ -122,10 +122,10 @@ async fn fetch(source: &str) -> Result<KeySet, AuthError> {
     let problem = |why: String| AuthError::Keys { source_name: source.to_owned(), why };
     let text = if source.starts_with("http://") || source.starts_with("https://") {
         let client = reqwest::Client::builder().timeout(Duration::from_secs(10)).build();
-        let answer = client.map_err(|e| problem(e.to_string()))?.get(source).send().await;
-        let answer =
-            answer.and_then(reqwest::Response::error_for_status).map_err(|e| problem(e.to_string()))?;
-        answer.text().await.map_err(|e| problem(e.to_string()))?
+        let response = client.map_err(|e| problem(e.to_string()))?.get(source).send().await;
+        let response = response.and_then(reqwest::Response::error_for_status);
+        let response = response.map_err(|e| problem(e.to_string()))?;
+        response.text().await.map_err(|e| problem(e.to_string()))?
     } else {
         tokio::fs::read_to_string(source).await.map_err(|e| problem(e.to_string()))?
     };
@@ -137,7 +137,7 @@ async fn fetch(source: &str) -> Result<KeySet, AuthError> {
     Ok(keys)
 }
 
-/// Symmetric keys, keys without an id, keys of other kinds and keys for other things are passed over.
+/// Ignores symmetric keys, keys without an id, and keys of other kinds or for other uses.
 fn pin(jwk: &Jwk) -> Option<(String, Arc<PinnedKey>)> {
     let (algorithm, name) = match &jwk.algorithm {
         AlgorithmParameters::RSA(_) => (Algorithm::RS256, KeyAlgorithm::RS256),
@@ -149,12 +149,12 @@ fn pin(jwk: &Jwk) -> Option<(String, Arc<PinnedKey>)> {
         }
         _ => return None,
     };
-    let meant_for = &jwk.common;
-    if meant_for.key_algorithm.is_some_and(|said| said != name)
-        || !matches!(meant_for.public_key_use, None | Some(PublicKeyUse::Signature))
+    let common = &jwk.common;
+    if common.key_algorithm.is_some_and(|stated| stated != name)
+        || !matches!(common.public_key_use, None | Some(PublicKeyUse::Signature))
     {
         return None;
     }
     let key = DecodingKey::from_jwk(jwk).ok()?;
-    Some((jwk.common.key_id.clone()?, Arc::new(PinnedKey { algorithm, key })))
+    Some((common.key_id.clone()?, Arc::new(PinnedKey { algorithm, key })))
 }

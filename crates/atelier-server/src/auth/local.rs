@@ -1,4 +1,4 @@
-//! Tokens this server makes itself: HS256 with a secret from its data directory.
+//! Tokens that this server makes itself: HS256 with a secret from its data directory.
 
 use super::verify::{AuthError, latest};
 use atelier_core::{Role, Tenant, TokenId, UserId};
@@ -20,14 +20,14 @@ pub struct LocalKey {
     pub(super) decoding: DecodingKey,
 }
 
-/// What a token says about its bearer.
+/// What a new token says about its bearer.
 #[derive(Debug, Clone)]
-pub struct Grant {
+pub struct NewToken {
     pub user: UserId,
     pub tenant: Tenant,
     pub role: Role,
     pub lifetime: Duration,
-    /// The family and the time of the first token, where this one continues another.
+    /// The family and the time of its first token, if this token renews another one.
     pub renews: Option<(TokenId, DateTime<Utc>)>,
 }
 
@@ -46,7 +46,7 @@ struct Claims<'c> {
 }
 
 impl LocalKey {
-    /// Reads the secret of a data directory, or makes it: whichever process comes first.
+    /// Reads the secret of a data directory, or creates it. Processes that start together agree on one secret.
     pub fn open(data: &Path) -> io::Result<Self> {
         let secret = atelier_runtime::open_secret(data, FILE, "all tokens end")?;
         Ok(Self { encoding: EncodingKey::from_secret(&secret), decoding: DecodingKey::from_secret(&secret) })
@@ -57,22 +57,22 @@ impl LocalKey {
         data.join(FILE).exists()
     }
 
-    /// Makes a token, and says when it ends.
+    /// Makes a token. Also returns when the token expires.
     pub fn issue(
         &self,
-        grant: &Grant,
+        new: &NewToken,
         issuer: &str,
         audience: &str,
     ) -> Result<(String, DateTime<Utc>), AuthError> {
         let now = Utc::now();
-        let lifetime = TimeDelta::from_std(grant.lifetime).unwrap_or(TimeDelta::MAX);
+        let lifetime = TimeDelta::from_std(new.lifetime).unwrap_or(TimeDelta::MAX);
         let expires_at = now.checked_add_signed(lifetime).unwrap_or_else(latest).min(latest());
         let jti = TokenId(Uuid::now_v7());
-        let (family, since) = grant.renews.unwrap_or((jti, now));
+        let (family, since) = new.renews.unwrap_or((jti, now));
         let claims = Claims {
-            sub: grant.user,
-            tenant: &grant.tenant,
-            role: grant.role,
+            sub: new.user,
+            tenant: &new.tenant,
+            role: new.role,
             iss: issuer,
             aud: audience,
             iat: now.timestamp(),
@@ -89,11 +89,11 @@ impl LocalKey {
 /// The id of a user by name: the same name in the same tenant is always the same person.
 pub fn user_id(tenant: &Tenant, name: &str) -> UserId {
     const NAMESPACE: Uuid = Uuid::from_u128(0x8f4b_2a60_3c1d_4e5f_9a70_6b1c_2d3e_4f50);
-    // A tenant has no slash, so no two pairs give the same text.
+    // A tenant name has no slash, so no two pairs give the same text.
     UserId(Uuid::new_v5(&NAMESPACE, format!("{tenant}/{name}").as_bytes()))
 }
 
-/// A code for one sign-in, and the hash under which it is kept.
+/// A code for one sign-in, and its hash, which is what the store keeps.
 pub(crate) fn new_sign_in_code() -> (String, Vec<u8>) {
     let mut code = [0; 16];
     rand::rng().fill_bytes(&mut code);

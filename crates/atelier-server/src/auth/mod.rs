@@ -1,4 +1,4 @@
-//! Who is asking: bearer tokens, checked against pinned keys and algorithms.
+//! Authentication: bearer tokens, checked against pinned keys and algorithms.
 
 mod exchange;
 mod keys;
@@ -7,9 +7,9 @@ mod verify;
 
 pub use exchange::ProviderSignIn;
 pub use keys::{AuthSettings, check_keys};
-pub use local::{Grant, LocalKey, user_id};
+pub use local::{LocalKey, NewToken, user_id};
 pub use verify::{Auth, AuthError};
 
-pub(crate) use exchange::Return;
+pub(crate) use exchange::ProviderCode;
 pub(crate) use local::{new_sign_in_code, sign_in_hash};
-pub(crate) use verify::{Asker, Caller, Person, Runner};
+pub(crate) use verify::{Caller, Person, ToolRequester, ToolRunner};

@@ -1,9 +1,9 @@
-//! Checking a token, and the caller it stands for.
+//! Checking a token, and the caller that it stands for.
 
 use super::{
-    exchange::{ProviderSignIn, Return},
+    exchange::{ProviderCode, ProviderSignIn},
     keys::{AuthSettings, ProviderKeys},
-    local::{Grant, LocalKey},
+    local::{LocalKey, NewToken},
 };
 use crate::{App, error::Error};
 use atelier_core::{Role, Tenant, TokenId, UserId};
@@ -23,7 +23,7 @@ use std::{
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use uuid::Uuid;
 
-/// A token is a few hundred bytes; nothing longer is worth parsing.
+/// A token has a few hundred bytes. Longer ones are refused without parsing them.
 const MAX_TOKEN: usize = 8 * 1024;
 
 #[derive(Debug, thiserror::Error)]
@@ -45,15 +45,16 @@ pub struct Auth {
     provider: Option<ProviderKeys>,
     store: Store,
     revoked: RwLock<HashSet<TokenId>>,
-    /// Held from the database to `revoked` and back, so that an old look never undoes a new revocation.
+    /// Held while `revoked` is read from the database and replaced, so that an older list never overwrites a newer
+    /// revocation.
     revoking: AsyncMutex<()>,
-    /// Says that `revoked` has changed, so that open streams look.
+    /// Signals that `revoked` has changed, so that open streams check their token.
     revocations: watch::Sender<()>,
-    /// Users that are in the database for sure.
-    seen: Mutex<HashSet<(UserId, Tenant)>>,
+    /// Users that are known to be in the database.
+    registered: Mutex<HashSet<(UserId, Tenant)>>,
 }
 
-/// Whoever sent a request, proven by their token.
+/// The user who sent a request, proven by their token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) user: UserId,
@@ -61,24 +62,24 @@ pub(crate) struct Caller {
     pub(crate) role: Role,
     pub(crate) token: TokenId,
     pub(crate) expires_at: DateTime<Utc>,
-    /// The token that this one was renewed from in the end, or itself.
+    /// The first token of a chain of renewals: this token itself if it was not renewed from another.
     pub(crate) family: TokenId,
-    /// When the first of them was made.
+    /// When the first token of the chain was made.
     pub(crate) since: DateTime<Utc>,
     pub(crate) lifetime: Duration,
-    /// Made by this server, so that it can be made again.
+    /// Whether this server made the token, so that it can renew it.
     pub(crate) local: bool,
 }
 
 #[derive(Deserialize)]
 struct Claims {
     sub: UserId,
-    /// RFC 7519 allows fractions.
+    /// A number, because RFC 7519 allows fractions of a second.
     exp: f64,
     iat: Option<f64>,
     tenant: Option<Tenant>,
     role: Option<Role>,
-    /// Any text, by the RFC.
+    /// A string, because RFC 7519 allows any text.
     jti: Option<String>,
     family: Option<TokenId>,
     auth_time: Option<f64>,
@@ -90,7 +91,7 @@ impl Auth {
             Some(source) => Some(ProviderKeys::load(source).await?),
             None => None,
         };
-        // Before the first request: what was revoked must not work again for a moment after a restart.
+        // Read before the first request, so that a revoked token does not work for a moment after a restart.
         let revoked = store.revoked().await?.into_iter().collect();
         Ok(Self {
             settings,
@@ -100,24 +101,24 @@ impl Auth {
             revoked: RwLock::new(revoked),
             revoking: AsyncMutex::default(),
             revocations: watch::Sender::new(()),
-            seen: Mutex::default(),
+            registered: Mutex::default(),
         })
     }
 
-    /// Where people sign in, if an identity provider is configured for that.
+    /// The identity provider where people sign in, if one is configured.
     pub(crate) fn provider(&self) -> Option<&ProviderSignIn> {
         self.settings.sign_in.as_ref()
     }
 
-    /// The provider's token for somebody who has just signed in there.
-    pub(crate) async fn sign_in(&self, came: Return<'_>) -> Result<(String, DateTime<Utc>), AuthError> {
+    /// The provider's token for a user who has just signed in there.
+    pub(crate) async fn sign_in(&self, code: ProviderCode<'_>) -> Result<(String, DateTime<Utc>), AuthError> {
         let provider = self.provider().ok_or(AuthError::Refused("there is no identity provider"))?;
-        let token = provider.exchange(came).await?;
+        let token = provider.exchange(code).await?;
         let caller = self.verify(&token).await?;
         Ok((token, caller.expires_at))
     }
 
-    /// Checks everything about a token but whether its user may do what they ask.
+    /// Checks everything about a token except whether its user may do what they ask for.
     pub(crate) async fn verify(&self, token: &str) -> Result<Caller, AuthError> {
         if token.len() > MAX_TOKEN {
             return Err(AuthError::Refused("it is too long"));
@@ -126,7 +127,7 @@ impl Auth {
         if header.crit.is_some() {
             return Err(AuthError::Refused("it has critical extensions"));
         }
-        // The key decides about the algorithm. A key id means the provider's, none means ours.
+        // The key decides the algorithm. A token with a key id is the provider's, one without is ours.
         let (claims, local) = match (header.kid, &self.provider) {
             (None, _) if self.settings.local => {
                 let issuer = &self.settings.issuer;
@@ -155,7 +156,7 @@ impl Auth {
     ) -> Result<Claims, AuthError> {
         let mut validation = Validation::new(algorithm);
         validation.leeway = 0;
-        // RFC 7519: not to be accepted on the second of `exp` either.
+        // RFC 7519: a token is not accepted in the second of `exp` either.
         validation.reject_tokens_expiring_in_less_than = 1;
         validation.validate_nbf = true;
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
@@ -169,20 +170,20 @@ impl Auth {
         revoked.contains(&caller.token) || revoked.contains(&caller.family)
     }
 
-    /// Whether tokens of this server are good here.
+    /// Whether this server accepts its own tokens.
     pub fn is_local(&self) -> bool {
         self.settings.local
     }
 
-    /// Wakes when some token was revoked.
+    /// Changes whenever a token is revoked.
     pub(crate) fn revocations(&self) -> watch::Receiver<()> {
         self.revocations.subscribe()
     }
 
     pub(crate) async fn revoke(&self, caller: &Caller) -> atelier_store::Result<()> {
         let _revoking = self.revoking.lock().await;
-        // The first of a family goes with all that were renewed from it, for as long as any of them could
-        // live; one that was renewed goes alone. A first one's own id is its family's.
+        // Revoking the first token of a chain also revokes every token renewed from it, for as long as any of
+        // them could live, because its id is the id of the chain. Revoking a later token revokes only that one.
         let until = caller.expires_at.max(Utc::now() + MAX_SESSION).min(latest());
         self.store.revoke(caller.token, until).await?;
         self.revoked.write().unwrap_or_else(PoisonError::into_inner).insert(caller.token);
@@ -190,44 +191,44 @@ impl Auth {
         Ok(())
     }
 
-    /// A fresh token of this server.
+    /// A new token of this server.
     pub(crate) fn issue(
         &self,
         user: UserId,
         tenant: Tenant,
         role: Role,
     ) -> Result<(String, DateTime<Utc>), AuthError> {
-        let grant = Grant { user, tenant, role, lifetime: self.settings.token_ttl, renews: None };
-        self.local.issue(&grant, &self.settings.issuer, &self.settings.audience)
+        let new = NewToken { user, tenant, role, lifetime: self.settings.token_ttl, renews: None };
+        self.local.issue(&new, &self.settings.issuer, &self.settings.audience)
     }
 
-    /// Another token like the caller's: not for longer than that one, and not for ever.
+    /// Another token like the caller's, with at most the same lifetime. A chain of renewals has an end.
     pub(crate) fn renew(&self, caller: &Caller) -> Result<(String, DateTime<Utc>), AuthError> {
         let left = (caller.since + MAX_SESSION - Utc::now()).to_std();
-        let left = left.map_err(|_| AuthError::Refused("it was renewed for 30 days: sign in again"))?;
-        let grant = Grant {
+        let left = left.map_err(|_| AuthError::Refused("it was renewed for 30 days; sign in again"))?;
+        let new = NewToken {
             user: caller.user,
             tenant: caller.tenant.clone(),
             role: caller.role,
             lifetime: caller.lifetime.min(left),
             renews: Some((caller.family, caller.since)),
         };
-        self.local.issue(&grant, &self.settings.issuer, &self.settings.audience)
+        self.local.issue(&new, &self.settings.issuer, &self.settings.audience)
     }
 
-    /// Notes a user at first sight.
-    async fn see(&self, caller: &Caller) -> atelier_store::Result<()> {
+    /// Adds the user to the database with their first request.
+    async fn register(&self, caller: &Caller) -> atelier_store::Result<()> {
         let who = (caller.user, caller.tenant.clone());
-        if self.seen.lock().unwrap_or_else(PoisonError::into_inner).contains(&who) {
+        if self.registered.lock().unwrap_or_else(PoisonError::into_inner).contains(&who) {
             return Ok(());
         }
         self.store.ensure_user(caller.user, &caller.tenant).await?;
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(who);
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner).insert(who);
         Ok(())
     }
 
-    /// Keeps what it knows of revoked tokens and of the provider's keys up to date.
-    pub async fn tend(self: &Auth) {
+    /// Keeps the list of revoked tokens and the provider's keys up to date.
+    pub async fn run_background(&self) {
         let keys = async {
             match &self.provider {
                 Some(provider) => provider.keep_fresh().await,
@@ -240,7 +241,7 @@ impl Auth {
         }
     }
 
-    async fn look_for_revocations(&self) -> atelier_store::Result<()> {
+    async fn refresh_revocations(&self) -> atelier_store::Result<()> {
         let _revoking = self.revoking.lock().await;
         let fresh = self.store.revoked().await?.into_iter().collect();
         let mut known = self.revoked.write().unwrap_or_else(PoisonError::into_inner);
@@ -253,43 +254,43 @@ impl Auth {
     }
 
     async fn follow_revocations(&self) {
-        let mut bell = self.store.wakeups().subscribe();
+        let mut wakeups = self.store.wakeups().subscribe();
         loop {
-            if let Err(error) = self.look_for_revocations().await {
+            if let Err(error) = self.refresh_revocations().await {
                 tracing::warn!(%error, "cannot read the revoked tokens");
             }
-            // The bell wakes; looking again now and then makes it right without it.
-            let rung = async {
+            // A wakeup makes it fast. Looking again every few seconds makes it right without one.
+            let woken = async {
                 loop {
-                    match bell.next().await {
+                    match wakeups.next().await {
                         Some(Wakeup::Tokens | Wakeup::Everything) => return true,
                         Some(_) => {}
                         None => return false,
                     }
                 }
             };
-            if let Ok(false) = tokio::time::timeout(Duration::from_secs(5), rung).await {
+            if let Ok(false) = tokio::time::timeout(Duration::from_secs(5), woken).await {
                 return;
             }
         }
     }
 }
 
-/// How long a token can be renewed.
+/// How long a chain of renewals can last.
 const MAX_SESSION: TimeDelta = TimeDelta::days(30);
 
-/// The last time that every database compares rightly.
+/// The latest time that every database compares correctly.
 pub(super) fn latest() -> DateTime<Utc> {
     DateTime::from_timestamp(253_402_300_799, 0).unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
 fn time(seconds: f64) -> DateTime<Utc> {
-    // As far as it goes; what lies beyond the calendar is its end.
+    // Times that the calendar cannot hold become its end.
     DateTime::from_timestamp(seconds as i64, 0).unwrap_or_else(latest).min(latest())
 }
 
 fn caller(claims: Claims, local: bool, token: &str) -> Result<Caller, AuthError> {
-    // Tokens of ours say everything. Providers leave things out: then the least is assumed.
+    // Our own tokens have every claim. Providers may leave claims out; then we assume the least.
     let missing = AuthError::Refused("it lacks tenant, role or jti");
     if local && (claims.tenant.is_none() || claims.role.is_none() || claims.jti.is_none()) {
         return Err(missing);
@@ -314,7 +315,7 @@ impl FromRequestParts<App> for Caller {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
-        // Proven already, for whoever asked first.
+        // Another extractor of this request has already checked the token.
         if let Some(caller) = parts.extensions.get::<Arc<Caller>>() {
             return Ok(Caller::clone(caller));
         }
@@ -330,7 +331,7 @@ impl FromRequestParts<App> for Caller {
             tracing::debug!(%error, "refused a token");
             Error::Unauthorized(error.to_string().into())
         })?;
-        app.auth.see(&caller).await?;
+        app.auth.register(&caller).await?;
         parts.extensions.insert(Arc::new(caller.clone()));
         Ok(caller)
     }
@@ -339,11 +340,11 @@ impl FromRequestParts<App> for Caller {
 /// A caller who may create, change, delete and decide.
 pub(crate) struct Person(pub(crate) Caller);
 
-/// A caller who may ask for tool calls.
-pub(crate) struct Asker(pub(crate) Caller);
+/// A caller who may request tool calls.
+pub(crate) struct ToolRequester(pub(crate) Caller);
 
 /// A caller who may run tool calls.
-pub(crate) struct Runner;
+pub(crate) struct ToolRunner;
 
 impl FromRequestParts<App> for Person {
     type Rejection = Error;
@@ -354,20 +355,20 @@ impl FromRequestParts<App> for Person {
     }
 }
 
-impl FromRequestParts<App> for Asker {
+impl FromRequestParts<App> for ToolRequester {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
-        const NO: &str = "a client's token runs tool calls, it does not ask for them";
+        const NO: &str = "a client's token runs tool calls; it cannot request them";
         caller_who(parts, app, Role::may_ask, NO).await.map(Self)
     }
 }
 
-impl FromRequestParts<App> for Runner {
+impl FromRequestParts<App> for ToolRunner {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
-        const NO: &str = "an agent's token asks for tool calls, it does not run them";
+        const NO: &str = "an agent's token requests tool calls; it cannot run them";
         caller_who(parts, app, Role::may_run, NO).await.map(|_| Self)
     }
 }

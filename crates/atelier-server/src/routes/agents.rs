@@ -1,12 +1,14 @@
-//! Agents of a project.
+//! The agents of a project.
 
 use super::DONE;
 use crate::{
     App,
+    access::{CountedSpace, decider},
     auth::Person,
-    body::{AgentInPath, Json, Paging},
+    body::Json,
     error::Result,
-    guard::{Space, decider},
+    path::{AgentInPath, ProjectInPath},
+    query::{Page, PageQuery},
 };
 use atelier_core::{Agent, AgentConfig, AgentName};
 use atelier_store::{AgentChanges, NewAgent};
@@ -21,13 +23,14 @@ use utoipa::ToSchema;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct AgentToMake {
+#[schema(as = NewAgent)]
+pub(super) struct NewAgentRequest {
     name: AgentName,
     #[serde(default, deserialize_with = "atelier_core::json::object")]
     config: AgentConfig,
 }
 
-/// What to change; what is absent stays, fields of `config` as well.
+/// The fields to change. Absent fields stay as they are, fields of `config` too.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AgentUpdate {
@@ -39,58 +42,62 @@ pub(super) struct AgentUpdate {
 #[derive(Serialize, ToSchema)]
 pub(super) struct AgentList {
     agents: Vec<Agent>,
-    /// How many there are in all.
+    /// How many agents the project has in total.
     total: i64,
 }
 
 /// Add an agent to the project
-#[utoipa::path(post, path = "/my/projects/{project}/agents", tag = "agents", params(("project" = uuid::Uuid, Path)),
-    request_body = AgentToMake, responses(
-    (status = 201, body = Agent),
-    (status = 409, description = "The project has an agent of that name"),
+#[utoipa::path(post, path = "/my/projects/{project}/agents", tag = "agents", params(ProjectInPath),
+    request_body = NewAgentRequest, responses(
+    (status = 201, description = "The new agent", body = Agent),
+    (status = 409, description = "The project already has an agent with this name"),
 ))]
 pub(super) async fn create(
     State(app): State<App>,
     _: Person,
-    space: Space,
-    Json(new): Json<AgentToMake>,
+    space: CountedSpace,
+    Json(new): Json<NewAgentRequest>,
 ) -> Result<(StatusCode, Reply<Agent>)> {
     new.config.validate()?;
     let new = NewAgent { name: new.name, config: new.config };
     let agent = app.store.create_agent(space.owned(), new).await?;
     app.spaces.agents_created(space.owned()).await;
-    // A new name may hide a starter agent's short one.
+    // The new name may be the short name that found a starter agent so far.
     space.forget_agents();
     Ok((StatusCode::CREATED, Reply(agent)))
 }
 
 /// List the project's agents, oldest first
-#[utoipa::path(get, path = "/my/projects/{project}/agents", tag = "agents", params(("project" = uuid::Uuid, Path), Paging),
-    responses((status = 200, body = AgentList)))]
-pub(super) async fn list(State(app): State<App>, space: Space, page: Paging) -> Result<Reply<AgentList>> {
-    let (agents, total) = app.store.agents(space.owned(), page.limit.into(), page.offset.into()).await?;
+#[utoipa::path(get, path = "/my/projects/{project}/agents", tag = "agents", params(ProjectInPath, Page),
+    responses((status = 200, description = "A page of the project's agents", body = AgentList)))]
+pub(super) async fn list(
+    State(app): State<App>,
+    space: CountedSpace,
+    PageQuery { page, .. }: PageQuery,
+) -> Result<Reply<AgentList>> {
+    let (agents, total) = app.store.agents(space.owned(), page.limit, page.offset).await?;
     Ok(Reply(AgentList { agents, total }))
 }
 
-/// Show an agent, by id or by name
+/// Show an agent
 #[utoipa::path(get, path = "/my/projects/{project}/agents/{agent}", tag = "agents",
-    params(("project" = uuid::Uuid, Path), ("agent" = String, Path, description = "Id or name; `coder` finds `agent_coder`")),
-    responses((status = 200, body = Agent)))]
-pub(super) async fn show(space: Space, AgentInPath(wanted): AgentInPath) -> Result<Reply<Agent>> {
+    params(ProjectInPath, AgentInPath),
+    responses((status = 200, description = "The agent", body = Agent)))]
+pub(super) async fn show(space: CountedSpace, AgentInPath(wanted): AgentInPath) -> Result<Reply<Agent>> {
     Ok(Reply(Agent::clone(&*space.agent(&wanted).await?)))
 }
 
 /// Change an agent
 #[utoipa::path(put, path = "/my/projects/{project}/agents/{agent}", tag = "agents",
-    params(("project" = uuid::Uuid, Path), ("agent" = String, Path, description = "Id or name")),
+    params(ProjectInPath, AgentInPath),
     request_body = AgentUpdate, responses(
-    (status = 200, body = Agent),
-    (status = 409, description = "The project has another agent of that name"),
+    (status = 200, description = "The changed agent", body = Agent),
+    (status = 409, description = "The project has another agent with this name"),
 ))]
 pub(super) async fn update(
     State(app): State<App>,
     _: Person,
-    space: Space,
+    space: CountedSpace,
     AgentInPath(wanted): AgentInPath,
     Json(update): Json<AgentUpdate>,
 ) -> Result<Reply<Agent>> {
@@ -103,14 +110,14 @@ pub(super) async fn update(
 
 /// Delete an agent
 ///
-/// Its tasks end with it, and their model and tool calls.
+/// Its tasks are cancelled, with their model calls and tool calls.
 #[utoipa::path(delete, path = "/my/projects/{project}/agents/{agent}", tag = "agents",
-    params(("project" = uuid::Uuid, Path), ("agent" = String, Path, description = "Id or name")),
+    params(ProjectInPath, AgentInPath),
     responses((status = 204, description = "Deleted")))]
 pub(super) async fn delete(
     State(app): State<App>,
     Person(caller): Person,
-    space: Space,
+    space: CountedSpace,
     AgentInPath(wanted): AgentInPath,
     headers: HeaderMap,
 ) -> Result<StatusCode> {

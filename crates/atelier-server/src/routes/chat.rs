@@ -1,201 +1,146 @@
-//! Conversations of a project: what is said in them, and to whom.
+//! The conversations of a project, and their messages. The tenant's routes to the same conversations are in
+//! `conversations.rs`; both use the same code.
 
-use super::DONE;
+use super::{
+    DONE,
+    conversations::{self, ConversationUpdate},
+};
 use crate::{
     App,
+    access::{OwnConversation, OwnSpace, decider},
     auth::{Caller, Person},
-    body::{Json, LastEventId, OptionalJson, Paging, Params, SessionInPath, preferred_wait},
+    body::{Json, OptionalJson},
     error::{Error, Result},
-    guard::{Member, decider},
-    routes::events::{From, ServerSentEvent},
+    path::{ProjectInPath, SessionInPath},
+    query::{LastEventId, Page, PageQuery, Params, preferred_wait},
+    routes::events::StartQuery,
     stream::{self, Filter},
 };
+use atelier_api::chat::{Accepted, MessageList, NewMessage, NewSession};
 use atelier_core::{
-    Conversation, ConversationId, FileId, Invalid, Message, MessageId, PlanId, TaskFailure, TaskId,
-    chat::check_message, conversation::check_title,
+    Conversation, ConversationId, FileId, Invalid, Message, TaskFailure, chat::check_message,
 };
-use atelier_store::{ConversationChanges, Error as StoreError, Owned, Scope, UserMessage};
+use atelier_store::{Error as StoreError, Owned, Scope, UserMessage};
 use axum::{
     Json as Reply,
     extract::State,
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::ToSchema;
-
-#[derive(Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NewSession {
-    #[schema(max_length = 200, pattern = r"^[^\x00]*$")]
-    title: Option<String>,
-    /// Whether the conversation has files of its own. Yes, unless told.
-    workspace_enabled: Option<bool>,
-}
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct SessionList {
     sessions: Vec<Conversation>,
+    /// How many conversations the project has in total.
     total: i64,
-}
-
-#[derive(Serialize, ToSchema)]
-pub(super) struct MessageList {
-    messages: Vec<Message>,
-    total: i64,
-}
-
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NewMessage {
-    #[schema(min_length = 1, max_length = 65_536, pattern = r"^[^\x00]*$")]
-    content: String,
-    /// The agent it is for, by id or name. Without one, the project plans who does what.
-    target_agent: Option<String>,
-    /// Paths or file ids that the message is about.
-    #[serde(default)]
-    #[schema(schema_with = atelier_core::chat::attachments_schema)]
-    attachments: Vec<String>,
-    /// Higher goes first among those that wait for the same agent; 0 unless told.
-    #[serde(default, deserialize_with = "atelier_core::json::whole")]
-    #[schema(minimum = -100, maximum = 100)]
-    priority: i32,
-}
-
-/// What a message has set going.
-#[derive(Serialize, ToSchema)]
-pub(super) struct Accepted {
-    #[schema(value_type = uuid::Uuid)]
-    message_id: MessageId,
-    /// The agent's task or, for a plan, the task that makes it.
-    #[schema(value_type = uuid::Uuid)]
-    task_id: TaskId,
-    #[schema(value_type = Option<uuid::Uuid>)]
-    plan_id: Option<PlanId>,
 }
 
 /// Start a conversation
-#[utoipa::path(post, path = "/my/projects/{project}/chat/sessions", tag = "chat", params(("project" = uuid::Uuid, Path)),
-    request_body = Option<NewSession>, responses((status = 201, body = Conversation)))]
+#[utoipa::path(post, path = "/my/projects/{project}/chat/sessions", tag = "chat", params(ProjectInPath),
+    request_body = Option<NewSession>,
+    responses((status = 201, description = "The new conversation", body = Conversation)))]
 pub(super) async fn create(
     State(app): State<App>,
     _: Person,
-    space: Member,
+    space: OwnSpace,
     OptionalJson(new): OptionalJson<NewSession>,
 ) -> Result<(StatusCode, Reply<Conversation>)> {
-    new.title.as_deref().map_or(Ok(()), check_title)?;
     let enabled = new.workspace_enabled.unwrap_or(true);
-    let session = app.store.create_conversation(space.owned(), new.title, enabled).await?;
-    Ok((StatusCode::CREATED, Reply(session)))
+    conversations::start(&app, space.owned(), new.title, enabled).await
 }
 
 /// List the project's conversations, newest first
 #[utoipa::path(get, path = "/my/projects/{project}/chat/sessions", tag = "chat",
-    params(("project" = uuid::Uuid, Path), Paging), responses((status = 200, body = SessionList)))]
-pub(super) async fn list(State(app): State<App>, space: Member, page: Paging) -> Result<Reply<SessionList>> {
-    let owned = space.owned();
-    let (limit, offset) = (page.limit.into(), page.offset.into());
-    let (sessions, total) =
-        app.store.conversations(owned.owner, Some(owned.project), None, limit, offset).await?;
+    params(ProjectInPath, Page),
+    responses((status = 200, description = "A page of the project's conversations", body = SessionList)))]
+pub(super) async fn list(
+    State(app): State<App>,
+    space: OwnSpace,
+    PageQuery { page, .. }: PageQuery,
+) -> Result<Reply<SessionList>> {
+    let (owner, project) = (space.owned().owner, Some(space.owned().project));
+    let (sessions, total) = conversations::page(&app, owner, project, None, page).await?;
     Ok(Reply(SessionList { sessions, total }))
 }
 
 /// Show a conversation
 #[utoipa::path(get, path = "/my/projects/{project}/chat/sessions/{session}", tag = "chat",
-    params(("project" = uuid::Uuid, Path), ("session" = uuid::Uuid, Path)), responses((status = 200, body = Conversation)))]
-pub(super) async fn show(
-    State(app): State<App>,
-    space: Member,
-    SessionInPath(session): SessionInPath,
-) -> Result<Reply<Conversation>> {
-    Ok(Reply(app.store.conversation(space.owned(), session).await?))
+    params(ProjectInPath, SessionInPath),
+    responses((status = 200, description = "The conversation", body = Conversation)))]
+pub(super) async fn show(own: OwnConversation) -> Reply<Conversation> {
+    conversations::show(own).await
 }
 
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct SessionChanges {
-    #[schema(max_length = 200, pattern = r"^[^\x00]*$")]
-    title: Option<String>,
-    /// An archived conversation takes no more messages; it keeps everything.
-    status: Option<atelier_core::ConversationStatus>,
-    workspace_enabled: Option<bool>,
-}
-
-/// Rename or archive a conversation
+/// Rename or archive a conversation, or switch its workspace on or off
 #[utoipa::path(patch, path = "/my/projects/{project}/chat/sessions/{session}", tag = "chat",
-    params(("project" = uuid::Uuid, Path), ("session" = uuid::Uuid, Path)), request_body = SessionChanges,
-    responses((status = 200, body = Conversation)))]
+    params(ProjectInPath, SessionInPath), request_body = ConversationUpdate,
+    responses((status = 200, description = "The changed conversation", body = Conversation)))]
 pub(super) async fn update(
-    State(app): State<App>,
-    _: Person,
-    space: Member,
-    SessionInPath(session): SessionInPath,
-    Json(changes): Json<SessionChanges>,
+    app: State<App>,
+    person: Person,
+    own: OwnConversation,
+    update: Json<ConversationUpdate>,
 ) -> Result<Reply<Conversation>> {
-    changes.title.as_deref().map_or(Ok(()), check_title)?;
-    let SessionChanges { title, status, workspace_enabled } = changes;
-    let changes = ConversationChanges { title, status, workspace_enabled };
-    Ok(Reply(app.store.update_conversation(space.owned(), session, changes).await?))
+    conversations::update(app, person, own, update).await
 }
 
 /// Delete a conversation with its messages, plans and tasks
 ///
-/// What is still going on in it is ended first.
+/// Tasks and tool calls that are not finished are cancelled first.
 #[utoipa::path(delete, path = "/my/projects/{project}/chat/sessions/{session}", tag = "chat",
-    params(("project" = uuid::Uuid, Path), ("session" = uuid::Uuid, Path)),
-    responses((status = 204, description = "Deleted")))]
+    params(ProjectInPath, SessionInPath), responses((status = 204, description = "Deleted")))]
 pub(super) async fn delete(
     State(app): State<App>,
     Person(caller): Person,
-    space: Member,
-    SessionInPath(session): SessionInPath,
+    OwnConversation { owned, conversation, .. }: OwnConversation,
     headers: HeaderMap,
 ) -> Result<StatusCode> {
-    let owned = space.owned();
-    app.store.conversation(owned, session).await?;
     let why = TaskFailure::new("conversation_deleted", "the conversation was deleted");
-    app.bus.stop_all(owned, Some(session), &decider(&caller, &headers), &why).await?;
-    app.store.delete_conversation(owned, session).await?;
+    app.bus.stop_all(&owned, Some(conversation.id), &decider(&caller, &headers), &why).await?;
+    app.store.delete_conversation(&owned, conversation.id).await?;
     Ok(DONE)
 }
 
-/// The messages of a conversation, oldest first
+/// List the messages of a conversation, oldest first
 #[utoipa::path(get, path = "/my/projects/{project}/chat/sessions/{session}/messages", tag = "chat",
-    params(("project" = uuid::Uuid, Path), ("session" = uuid::Uuid, Path), Paging),
-    responses((status = 200, body = MessageList)))]
+    params(ProjectInPath, SessionInPath, Page),
+    responses((status = 200, description = "A page of messages", body = MessageList)))]
 pub(super) async fn messages(
     State(app): State<App>,
-    space: Member,
+    space: OwnSpace,
     SessionInPath(session): SessionInPath,
-    page: Paging,
+    PageQuery { page, .. }: PageQuery,
 ) -> Result<Reply<MessageList>> {
-    let (limit, offset) = (page.limit.into(), page.offset.into());
-    let (messages, total) = app.store.messages(space.owned(), session, limit, offset).await?;
+    let (messages, total) = app.store.messages(space.owned(), session, page.limit, page.offset).await?;
     Ok(Reply(MessageList { messages, total }))
 }
 
-/// Say something: to one agent, or to the project, which plans who does what
+/// Send a message to one agent, or to the project, which plans which agents do what
 ///
-/// Answers at once; with `Prefer: wait=60` with the answer, if it comes within that many seconds.
+/// Answers at once. With `Prefer: wait=60` it answers with the agent's answer, if there is one within that many
+/// seconds.
 #[utoipa::path(post, path = "/my/projects/{project}/chat/{session}/message", tag = "chat",
-    params(("project" = uuid::Uuid, Path), ("session" = uuid::Uuid, Path), ("Prefer" = Option<String>, Header)),
+    params(ProjectInPath, SessionInPath, ("Prefer" = Option<String>, Header)),
     request_body = NewMessage, responses(
-    (status = 202, description = "It is taken, and the answer will come", body = Accepted),
-    (status = 200, description = "The answer, when `Prefer: wait` asked for it and it came in time", body = Message),
+    (status = 202, description = "The message is accepted; the answer follows", body = Accepted),
+    (status = 200, description = "The answer, if `Prefer: wait` asked for it and it was ready in time",
+        body = Message),
     (status = 409, description = "The conversation is archived"),
-    (status = 429, description = "Too many tasks wait for the agent already"),
+    (status = 429, description = "Too many tasks are waiting for the agent"),
 ))]
-pub(super) async fn say(
+pub(super) async fn send_message(
     State(app): State<App>,
     _: Person,
-    space: Member,
+    space: OwnSpace,
     SessionInPath(session): SessionInPath,
     headers: HeaderMap,
     Json(new): Json<NewMessage>,
 ) -> Result<Response> {
     check_message(&new.content, &new.attachments)?;
     if !(-100..=100).contains(&new.priority) {
-        return Err(Invalid::new("priority", "must be -100 to 100").into());
+        return Err(Invalid::new("priority", "must be between -100 and 100").into());
     }
     let owned = space.owned();
     check_attachments(&app, owned, session, &new.attachments).await?;
@@ -204,14 +149,14 @@ pub(super) async fn say(
         Some(name) => Some((*space.named_agent(name).await?).clone()),
     };
     let NewMessage { content, attachments, priority, .. } = new;
-    let said = UserMessage { session, content, attachments, agent, priority, max_queue: 0 };
-    let (message, task, plan) = app.bus.send_message(owned, said).await?;
+    let message = UserMessage { session, content, attachments, agent, priority, max_queue: 0 };
+    let (message, task, plan) = app.bus.send_message(owned, message).await?;
     if let Some(time) = preferred_wait(&app, &headers) {
         let work = plan.as_ref().map_or(task.id.0, |plan| plan.id.0);
         let answer = tokio::select! {
             biased;
             answer = app.bus.wait(owned, work, time) => answer?,
-            // The work is kept and goes on elsewhere: whoever waits is told where to look, while there is time to.
+            // Another node will finish the work. The caller learns the ids to look it up while there is still time.
             () = app.stop.cancelled() => None,
         };
         if let Some(answer) = answer {
@@ -223,7 +168,7 @@ pub(super) async fn say(
     Ok((StatusCode::ACCEPTED, Reply(accepted)).into_response())
 }
 
-/// What is attached by id is a file of the conversation. A path may also be one on the person's machine.
+/// Checks that attached file ids belong to the conversation. Paths are not checked: they may be on the user's machine.
 async fn check_attachments(
     app: &App,
     owned: &Owned,
@@ -233,13 +178,13 @@ async fn check_attachments(
     let ids: Vec<(&String, FileId)> =
         attachments.iter().filter_map(|attached| Some((attached, attached.parse().ok()?))).collect();
     if !ids.is_empty() {
-        // Whoever names a conversation that is not theirs learns nothing of its files.
+        // Checked first, so that nobody learns about files of a conversation that is not theirs.
         app.store.conversation(owned, session).await?;
     }
     for (attached, id) in ids {
         app.store.file(session, id).await.map_err(|error| match error {
             StoreError::NotFound => {
-                let problem = format!("{attached:?} is no file of the conversation");
+                let problem = format!("{attached:?} is not a file of the conversation");
                 Error::from(Invalid::new("attachments", problem))
             }
             other => other.into(),
@@ -250,19 +195,20 @@ async fn check_attachments(
 
 /// Follow one conversation (server-sent events)
 ///
-/// The project's stream with what does not concern the conversation left out; ids are the project's.
+/// The project's event stream, reduced to the events of the conversation. Event ids are those of the project's stream.
 #[utoipa::path(get, path = "/my/projects/{project}/chat/{session}/events", tag = "chat",
-    params(("project" = uuid::Uuid, Path), ("session" = uuid::Uuid, Path), From, ("Last-Event-ID" = Option<String>, Header)),
-    responses((status = 200, content_type = "text/event-stream", body = ServerSentEvent)))]
+    params(ProjectInPath, SessionInPath, StartQuery, ("Last-Event-ID" = Option<String>, Header)),
+    responses((status = 200, description = "The conversation's events", content_type = "text/event-stream",
+        body = String)))]
 pub(super) async fn events(
     State(app): State<App>,
     caller: Caller,
-    space: Member,
+    space: OwnSpace,
     SessionInPath(session): SessionInPath,
     LastEventId(last): LastEventId,
-    Params(from): Params<From>,
+    Params(query): Params<StartQuery>,
 ) -> Result<Response> {
     app.store.conversation(space.owned(), session).await?;
-    let filter = Filter::Session(session);
-    stream::open(app, caller, Scope::Project(space.owned().project), filter, from.beginning(last)?).await
+    let filter = Filter::Conversation(session);
+    stream::open(app, caller, Scope::Project(space.owned().project), filter, query.start(last)?).await
 }

@@ -1,13 +1,16 @@
-//! Memory as a file: out of one agent, into the same or another.
+//! Export and import of an agent's memory.
 
-use super::context::{Remembering, distinct};
+use super::context::{OwnAgent, distinct};
 use crate::{
     App,
     auth::Person,
-    body::{Json, Params},
+    body::Json,
     error::{Error, Result},
+    path::{AgentInPath, ProjectInPath},
+    query::Params,
 };
-use atelier_core::{AgentId, Filter, Interaction, InteractionType, NewInteraction};
+use atelier_api::memory::{ContextFile, ContextImported};
+use atelier_core::{AgentId, Filter, Interaction, InteractionType};
 use atelier_memory::Memory;
 use atelier_store::Store;
 use axum::{
@@ -19,11 +22,11 @@ use axum::{
 use chrono::{DateTime, Utc};
 use futures::{Stream, stream};
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
-/// Facts read at a time.
+/// How many interactions are read at a time.
 const PAGE: i64 = 500;
-/// Facts written in one transaction, and about how many bytes: others want to write, too.
+/// How many interactions, and about how many bytes, are written in one transaction, so that other writes get a turn.
 const BATCH: usize = 500;
 const BATCH_BYTES: usize = 1 << 20;
 
@@ -33,7 +36,7 @@ const BATCH_BYTES: usize = 1 << 20;
 pub(super) struct ExportQuery {
     #[serde(default)]
     include_embeddings: bool,
-    /// Only these types, separated by commas.
+    /// Only interactions of these types, separated by commas.
     #[param(
         pattern = "^(task_execution|tool_call|user_message|agent_response)(,(task_execution|tool_call|user_message|agent_response))*$"
     )]
@@ -43,38 +46,23 @@ pub(super) struct ExportQuery {
     to: Option<DateTime<Utc>>,
 }
 
-/// What an export holds, and an import takes.
-#[derive(Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ContextFile {
-    /// Whose memory it was; an import goes to the agent in the path.
-    #[serde(default)]
-    #[schema(value_type = Option<uuid::Uuid>)]
-    agent_id: Option<AgentId>,
-    #[serde(default)]
-    export_date: Option<DateTime<Utc>>,
-    interactions: Vec<NewInteraction>,
-    #[serde(default)]
-    total_interactions: Option<u64>,
-}
-
 /// Export an agent's memory as JSON
 #[utoipa::path(get, path = "/my/projects/{project}/agents/{agent}/context/export", tag = "context",
-    params(("project" = uuid::Uuid, Path), ("agent" = String, Path, description = "Id or name"), ExportQuery),
-    responses((status = 200, body = ContextFile)))]
+    params(ProjectInPath, AgentInPath, ExportQuery),
+    responses((status = 200, description = "The agent's memory", body = ContextFile)))]
 pub(super) async fn export(
     State(app): State<App>,
     _: Person,
-    Remembering { agent, .. }: Remembering,
-    Params(asked): Params<ExportQuery>,
+    OwnAgent { agent, .. }: OwnAgent,
+    Params(query): Params<ExportQuery>,
 ) -> Result<([(HeaderName, String); 2], Body)> {
-    let types = asked.types.as_deref().into_iter().flat_map(|types| types.split(','));
+    let types = query.types.as_deref().into_iter().flat_map(|types| types.split(','));
     let types = types.map(str::parse::<InteractionType>);
     let filter = Filter {
         types: distinct(types.collect::<Result<_, _>>()?),
-        success: asked.success,
-        from: asked.from,
-        to: asked.to,
+        success: query.success,
+        from: query.from,
+        to: query.to,
         ..Filter::default()
     };
     let name = format!("attachment; filename=\"memory-{}.json\"", agent.id);
@@ -85,7 +73,7 @@ pub(super) async fn export(
         store: app.store.clone(),
         agent: agent.id,
         filter,
-        embeddings: asked.include_embeddings,
+        embeddings: query.include_embeddings,
     };
     Ok((headers, Body::from_stream(export.stream())))
 }
@@ -119,7 +107,7 @@ struct Vector {
 }
 
 impl Export {
-    /// A page of facts at a time. The number of them comes last: only then is it known.
+    /// Reads a page of interactions at a time. Their number comes last, because only then it is known.
     fn stream(self) -> impl Stream<Item = Result<Bytes, atelier_memory::Error>> {
         stream::try_unfold((self, Position::Beginning), |(export, position)| async move {
             match position {
@@ -160,32 +148,21 @@ impl Export {
     }
 }
 
-#[derive(Serialize, ToSchema)]
-pub(super) struct ContextImported {
-    /// Not known before.
-    imported: usize,
-    /// Known already, by their ids.
-    skipped: usize,
-    /// Whether searches find them by now in every way. If not, the index or the embedder is slow or away, and they are
-    /// found by their words.
-    indexed: bool,
-}
-
-/// Import what an export holds; answers when searches find it
+/// Import an export, and answer when searches find its interactions
 ///
-/// Entries that are known already, by their id, stay as they are: the same export twice changes nothing. One without
-/// an id is new every time.
+/// Interactions whose id already exists stay as they are, so importing the same export twice changes nothing. An
+/// interaction without an id is new every time.
 #[utoipa::path(post, path = "/my/projects/{project}/agents/{agent}/context/import", tag = "context",
-    params(("project" = uuid::Uuid, Path), ("agent" = String, Path, description = "Id or name")),
-    request_body = ContextFile, responses((status = 200, body = ContextImported)))]
+    params(ProjectInPath, AgentInPath), request_body = ContextFile,
+    responses((status = 200, description = "What was imported", body = ContextImported)))]
 pub(super) async fn import(
     State(app): State<App>,
     _: Person,
-    Remembering { agent, space }: Remembering,
+    OwnAgent { agent, space }: OwnAgent,
     Json(file): Json<ContextFile, true>,
 ) -> Result<Reply<ContextImported>> {
-    for (place, memo) in file.interactions.iter().enumerate() {
-        memo.validate().map_err(|invalid| Error::Invalid(format!("interactions[{place}].{invalid}")))?;
+    for (index, memo) in file.interactions.iter().enumerate() {
+        memo.validate().map_err(|invalid| Error::Invalid(format!("interactions[{index}].{invalid}")))?;
     }
     let count = file.interactions.len();
     let (mut ids, mut imported) = (Vec::with_capacity(count), 0);

@@ -1,29 +1,32 @@
-//! Conversations by their tenant: the door for those who come for the files.
+//! The conversations of a tenant's user, and the code behind both families of routes to conversations.
 
 use crate::{
     App,
+    access::{OwnConversation, TenantMember},
     auth::Person,
-    body::{Json, OptionalJson, Paging, Params},
+    body::{Json, OptionalJson},
     error::Result,
-    guard::{InTenant, OwnConversation},
+    path::{ConversationInPath, TenantInPath},
+    query::{Page, PageQuery},
 };
 use atelier_core::{
-    Conversation, ConversationStatus, ProjectId, ProjectName, WorkspaceKind, conversation::check_title,
+    Conversation, ConversationStatus, ProjectId, ProjectName, Tenant, UserId, WorkspaceKind,
+    conversation::check_title,
 };
 use atelier_store::{ConversationChanges, Error as StoreError, Owned};
 use axum::{Json as Reply, extract::State, http::StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use uuid::Uuid;
 
+/// A conversation to start in one of your projects.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct NewConversation {
     #[schema(max_length = 200)]
     title: Option<String>,
-    /// One of your projects; without it, your project `default`, which is made if it is missing.
-    project_id: Option<Uuid>,
-    /// Whether it has files of its own, and its agents the tools for them.
+    /// One of your projects. The default is your project `default`, which is created if necessary.
+    project_id: Option<ProjectId>,
+    /// Whether the conversation has files of its own, and its agents the tools for them.
     #[schema(default = true)]
     workspace_enabled: bool,
 }
@@ -34,13 +37,13 @@ impl Default for NewConversation {
     }
 }
 
-/// What to change; what is absent stays.
+/// The fields to change. Absent fields stay as they are.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ConversationUpdate {
-    #[schema(max_length = 200)]
+    #[schema(max_length = 200, pattern = r"^[^\x00]*$")]
     title: Option<String>,
-    /// An archived conversation keeps its files.
+    /// An archived conversation accepts no messages. It keeps its messages and files.
     status: Option<ConversationStatus>,
     workspace_enabled: Option<bool>,
 }
@@ -49,46 +52,51 @@ pub(super) struct ConversationUpdate {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ConversationFilter {
-    #[param(inline)]
+    /// Only conversations with this status.
     status: Option<ConversationStatus>,
-    #[param(minimum = 1, maximum = 1000, default = 100)]
-    limit: Option<u32>,
-    #[param(minimum = 0, maximum = 1_000_000_000, default = 0)]
-    offset: Option<u32>,
 }
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct ConversationList {
     conversations: Vec<Conversation>,
-    /// How many there are in all.
+    /// How many conversations there are in total.
     total: i64,
 }
 
 /// Start a conversation
 #[utoipa::path(post, path = "/api/tenants/{tenant}/conversations", tag = "conversations",
-    params(("tenant" = String, Path)), request_body = Option<NewConversation>, responses((status = 201, body = Conversation)))]
+    params(TenantInPath), request_body = Option<NewConversation>,
+    responses((status = 201, description = "The new conversation", body = Conversation)))]
 pub(super) async fn create(
     State(app): State<App>,
     _: Person,
-    InTenant(caller): InTenant,
+    TenantMember(caller): TenantMember,
     OptionalJson(new): OptionalJson<NewConversation>,
 ) -> Result<(StatusCode, Reply<Conversation>)> {
+    // Checked before the default project is created for it.
     new.title.as_deref().map_or(Ok(()), check_title)?;
     let owned = match new.project_id {
-        Some(project) => app.store.owned_by(caller.user, ProjectId(project)).await?,
+        Some(project) => app.store.owned_by(caller.user, project).await?,
         None => default_project(&app, caller.user, caller.tenant).await?,
     };
-    let created = app.store.create_conversation(&owned, new.title, new.workspace_enabled).await?;
+    start(&app, &owned, new.title, new.workspace_enabled).await
+}
+
+/// Starts a conversation in a project.
+pub(super) async fn start(
+    app: &App,
+    owned: &Owned,
+    title: Option<String>,
+    workspace_enabled: bool,
+) -> Result<(StatusCode, Reply<Conversation>)> {
+    title.as_deref().map_or(Ok(()), check_title)?;
+    let created = app.store.create_conversation(owned, title, workspace_enabled).await?;
     Ok((StatusCode::CREATED, Reply(created)))
 }
 
-async fn default_project(
-    app: &App,
-    user: atelier_core::UserId,
-    tenant: atelier_core::Tenant,
-) -> Result<Owned> {
+async fn default_project(app: &App, user: UserId, tenant: Tenant) -> Result<Owned> {
     let name = ProjectName::try_from("default")
-        .unwrap_or_else(|invalid| unreachable!("a name of ours is valid: {invalid}"));
+        .unwrap_or_else(|invalid| unreachable!("the name is valid: {invalid}"));
     if let Some(project) = app.store.project_named(user, &name).await? {
         return Ok(app.store.owned_by(user, project).await?);
     }
@@ -97,7 +105,7 @@ async fn default_project(
         app.store.create_project(user, tenant, name.clone(), kind, Default::default(), agents).await;
     let project = match created {
         Ok(project) => project.id,
-        // Somebody was faster.
+        // Another request has just created it.
         Err(StoreError::NameTaken) => {
             app.store.project_named(user, &name).await?.ok_or(StoreError::NotFound)?
         }
@@ -108,30 +116,40 @@ async fn default_project(
 
 /// List your conversations, newest first
 #[utoipa::path(get, path = "/api/tenants/{tenant}/conversations", tag = "conversations",
-    params(("tenant" = String, Path), ConversationFilter), responses((status = 200, body = ConversationList)))]
+    params(TenantInPath, ConversationFilter, Page),
+    responses((status = 200, description = "A page of your conversations", body = ConversationList)))]
 pub(super) async fn list(
     State(app): State<App>,
-    InTenant(caller): InTenant,
-    Params(filter): Params<ConversationFilter>,
+    TenantMember(caller): TenantMember,
+    PageQuery { page, filter }: PageQuery<ConversationFilter>,
 ) -> Result<Reply<ConversationList>> {
-    let page = Paging::checked(filter.limit, filter.offset)?;
-    let (limit, offset) = (page.limit.into(), page.offset.into());
-    let (conversations, total) =
-        app.store.conversations(caller.user, None, filter.status, limit, offset).await?;
+    let (conversations, total) = self::page(&app, caller.user, None, filter.status, page).await?;
     Ok(Reply(ConversationList { conversations, total }))
+}
+
+/// A page of a user's conversations, in one project or in all of them, and how many there are in total.
+pub(super) async fn page(
+    app: &App,
+    owner: UserId,
+    project: Option<ProjectId>,
+    status: Option<ConversationStatus>,
+    page: Page,
+) -> Result<(Vec<Conversation>, i64)> {
+    Ok(app.store.conversations(owner, project, status, page.limit, page.offset).await?)
 }
 
 /// Show a conversation
 #[utoipa::path(get, path = "/api/tenants/{tenant}/conversations/{conversation}", tag = "conversations",
-    params(("tenant" = String, Path), ("conversation" = Uuid, Path)), responses((status = 200, body = Conversation)))]
+    params(TenantInPath, ConversationInPath),
+    responses((status = 200, description = "The conversation", body = Conversation)))]
 pub(super) async fn show(own: OwnConversation) -> Reply<Conversation> {
     Reply(own.conversation)
 }
 
 /// Rename or archive a conversation, or switch its workspace on or off
 #[utoipa::path(patch, path = "/api/tenants/{tenant}/conversations/{conversation}", tag = "conversations",
-    params(("tenant" = String, Path), ("conversation" = Uuid, Path)), request_body = ConversationUpdate,
-    responses((status = 200, body = Conversation)))]
+    params(TenantInPath, ConversationInPath), request_body = ConversationUpdate,
+    responses((status = 200, description = "The changed conversation", body = Conversation)))]
 pub(super) async fn update(
     State(app): State<App>,
     _: Person,

@@ -1,82 +1,86 @@
-//! Event streams: of one project, or of all of the caller's.
+//! Event streams: of one project, or of all of the caller's projects.
 
 use crate::{
     App,
+    access::CountedSpace,
     auth::Caller,
-    body::{LastEventId, Params},
     error::{Error, Result},
-    guard::Space,
-    stream::{self, Beginning, Filter},
+    path::ProjectInPath,
+    query::{LastEventId, Params},
+    stream::{self, Filter, StreamStart},
 };
 use atelier_store::Scope;
 use axum::{extract::State, response::Response};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
+/// Where an event stream starts.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct From {
-    /// Replay what came after this event id; `0` replays all that is kept. The header
-    /// `Last-Event-ID` comes before it. Without either, the stream begins with what happens next.
+pub(crate) struct StartQuery {
+    /// Replay the events after this event id; `0` replays all stored events. The header `Last-Event-ID` takes
+    /// precedence. Without either, the stream starts with the next event.
     after: Option<String>,
-    /// Without an id to go on from: begin with the last so many events.
+    /// Without an event id: start with the last events, as many as this number says.
     #[param(minimum = 0, maximum = 100_000)]
     tail: Option<u32>,
 }
 
-/// The most that `tail` may ask for.
-const TAIL: u32 = 100_000;
+/// The largest `tail`.
+const MAX_TAIL: u32 = 100_000;
 
-impl From {
-    pub(crate) fn beginning(self, last: Option<String>) -> Result<Beginning> {
-        if self.tail.is_some_and(|tail| tail > TAIL) {
-            return Err(Error::Invalid(format!("tail: must be at most {TAIL}")));
+impl StartQuery {
+    pub(crate) fn start(self, last_event_id: Option<String>) -> Result<StreamStart> {
+        if self.tail.is_some_and(|tail| tail > MAX_TAIL) {
+            return Err(Error::Invalid(format!("tail: must be at most {MAX_TAIL}")));
         }
-        Ok(Beginning { after: last.or(self.after), tail: self.tail })
+        Ok(StreamStart { after: last_event_id.or(self.after), tail: self.tail })
     }
 }
 
-/// What each event of a stream holds. Comments between them are heartbeats.
+/// One event of a stream. Comment lines between events are heartbeats.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what `stream` writes")]
 pub(crate) struct ServerSentEvent {
-    /// Where to resume: as `Last-Event-ID`, or as `after`.
+    /// The cursor to resume from, as `Last-Event-ID` or as `after`. Deltas have none.
     id: String,
     /// The event's name, in upper case.
     event: String,
-    /// An `Event`, as JSON.
+    /// An `Event`, a `MessageDelta` or a `StreamReset`, as JSON.
     #[schema(content_media_type = "application/json")]
     data: String,
 }
 
-/// Follow what happens in a project (server-sent events)
+/// Follow the events of a project (server-sent events)
 #[utoipa::path(get, path = "/my/projects/{project}/events", tag = "events",
-    params(("project" = uuid::Uuid, Path), From, ("Last-Event-ID" = Option<String>, Header)),
-    responses((status = 200, content_type = "text/event-stream", body = ServerSentEvent)))]
+    params(ProjectInPath, StartQuery, ("Last-Event-ID" = Option<String>, Header)),
+    responses((status = 200, description = "The project's events", content_type = "text/event-stream",
+        body = String)))]
 pub(super) async fn project(
     State(app): State<App>,
     caller: Caller,
-    space: Space,
+    space: CountedSpace,
     LastEventId(last): LastEventId,
-    Params(from): Params<From>,
+    Params(query): Params<StartQuery>,
 ) -> Result<Response> {
     let scope = Scope::Project(space.owned().project);
-    stream::open(app, caller, scope, Filter::None, from.beginning(last)?).await
+    stream::open(app, caller, scope, Filter::None, query.start(last)?).await
 }
 
-/// Follow what happens in all your projects (server-sent events)
+/// Follow the events of all your projects (server-sent events)
 ///
-/// Event ids are opaque here: hand back the last one to resume.
+/// Event ids are opaque here: send back the last one to resume.
 #[utoipa::path(get, path = "/my/events", tag = "events",
-    params(From, ("Last-Event-ID" = Option<String>, Header)),
-    responses((status = 200, content_type = "text/event-stream", body = ServerSentEvent)))]
+    params(StartQuery, ("Last-Event-ID" = Option<String>, Header)),
+    responses((status = 200, description = "The events of all your projects", content_type = "text/event-stream",
+        body = String)))]
 pub(super) async fn mine(
     State(app): State<App>,
     caller: Caller,
     LastEventId(last): LastEventId,
-    Params(from): Params<From>,
+    Params(query): Params<StartQuery>,
 ) -> Result<Response> {
     let user = caller.user;
-    stream::open(app, caller, Scope::User(user), Filter::None, from.beginning(last)?).await
+    stream::open(app, caller, Scope::User(user), Filter::None, query.start(last)?).await
 }

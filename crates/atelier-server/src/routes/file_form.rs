@@ -1,9 +1,9 @@
-//! A form with files, taken as it comes: each file goes to the object store while the rest is still on its way.
+//! A form with files, read while it arrives: each file goes to the object store before the next one is read.
 
 use crate::{
     App,
+    access::OwnFiles,
     error::{Error, Result},
-    guard::OwnFiles,
 };
 use atelier_core::{FilePath, file::FilePathError};
 use atelier_files::{Error as FilesError, NewFile, StoredContent};
@@ -27,16 +27,16 @@ use std::{
 };
 use utoipa::ToSchema;
 
-/// The parts of the form. `file` may be there several times.
+/// The fields of the form. `file` may occur several times.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "for the document only; the form is taken field by field")]
+#[expect(dead_code, reason = "describes the form in the OpenAPI document; the form is read field by field")]
 pub(super) struct UploadForm {
     #[schema(value_type = String, format = Binary)]
     file: Vec<u8>,
-    /// Where it goes; the name it was sent with, unless given. One that ends with a slash, or comes with several
-    /// files, is a folder. There may also be one for each file, in their order.
+    /// Where the file goes. The default is the name that it was sent with. A path that ends with a slash, or one path
+    /// for several files, is a folder. There may also be one path for each file, in the same order.
     path: Option<String>,
-    /// What it is; one for all, or one for each.
+    /// A description: one for all files, or one for each file.
     description: Option<String>,
 }
 
@@ -44,15 +44,15 @@ pub(super) struct UploadForm {
 const MAX_FILES: usize = 1000;
 /// The longest text field of an upload form, in bytes.
 const MAX_TEXT: usize = 8192;
-/// The largest header of one part of an upload form, in bytes.
-const MAX_HEAD: usize = 64 << 10;
+/// The most bytes before the content of one part of an upload form: the end of the previous part, and its own header.
+const MAX_PART_HEAD: usize = 64 << 10;
 
 struct Received {
     content: StoredContent,
     name: String,
 }
 
-/// Takes the whole form. What was stored of one that turns out to be wrong is removed again.
+/// Reads the whole form. If the form turns out to be wrong, the content that was already stored is removed.
 pub(super) async fn receive(
     app: &App,
     files: &OwnFiles,
@@ -60,10 +60,10 @@ pub(super) async fn receive(
     expect: Expect,
 ) -> Result<Vec<NewFile>> {
     let (mut received, mut paths, mut descriptions) = (Vec::new(), Vec::new(), Vec::new());
-    let taken = take(app, files, &mut form, &mut received, &mut paths, &mut descriptions).await;
-    let checked = taken.and_then(|()| assign(&received, &paths, &descriptions));
-    let places = match checked {
-        Ok(places) => places,
+    let read = read_fields(app, files, &mut form, &mut received, &mut paths, &mut descriptions).await;
+    let checked = read.and_then(|()| assign(&received, &paths, &descriptions));
+    let targets = match checked {
+        Ok(targets) => targets,
         Err(error) => {
             files.workspace.discard(received.into_iter().map(|file| file.content)).await;
             return Err(error);
@@ -71,7 +71,7 @@ pub(super) async fn receive(
     };
     if expect != Expect::Anything && received.len() > 1 {
         files.workspace.discard(received.into_iter().map(|file| file.content)).await;
-        let why = "If-Match and If-None-Match are about one file, and there are several";
+        let why = "If-Match and If-None-Match are only allowed with a single file";
         return Err(Error::Invalid(why.into()));
     }
     let new = |(file, (path, description)): (Received, (FilePath, Option<String>))| NewFile {
@@ -81,10 +81,10 @@ pub(super) async fn receive(
         description,
         expect: expect.clone(),
     };
-    Ok(received.into_iter().zip(places).map(new).collect())
+    Ok(received.into_iter().zip(targets).map(new).collect())
 }
 
-async fn take(
+async fn read_fields(
     app: &App,
     files: &OwnFiles,
     form: &mut Form,
@@ -92,98 +92,102 @@ async fn take(
     paths: &mut Vec<String>,
     descriptions: &mut Vec<String>,
 ) -> Result<()> {
-    let patience = app.settings.request_timeout;
+    let timeout = app.settings.request_timeout;
     loop {
-        let field = tokio::time::timeout(patience, form.next_field()).await.map_err(|_| Error::Timeout)?;
+        let field = tokio::time::timeout(timeout, form.next_field()).await.map_err(|_| Error::Timeout)?;
         let Some(field) = field? else { return Ok(()) };
         match (field.name(), field.file_name().map(str::to_owned)) {
-            (Some("path"), None) => paths.push(text(field, patience).await?),
-            (Some("description"), None) => descriptions.push(text(field, patience).await?),
+            (Some("path"), None) => paths.push(text(field, timeout).await?),
+            (Some("description"), None) => descriptions.push(text(field, timeout).await?),
             (Some("file" | "files"), name) => {
                 if received.len() == MAX_FILES {
-                    return Err(Error::Invalid(format!("file: at most {MAX_FILES} in one request")));
+                    return Err(Error::Invalid(format!(
+                        "file: must occur at most {MAX_FILES} times in one request"
+                    )));
                 }
-                let body = chunks(field, patience).boxed();
+                let body = chunks(field, timeout).boxed();
                 let content = files.workspace.store(body, app.files.settings().max_upload).await?;
                 received.push(Received { content, name: name.unwrap_or_default() });
             }
             (other, _) => {
                 let name = other.unwrap_or_default().chars().take(100).collect::<String>();
                 return Err(Error::Invalid(format!(
-                    "{name:?}: a form has the fields file, path and description"
+                    "{name:?}: the form has only the fields file, path and description"
                 )));
             }
         }
     }
 }
 
-/// A form as it comes, with bounds to what is between its files: the parser keeps all it reads until it has found
-/// where a file begins.
+/// A form that is still arriving. What is between its files is limited, because the parser keeps all that it reads
+/// until it has found where a file begins.
 pub(super) struct Form {
     parts: Multipart,
-    between: Arc<Between>,
+    progress: Arc<Progress>,
 }
 
 #[derive(Default)]
-struct Between {
-    /// Whether a part's content is being read, which may be as long as it likes.
-    inside: AtomicBool,
+struct Progress {
+    /// Whether the content of a part is being read. Content has no limit here.
+    in_content: AtomicBool,
+    /// How many bytes were read since the content of the last part.
     read: AtomicUsize,
     too_long: AtomicBool,
 }
 
 impl Form {
-    pub(super) async fn of(request: Request) -> Result<Self> {
-        let between = Arc::new(Between::default());
+    pub(super) async fn read(request: Request) -> Result<Self> {
+        let progress = Arc::new(Progress::default());
         let (head, body) = request.into_parts();
-        let body = Body::from_stream(bounded(body.into_data_stream(), between.clone()));
+        let body = Body::from_stream(bounded(body.into_data_stream(), progress.clone()));
         let parts = Multipart::from_request(Request::from_parts(head, body), &()).await;
-        Ok(Self { parts: parts.map_err(|_| Error::NotForm)?, between })
+        Ok(Self { parts: parts.map_err(|_| Error::NotForm)?, progress })
     }
 
     async fn next_field(&mut self) -> Result<Option<Field<'_>>> {
-        self.between.inside.store(false, Relaxed);
-        self.between.read.store(0, Relaxed);
+        self.progress.in_content.store(false, Relaxed);
+        self.progress.read.store(0, Relaxed);
         let field =
-            self.parts.next_field().await.map_err(|error| match self.between.too_long.load(Relaxed) {
-                true => Error::Invalid(format!("file: more than {MAX_HEAD} bytes before its content begins")),
+            self.parts.next_field().await.map_err(|error| match self.progress.too_long.load(Relaxed) {
+                true => Error::Invalid(format!("file: its content must begin within {MAX_PART_HEAD} bytes")),
                 false => broken(error),
             })?;
-        self.between.inside.store(true, Relaxed);
+        self.progress.in_content.store(true, Relaxed);
         Ok(field)
     }
 }
 
-/// The parser takes all there is to be had, much of which may be content. So once it has enough for any header it has
-/// to look at that first; if it asks again without having found one, there is none.
+/// Limits what the parser reads before the content of a part. The parser reads all that is available, and much of that
+/// may be content already. So once it has enough bytes for any header, it must parse them first; if it then asks for
+/// more without having found the header, the header is too long.
 fn bounded(
     mut body: axum::body::BodyDataStream,
-    between: Arc<Between>,
+    progress: Arc<Progress>,
 ) -> impl Stream<Item = Result<Bytes, axum::Error>> + Send + 'static {
-    let mut looked = false;
+    let mut paused = false;
     futures::stream::poll_fn(move |context| {
-        let full = !between.inside.load(Relaxed) && between.read.load(Relaxed) > MAX_HEAD;
-        if full && looked {
-            between.too_long.store(true, Relaxed);
+        let full = !progress.in_content.load(Relaxed) && progress.read.load(Relaxed) > MAX_PART_HEAD;
+        if full && paused {
+            progress.too_long.store(true, Relaxed);
             return Poll::Ready(Some(Err(axum::Error::new("a part's header is too long"))));
         }
-        looked = full;
+        paused = full;
         if full {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
         let next = body.poll_next_unpin(context);
         if let Poll::Ready(Some(Ok(bytes))) = &next {
-            between.read.fetch_add(bytes.len(), Relaxed);
+            progress.read.fetch_add(bytes.len(), Relaxed);
         }
         next
     })
 }
 
-async fn text(field: Field<'_>, patience: Duration) -> Result<String> {
+async fn text(field: Field<'_>, timeout: Duration) -> Result<String> {
     let name = field.name().unwrap_or_default().to_owned();
     let mut text = Vec::new();
-    let mut body = std::pin::pin!(chunks(field, patience));
+    let mut body = std::pin::pin!(chunks(field, timeout));
     while let Some(chunk) = body.next().await {
         text.extend_from_slice(&chunk?);
         if text.len() > MAX_TEXT {
@@ -193,20 +197,20 @@ async fn text(field: Field<'_>, patience: Duration) -> Result<String> {
     String::from_utf8(text).map_err(|_| Error::Invalid(format!("{name}: must be UTF-8")))
 }
 
-/// The bytes of a field, each piece within its time.
+/// The bytes of a field. Each chunk must arrive within the timeout.
 fn chunks(
     field: Field<'_>,
-    patience: Duration,
+    timeout: Duration,
 ) -> impl Stream<Item = atelier_files::Result<Bytes>> + Send + '_ {
     futures::stream::try_unfold(field, move |mut field| async move {
-        let chunk = tokio::time::timeout(patience, field.chunk()).await;
-        let chunk = chunk.map_err(|_| FilesError::Broken("it came too slowly".into()))?;
+        let chunk = tokio::time::timeout(timeout, field.chunk()).await;
+        let chunk = chunk.map_err(|_| FilesError::Broken("it arrived too slowly".into()))?;
         let chunk = chunk.map_err(|error| FilesError::Broken(error.body_text()))?;
         Ok(chunk.map(|chunk| (chunk, field)))
     })
 }
 
-/// Where each file goes. Sizes were checked while they came; paths come second.
+/// The path and description of each file. Sizes were checked while the files arrived; paths are checked second.
 fn assign(
     received: &[Received],
     paths: &[String],
@@ -217,19 +221,19 @@ fn assign(
     }
     let count = received.len();
     if !(paths.len() <= 1 || paths.len() == count) {
-        return Err(Error::Invalid("path: give none, one, or one for each file".into()));
+        return Err(Error::Invalid("path: must occur not at all, once, or once for each file".into()));
     }
     if !(descriptions.len() <= 1 || descriptions.len() == count) {
-        return Err(Error::Invalid("description: give none, one, or one for each file".into()));
+        return Err(Error::Invalid("description: must occur not at all, once, or once for each file".into()));
     }
     if descriptions.iter().any(|text| text.contains('\0')) {
-        return Err(Error::Invalid("description: must not hold NUL".into()));
+        return Err(Error::Invalid("description: must not contain NUL".into()));
     }
-    let described = |at: usize| {
+    let description = |at: usize| {
         let text = if descriptions.len() == 1 { descriptions.first() } else { descriptions.get(at) };
         text.filter(|text| !text.is_empty()).cloned()
     };
-    let place = |(at, file): (usize, &Received)| {
+    let target = |(at, file): (usize, &Received)| {
         let path = match paths {
             [] => FilePath::parse(&file.name)?,
             [folder] if count > 1 || folder.ends_with('/') || folder.is_empty() => {
@@ -237,22 +241,22 @@ fn assign(
             }
             paths => FilePath::parse(&paths[at])?,
         };
-        Ok::<_, FilePathError>((path, described(at)))
+        Ok::<_, FilePathError>((path, description(at)))
     };
-    let places: Vec<_> = received.iter().enumerate().map(place).collect::<Result<_, _>>()?;
+    let targets: Vec<_> = received.iter().enumerate().map(target).collect::<Result<_, _>>()?;
     let mut seen = std::collections::HashSet::new();
-    match places.iter().find(|(path, _)| !seen.insert(path.clone())) {
-        Some((path, _)) => Err(Error::Invalid(format!("{path}: is there twice"))),
-        None => Ok(places),
+    match targets.iter().find(|(path, _)| !seen.insert(path.clone())) {
+        Some((path, _)) => Err(Error::Invalid(format!("{path}: occurs twice"))),
+        None => Ok(targets),
     }
 }
 
-/// Some senders give the whole path of where a file was, in the manner of their system.
+/// Some senders give the whole path that a file had, in the syntax of their operating system.
 fn last_name(name: &str) -> &str {
     name.rsplit(['/', '\\']).next().unwrap_or(name)
 }
 
-/// What a file was called where it came from. Agents are told, so it is no longer than names are.
+/// The name that a file had where it came from. Agents see it, so it is no longer than a file name can be.
 pub(super) fn original_name(sent: &str, path: &FilePath) -> String {
     let name = last_name(sent);
     let name = &name[..name.floor_char_boundary(255)];
@@ -266,7 +270,7 @@ fn broken(error: MultipartError) -> Error {
     }
 }
 
-/// What the request expects of the file it changes.
+/// What the request expects of the file that it changes.
 pub(super) fn expectation(headers: &HeaderMap) -> Result<Expect> {
     let text = |name| headers.get(name).map(|value: &header::HeaderValue| value.to_str());
     match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
@@ -277,6 +281,8 @@ pub(super) fn expectation(headers: &HeaderMap) -> Result<Expect> {
             let tag = |tag: &str| tag.trim().trim_start_matches("W/").trim_matches('"').to_ascii_lowercase();
             Ok(Expect::Checksum(tags.split(',').map(tag).collect()))
         }
-        _ => Err(Error::Invalid("If-Match takes checksums or *, If-None-Match takes *; not both".into())),
+        _ => Err(Error::Invalid(
+            "If-Match must be checksums or *, If-None-Match must be *, and not both may be given".into(),
+        )),
     }
 }

@@ -1,9 +1,10 @@
-//! Handing files out.
+//! Downloads.
 
 use crate::{
-    body::{FileInPath, Params},
+    access::OwnFiles,
     error::{Error, Result, ascii_header},
-    guard::OwnFiles,
+    path::{ConversationInPath, FileInPath, TenantInPath},
+    query::Params,
 };
 use atelier_files::{Error as FilesError, VersionReader};
 use axum::{
@@ -21,35 +22,35 @@ use utoipa::IntoParams;
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 #[derive(Default)]
-pub(super) struct Manner {
-    /// Check the SHA-256 on the way, and break off before the end if it is wrong. Sends the whole file.
+pub(super) struct DownloadOptions {
+    /// Check the SHA-256 while sending, and break the connection before the end if it is wrong. Sends the whole file.
     #[param(default = false)]
     verify: bool,
-    /// Let a browser show it, if it is of a kind that cannot do anything there.
+    /// Let a browser show the file, if its type is harmless there.
     #[param(default = false)]
     inline: bool,
 }
 
 /// Download a file
 #[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}", tag = "files",
-    params(("tenant" = String, Path), ("conversation" = uuid::Uuid, Path), ("file" = uuid::Uuid, Path), Manner), responses(
+    params(TenantInPath, ConversationInPath, FileInPath, DownloadOptions), responses(
     (status = 200, description = "The content, with the checksum as its ETag", content_type = "application/octet-stream"),
-    (status = 206, description = "The range that was asked for", content_type = "application/octet-stream"),
-    (status = 304, description = "You have it already"),
-    (status = 416, description = "The range lies beyond the end"),
+    (status = 206, description = "The requested range", content_type = "application/octet-stream"),
+    (status = 304, description = "You already have this version"),
+    (status = 416, description = "The range begins after the end of the file"),
 ))]
 pub(super) async fn download(
     own: OwnFiles,
     FileInPath(file): FileInPath,
-    Params(manner): Params<Manner>,
+    Params(options): Params<DownloadOptions>,
     headers: HeaderMap,
 ) -> Result<Response> {
-    send(own.workspace.read(file, None).await?, &manner, &headers).await
+    send(own.workspace.read(file, None).await?, &options, &headers).await
 }
 
 /// Download all files as a ZIP archive
 #[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/archive.zip", tag = "files",
-    params(("tenant" = String, Path), ("conversation" = uuid::Uuid, Path)), responses(
+    params(TenantInPath, ConversationInPath), responses(
     (status = 200, description = "The newest version of every file", content_type = "application/zip"),
 ))]
 pub(super) async fn archive(own: OwnFiles) -> Result<Response> {
@@ -61,21 +62,25 @@ pub(super) async fn archive(own: OwnFiles) -> Result<Response> {
     Ok((headers, body).into_response())
 }
 
-/// Sends one version of a file as the request wants it.
-pub(super) async fn send(reading: VersionReader, manner: &Manner, asked: &HeaderMap) -> Result<Response> {
+/// Sends one version of a file, as the options and headers of the request ask for it.
+pub(super) async fn send(
+    reading: VersionReader,
+    options: &DownloadOptions,
+    request: &HeaderMap,
+) -> Result<Response> {
     let tag = format!("\"{}\"", reading.version.checksum);
-    let text = |name| asked.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let names_it = |tags: &str| {
-        tags.split(',').any(|it| matches!(it.trim(), "*") || it.trim().trim_start_matches("W/") == tag)
-    };
-    let mut headers = headers(&reading, &tag, manner.inline);
-    if text(header::IF_NONE_MATCH).is_some_and(names_it) {
+    let text = |name| request.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let lists_tag =
+        |tags: &str| tags.split(',').map(str::trim).any(|it| it == "*" || it.trim_start_matches("W/") == tag);
+    let mut headers = headers(&reading, &tag, options.inline);
+    if text(header::IF_NONE_MATCH).is_some_and(lists_tag) {
         return Ok((StatusCode::NOT_MODIFIED, headers).into_response());
     }
     let size = reading.size();
-    // A range of another version would not fit what the asker has.
-    let fits = text(header::IF_RANGE).is_none_or(|it| it.trim() == tag);
-    let range = text(header::RANGE).filter(|_| fits && !manner.verify).and_then(|it| range(it, size));
+    // A range of another version would not fit the part that the caller already has.
+    let same_version = text(header::IF_RANGE).is_none_or(|it| it.trim() == tag);
+    let range = text(header::RANGE).filter(|_| same_version && !options.verify);
+    let range = range.and_then(|it| parse_range(it, size));
     let (status, range) = match range {
         None => (StatusCode::OK, 0..size),
         Some(None) => return Err(Error::Range(size)),
@@ -87,34 +92,36 @@ pub(super) async fn send(reading: VersionReader, manner: &Manner, asked: &Header
     };
     headers.insert(header::CONTENT_LENGTH, ascii_header(&(range.end - range.start).to_string()));
     let start = range.start;
-    let body = match manner.verify {
+    let body = match options.verify {
         true => reading.whole(true).await?,
         false => reading.part(range).await?,
     };
-    let (first, body) = started(body, manner.verify).await?;
+    let (first, body) = started(body, options.verify).await?;
     if start == 0 && reading.version.mime_type.starts_with("text/") && atelier_files::is_text(&first) {
-        // Without it browsers guess, and take what is not English for something else.
+        // Without a charset browsers guess, and guess wrong for most languages.
         let kind = HeaderValue::from_str(&format!("{}; charset=utf-8", reading.version.mime_type));
         headers.extend(kind.ok().map(|kind| (Some(header::CONTENT_TYPE), kind)));
     }
     Ok((status, headers, body).into_response())
 }
 
-/// Waits for the first piece, so that a store that does not answer is told as a problem. Content that turns out to be
-/// damaged while it is being checked breaks the connection instead.
+/// Waits for the first chunk, so that an object store that does not answer becomes a problem. With `verify`, damaged
+/// content breaks the connection instead.
 async fn started(
     mut body: BoxStream<'static, atelier_files::Result<Bytes>>,
-    cut: bool,
+    verify: bool,
 ) -> Result<(Bytes, Body)> {
     let first = match body.next().await {
-        Some(Err(error)) if !(cut && matches!(error, FilesError::Damaged { .. })) => return Err(error.into()),
+        Some(Err(error)) if !(verify && matches!(error, FilesError::Damaged { .. })) => {
+            return Err(error.into());
+        }
         first => first,
     };
-    let told = |piece: atelier_files::Result<Bytes>| {
-        piece.inspect_err(|error| tracing::error!(%error, "a download broke off"))
+    let logged = |chunk: atelier_files::Result<Bytes>| {
+        chunk.inspect_err(|error| tracing::error!(%error, "a download ended early"))
     };
     let beginning = first.as_ref().and_then(|first| first.as_ref().ok()).cloned().unwrap_or_default();
-    Ok((beginning, Body::from_stream(futures::stream::iter(first).chain(body).map(told))))
+    Ok((beginning, Body::from_stream(futures::stream::iter(first).chain(body).map(logged))))
 }
 
 fn headers(reading: &VersionReader, tag: &str, inline: bool) -> HeaderMap {
@@ -128,7 +135,7 @@ fn headers(reading: &VersionReader, tag: &str, inline: bool) -> HeaderMap {
         (header::ACCEPT_RANGES, HeaderValue::from_static("bytes")),
         (header::CONTENT_DISPOSITION, ascii_header(&disposition(kind, name))),
         (header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache")),
-        // Whatever it is, it is somebody's file and not a page of ours.
+        // The file is a user's, not one of our pages, so it must not act as one.
         (
             header::CONTENT_SECURITY_POLICY,
             HeaderValue::from_static("default-src 'none'; sandbox; frame-ancestors 'none'"),
@@ -136,7 +143,7 @@ fn headers(reading: &VersionReader, tag: &str, inline: bool) -> HeaderMap {
     ])
 }
 
-/// RFC 6266: a name of plain characters for old readers, the true one in UTF-8 for all others.
+/// RFC 6266: an ASCII name for old clients, and the real name in UTF-8 for all others.
 fn disposition(kind: &str, name: &str) -> String {
     let plain = |c: char| matches!(c, 'a'..='z' | 'A'..='Z' | '0'..='9' | ' ' | '.' | '-' | '_' | '(' | ')');
     let fallback: String = name.chars().map(|c| if plain(c) { c } else { '_' }).collect();
@@ -151,8 +158,8 @@ fn disposition(kind: &str, name: &str) -> String {
     format!("{kind}; filename=\"{fallback}\"; filename*=UTF-8''{encoded}")
 }
 
-/// One range of bytes: `None` where the header is to be passed over, `Some(None)` where nothing is there.
-fn range(header: &str, size: u64) -> Option<Option<Range<u64>>> {
+/// One range of bytes: `None` if the header must be ignored, `Some(None)` if the range is empty.
+fn parse_range(header: &str, size: u64) -> Option<Option<Range<u64>>> {
     let (first, last) = header.strip_prefix("bytes=")?.split_once('-')?;
     let number = |text: &str| text.parse::<u64>().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
     match (first, last) {
@@ -179,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_what_the_rfc_says() {
+    fn ranges_follow_rfc_9110() {
         for (header, expected) in [
             ("bytes=0-0", Some(Some(0..1))),
             ("bytes=5-", Some(Some(5..10))),
@@ -193,12 +200,12 @@ mod tests {
             ("bytes=+1-2", None),
             ("lines=0-1", None),
         ] {
-            assert_eq!(range(header, 10), expected, "{header}");
+            assert_eq!(parse_range(header, 10), expected, "{header}");
         }
     }
 
     #[test]
-    fn no_name_leaves_its_quotes() {
+    fn a_file_name_cannot_leave_its_quotes() {
         assert_eq!(
             disposition("attachment", "a\"; filename=\"b.html\r\n"),
             "attachment; filename=\"a__ filename__b.html__\"; filename*=UTF-8''a%22%3B%20filename%3D%22b.html%0D%0A"

@@ -1,4 +1,4 @@
-//! Uploads in parts, for large files and lines that break.
+//! Uploads in parts, for large files and unreliable connections.
 
 use super::{
     DONE,
@@ -6,11 +6,13 @@ use super::{
 };
 use crate::{
     App,
+    access::{OwnFiles, WritableFiles},
     auth::Person,
-    body::{Json, NumberInPath, UploadInPath},
+    body::Json,
     error::{Error, Result},
-    guard::{OpenFiles, OwnFiles},
+    path::{ConversationInPath, NumberInPath, TenantInPath, UploadInPath},
 };
+use atelier_api::files::{Upload, UploadPart, UploadRequest};
 use atelier_core::{ConversationFile, FilePath};
 use atelier_files::{Error as FilesError, NewUpload, UploadState};
 use axum::{
@@ -19,84 +21,43 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use chrono::{DateTime, Utc};
 use futures::StreamExt;
-use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use uuid::Uuid;
 
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct UploadRequest {
-    /// Where the file goes.
-    path: String,
-    /// What it is called where it comes from; the last name of the path, unless given.
-    original_name: Option<String>,
-    #[schema(max_length = 8192)]
-    description: Option<String>,
-    /// In bytes, of the whole file.
-    #[schema(minimum = 0)]
-    size: u64,
-}
-
-#[derive(Serialize, ToSchema)]
-pub(super) struct UploadView {
-    upload_id: Uuid,
-    file_path: String,
-    size: i64,
-    /// How many bytes are there.
-    received: i64,
-    /// Those that are there; the next upload goes on with what is not.
-    parts: Vec<PartView>,
-    expires_at: DateTime<Utc>,
-    /// The file that it became, once it is complete.
-    file_id: Option<Uuid>,
-}
-
-#[derive(Serialize, ToSchema)]
-pub(super) struct PartView {
-    number: i64,
-    size: i64,
-    checksum: String,
-}
-
-impl From<UploadState> for UploadView {
-    fn from(UploadState { upload, parts }: UploadState) -> Self {
-        Self {
-            upload_id: upload.id.0,
-            file_path: upload.path.to_string(),
-            size: upload.size,
-            received: parts.iter().map(|part| part.size).sum(),
-            parts: parts.into_iter().map(PartView::from).collect(),
-            expires_at: upload.expires_at,
-            file_id: upload.done.map(|file| file.0),
-        }
+fn view(UploadState { upload, parts }: UploadState) -> Upload {
+    Upload {
+        upload_id: upload.id,
+        file_path: upload.path.to_string(),
+        size: upload.size,
+        received: parts.iter().map(|part| part.size).sum(),
+        parts: parts.into_iter().map(part_view).collect(),
+        expires_at: upload.expires_at,
+        file_id: upload.done,
     }
 }
 
-impl From<atelier_store::Part> for PartView {
-    fn from(part: atelier_store::Part) -> Self {
-        Self { number: part.number, size: part.size, checksum: part.checksum }
-    }
+fn part_view(part: atelier_store::Part) -> UploadPart {
+    UploadPart { number: part.number, size: part.size, checksum: part.checksum }
 }
 
 /// Begin an upload in parts
 #[utoipa::path(post, path = "/api/tenants/{tenant}/workspace/{conversation}/uploads", tag = "uploads",
-    params(("tenant" = String, Path), ("conversation" = Uuid, Path)), request_body = UploadRequest, responses(
-    (status = 201, body = UploadView),
+    params(TenantInPath, ConversationInPath), request_body = UploadRequest, responses(
+    (status = 201, description = "The upload", body = Upload),
     (status = 413, description = "FileSizeError: the file is too large"),
 ))]
 pub(super) async fn begin(
-    OpenFiles(own): OpenFiles,
+    WritableFiles(own): WritableFiles,
     Json(request): Json<UploadRequest>,
-) -> Result<(StatusCode, Reply<UploadView>)> {
+) -> Result<(StatusCode, Reply<Upload>)> {
     let UploadRequest { path, original_name: sent, description, size } = request;
-    let long =
+    let refused =
         |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > 8192 || text.contains('\0'));
-    if long(&description) || long(&sent) {
-        return Err(Error::Invalid("description and original_name: at most 8192 bytes, and no NUL".into()));
+    if refused(&description) || refused(&sent) {
+        let problem = "description and original_name: must have at most 8192 bytes and no NUL";
+        return Err(Error::Invalid(problem.into()));
     }
-    // Sizes first, as with any upload.
+    // The size is checked before the path, as in every upload.
     let limit = own.workspace.limit();
     if size > limit {
         return Err(FilesError::TooLarge { limit }.into());
@@ -104,58 +65,60 @@ pub(super) async fn begin(
     let path = FilePath::parse(&path)?;
     let original_name = original_name(sent.as_deref().unwrap_or_default(), &path);
     let begun = own.workspace.begin_upload(NewUpload { path, original_name, description, size }).await?;
-    Ok((StatusCode::CREATED, Reply(begun.into())))
+    Ok((StatusCode::CREATED, Reply(view(begun))))
 }
 
-/// Show what of an upload is there
+/// Show an upload and the parts that have arrived
 #[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/uploads/{upload}", tag = "uploads",
-    params(("tenant" = String, Path), ("conversation" = Uuid, Path), ("upload" = Uuid, Path)),
-    responses((status = 200, body = UploadView)))]
-pub(super) async fn show(own: OwnFiles, UploadInPath(upload): UploadInPath) -> Result<Reply<UploadView>> {
-    Ok(Reply(own.workspace.upload(upload).await?.into()))
+    params(TenantInPath, ConversationInPath, UploadInPath),
+    responses((status = 200, description = "The upload", body = Upload)))]
+pub(super) async fn show(own: OwnFiles, UploadInPath(upload): UploadInPath) -> Result<Reply<Upload>> {
+    Ok(Reply(view(own.workspace.upload(upload).await?)))
 }
 
 /// The bytes of a part.
 #[derive(ToSchema)]
 #[schema(value_type = String, format = Binary)]
-#[expect(dead_code, reason = "for the document only")]
+#[expect(dead_code, reason = "describes the body in the OpenAPI document")]
 pub(super) struct PartBody(Vec<u8>);
 
-/// Send a part; again, if it broke off
+/// Send a part
+///
+/// A part that did not arrive whole can be sent again.
 #[utoipa::path(put, path = "/api/tenants/{tenant}/workspace/{conversation}/uploads/{upload}/parts/{number}",
     tag = "uploads",
-    params(("tenant" = String, Path), ("conversation" = Uuid, Path), ("upload" = Uuid, Path), ("number" = i64, Path)),
+    params(TenantInPath, ConversationInPath, UploadInPath, NumberInPath),
     request_body(content = PartBody, content_type = "application/octet-stream"), responses(
-    (status = 200, body = PartView),
-    (status = 409, description = "upload_incomplete: more bytes than were announced"),
+    (status = 200, description = "The part", body = UploadPart),
+    (status = 409, description = "upload_incomplete: there are more bytes than announced"),
 ))]
 pub(super) async fn put_part(
     State(app): State<App>,
-    OpenFiles(own): OpenFiles,
+    WritableFiles(own): WritableFiles,
     UploadInPath(upload): UploadInPath,
     NumberInPath(number): NumberInPath,
     body: Body,
-) -> Result<Reply<PartView>> {
-    let patience = app.settings.request_timeout;
+) -> Result<Reply<UploadPart>> {
+    let timeout = app.settings.request_timeout;
     let body = futures::stream::try_unfold(body.into_data_stream(), move |mut body| async move {
-        let chunk = tokio::time::timeout(patience, body.next()).await;
-        let chunk = chunk.map_err(|_| FilesError::Broken("it came too slowly".into()))?;
+        let chunk = tokio::time::timeout(timeout, body.next()).await;
+        let chunk = chunk.map_err(|_| FilesError::Broken("it arrived too slowly".into()))?;
         let chunk = chunk.transpose().map_err(|error| FilesError::Broken(error.to_string()))?;
         Ok(chunk.map(|chunk| (chunk, body)))
     });
-    Ok(Reply(own.workspace.put_part(upload, number, body.boxed()).await?.into()))
+    Ok(Reply(part_view(own.workspace.put_part(upload, number, body.boxed()).await?)))
 }
 
-/// Put the parts together
+/// Complete an upload: make a file of its parts
 #[utoipa::path(post, path = "/api/tenants/{tenant}/workspace/{conversation}/uploads/{upload}/complete",
     tag = "uploads",
-    params(("tenant" = String, Path), ("conversation" = Uuid, Path), ("upload" = Uuid, Path)), responses(
-    (status = 201, body = ConversationFile),
+    params(TenantInPath, ConversationInPath, UploadInPath), responses(
+    (status = 201, description = "The saved file", body = ConversationFile),
     (status = 409, description = "upload_incomplete: parts or bytes are missing"),
     (status = 412, description = "The file is not the one that If-Match names"),
 ))]
 pub(super) async fn complete(
-    OpenFiles(own): OpenFiles,
+    WritableFiles(own): WritableFiles,
     UploadInPath(upload): UploadInPath,
     headers: HeaderMap,
 ) -> Result<(StatusCode, Reply<ConversationFile>)> {
@@ -163,10 +126,10 @@ pub(super) async fn complete(
     Ok((StatusCode::CREATED, Reply(file)))
 }
 
-/// Give an upload up
+/// Cancel an upload
 #[utoipa::path(delete, path = "/api/tenants/{tenant}/workspace/{conversation}/uploads/{upload}", tag = "uploads",
-    params(("tenant" = String, Path), ("conversation" = Uuid, Path), ("upload" = Uuid, Path)),
-    responses((status = 204, description = "Given up")))]
+    params(TenantInPath, ConversationInPath, UploadInPath),
+    responses((status = 204, description = "Cancelled")))]
 pub(super) async fn cancel(
     _: Person,
     own: OwnFiles,

@@ -1,15 +1,18 @@
-//! What a file was before.
+//! Earlier versions of a file.
 
 use super::{
     file_form::expectation,
-    file_reading::{Manner, send},
+    file_reading::{DownloadOptions, send},
 };
 use crate::{
-    body::{FileInPath, Json, NumberInPath, Params},
+    access::{OwnFiles, WritableFiles},
+    body::Json,
     error::{Error, Result},
-    guard::{OpenFiles, OwnFiles},
+    path::{ConversationInPath, FileInPath, NumberInPath, TenantInPath},
+    query::Params,
 };
-use atelier_core::{ConversationFile, FileVersion};
+use atelier_api::files::{RestoreRequest, VersionList};
+use atelier_core::ConversationFile;
 use axum::{
     Json as Reply,
     http::{HeaderMap, header},
@@ -20,28 +23,14 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
 
-#[derive(Serialize, ToSchema)]
-pub(super) struct VersionList {
-    versions: Vec<FileVersion>,
-    total: usize,
-}
-
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Restoration {
-    /// The version to go back to; it becomes the newest under a number of its own.
-    #[schema(minimum = 1)]
-    version: i64,
-}
-
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Span {
-    /// The older version; the one before `to`, unless given.
+pub(super) struct VersionRange {
+    /// The older version. The default is the one before `to`.
     #[param(minimum = 1)]
     from: Option<i64>,
-    /// The newer version; the newest, unless given.
+    /// The newer version. The default is the newest one.
     #[param(minimum = 1)]
     to: Option<i64>,
 }
@@ -49,18 +38,19 @@ pub(super) struct Span {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Lifetime {
-    /// How long the link is good, in seconds.
+pub(super) struct LinkLifetime {
+    /// How long the link is valid, in seconds.
     #[param(minimum = 1, maximum = 86400, default = 900)]
     seconds: u32,
 }
 
-impl Default for Lifetime {
+impl Default for LinkLifetime {
     fn default() -> Self {
         Self { seconds: 900 }
     }
 }
 
+/// A link to content in the object store.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Link {
     url: String,
@@ -69,8 +59,8 @@ pub(super) struct Link {
 
 /// List the versions of a file, newest first
 #[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}/versions", tag = "files",
-    params(("tenant" = String, Path), ("conversation" = uuid::Uuid, Path), ("file" = uuid::Uuid, Path)),
-    responses((status = 200, body = VersionList)))]
+    params(TenantInPath, ConversationInPath, FileInPath),
+    responses((status = 200, description = "The versions", body = VersionList)))]
 pub(super) async fn list(own: OwnFiles, FileInPath(file): FileInPath) -> Result<Reply<VersionList>> {
     let versions = own.workspace.versions(file).await?;
     Ok(Reply(VersionList { total: versions.len(), versions }))
@@ -79,66 +69,67 @@ pub(super) async fn list(own: OwnFiles, FileInPath(file): FileInPath) -> Result<
 /// Download a version of a file
 #[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}/versions/{number}",
     tag = "files", operation_id = "version",
-    params(("tenant" = String, Path), ("conversation" = uuid::Uuid, Path), ("file" = uuid::Uuid, Path), ("number" = i64, Path), Manner),
+    params(TenantInPath, ConversationInPath, FileInPath, NumberInPath, DownloadOptions),
     responses(
     (status = 200, description = "The content, with the checksum as its ETag", content_type = "application/octet-stream"),
-    (status = 206, description = "The range that was asked for", content_type = "application/octet-stream"),
-    (status = 304, description = "You have it already"),
-    (status = 416, description = "The range lies beyond the end"),
+    (status = 206, description = "The requested range", content_type = "application/octet-stream"),
+    (status = 304, description = "You already have this version"),
+    (status = 416, description = "The range begins after the end of the file"),
 ))]
 pub(super) async fn download(
     own: OwnFiles,
     FileInPath(file): FileInPath,
     NumberInPath(version): NumberInPath,
-    Params(manner): Params<Manner>,
+    Params(options): Params<DownloadOptions>,
     headers: HeaderMap,
 ) -> Result<Response> {
-    send(own.workspace.read(file, Some(version)).await?, &manner, &headers).await
+    send(own.workspace.read(file, Some(version)).await?, &options, &headers).await
 }
 
-/// Go back to an earlier version
+/// Restore an earlier version
 #[utoipa::path(post, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}/restore", tag = "files",
-    params(("tenant" = String, Path), ("conversation" = uuid::Uuid, Path), ("file" = uuid::Uuid, Path)),
-    request_body = Restoration, responses(
-    (status = 200, body = ConversationFile),
-    (status = 412, description = "The file is not the one that If-Match names, or changed just now"),
+    params(TenantInPath, ConversationInPath, FileInPath),
+    request_body = RestoreRequest, responses(
+    (status = 200, description = "The restored file", body = ConversationFile),
+    (status = 412, description = "The file is not the one that If-Match names, or it has just changed"),
 ))]
 pub(super) async fn restore(
-    OpenFiles(own): OpenFiles,
+    WritableFiles(own): WritableFiles,
     FileInPath(file): FileInPath,
     headers: HeaderMap,
-    Json(wanted): Json<Restoration>,
+    Json(request): Json<RestoreRequest>,
 ) -> Result<Reply<ConversationFile>> {
-    Ok(Reply(own.workspace.restore(own.author, file, wanted.version, expectation(&headers)?).await?))
+    let expect = expectation(&headers)?;
+    Ok(Reply(own.workspace.restore(own.author, file, request.version, expect).await?))
 }
 
-/// Compare two versions of a text
+/// Compare two versions of a text file
 #[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}/diff", tag = "files",
-    params(("tenant" = String, Path), ("conversation" = uuid::Uuid, Path), ("file" = uuid::Uuid, Path), Span), responses(
+    params(TenantInPath, ConversationInPath, FileInPath, VersionRange), responses(
     (status = 200, body = String, description = "A unified diff", content_type = "text/plain"),
-    (status = 422, description = "not_text: the versions are no texts, or too large"),
+    (status = 422, description = "not_text: a version is not text, or it is too large"),
 ))]
 pub(super) async fn diff(
     own: OwnFiles,
     FileInPath(file): FileInPath,
-    Params(span): Params<Span>,
+    Params(range): Params<VersionRange>,
 ) -> Result<Response> {
-    let diff = own.workspace.diff(file, span.from, span.to).await?;
+    let diff = own.workspace.diff(file, range.from, range.to).await?;
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], diff).into_response())
 }
 
 /// Get a link to a file's content in the object store
 ///
-/// Whoever has the link can read the content until it expires.
+/// Anybody who has the link can read the content until the link expires.
 #[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}/url", tag = "files",
-    params(("tenant" = String, Path), ("conversation" = uuid::Uuid, Path), ("file" = uuid::Uuid, Path), Lifetime), responses(
-    (status = 200, body = Link),
-    (status = 409, description = "links_unavailable: this object store gives no links"),
+    params(TenantInPath, ConversationInPath, FileInPath, LinkLifetime), responses(
+    (status = 200, description = "The link", body = Link),
+    (status = 409, description = "links_unavailable: this object store cannot make links"),
 ))]
 pub(super) async fn link(
     own: OwnFiles,
     FileInPath(file): FileInPath,
-    Params(lifetime): Params<Lifetime>,
+    Params(lifetime): Params<LinkLifetime>,
 ) -> Result<Reply<Link>> {
     if !(1..=86400).contains(&lifetime.seconds) {
         return Err(Error::Invalid("seconds: must be between 1 and 86400".into()));

@@ -1,4 +1,4 @@
-//! Files of a conversation: looking, uploading, changing, deleting.
+//! The files of a conversation: listing, uploading, changing, deleting.
 
 use super::{
     DONE,
@@ -6,11 +6,13 @@ use super::{
 };
 use crate::{
     App,
+    access::{OwnFiles, WritableFiles},
     auth::Person,
-    body::{FileInPath, Json, OptionalJson},
+    body::{Json, OptionalJson},
     error::{Error, Result},
-    guard::{OpenFiles, OwnFiles},
+    path::{ConversationInPath, FileInPath, TenantInPath},
 };
+use atelier_api::files::{SyncRequest, UploadedFiles, WorkspaceInfo};
 use atelier_core::{ConversationFile, FilePath, json};
 use atelier_files::SyncReport;
 use atelier_store::FileChanges;
@@ -19,47 +21,21 @@ use axum::{
     extract::{Request, State},
     http::{HeaderMap, StatusCode},
 };
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::time::Duration;
 use utoipa::ToSchema;
-use uuid::Uuid;
 
-#[derive(Serialize, ToSchema)]
-pub(super) struct WorkspaceInfo {
-    conversation_id: Uuid,
-    workspace_enabled: bool,
-    /// Where the files lie in the object store, from the first file operation on.
-    workspace_path: Option<String>,
-    file_count: usize,
-    /// In bytes, of the newest versions.
-    total_size: i64,
-    files: Vec<ConversationFile>,
-}
-
-#[derive(Serialize, ToSchema)]
-pub(super) struct Uploaded {
-    files: Vec<ConversationFile>,
-}
-
-/// What to change; what is absent stays.
+/// The fields to change. Absent fields stay as they are.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileUpdate {
-    /// Another place in the workspace.
+    /// Another path in the workspace.
     file_path: Option<String>,
-    /// Null takes it away.
+    /// Null removes the description.
     #[serde(default, deserialize_with = "json::given")]
     #[schema(value_type = Option<String>, max_length = 8192)]
     description: Option<Option<String>>,
     is_presented: Option<bool>,
-}
-
-#[derive(Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct SyncRequest {
-    /// How long to wait for another run in this conversation's folder to end.
-    #[schema(maximum = 30)]
-    wait_seconds: u8,
 }
 
 /// The most seconds that a sync waits for a run in the same folder.
@@ -67,11 +43,12 @@ const MAX_WAIT: u8 = 30;
 
 /// Show a conversation's workspace and its files
 #[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}", tag = "files",
-    params(("tenant" = String, Path), ("conversation" = Uuid, Path)), responses((status = 200, body = WorkspaceInfo)))]
+    params(TenantInPath, ConversationInPath),
+    responses((status = 200, description = "The workspace and its files", body = WorkspaceInfo)))]
 pub(super) async fn info(own: OwnFiles) -> Result<Reply<WorkspaceInfo>> {
     let files = own.workspace.list().await?;
     Ok(Reply(WorkspaceInfo {
-        conversation_id: own.conversation.id.0,
+        conversation_id: own.conversation.id,
         workspace_enabled: own.conversation.workspace_enabled,
         workspace_path: own.conversation.workspace_path,
         file_count: files.len(),
@@ -82,45 +59,46 @@ pub(super) async fn info(own: OwnFiles) -> Result<Reply<WorkspaceInfo>> {
 
 /// Upload files
 ///
-/// Another file at the same path becomes its next version. `If-Match` with the checksum you know of keeps you from
-/// replacing what you have not seen; `If-None-Match: *` from replacing anything. All files of a request are saved,
-/// or none.
+/// A file at an existing path becomes the next version of that file. `If-Match` with the checksum that you know
+/// keeps you from replacing a version that you have not seen; `If-None-Match: *` keeps you from replacing anything.
+/// Either all files of a request are saved, or none.
 #[utoipa::path(post, path = "/api/tenants/{tenant}/workspace/{conversation}/files", tag = "files",
-    params(("tenant" = String, Path), ("conversation" = Uuid, Path)),
+    params(TenantInPath, ConversationInPath),
     request_body(content = UploadForm, content_type = "multipart/form-data"), responses(
-    (status = 201, body = Uploaded),
-    (status = 403, description = "PathTraversalError: the path leaves the workspace; or the workspace is switched off"),
-    (status = 409, description = "A path is a file or a folder, not both"),
+    (status = 201, description = "The saved files", body = UploadedFiles),
+    (status = 403, description = "PathTraversalError: the path leads out of the workspace; or the workspace is \
+                                  switched off"),
+    (status = 409, description = "The path is already a folder, or one of its folders is a file"),
     (status = 412, description = "The file is not the one that If-Match names"),
     (status = 413, description = "FileSizeError: the file is too large"),
 ))]
 pub(super) async fn upload(
     State(app): State<App>,
-    OpenFiles(own): OpenFiles,
+    WritableFiles(own): WritableFiles,
     request: Request,
-) -> Result<(StatusCode, Reply<Uploaded>)> {
+) -> Result<(StatusCode, Reply<UploadedFiles>)> {
     let expect = expectation(request.headers())?;
-    let new = receive(&app, &own, Form::of(request).await?, expect).await?;
+    let new = receive(&app, &own, Form::read(request).await?, expect).await?;
     let files = own.workspace.save(own.author, new).await?;
-    Ok((StatusCode::CREATED, Reply(Uploaded { files })))
+    Ok((StatusCode::CREATED, Reply(UploadedFiles { files })))
 }
 
 /// Rename a file, describe it, or mark it as presented
 #[utoipa::path(patch, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}", tag = "files",
-    params(("tenant" = String, Path), ("conversation" = Uuid, Path), ("file" = Uuid, Path)),
+    params(TenantInPath, ConversationInPath, FileInPath),
     request_body = FileUpdate, responses(
-    (status = 200, body = ConversationFile),
+    (status = 200, description = "The changed file", body = ConversationFile),
     (status = 412, description = "The file is not the one that If-Match names"),
 ))]
 pub(super) async fn change(
-    OpenFiles(own): OpenFiles,
+    WritableFiles(own): WritableFiles,
     FileInPath(file): FileInPath,
     headers: HeaderMap,
     Json(update): Json<FileUpdate>,
 ) -> Result<Reply<ConversationFile>> {
     let path = update.file_path.as_deref().map(FilePath::parse).transpose()?;
     if update.description.iter().flatten().any(|text| text.len() > 8192 || text.contains('\0')) {
-        return Err(Error::Invalid("description: must be at most 8192 bytes and hold no NUL".into()));
+        return Err(Error::Invalid("description: must have at most 8192 bytes and no NUL".into()));
     }
     let expect = expectation(&headers)?;
     let FileUpdate { description, is_presented: presented, .. } = update;
@@ -130,7 +108,7 @@ pub(super) async fn change(
 
 /// Delete a file with all its versions
 #[utoipa::path(delete, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}", tag = "files",
-    params(("tenant" = String, Path), ("conversation" = Uuid, Path), ("file" = Uuid, Path)), responses(
+    params(TenantInPath, ConversationInPath, FileInPath), responses(
     (status = 204, description = "Deleted"),
     (status = 412, description = "The file is not the one that If-Match names"),
 ))]
@@ -144,17 +122,17 @@ pub(super) async fn delete(
     Ok(DONE)
 }
 
-/// Bring the conversation's folder on the server in step
+/// Sync the conversation's folder on the server
 ///
-/// What is missing or damaged there is fetched; what a run that did not end has left there is kept. Agents' runs do
-/// this by themselves.
+/// Missing and damaged files are fetched again. Changes that an interrupted run left in the folder are saved. Runs of
+/// agents sync by themselves.
 #[utoipa::path(post, path = "/api/tenants/{tenant}/workspace/{conversation}/sync", tag = "files",
-    params(("tenant" = String, Path), ("conversation" = Uuid, Path)), request_body = Option<SyncRequest>, responses(
-    (status = 200, body = SyncReport),
-    (status = 409, description = "conversation_locked: a run works in the folder"),
+    params(TenantInPath, ConversationInPath), request_body = Option<SyncRequest>, responses(
+    (status = 200, description = "What the sync did", body = SyncReport),
+    (status = 409, description = "conversation_locked: a run is working in the folder"),
 ))]
 pub(super) async fn sync(
-    OpenFiles(own): OpenFiles,
+    WritableFiles(own): WritableFiles,
     OptionalJson(request): OptionalJson<SyncRequest>,
 ) -> Result<Reply<SyncReport>> {
     if request.wait_seconds > MAX_WAIT {

@@ -1,12 +1,11 @@
-//! The door for MCP hosts. The protocol is spoken by what the program stands behind it; who may come in, and for
-//! how long, is decided here.
+//! The routes for MCP hosts. Access is checked here; the handlers that the program provides speak the protocol.
 
 use crate::{
     App,
-    auth::{Asker, Caller},
-    body::ConversationInPath,
+    access::{OwnSpace, owned_conversation},
+    auth::{Caller, ToolRequester},
     error::Error,
-    guard::{Member, owned_conversation},
+    path::ConversationInPath,
 };
 use atelier_core::ConversationId;
 use atelier_store::Owned;
@@ -20,10 +19,10 @@ use chrono::Utc;
 use futures::{StreamExt, future::BoxFuture};
 use std::{sync::Arc, time::Duration};
 
-/// Answers a request of a host that was let into this place, on behalf of its owner.
-pub type McpDoor<Place> = Arc<dyn Fn(Place, Request) -> BoxFuture<'static, Response> + Send + Sync>;
+/// Answers a request of an MCP host that uses the target (a project, or a conversation) on behalf of its owner.
+pub type McpHandler<Target> = Arc<dyn Fn(Target, Request) -> BoxFuture<'static, Response> + Send + Sync>;
 
-/// A conversation, and whose it is.
+/// A conversation, and the project and owner that it belongs to.
 pub struct OwnedConversation {
     pub owned: Owned,
     pub conversation: ConversationId,
@@ -31,9 +30,9 @@ pub struct OwnedConversation {
 
 pub(super) async fn project(
     State(app): State<App>,
-    _: Asker,
+    _: ToolRequester,
     caller: Caller,
-    space: Member,
+    space: OwnSpace,
     request: Request,
 ) -> Response {
     let response = (app.mcp_projects)(space.owned().clone(), request).await;
@@ -42,7 +41,7 @@ pub(super) async fn project(
 
 pub(super) async fn conversation(
     State(app): State<App>,
-    _: Asker,
+    _: ToolRequester,
     caller: Caller,
     ConversationInPath(conversation): ConversationInPath,
     request: Request,
@@ -52,7 +51,7 @@ pub(super) async fn conversation(
     Ok(until_token_ends(response, app, caller))
 }
 
-/// A stream lasts no longer than the right to it.
+/// Ends a stream when the token that opened it ends.
 fn until_token_ends(response: Response, app: App, caller: Caller) -> Response {
     let kind = response.headers().get(header::CONTENT_TYPE);
     if kind.is_none_or(|kind| !kind.as_bytes().starts_with(b"text/event-stream")) {
@@ -63,7 +62,7 @@ fn until_token_ends(response: Response, app: App, caller: Caller) -> Response {
 
 async fn token_ends(app: App, caller: Caller) {
     let left = (caller.expires_at - Utc::now()).to_std().unwrap_or(Duration::ZERO);
-    // Near enough for the clock to count to.
+    // The timer cannot hold every date that a token can have.
     let expired = tokio::time::sleep(left.min(Duration::from_secs(365 * 24 * 3600)));
     let revoked = async {
         let mut revocations = app.auth.revocations();

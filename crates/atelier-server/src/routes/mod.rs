@@ -1,4 +1,4 @@
-//! All routes, one file a resource.
+//! All routes, one file for each resource.
 
 mod account;
 mod agents;
@@ -8,7 +8,7 @@ mod clients;
 mod context;
 mod context_file;
 mod conversations;
-mod events;
+pub(crate) mod events;
 mod file_form;
 mod file_reading;
 mod file_uploads;
@@ -22,13 +22,19 @@ mod tools;
 mod work;
 mod worker_space;
 
-use crate::{App, console, docs, error::Error, guard, openapi};
-use axum::{Router, extract::DefaultBodyLimit, http::StatusCode, middleware, response::IntoResponse};
+use crate::{App, console, docs, error::Error, middleware, openapi};
+use axum::{
+    Router,
+    extract::DefaultBodyLimit,
+    http::StatusCode,
+    middleware::{from_fn, from_fn_with_state},
+    response::IntoResponse,
+};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-/// Routes behind the door of a project's worker space.
-fn in_space() -> OpenApiRouter<App> {
+/// Routes whose requests a project's worker space counts.
+fn in_worker_space() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(projects::show, projects::update))
         .routes(routes!(agents::create, agents::list))
@@ -44,11 +50,12 @@ fn in_space() -> OpenApiRouter<App> {
         .routes(routes!(context_file::import))
 }
 
-fn outside() -> OpenApiRouter<App> {
+/// Routes whose requests no worker space counts.
+fn uncounted() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(openapi::preamble())
         .routes(routes!(projects::create, projects::list))
         .routes(routes!(projects::delete))
-        .routes(routes!(worker_space::show, worker_space::end))
+        .routes(routes!(worker_space::show, worker_space::close))
         .routes(routes!(worker_space::reset))
         .routes(routes!(events::mine))
         .routes(routes!(tools::execute))
@@ -87,7 +94,7 @@ fn outside() -> OpenApiRouter<App> {
         .routes(routes!(chat::create, chat::list))
         .routes(routes!(chat::show, chat::update, chat::delete))
         .routes(routes!(chat::messages))
-        .routes(routes!(chat::say))
+        .routes(routes!(chat::send_message))
         .routes(routes!(chat::events))
         .routes(routes!(work::tasks))
         .routes(routes!(work::task))
@@ -101,7 +108,7 @@ fn outside() -> OpenApiRouter<App> {
         .routes(routes!(work::bus))
         .routes(routes!(model_keys::list))
         .routes(routes!(model_keys::show, model_keys::put, model_keys::delete))
-        .routes(routes!(account::ways, account::sign_in))
+        .routes(routes!(account::sign_in_options, account::sign_in))
         .routes(routes!(account::provider_sign_in))
         .routes(routes!(account::refresh))
         .routes(routes!(account::revoke))
@@ -110,7 +117,7 @@ fn outside() -> OpenApiRouter<App> {
         .routes(routes!(operations::ready))
 }
 
-/// Bodies of any length, for as long as they keep coming.
+/// Routes that read bodies of any length, without a time limit for the whole request.
 fn uploads() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(files::upload))
@@ -119,19 +126,20 @@ fn uploads() -> OpenApiRouter<App> {
         .layer(DefaultBodyLimit::disable())
 }
 
-/// What the routes say about themselves.
+/// The OpenAPI document of all routes.
 pub(crate) fn document() -> utoipa::openapi::OpenApi {
-    outside().merge(in_space()).merge(uploads()).into_openapi()
+    uncounted().merge(in_worker_space()).merge(uploads()).into_openapi()
 }
 
-/// Everything the main address answers.
+/// Everything that the main address answers.
 pub(crate) fn all(app: App) -> Router {
-    let guarded = in_space().route_layer(middleware::from_fn_with_state(app.clone(), guard::in_space));
-    let hurried = middleware::from_fn_with_state(app.clone(), guard::in_time);
-    let mut router = Router::from(outside().merge(guarded).layer(hurried).merge(uploads()))
+    let counted = from_fn_with_state(app.clone(), middleware::in_worker_space);
+    let time_limit = from_fn_with_state(app.clone(), middleware::with_time_limit);
+    let routes = uncounted().merge(in_worker_space().route_layer(counted)).layer(time_limit);
+    let mut router = Router::from(routes.merge(uploads()))
         .merge(console::routes())
         .merge(docs::routes())
-        // Outside of the usual time: a host waits for a person, whose time the gate keeps, or for another run.
+        // Without the time limit: an MCP host may wait for a person to approve a call, or for another run.
         .route(MCP_PROJECT, axum::routing::any(mcp::project))
         .route(MCP_CONVERSATION, axum::routing::any(mcp::conversation));
     if app.settings.metrics_listen.is_none() {
@@ -141,18 +149,18 @@ pub(crate) fn all(app: App) -> Router {
         .fallback(|| async { Error::NotFound })
         .method_not_allowed_fallback(|| async { Error::MethodNotAllowed })
         .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| Error::Internal.into_response()))
-        .layer(middleware::from_fn(guard::measured))
+        .layer(from_fn(middleware::measured))
         .with_state(app)
 }
 
-/// `/metrics`, for the main address or one of its own.
+/// `/metrics`, for the main address or for a separate one.
 pub(crate) fn metrics() -> Router<App> {
     Router::new().route("/metrics", axum::routing::get(operations::metrics))
 }
 
-/// Behind these is another protocol than HTTP's own, so they are not in the document.
+/// These routes speak the Model Context Protocol, so they are not in the OpenAPI document.
 pub(crate) const MCP_PROJECT: &str = "/mcp/projects/{project}";
 pub(crate) const MCP_CONVERSATION: &str = "/mcp/conversations/{conversation}";
 
-/// For answers without a body.
+/// The status of successful answers without a body.
 const DONE: StatusCode = StatusCode::NO_CONTENT;

@@ -1,11 +1,12 @@
-//! Keys of model providers, for a tenant's admins. A key goes in and never comes out again.
+//! Keys of model providers, for the admins of a tenant. A stored key is never shown again.
 
 use super::DONE;
 use crate::{
     App,
-    body::{Json, ProviderInPath},
+    access::TenantAdmin,
+    body::Json,
     error::{Error, Result},
-    guard::TenantAdmin,
+    path::{ProviderInPath, ProviderName, TenantInPath},
 };
 use atelier_core::Invalid;
 use atelier_model::SecretString;
@@ -22,11 +23,11 @@ pub(super) struct NewKey {
     key: SecretString,
 }
 
-/// What may be seen of a key.
+/// What is shown of a stored key.
 #[derive(Serialize, ToSchema)]
 pub(super) struct ModelKey {
     provider: String,
-    /// The end of the key, to recognise it by; empty for short ones.
+    /// The last four characters of the key, to recognise it by; empty for short keys.
     last_four: String,
     updated_at: DateTime<Utc>,
 }
@@ -40,15 +41,15 @@ impl From<atelier_store::ProviderKey> for ModelKey {
 #[derive(Serialize, ToSchema)]
 pub(super) struct ModelKeyList {
     keys: Vec<ModelKey>,
-    /// Every provider that the server is configured for.
+    /// Every model provider that the server is configured for.
     providers: Vec<String>,
 }
 
 /// List the tenant's keys of model providers
 ///
-/// For the tenant's admins. Only that a key exists is told, and its last four characters.
-#[utoipa::path(get, path = "/api/tenants/{tenant}/model-keys", tag = "models", params(("tenant" = String, Path)),
-    responses((status = 200, body = ModelKeyList)))]
+/// For the tenant's admins. It shows that a key exists, and its last four characters.
+#[utoipa::path(get, path = "/api/tenants/{tenant}/model-keys", tag = "models", params(TenantInPath),
+    responses((status = 200, description = "The tenant's keys", body = ModelKeyList)))]
 pub(super) async fn list(State(app): State<App>, admin: TenantAdmin) -> Result<Reply<ModelKeyList>> {
     let keys = app.model_keys.list(&admin.tenant).await?;
     Ok(Reply(ModelKeyList {
@@ -57,30 +58,32 @@ pub(super) async fn list(State(app): State<App>, admin: TenantAdmin) -> Result<R
     }))
 }
 
-/// Show that there is a key for a provider
+/// Show whether the tenant has a key for a provider
 #[utoipa::path(get, path = "/api/tenants/{tenant}/model-keys/{provider}", tag = "models",
-    params(("tenant" = String, Path), ("provider" = String, Path)),
-    responses((status = 200, body = ModelKey)))]
+    params(TenantInPath, ProviderInPath),
+    responses((status = 200, description = "The key, without its secret part", body = ModelKey)))]
 pub(super) async fn show(
     State(app): State<App>,
     admin: TenantAdmin,
-    ProviderInPath(provider): ProviderInPath,
+    ProviderInPath(ProviderName(provider)): ProviderInPath,
 ) -> Result<Reply<ModelKey>> {
     let keys = app.model_keys.list(&admin.tenant).await?;
     let kept = keys.into_iter().find(|kept| kept.provider == provider).ok_or(Error::NotFound)?;
     Ok(Reply(kept.into()))
 }
 
-/// Put in the tenant's key for a provider
+/// Store the tenant's key for a provider
 ///
-/// It is kept encrypted, comes before the server's own key, and is used for the tenant's agents only.
+/// The key is stored encrypted, takes precedence over the server's own key, and is used only for the tenant's agents.
 #[utoipa::path(put, path = "/api/tenants/{tenant}/model-keys/{provider}", tag = "models", request_body = NewKey,
-    params(("tenant" = String, Path), ("provider" = String, Path)),
-    responses((status = 200, body = ModelKey), (status = 404, description = "The server knows no such provider")))]
+    params(TenantInPath, ProviderInPath), responses(
+    (status = 200, description = "The stored key, without its secret part", body = ModelKey),
+    (status = 404, description = "The server is not configured for this provider"),
+))]
 pub(super) async fn put(
     State(app): State<App>,
     admin: TenantAdmin,
-    ProviderInPath(provider): ProviderInPath,
+    ProviderInPath(ProviderName(provider)): ProviderInPath,
     Json(new): Json<NewKey>,
 ) -> Result<Reply<ModelKey>> {
     if !app.models.providers().any(|known| known == provider) {
@@ -95,12 +98,12 @@ pub(super) async fn put(
 
 /// Remove the tenant's key for a provider
 #[utoipa::path(delete, path = "/api/tenants/{tenant}/model-keys/{provider}", tag = "models",
-    params(("tenant" = String, Path), ("provider" = String, Path)),
+    params(TenantInPath, ProviderInPath),
     responses((status = 204, description = "Removed")))]
 pub(super) async fn delete(
     State(app): State<App>,
     admin: TenantAdmin,
-    ProviderInPath(provider): ProviderInPath,
+    ProviderInPath(ProviderName(provider)): ProviderInPath,
 ) -> Result<StatusCode> {
     app.model_keys.remove(&admin.tenant, admin.user, &provider).await?;
     Ok(DONE)

@@ -1,16 +1,19 @@
-//! Projects of the caller.
+//! The caller's projects.
 
 use super::DONE;
 use crate::{
     App,
+    access::{CountedSpace, OwnProject},
     auth::{Caller, Person},
-    body::{Json, Paging},
+    body::Json,
     error::{Error, Result},
-    guard::{OwnProject, Space},
+    path::ProjectInPath,
+    query::{Page, PageQuery},
 };
+use atelier_api::projects::ProjectList;
 use atelier_core::{Project, ProjectName, WorkspaceKind};
 use axum::{Json as Reply, extract::State, http::StatusCode};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
@@ -25,7 +28,7 @@ pub(super) struct NewProject {
     settings: Map<String, Value>,
 }
 
-/// What to change; what is absent stays. `settings` are replaced as a whole.
+/// The fields to change. Absent fields stay as they are; `settings` are replaced as a whole.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ProjectChanges {
@@ -35,17 +38,10 @@ pub(super) struct ProjectChanges {
     settings: Option<Map<String, Value>>,
 }
 
-#[derive(Serialize, ToSchema)]
-pub(super) struct ProjectList {
-    projects: Vec<Project>,
-    /// How many there are in all.
-    total: i64,
-}
-
 /// Create a project with its starter agents
 #[utoipa::path(post, path = "/my/projects", tag = "projects", request_body = NewProject, responses(
-    (status = 201, body = Project),
-    (status = 409, description = "You have a project of that name"),
+    (status = 201, description = "The new project", body = Project),
+    (status = 409, description = "You already have a project with this name"),
 ))]
 pub(super) async fn create(
     State(app): State<App>,
@@ -64,32 +60,36 @@ pub(super) async fn create(
 }
 
 /// List your projects, oldest first
-#[utoipa::path(get, path = "/my/projects", tag = "projects", params(Paging), responses(
-    (status = 200, body = ProjectList),
+#[utoipa::path(get, path = "/my/projects", tag = "projects", params(Page), responses(
+    (status = 200, description = "A page of your projects", body = ProjectList),
 ))]
-pub(super) async fn list(State(app): State<App>, caller: Caller, page: Paging) -> Result<Reply<ProjectList>> {
-    let (projects, total) = app.store.projects(caller.user, page.limit.into(), page.offset.into()).await?;
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    PageQuery { page, .. }: PageQuery,
+) -> Result<Reply<ProjectList>> {
+    let (projects, total) = app.store.projects(caller.user, page.limit, page.offset).await?;
     Ok(Reply(ProjectList { projects, total }))
 }
 
 /// Show a project
-#[utoipa::path(get, path = "/my/projects/{project}", tag = "projects", params(("project" = uuid::Uuid, Path)), responses(
-    (status = 200, body = Project),
+#[utoipa::path(get, path = "/my/projects/{project}", tag = "projects", params(ProjectInPath), responses(
+    (status = 200, description = "The project", body = Project),
 ))]
-pub(super) async fn show(State(app): State<App>, space: Space) -> Result<Reply<Project>> {
+pub(super) async fn show(State(app): State<App>, space: CountedSpace) -> Result<Reply<Project>> {
     Ok(Reply(app.store.project(space.owned()).await?))
 }
 
 /// Change a project
-#[utoipa::path(put, path = "/my/projects/{project}", tag = "projects", params(("project" = uuid::Uuid, Path)),
+#[utoipa::path(put, path = "/my/projects/{project}", tag = "projects", params(ProjectInPath),
     request_body = ProjectChanges, responses(
-    (status = 200, body = Project),
-    (status = 409, description = "You have another project of that name"),
+    (status = 200, description = "The changed project", body = Project),
+    (status = 409, description = "You have another project with this name"),
 ))]
 pub(super) async fn update(
     State(app): State<App>,
     _: Person,
-    space: Space,
+    space: CountedSpace,
     Json(changes): Json<ProjectChanges>,
 ) -> Result<Reply<Project>> {
     let ProjectChanges { name, workspace, settings } = changes;
@@ -108,10 +108,10 @@ fn check_settings(app: &App, settings: Option<&Map<String, Value>>) -> Result<()
     }
 }
 
-/// Delete a project, its agents and all the server holds for it
+/// Delete a project with its agents and everything that the server stores for it
 ///
-/// Files on your own machine are not touched.
-#[utoipa::path(delete, path = "/my/projects/{project}", tag = "projects", params(("project" = uuid::Uuid, Path)), responses(
+/// Files on your own machines are not touched.
+#[utoipa::path(delete, path = "/my/projects/{project}", tag = "projects", params(ProjectInPath), responses(
     (status = 204, description = "Deleted"),
 ))]
 pub(super) async fn delete(
@@ -120,7 +120,7 @@ pub(super) async fn delete(
     OwnProject(owned): OwnProject,
 ) -> Result<StatusCode> {
     app.store.delete_project(&owned).await?;
-    // Ends what runs there; this request is not among it.
+    // Ends the requests that run in the worker space. This request is not one of them.
     app.spaces.remove_deleted(owned.project);
     Ok(DONE)
 }

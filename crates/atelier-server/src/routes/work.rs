@@ -1,76 +1,61 @@
-//! Tasks, plans, and the queues they wait in.
+//! Tasks, plans, and the queues of the agent bus.
 
 use crate::{
     App,
+    access::{OwnSpace, OwnerOrAdmin, decider},
     auth::Person,
-    body::{OptionalJson, Paging, Params, PlanInPath, TaskInPath},
+    body::OptionalJson,
     error::Result,
-    guard::{Member, OwnOrAdmin, decider},
+    path::{PlanInPath, ProjectInPath, TaskInPath},
+    query::{Page, PageQuery},
 };
-use atelier_core::{
-    ConversationId, Plan, Task, TaskFailure, TaskStatus, gate::GatedCall, plan::ProposedTask, task::Step,
-};
+use atelier_api::work::{PlanApproval, PlanDetails, PlanRejection};
+use atelier_core::{ConversationId, Plan, Task, TaskFailure, TaskStatus, gate::GatedCall, task::Step};
 use atelier_runtime::QueueReport;
 use axum::{Json as Reply, extract::State, http::HeaderMap};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use uuid::Uuid;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct TaskFilter {
-    /// Only of this conversation
-    session: Option<Uuid>,
-    /// Only tasks in this state
-    #[param(inline)]
+    /// Only tasks of this conversation.
+    session: Option<ConversationId>,
+    /// Only tasks with this status.
     status: Option<TaskStatus>,
-    #[param(minimum = 1, maximum = 1000, default = 100)]
-    limit: Option<u32>,
-    #[param(minimum = 0, maximum = 1_000_000_000, default = 0)]
-    offset: Option<u32>,
 }
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct PlanFilter {
-    /// Only of this conversation
-    session: Option<Uuid>,
-    #[param(minimum = 1, maximum = 1000, default = 100)]
-    limit: Option<u32>,
-    #[param(minimum = 0, maximum = 1_000_000_000, default = 0)]
-    offset: Option<u32>,
+    /// Only plans of this conversation.
+    session: Option<ConversationId>,
 }
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct TaskList {
     tasks: Vec<Task>,
+    /// How many tasks there are in total.
     total: i64,
 }
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct PlanList {
     plans: Vec<Plan>,
+    /// How many plans there are in total.
     total: i64,
 }
 
-/// A task with its journal.
+/// A task, its steps so far, and their tool calls.
 #[derive(Serialize, ToSchema)]
 pub(super) struct TaskDetails {
     #[serde(flatten)]
     task: Task,
     journal: Vec<Step>,
-    /// The tool calls of its steps.
+    /// The tool calls of the steps.
     calls: Vec<GatedCall>,
-}
-
-/// A plan with its graph: each task names those it depends on.
-#[derive(Serialize, ToSchema)]
-pub(super) struct PlanDetails {
-    #[serde(flatten)]
-    plan: Plan,
-    tasks: Vec<Task>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -78,41 +63,27 @@ pub(super) struct BusReport {
     queues: Vec<QueueReport>,
 }
 
-#[derive(Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PlanApproval {
-    /// To run instead of the tasks that were proposed.
-    tasks: Option<Vec<ProposedTask>>,
-}
-
-#[derive(Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PlanRejection {
-    #[schema(max_length = 2000)]
-    reason: Option<String>,
-}
-
 /// List tasks, newest first
-#[utoipa::path(get, path = "/my/projects/{project}/tasks", tag = "work", params(("project" = Uuid, Path), TaskFilter),
-    responses((status = 200, body = TaskList)))]
+#[utoipa::path(get, path = "/my/projects/{project}/tasks", tag = "work",
+    params(ProjectInPath, TaskFilter, Page),
+    responses((status = 200, description = "A page of tasks", body = TaskList)))]
 pub(super) async fn tasks(
     State(app): State<App>,
-    space: Member,
-    Params(filter): Params<TaskFilter>,
+    space: OwnSpace,
+    PageQuery { page, filter }: PageQuery<TaskFilter>,
 ) -> Result<Reply<TaskList>> {
-    let page = Paging::checked(filter.limit, filter.offset)?;
-    let session = filter.session.map(ConversationId);
-    let (limit, offset) = (page.limit.into(), page.offset.into());
-    let (tasks, total) = app.store.tasks(space.owned(), session, filter.status, limit, offset).await?;
+    let TaskFilter { session, status } = filter;
+    let (tasks, total) = app.store.tasks(space.owned(), session, status, page.limit, page.offset).await?;
     Ok(Reply(TaskList { tasks, total }))
 }
 
-/// Show a task, what its agent did so far, and its tool calls
+/// Show a task with its steps and tool calls
 #[utoipa::path(get, path = "/my/projects/{project}/tasks/{task}", tag = "work",
-    params(("project" = Uuid, Path), ("task" = Uuid, Path)), responses((status = 200, body = TaskDetails)))]
+    params(ProjectInPath, TaskInPath),
+    responses((status = 200, description = "The task", body = TaskDetails)))]
 pub(super) async fn task(
     State(app): State<App>,
-    space: Member,
+    space: OwnSpace,
     TaskInPath(id): TaskInPath,
 ) -> Result<Reply<TaskDetails>> {
     let owned = space.owned();
@@ -122,93 +93,93 @@ pub(super) async fn task(
     Ok(Reply(TaskDetails { task, journal, calls }))
 }
 
-/// Cancel a task: its model call and its tool calls end with it
+/// Cancel a task with its model call and tool calls
 #[utoipa::path(post, path = "/my/projects/{project}/tasks/{task}/cancel", tag = "work",
-    params(("project" = Uuid, Path), ("task" = Uuid, Path)), responses(
-    (status = 200, body = Task),
-    (status = 409, description = "It has ended already"),
+    params(ProjectInPath, TaskInPath), responses(
+    (status = 200, description = "The cancelled task", body = Task),
+    (status = 409, description = "It has already ended"),
 ))]
 pub(super) async fn cancel_task(
     State(app): State<App>,
     Person(caller): Person,
-    OwnOrAdmin(owned): OwnOrAdmin,
+    OwnerOrAdmin(owned): OwnerOrAdmin,
     TaskInPath(id): TaskInPath,
     headers: HeaderMap,
 ) -> Result<Reply<Task>> {
     Ok(Reply(app.bus.cancel_task(&owned, &decider(&caller, &headers), id).await?))
 }
 
-/// Go on with a task that has failed or was cancelled
+/// Resume a task that failed or was cancelled
 ///
-/// It goes on from its journal: nothing that had an effect is repeated.
+/// It continues after its last step. Tool calls that had an effect are not repeated.
 #[utoipa::path(post, path = "/my/projects/{project}/tasks/{task}/resume", tag = "work",
-    params(("project" = Uuid, Path), ("task" = Uuid, Path)), responses(
-    (status = 200, body = Task),
-    (status = 409, description = "It has not failed, or it may not run: what it depends on did not succeed, or its plan was never approved"),
-    (status = 429, description = "Too many tasks wait for the agent already"),
+    params(ProjectInPath, TaskInPath), responses(
+    (status = 200, description = "The resumed task", body = Task),
+    (status = 409, description = "It has not failed, a task that it depends on did not succeed, or its plan was \
+                                  never approved"),
+    (status = 429, description = "Too many tasks are waiting for the agent"),
 ))]
 pub(super) async fn resume_task(
     State(app): State<App>,
     _: Person,
-    space: Member,
+    space: OwnSpace,
     TaskInPath(id): TaskInPath,
 ) -> Result<Reply<Task>> {
     Ok(Reply(app.bus.resume_task(space.owned(), id).await?))
 }
 
 /// List plans, newest first
-#[utoipa::path(get, path = "/my/projects/{project}/plans", tag = "work", params(("project" = Uuid, Path), PlanFilter),
-    responses((status = 200, body = PlanList)))]
+#[utoipa::path(get, path = "/my/projects/{project}/plans", tag = "work",
+    params(ProjectInPath, PlanFilter, Page),
+    responses((status = 200, description = "A page of plans", body = PlanList)))]
 pub(super) async fn plans(
     State(app): State<App>,
-    space: Member,
-    Params(filter): Params<PlanFilter>,
+    space: OwnSpace,
+    PageQuery { page, filter }: PageQuery<PlanFilter>,
 ) -> Result<Reply<PlanList>> {
-    let page = Paging::checked(filter.limit, filter.offset)?;
-    let (limit, offset) = (page.limit.into(), page.offset.into());
-    let session = filter.session.map(ConversationId);
-    let (plans, total) = app.store.plans(space.owned(), session, limit, offset).await?;
+    let (plans, total) = app.store.plans(space.owned(), filter.session, page.limit, page.offset).await?;
     Ok(Reply(PlanList { plans, total }))
 }
 
-/// Show a plan: its graph and how far each task is
+/// Show a plan with its tasks
 #[utoipa::path(get, path = "/my/projects/{project}/plans/{plan}", tag = "work",
-    params(("project" = Uuid, Path), ("plan" = Uuid, Path)), responses((status = 200, body = PlanDetails)))]
+    params(ProjectInPath, PlanInPath),
+    responses((status = 200, description = "The plan", body = PlanDetails)))]
 pub(super) async fn plan(
     State(app): State<App>,
-    space: Member,
+    space: OwnSpace,
     PlanInPath(id): PlanInPath,
 ) -> Result<Reply<PlanDetails>> {
     let (plan, tasks) = app.store.plan(space.owned(), id).await?;
     Ok(Reply(PlanDetails { plan, tasks }))
 }
 
-/// Let a plan run that waits for it, as it is or with other tasks
+/// Approve a plan, as proposed or with other tasks
 #[utoipa::path(post, path = "/my/projects/{project}/plans/{plan}/approve", tag = "work",
-    params(("project" = Uuid, Path), ("plan" = Uuid, Path)), request_body = Option<PlanApproval>, responses(
-    (status = 200, body = Plan),
-    (status = 409, description = "It does not wait for approval"),
+    params(ProjectInPath, PlanInPath), request_body = Option<PlanApproval>, responses(
+    (status = 200, description = "The approved plan", body = Plan),
+    (status = 409, description = "It is not waiting for approval"),
 ))]
 pub(super) async fn approve_plan(
     State(app): State<App>,
     _: Person,
-    space: Member,
+    space: OwnSpace,
     PlanInPath(id): PlanInPath,
     OptionalJson(approval): OptionalJson<PlanApproval>,
 ) -> Result<Reply<Plan>> {
     Ok(Reply(app.bus.approve_plan(space.owned(), id, approval.tasks).await?))
 }
 
-/// Refuse a plan
+/// Reject a plan
 #[utoipa::path(post, path = "/my/projects/{project}/plans/{plan}/reject", tag = "work",
-    params(("project" = Uuid, Path), ("plan" = Uuid, Path)), request_body = Option<PlanRejection>, responses(
-    (status = 200, body = Plan),
-    (status = 409, description = "It has ended already"),
+    params(ProjectInPath, PlanInPath), request_body = Option<PlanRejection>, responses(
+    (status = 200, description = "The rejected plan", body = Plan),
+    (status = 409, description = "It has already ended"),
 ))]
 pub(super) async fn reject_plan(
     State(app): State<App>,
     Person(caller): Person,
-    OwnOrAdmin(owned): OwnOrAdmin,
+    OwnerOrAdmin(owned): OwnerOrAdmin,
     PlanInPath(id): PlanInPath,
     headers: HeaderMap,
     OptionalJson(rejection): OptionalJson<PlanRejection>,
@@ -220,16 +191,16 @@ pub(super) async fn reject_plan(
     Ok(Reply(app.bus.cancel_plan(&owned, &decider(&caller, &headers), id, why).await?))
 }
 
-/// Cancel a plan and all of its tasks that have not ended
+/// Cancel a plan and its unfinished tasks
 #[utoipa::path(post, path = "/my/projects/{project}/plans/{plan}/cancel", tag = "work",
-    params(("project" = Uuid, Path), ("plan" = Uuid, Path)), responses(
-    (status = 200, body = Plan),
-    (status = 409, description = "It has ended already"),
+    params(ProjectInPath, PlanInPath), responses(
+    (status = 200, description = "The cancelled plan", body = Plan),
+    (status = 409, description = "It has already ended"),
 ))]
 pub(super) async fn cancel_plan(
     State(app): State<App>,
     Person(caller): Person,
-    OwnOrAdmin(owned): OwnOrAdmin,
+    OwnerOrAdmin(owned): OwnerOrAdmin,
     PlanInPath(id): PlanInPath,
     headers: HeaderMap,
 ) -> Result<Reply<Plan>> {
@@ -237,9 +208,9 @@ pub(super) async fn cancel_plan(
     Ok(Reply(app.bus.cancel_plan(&owned, &decider(&caller, &headers), id, why).await?))
 }
 
-/// The agent bus: what waits and what runs, for each agent
-#[utoipa::path(get, path = "/my/projects/{project}/bus", tag = "work", params(("project" = Uuid, Path)),
-    responses((status = 200, body = BusReport)))]
-pub(super) async fn bus(State(app): State<App>, space: Member) -> Result<Reply<BusReport>> {
+/// Show the agent bus: how many tasks of each agent wait and run
+#[utoipa::path(get, path = "/my/projects/{project}/bus", tag = "work", params(ProjectInPath),
+    responses((status = 200, description = "The queue of each agent", body = BusReport)))]
+pub(super) async fn bus(State(app): State<App>, space: OwnSpace) -> Result<Reply<BusReport>> {
     Ok(Reply(BusReport { queues: app.bus.queues(space.owned()).await? }))
 }

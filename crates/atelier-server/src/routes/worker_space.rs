@@ -1,12 +1,12 @@
-//! The project's worker space: how it is, and the means to end or renew it.
+//! The worker space of a project: its state, and how to close or reset it.
 
 use super::DONE;
 use crate::{
     App,
+    access::{OwnProject, OwnerOrAdmin, decider},
     auth::{Caller, Person},
-    body::ProjectInPath,
     error::Result,
-    guard::{OwnOrAdmin, OwnProject, decider},
+    path::ProjectInPath,
 };
 use atelier_core::{TaskFailure, event::CloseReason};
 use atelier_runtime::Report;
@@ -16,25 +16,25 @@ use axum::{
     http::{HeaderMap, StatusCode},
 };
 
-/// Show the worker space: health and figures
-#[utoipa::path(get, path = "/my/projects/{project}/worker-space", tag = "worker space", params(("project" = uuid::Uuid, Path)),
-    responses((status = 200, body = Report)))]
+/// Show the worker space: its health and its figures
+#[utoipa::path(get, path = "/my/projects/{project}/worker-space", tag = "worker space",
+    params(ProjectInPath), responses((status = 200, description = "The worker space", body = Report)))]
 pub(super) async fn show(
     State(app): State<App>,
     caller: Caller,
     ProjectInPath(project): ProjectInPath,
 ) -> Result<Reply<Report>> {
-    // Not as a task of the space: it has to answer even when the space is full or hangs.
+    // The worker space does not count this request: it must answer even when the worker space is full or hangs.
     Ok(Reply(app.spaces.enter(caller.user, project).await?.report().await))
 }
 
-/// End the session: release what the server holds for the project
+/// Close the worker space: release what the server holds for the project
 ///
-/// What is running may finish first. The next request makes a new worker space; your files and
-/// everything stored stay.
-#[utoipa::path(delete, path = "/my/projects/{project}/worker-space", tag = "worker space", params(("project" = uuid::Uuid, Path)),
-    responses((status = 204, description = "Released")))]
-pub(super) async fn end(
+/// Running work may finish first. The next request creates a new worker space. Your files and everything that is
+/// stored stay.
+#[utoipa::path(delete, path = "/my/projects/{project}/worker-space", tag = "worker space",
+    params(ProjectInPath), responses((status = 204, description = "Closed")))]
+pub(super) async fn close(
     State(app): State<App>,
     Person(caller): Person,
     OwnProject(owned): OwnProject,
@@ -46,15 +46,15 @@ pub(super) async fn end(
     Ok(DONE)
 }
 
-/// Reset the worker space: end everything at once and begin anew
+/// Reset the worker space: end everything at once and start again
 ///
-/// For the owner, and for an admin of the owner's tenant.
-#[utoipa::path(post, path = "/my/projects/{project}/worker-space/reset", tag = "worker space", params(("project" = uuid::Uuid, Path)),
-    responses((status = 200, body = Report)))]
+/// For the owner and for admins of the owner's tenant.
+#[utoipa::path(post, path = "/my/projects/{project}/worker-space/reset", tag = "worker space",
+    params(ProjectInPath), responses((status = 200, description = "The new worker space", body = Report)))]
 pub(super) async fn reset(
     State(app): State<App>,
     Person(caller): Person,
-    OwnOrAdmin(owned): OwnOrAdmin,
+    OwnerOrAdmin(owned): OwnerOrAdmin,
     headers: HeaderMap,
 ) -> Result<Reply<Report>> {
     let why = TaskFailure::new("worker_space_reset", "the worker space was reset");

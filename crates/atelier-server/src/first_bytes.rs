@@ -1,5 +1,5 @@
-//! A deadline for the first bytes of a connection. hyper waits for them without one, to tell HTTP/1 from
-//! HTTP/2; from then on its own limits hold.
+//! A deadline for the first bytes of a connection. hyper waits for them without one, to tell HTTP/1 from HTTP/2;
+//! after that its own timeouts apply.
 
 use axum_server::accept::Accept;
 use futures::{FutureExt, future::BoxFuture};
@@ -15,21 +15,21 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// As many bytes as HTTP/2 begins with; after so many, hyper has decided.
-const DECIDED: usize = 24;
+/// The length of the HTTP/2 preface. Once hyper has read that many bytes, it knows the protocol.
+const PREFACE: usize = 24;
 
-/// Accepts as `inner` does, and gives up on a peer that does not begin in time.
+/// Accepts as `inner` does, and gives up on a peer that sends nothing in time.
 #[derive(Clone)]
-pub(crate) struct Prompt<A> {
+pub(crate) struct FirstBytesDeadline<A> {
     pub(crate) inner: A,
     pub(crate) within: Duration,
 }
 
-impl<A, S> Accept<TcpStream, S> for Prompt<A>
+impl<A, S> Accept<TcpStream, S> for FirstBytesDeadline<A>
 where
     A: Accept<TcpStream, S, Future: Send + 'static>,
 {
-    type Stream = Opening<A::Stream>;
+    type Stream = DeadlineStream<A::Stream>;
     type Service = A::Service;
     type Future = BoxFuture<'static, io::Result<(Self::Stream, A::Service)>>;
 
@@ -38,20 +38,20 @@ where
         let accepted = self.inner.accept(stream, service);
         async move {
             let (stream, service) = accepted.await?;
-            Ok((Opening { stream, read: 0, deadline: Some(Box::pin(sleep(within))) }, service))
+            Ok((DeadlineStream { stream, read: 0, deadline: Some(Box::pin(sleep(within))) }, service))
         }
         .boxed()
     }
 }
 
-pub(crate) struct Opening<S> {
+pub(crate) struct DeadlineStream<S> {
     stream: S,
     read: usize,
-    /// Gone once the connection has begun, so that it costs nothing afterwards.
+    /// `None` once the first bytes are there, so that the timer costs nothing afterwards.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Opening<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for DeadlineStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -64,7 +64,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Opening<S> {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             self.read += buffer.filled().len() - before;
-            if self.read >= DECIDED {
+            if self.read >= PREFACE {
                 self.deadline = None;
             }
         }
@@ -72,7 +72,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Opening<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Opening<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for DeadlineStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }

@@ -1,0 +1,206 @@
+//! Who may act on what: extractors that prove access to the project, conversation or tenant in the path.
+//!
+//! What belongs to somebody else and what does not exist answer alike.
+
+use crate::{
+    App,
+    auth::{Caller, Person},
+    error::Error,
+    path::{ConversationInPath, ProjectInPath, SessionInPath, TenantInPath, has_segment},
+};
+use atelier_core::{Agent, Conversation, ConversationId, Role, Tenant, UserId};
+use atelier_files::ConversationWorkspace;
+use atelier_runtime::{Decider, Error as RuntimeError, WorkerSpace};
+use atelier_store::{AgentRef, Author, Error as StoreError, Owned};
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, header, request::Parts},
+};
+use std::{ops::Deref, sync::Arc};
+
+/// The worker space of the caller's own project, for a request that the worker space counts. Routes that use
+/// it are behind `middleware::in_worker_space`.
+#[derive(Clone)]
+pub(crate) struct CountedSpace(pub(crate) Arc<WorkerSpace>);
+
+impl Deref for CountedSpace {
+    type Target = WorkerSpace;
+    fn deref(&self) -> &WorkerSpace {
+        &self.0
+    }
+}
+
+impl FromRequestParts<App> for CountedSpace {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Error> {
+        let space = parts.extensions.get::<CountedSpace>().cloned();
+        Ok(space.unwrap_or_else(|| unreachable!("the route is behind `in_worker_space`")))
+    }
+}
+
+/// The worker space of the caller's own project, created if necessary, for a request that the worker space does
+/// not count: a call may wait minutes for a person, and its result must not queue behind it.
+pub(crate) struct OwnSpace(Arc<WorkerSpace>);
+
+impl Deref for OwnSpace {
+    type Target = WorkerSpace;
+    fn deref(&self) -> &WorkerSpace {
+        &self.0
+    }
+}
+
+impl FromRequestParts<App> for OwnSpace {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let ProjectInPath(project) = ProjectInPath::from_request_parts(parts, app).await?;
+        Ok(Self(app.spaces.enter(caller.user, project).await?))
+    }
+}
+
+impl OwnSpace {
+    /// The agent that a body names, by name or id.
+    pub(crate) async fn named_agent(&self, name: &str) -> Result<Arc<Agent>, Error> {
+        let wanted: AgentRef = name.parse().unwrap_or_else(|never: std::convert::Infallible| match never {});
+        self.agent(&wanted).await.map_err(|error| match error {
+            RuntimeError::Store(StoreError::NotFound) => Error::NoAgent(name.chars().take(100).collect()),
+            other => other.into(),
+        })
+    }
+}
+
+/// The caller's own project, without entering its worker space: for requests that close or delete it.
+pub(crate) struct OwnProject(pub(crate) Owned);
+
+impl FromRequestParts<App> for OwnProject {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let ProjectInPath(project) = ProjectInPath::from_request_parts(parts, app).await?;
+        Ok(Self(app.store.owned_by(caller.user, project).await?))
+    }
+}
+
+/// A project for its owner or an admin of the owner's tenant: for requests that only stop things.
+pub(crate) struct OwnerOrAdmin(pub(crate) Owned);
+
+impl FromRequestParts<App> for OwnerOrAdmin {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let ProjectInPath(project) = ProjectInPath::from_request_parts(parts, app).await?;
+        let administered = (caller.role == Role::Admin).then_some(&caller.tenant);
+        Ok(Self(app.store.owned_by_or_in(caller.user, administered, project).await?))
+    }
+}
+
+/// A caller who belongs to the tenant in the path.
+pub(crate) struct TenantMember(pub(crate) Caller);
+
+impl FromRequestParts<App> for TenantMember {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let TenantInPath(tenant) = TenantInPath::from_request_parts(parts, app).await?;
+        if caller.tenant == tenant { Ok(Self(caller)) } else { Err(Error::NotFound) }
+    }
+}
+
+/// An admin of the tenant in the path. For everybody else the path does not exist.
+pub(crate) struct TenantAdmin {
+    pub(crate) tenant: Tenant,
+    pub(crate) user: UserId,
+}
+
+impl FromRequestParts<App> for TenantAdmin {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        let TenantMember(caller) = TenantMember::from_request_parts(parts, app).await?;
+        if caller.role != Role::Admin {
+            return Err(Error::NotFound);
+        }
+        Ok(Self { tenant: caller.tenant, user: caller.user })
+    }
+}
+
+/// The caller's own conversation, from either family of routes: `/my/projects/{project}/chat/sessions/{session}`
+/// and `/api/tenants/{tenant}/…/{conversation}`.
+pub(crate) struct OwnConversation {
+    pub(crate) caller: Caller,
+    pub(crate) owned: Owned,
+    pub(crate) conversation: Conversation,
+}
+
+impl FromRequestParts<App> for OwnConversation {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        let (caller, owned, id) = if has_segment(parts, "session").await {
+            let caller = Caller::from_request_parts(parts, app).await?;
+            let space = OwnSpace::from_request_parts(parts, app).await?;
+            let SessionInPath(id) = SessionInPath::from_request_parts(parts, app).await?;
+            (caller, space.owned().clone(), id)
+        } else {
+            let TenantMember(caller) = TenantMember::from_request_parts(parts, app).await?;
+            let ConversationInPath(id) = ConversationInPath::from_request_parts(parts, app).await?;
+            let owned = owned_conversation(app, &caller, id).await?;
+            (caller, owned, id)
+        };
+        let conversation = app.store.conversation(&owned, id).await?;
+        Ok(Self { caller, owned, conversation })
+    }
+}
+
+/// The project of the caller's own conversation.
+pub(crate) async fn owned_conversation(
+    app: &App,
+    caller: &Caller,
+    id: ConversationId,
+) -> Result<Owned, Error> {
+    Ok(app.store.owned_conversation(caller.user, &caller.tenant, id).await?)
+}
+
+/// The files of the caller's own conversation, to read and to delete.
+pub(crate) struct OwnFiles {
+    pub(crate) workspace: ConversationWorkspace,
+    pub(crate) conversation: Conversation,
+    pub(crate) author: Author,
+}
+
+impl FromRequestParts<App> for OwnFiles {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        let own = OwnConversation::from_request_parts(parts, app).await?;
+        let workspace = app.files.workspace(&own.owned, &own.conversation);
+        Ok(Self { workspace, conversation: own.conversation, author: Author::Person(own.caller.user) })
+    }
+}
+
+/// The files of the caller's own conversation, to change. Refused if the conversation's workspace is switched off.
+pub(crate) struct WritableFiles(pub(crate) OwnFiles);
+
+impl FromRequestParts<App> for WritableFiles {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
+        Person::from_request_parts(parts, app).await?;
+        let files = OwnFiles::from_request_parts(parts, app).await?;
+        match files.conversation.workspace_enabled {
+            true => Ok(Self(files)),
+            false => Err(atelier_files::Error::Disabled.into()),
+        }
+    }
+}
+
+/// Who decides, and with which program, for the audit.
+pub(crate) fn decider(caller: &Caller, headers: &HeaderMap) -> Decider {
+    let via = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
+    Decider { user: caller.user, via: via.map(|agent| agent.chars().take(200).collect()) }
+}
