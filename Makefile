@@ -62,6 +62,10 @@ bench-mcp: ## Compare `atelier mcp` with other MCP file servers (ARGS="--quick")
 bench-files: ## Compare files of conversations with rclone on the same S3 server (ARGS="--quick")
 	@scripts/bench-files $(ARGS)
 
+.PHONY: screenshots
+screenshots: ## Retake the pictures in docs/img; fails if a picture would show an error
+	@scripts/screenshots
+
 .PHONY: services
 services: ## Start the services that tests need (SERVICES="postgres redis …")
 	@scripts/services up $(SERVICES)

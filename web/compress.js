@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 
-/** Puts a gzipped copy beside every file that gets smaller by it; the server sends it to whoever takes it. */
+/** Writes a gzipped copy of every file that becomes smaller; the server sends it to clients that accept gzip. */
 export function compress() {
   return {
     name: "compress",

@@ -10,11 +10,14 @@ export default defineConfig(({ mode }) => {
     plugins: [svelte(), compress()],
     build: {
       target: "es2022",
-      // The first with `light-dark()`, which the colours are written in.
+      // The first versions with `light-dark()`, which the colours use.
       cssTarget: ["chrome123", "firefox120", "safari17.5"],
-      // The page's policy allows nothing inline, and the server gives only `/` and `/assets/*`.
+      // The content security policy allows nothing inline, and the server serves only `/` and `/assets/*`.
       assetsInlineLimit: 0,
-      modulePreload: { polyfill: false },
+      // Chromium never requests a module again whose preload has failed, and Vite never a style sheet, so
+      // a page that could not be loaded while the server was unreachable would stay broken.
+      modulePreload: false,
+      cssCodeSplit: false,
     },
     server: { proxy: Object.fromEntries(API.map((path) => [path, ATELIER_URL])) },
   };

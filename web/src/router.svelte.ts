@@ -1,4 +1,4 @@
-import type { ProjectPart } from "./projects/parts";
+import type { ProjectSection } from "./projects/sections";
 
 export type Route =
   | { page: "approvals"; tool: string | null }
@@ -12,12 +12,13 @@ export type Route =
   | { page: "activity" }
   | { page: "not_found" };
 
-type ProjectDialog = null | { kind: "settings" } | { kind: "new_agent" } | { kind: "agent"; agent: string };
+type ProjectDialog =
+  null | { kind: "settings" } | { kind: "new_agent" } | { kind: "agent"; agent: string };
 
 function parse(hash: string): Route {
   const parts = hash.replace(/^#\/?/, "").split("/").filter(Boolean);
   const [head, second] = parts;
-  // A sign-in link leads to the first page; its code is taken out of the address elsewhere.
+  // A sign-in link opens the first page; `takeSignInCode` removes its code from the address.
   if (!head || head.startsWith("sign-in=")) return { page: "projects", dialog: null };
   if (head === "approvals" && parts.length <= 2) return { page: "approvals", tool: second ?? null };
   if (head === "overview" && parts.length === 1) return { page: "overview" };
@@ -30,15 +31,21 @@ function parse(hash: string): Route {
 
 function parseProject(project: string, rest: string[]): Route {
   const [part, thing, ...more] = rest;
-  if (part === "chat" && more.length <= 1) return { page: "chat", project, session: thing ?? null, agent: more[0] ?? null };
+  if (part === "chat" && more.length <= 1)
+    return { page: "chat", project, session: thing ?? null, agent: more[0] ?? null };
   if (more.length > 0) return { page: "not_found" };
   if (!part) return { page: "project", project, dialog: null };
   if (part === "files") return { page: "files", project, conversation: thing ?? null };
   if (part === "memory") return { page: "memory", project, agent: thing ?? null };
-  if (part === "settings" && !thing) return { page: "project", project, dialog: { kind: "settings" } };
+  if (part === "settings" && !thing)
+    return { page: "project", project, dialog: { kind: "settings" } };
   if (part === "decisions" && !thing) return { page: "decisions", project };
   if (part !== "agents" || !thing) return { page: "not_found" };
-  return { page: "project", project, dialog: thing === "new" ? { kind: "new_agent" } : { kind: "agent", agent: thing } };
+  return {
+    page: "project",
+    project,
+    dialog: thing === "new" ? { kind: "new_agent" } : { kind: "agent", agent: thing },
+  };
 }
 
 let current = $state.raw<Route>(parse(location.hash));
@@ -51,8 +58,8 @@ export const router = {
   go(href: string): void {
     location.hash = href;
   },
-  /** Says, once an answer has come, whether the person is still here: whoever has gone elsewhere meanwhile is left there. */
-  here(): () => boolean {
+  /** Returns a function that tells whether the user is still on this page. After a slow request, check it before navigating. */
+  trackPage(): () => boolean {
     const place = location.hash;
     return () => location.hash === place;
   },
@@ -67,9 +74,11 @@ export const link = {
   overview: () => "#/overview",
   project: (id: string) => `#/projects/${id}`,
   settings: (id: string) => `#/projects/${id}/settings`,
-  part: (id: string, part: ProjectPart) => (part === "overview" ? `#/projects/${id}` : `#/projects/${id}/${part}`),
+  section: (id: string, section: ProjectSection) =>
+    section === "overview" ? `#/projects/${id}` : `#/projects/${id}/${section}`,
   chat: (project: string, session: string) => `#/projects/${project}/chat/${session}`,
-  newChat: (project: string, agent?: string) => `#/projects/${project}/chat/new${agent ? `/${agent}` : ""}`,
+  newChat: (project: string, agent?: string) =>
+    `#/projects/${project}/chat/new${agent ? `/${agent}` : ""}`,
   files: (project: string, conversation: string) => `#/projects/${project}/files/${conversation}`,
   memory: (project: string, agent: string) => `#/projects/${project}/memory/${agent}`,
   newAgent: (project: string) => `#/projects/${project}/agents/new`,

@@ -1,9 +1,11 @@
 export const THEMES = ["auto", "light", "dark"] as const;
 export type Theme = (typeof THEMES)[number];
 
-const KEPT = "atelier.theme";
+const STORAGE_KEY = "atelier.theme";
 
-let current = $state<Theme>(THEMES.find((theme) => theme === localStorage.getItem(KEPT)) ?? "auto");
+let current = $state<Theme>(
+  THEMES.find((theme) => theme === localStorage.getItem(STORAGE_KEY)) ?? "auto",
+);
 show();
 
 export function theme(): Theme {
@@ -12,7 +14,7 @@ export function theme(): Theme {
 
 export function setTheme(theme: Theme): void {
   current = theme;
-  localStorage.setItem(KEPT, theme);
+  localStorage.setItem(STORAGE_KEY, theme);
   show();
 }
 

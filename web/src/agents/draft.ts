@@ -2,7 +2,7 @@ import type { Agent, AgentChanges, AgentConfig } from "../api/calls";
 import { parseObject, showObject } from "../ui/JsonField.svelte";
 import { readMetadata, writeMetadata } from "./metadata";
 
-/** An agent as the form holds it: lists as lines, free-form parts as text. */
+/** An agent as the form edits it: lists as lines of text, JSON as text. */
 export interface Draft {
   name: string;
   system_prompt: string;
@@ -11,7 +11,7 @@ export interface Draft {
   max_tokens: number;
   concurrency_limit: number;
   max_vectors: number;
-  /** What a task may use up; nothing where the project and the server decide. */
+  /** Budget of one task; `null` to use the limits of the project and the server. */
   max_steps: number | null;
   max_task_tokens: number | null;
   max_seconds: number | null;
@@ -22,7 +22,7 @@ export interface Draft {
   rest: string;
 }
 
-/** The server's defaults, for the form to begin with. */
+/** The server's defaults, which a new agent's form starts with. */
 const DEFAULTS: AgentConfig = {
   system_prompt: "You are a helpful assistant.",
   model: "gpt-4",
@@ -55,7 +55,7 @@ export function lines(text: string): string[] {
   return [...new Set(text.split("\n").map((line) => line.trim()))].filter(Boolean);
 }
 
-/** What the person changed, and nothing else: what others changed meanwhile stays. */
+/** Only the fields that the user changed, so that saving does not overwrite other people's changes. */
 export function changes(before: Draft, after: Draft): AgentChanges {
   const differs = (field: keyof Draft) => before[field] !== after[field];
   const config: Partial<AgentConfig> = {};
@@ -64,7 +64,12 @@ export function changes(before: Draft, after: Draft): AgentChanges {
   for (const field of ["temperature", "max_tokens", "concurrency_limit", "max_vectors"] as const) {
     if (differs(field)) config[field] = after[field];
   }
-  if (differs("max_steps") || differs("max_task_tokens") || differs("max_seconds") || differs("max_cost")) {
+  if (
+    differs("max_steps") ||
+    differs("max_task_tokens") ||
+    differs("max_seconds") ||
+    differs("max_cost")
+  ) {
     const { max_steps, max_task_tokens: max_tokens, max_seconds, max_cost } = after;
     config.limits = { max_steps, max_tokens, max_seconds, max_cost };
   }

@@ -1,15 +1,15 @@
-// The planner reads `role` and `capabilities` of an agent's metadata; the rest is the owner's.
+// The planner reads `role` and `capabilities` from an agent's metadata. The owner is free to use all other fields.
 
-export interface Known {
+export interface KnownMetadata {
   role: string;
   capabilities: string[];
   rest: Record<string, unknown>;
 }
 
-export function readMetadata(metadata: Record<string, unknown>): Known {
+export function readMetadata(metadata: Record<string, unknown>): KnownMetadata {
   const { role, capabilities, ...rest } = metadata;
-  const known: Known = { role: "", capabilities: [], rest };
-  // What has an unexpected shape is left as it is, among the rest.
+  const known: KnownMetadata = { role: "", capabilities: [], rest };
+  // Values of an unexpected type are kept unchanged in `rest`.
   if (typeof role === "string") known.role = role;
   else if (role !== undefined) rest.role = role;
   if (isTexts(capabilities)) known.capabilities = [...new Set(capabilities)];
@@ -17,7 +17,11 @@ export function readMetadata(metadata: Record<string, unknown>): Known {
   return known;
 }
 
-export function writeMetadata({ role, capabilities, rest }: Known): Record<string, unknown> {
+export function writeMetadata({
+  role,
+  capabilities,
+  rest,
+}: KnownMetadata): Record<string, unknown> {
   return {
     ...rest,
     ...(role ? { role } : {}),

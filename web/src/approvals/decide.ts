@@ -1,21 +1,29 @@
 import * as api from "../api/calls";
 import { Problem } from "../api/problem";
 
-export interface Verdict {
+export interface BulkDecision {
   approve: boolean;
   reason: string | null;
 }
 
-/** How many decisions a request may hold. */
-const TOGETHER = 100;
+/** The maximum number of decisions in one request. */
+const BATCH_SIZE = 100;
 
-/** Decides about many, each for itself; says what was not taken. */
-export async function decideAll(calls: readonly api.ToolCall[], { approve, reason }: Verdict): Promise<string[]> {
+/** Sends one decision for many calls; returns the reasons for decisions that the server refused. */
+export async function decideAll(
+  calls: readonly api.ToolCall[],
+  { approve, reason }: BulkDecision,
+): Promise<string[]> {
   const refused: string[] = [];
   for (const [project, mine] of Map.groupBy(calls, (call) => call.project_id)) {
-    for (let from = 0; from < mine.length; from += TOGETHER) {
-      const some = mine.slice(from, from + TOGETHER).filter((call) => call.approval_id);
-      const decisions = some.map((call) => ({ approval_id: call.approval_id ?? "", approve, reason, scope: "once" as const }));
+    for (let from = 0; from < mine.length; from += BATCH_SIZE) {
+      const some = mine.slice(from, from + BATCH_SIZE).filter((call) => call.approval_id);
+      const decisions = some.map((call) => ({
+        approval_id: call.approval_id ?? "",
+        approve,
+        reason,
+        scope: "once" as const,
+      }));
       for (const result of await api.decide(project, decisions)) {
         if ("detail" in result) refused.push(result.detail);
       }
@@ -24,7 +32,7 @@ export async function decideAll(calls: readonly api.ToolCall[], { approve, reaso
   return refused;
 }
 
-/** Somebody or something else was faster. */
+/** Whether the call was already decided, for example in another tab. */
 export function isDecided(error: unknown): boolean {
   return error instanceof Problem && error.status === 409;
 }

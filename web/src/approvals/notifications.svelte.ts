@@ -3,37 +3,45 @@ import { riskName, summary, toolName } from "../calls/describe";
 import { t } from "../i18n/index.svelte";
 import { link } from "../router.svelte";
 import { projects } from "../state/projects.svelte";
-import { askerOf } from "./asker.svelte";
-import worker from "./notifier.js?url";
+import { requesterOf } from "./requester.svelte";
+import worker from "./notificationWorker.js?url";
 
-const KEPT = "atelier.notify";
+const STORAGE_KEY = "atelier.notify";
 
-/** Browsers show notifications only for pages from this machine or over TLS. */
+/** Browsers show notifications only for pages served from this computer or over TLS. */
 export const canNotify = "Notification" in globalThis && isSecureContext;
 
 let permission = $state(canNotify ? Notification.permission : "denied");
-let said = $state(localStorage.getItem(KEPT));
+let wanted = $state(localStorage.getItem(STORAGE_KEY));
 
-export const notifying = (): boolean => said !== "no" && permission === "granted";
-/** Somebody wants them, and the browser does not. */
-export const refused = (): boolean => said === "yes" && permission === "denied";
+export const notifying = (): boolean => wanted !== "no" && permission === "granted";
+/** Whether the user wants notifications but the browser blocks them. */
+export const blocked = (): boolean => wanted === "yes" && permission === "denied";
 
-/** Switches them on or off; the browser may ask the person first, and the person may say no. */
+/** Turns notifications on or off. The browser may ask the user for permission first. */
 export async function setNotifying(on: boolean): Promise<void> {
-  said = on ? "yes" : "no";
-  localStorage.setItem(KEPT, said);
+  wanted = on ? "yes" : "no";
+  localStorage.setItem(STORAGE_KEY, wanted);
   if (on) permission = await Notification.requestPermission();
 }
 
-/** Tells of a question, to somebody who does not look at this page right now. */
-export function tell(call: ToolCall): void {
-  const title = t("notify.title", { who: askerOf(call), risk: riskName(call.risk_level) });
-  // A question that is asked again takes the place of the one before.
-  show(title, { body: `${toolName(call.tool_name)} ${summary(call)}`, tag: call.tool_id }, link.approval(call.tool_id));
+/** Notifies a user who is not looking at this page about a pending approval. */
+export function notifyCall(call: ToolCall): void {
+  const title = t("notify.title", { who: requesterOf(call), risk: riskName(call.risk_level) });
+  // The tag makes a repeated request replace the earlier notification.
+  show(
+    title,
+    { body: `${toolName(call.tool_name)} ${summary(call)}`, tag: call.tool_id },
+    link.approval(call.tool_id),
+  );
 }
 
-export function tellOfPlan(plan: Plan): void {
-  show(t("plan.asks"), { body: projects.all.get(plan.project_id)?.name ?? "", tag: plan.id }, link.chat(plan.project_id, plan.session_id));
+export function notifyPlan(plan: Plan): void {
+  show(
+    t("plan.needs_approval"),
+    { body: projects.all.get(plan.project_id)?.name ?? "", tag: plan.id },
+    link.chat(plan.project_id, plan.session_id),
+  );
 }
 
 function show(title: string, options: NotificationOptions, place: string): void {
@@ -45,8 +53,10 @@ function show(title: string, options: NotificationOptions, place: string): void 
       notification.close();
     };
   } catch {
-    // Phones let only a worker show them.
-    showByWorker(title, options, place).catch((error: unknown) => console.info("A notification could not be shown.", error));
+    // On phones only a service worker can show notifications.
+    showByWorker(title, options, place).catch((error: unknown) =>
+      console.info("A notification could not be shown.", error),
+    );
   }
 }
 
@@ -57,8 +67,13 @@ function goTo(place: string): void {
 
 let registered: Promise<ServiceWorkerRegistration> | undefined;
 
-async function showByWorker(title: string, options: NotificationOptions, place: string): Promise<void> {
+async function showByWorker(
+  title: string,
+  options: NotificationOptions,
+  place: string,
+): Promise<void> {
   registered ??= navigator.serviceWorker.register(worker);
-  navigator.serviceWorker.onmessage = ({ data }: MessageEvent<{ place: string }>) => goTo(data.place);
+  navigator.serviceWorker.onmessage = ({ data }: MessageEvent<{ place: string }>) =>
+    goTo(data.place);
   await (await registered).showNotification(title, { ...options, data: { place } });
 }

@@ -20,14 +20,14 @@ export interface Graph {
 
 export const NODE = { width: 200, height: 52, across: 56, down: 14 } as const;
 
-/** Tasks in columns: each stands right of everything it waits for. */
+/** Lays out tasks in columns: each task is to the right of the tasks it depends on. */
 export function layOut(tasks: readonly Task[]): Graph {
   const byId = new Map(tasks.map((task) => [task.id, task]));
   const columns = new Map<string, number>();
   const column = (task: Task): number => {
     const known = columns.get(task.id);
     if (known !== undefined) return known;
-    // Set first: a circle, which no plan should have, must not hang the page.
+    // Set before the recursion, so that a cyclic plan cannot hang the page.
     columns.set(task.id, 0);
     const before = task.depends_on.map((id) => byId.get(id)).filter((one) => one !== undefined);
     const found = before.length === 0 ? 0 : Math.max(...before.map(column)) + 1;
@@ -43,7 +43,10 @@ export function layOut(tasks: readonly Task[]): Graph {
   });
   const place = new Map(nodes.map((node) => [node.task.id, node]));
   const edges = nodes.flatMap((to) =>
-    to.task.depends_on.map((id) => place.get(id)).filter((from) => from !== undefined).map((from): Edge => ({ from, to })),
+    to.task.depends_on
+      .map((id) => place.get(id))
+      .filter((from) => from !== undefined)
+      .map((from): Edge => ({ from, to })),
   );
   return {
     nodes,
@@ -53,8 +56,8 @@ export function layOut(tasks: readonly Task[]): Graph {
   };
 }
 
-/** As much of a text as fits a node. */
-export function short(text: string, most = 27): string {
+/** Shortens a text to fit a node. */
+export function shorten(text: string, maxLength = 27): string {
   const line = text.replace(/\s+/g, " ").trim();
-  return line.length > most ? `${line.slice(0, most - 1)}…` : line;
+  return line.length > maxLength ? `${line.slice(0, maxLength - 1)}…` : line;
 }

@@ -1,4 +1,4 @@
-// What is coloured: the languages people let agents write. Loaded when a diff is shown, not before.
+// The languages with syntax highlighting. This module is loaded when the first diff is shown.
 
 import type { LanguageFn } from "highlight.js";
 import { createLowlight } from "lowlight";
@@ -26,8 +26,28 @@ import xml from "highlight.js/lib/languages/xml";
 import yaml from "highlight.js/lib/languages/yaml";
 
 const GRAMMARS: Record<string, LanguageFn> = {
-  bash, c, cpp, csharp, css, go, ini, java, javascript, json, kotlin, makefile,
-  markdown, php, python, ruby, rust, sql, swift, typescript, xml, yaml,
+  bash,
+  c,
+  cpp,
+  csharp,
+  css,
+  go,
+  ini,
+  java,
+  javascript,
+  json,
+  kotlin,
+  makefile,
+  markdown,
+  php,
+  python,
+  ruby,
+  rust,
+  sql,
+  swift,
+  typescript,
+  xml,
+  yaml,
 };
 
 export const lowlight = createLowlight(GRAMMARS);

@@ -1,14 +1,14 @@
-// A unified diff, read for showing: lines with their numbers, changed words marked.
+// Parses a unified diff into lines with line numbers and marked words.
 
-import { changedWords, type Span } from "./words";
+import { changedWords, type Span } from "./wordDiff";
 
 export interface Line {
   kind: "same" | "old" | "new" | "note";
-  /** Its number in the file before and after. */
+  /** Line numbers in the old and the new file; `null` on the side without this line. */
   before: number | null;
   after: number | null;
   text: string;
-  /** What changed within it, where it replaces a similar line. */
+  /** The changed words, if the line replaces a similar one. */
   marks: Span[];
 }
 
@@ -21,7 +21,7 @@ export interface Diff {
   hunks: Hunk[];
   added: number;
   removed: number;
-  /** There is no file yet. */
+  /** Whether the diff creates the file. */
   created: boolean;
 }
 
@@ -37,16 +37,29 @@ export function parseDiff(text: string): Diff {
       hunk = { title: (head[3] ?? "").trim(), lines: [] };
       diff.hunks.push(hunk);
     } else if (!hunk) {
-      // The names of the files are shown elsewhere; anything else before the first hunk is a note.
-      if (raw !== "" && !/^(---|\+\+\+) /.test(raw)) diff.hunks.push({ title: "", lines: [note(raw)] });
+      // The file names are shown elsewhere; any other text before the first hunk is a note.
+      if (raw !== "" && !/^(---|\+\+\+) /.test(raw))
+        diff.hunks.push({ title: "", lines: [note(raw)] });
     } else if (raw.startsWith("-")) {
-      hunk.lines.push({ kind: "old", before: before++, after: null, text: raw.slice(1), marks: [] });
+      hunk.lines.push({
+        kind: "old",
+        before: before++,
+        after: null,
+        text: raw.slice(1),
+        marks: [],
+      });
       diff.removed += 1;
     } else if (raw.startsWith("+")) {
       hunk.lines.push({ kind: "new", before: null, after: after++, text: raw.slice(1), marks: [] });
       diff.added += 1;
     } else if (raw.startsWith(" ") || raw === "") {
-      hunk.lines.push({ kind: "same", before: before++, after: after++, text: raw.slice(1), marks: [] });
+      hunk.lines.push({
+        kind: "same",
+        before: before++,
+        after: after++,
+        text: raw.slice(1),
+        marks: [],
+      });
     } else {
       hunk.lines.push(note(raw));
     }
@@ -59,7 +72,7 @@ function note(text: string): Line {
   return { kind: "note", before: null, after: null, text, marks: [] };
 }
 
-/** Compares removed lines with those that stand in their place, one with one. */
+/** Marks the changed words of removed lines and the lines that replace them. */
 function markWords(lines: Line[]): void {
   for (const { left, right } of pairs(lines)) {
     if (left?.kind !== "old" || right?.kind !== "new") continue;
@@ -73,13 +86,14 @@ export interface Pair {
   right: Line | null;
 }
 
-/** The lines side by side: what was, and what is in its place. */
+/** Pairs old lines with the new lines that replace them. */
 export function pairs(lines: Line[]): Pair[] {
   const rows: Pair[] = [];
   let olds: Line[] = [];
   let news: Line[] = [];
   const flush = () => {
-    for (let at = 0; at < Math.max(olds.length, news.length); at++) rows.push({ left: olds[at] ?? null, right: news[at] ?? null });
+    for (let at = 0; at < Math.max(olds.length, news.length); at++)
+      rows.push({ left: olds[at] ?? null, right: news[at] ?? null });
     [olds, news] = [[], []];
   };
   for (const line of lines) {
@@ -89,7 +103,7 @@ export function pairs(lines: Line[]): Pair[] {
     } else if (line.kind === "new") {
       news.push(line);
     } else {
-      // "No newline at end of file" belongs to the line above and parts no pair.
+      // "No newline at end of file" belongs to the line above and must not separate a pair.
       if (line.kind === "note" && (olds.length > 0 || news.length > 0)) continue;
       flush();
       rows.push({ left: line, right: line });

@@ -1,15 +1,19 @@
 import type { Token } from "./highlight";
-import type { Span } from "./words";
+import type { Span } from "./wordDiff";
 
-/** A piece of a line that looks the same from end to end. */
+/** A piece of a line with uniform highlighting. */
 export interface Segment {
   text: string;
   kind: string;
   changed: boolean;
 }
 
-/** Cuts a line wherever its language or its change begins or ends. */
-export function segments(text: string, tokens: readonly Token[], marks: readonly Span[]): Segment[] {
+/** Splits a line at the boundaries of its tokens and changed words. */
+export function segments(
+  text: string,
+  tokens: readonly Token[],
+  marks: readonly Span[],
+): Segment[] {
   const edges = new Set([0, text.length]);
   for (const { from, to } of [...tokens, ...marks]) edges.add(from).add(to);
   const sorted = [...edges].filter((edge) => edge <= text.length).sort((a, b) => a - b);

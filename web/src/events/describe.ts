@@ -2,7 +2,17 @@ import { riskName, toolName } from "../calls/describe";
 import { t } from "../i18n/index.svelte";
 import type { LiveEvent } from "../live/event";
 
-export const KINDS = ["project", "agent", "chat", "tool", "client", "memory", "file", "space", "other"] as const;
+export const KINDS = [
+  "project",
+  "agent",
+  "chat",
+  "tool",
+  "client",
+  "memory",
+  "file",
+  "space",
+  "other",
+] as const;
 export type Kind = (typeof KINDS)[number];
 
 const BY_PREFIX: readonly (readonly [string, Kind])[] = [
@@ -25,7 +35,7 @@ export function kindOf({ data }: LiveEvent): Kind {
   return BY_PREFIX.find(([prefix]) => data.type.startsWith(prefix))?.[1] ?? "other";
 }
 
-/** What happened, in a few words. */
+/** Describes an event in a few words. */
 export function describe({ data }: LiveEvent): string {
   switch (data.type) {
     case "PROJECT_CREATED":
@@ -43,7 +53,10 @@ export function describe({ data }: LiveEvent): string {
     case "CLIENT_CONNECTED":
       return t("event.CLIENT_CONNECTED", { root: data.root });
     case "TOOL_APPROVAL_REQUEST":
-      return t("event.TOOL_APPROVAL_REQUEST", { tool: toolName(data.tool_name), risk: riskName(data.risk_level) });
+      return t("event.TOOL_APPROVAL_REQUEST", {
+        tool: toolName(data.tool_name),
+        risk: riskName(data.risk_level),
+      });
     case "TOOL_PREVIEW_REQUEST":
     case "TOOL_EXECUTION_SIGNAL":
       return t(`event.${data.type}`, { tool: toolName(data.tool_name) });
@@ -62,7 +75,9 @@ export function describe({ data }: LiveEvent): string {
     case "TASK_COMPLETED":
     case "TASK_FAILED":
     case "TASK_CANCELLED":
-      return t(`event.${data.type}`, { text: short(data.task.error?.detail ?? data.task.description) });
+      return t(`event.${data.type}`, {
+        text: short(data.task.error?.detail ?? data.task.description),
+      });
     case "TASK_STARTED":
       return t("event.TASK_STARTED", { name: data.agent_name ?? "—" });
     case "TASK_PROGRESS":
@@ -103,19 +118,19 @@ export function describe({ data }: LiveEvent): string {
   }
 }
 
-/** The first few paths. */
+/** The first few paths of a list. */
 function named(files: { file_path: string }[]): string {
   const paths = files.slice(0, 3).map((file) => file.file_path);
   return files.length > 3 ? `${paths.join(", ")} …` : paths.join(", ");
 }
 
-/** Enough of a text to know which one it is. */
+/** The beginning of a text. */
 function short(text: string): string {
   const line = text.split("\n", 1)[0] ?? "";
   return line.length > 80 ? `${line.slice(0, 80)}…` : line;
 }
 
-/** A newer server says what this page has no words for. */
+/** Newer servers may send events that this page has no text for. */
 function newer(data: never): string {
   const { type, project_id, created_at, ...rest } = data as Record<string, unknown>;
   void [type, project_id, created_at];

@@ -1,9 +1,11 @@
-/** Enough to see what is in a table; the rest is for a spreadsheet. */
-const MOST_ROWS = 500;
+/** More rows than this are not previewed. */
+const MAX_ROWS = 500;
 
-/** Reads comma-, semicolon- or tab-separated values (RFC 4180), as many rows as are shown. */
-export function parseTable(text: string): { rows: string[][]; cut: boolean } {
-  const separator = [",", ";", "\t"].reduce((best, one) => (count(text, one) > count(text, best) ? one : best));
+/** Reads comma-, semicolon- or tab-separated values (RFC 4180), up to the number of rows that are shown. */
+export function parseTable(text: string): { rows: string[][]; truncated: boolean } {
+  const separator = [",", ";", "\t"].reduce((best, next) =>
+    count(text, next) > count(text, best) ? next : best,
+  );
   const rows: string[][] = [[]];
   let cell = "";
   let quoted = false;
@@ -19,7 +21,7 @@ export function parseTable(text: string): { rows: string[][]; cut: boolean } {
       rows.at(-1)?.push(cell.replace(/\r$/, ""));
       cell = "";
       if (character === "\n") {
-        if (rows.length >= MOST_ROWS) return { rows, cut: at < text.length - 1 };
+        if (rows.length >= MAX_ROWS) return { rows, truncated: at < text.length - 1 };
         rows.push([]);
       }
     } else {
@@ -27,10 +29,10 @@ export function parseTable(text: string): { rows: string[][]; cut: boolean } {
     }
   }
   if (cell !== "" || rows.at(-1)?.length) rows.at(-1)?.push(cell.replace(/\r$/, ""));
-  return { rows: rows.filter((row) => row.length > 0), cut: false };
+  return { rows: rows.filter((row) => row.length > 0), truncated: false };
 }
 
-/** How often it stands in the first line, quoted parts left out. */
-function count(text: string, one: string): number {
-  return (text.split("\n", 1)[0] ?? "").replace(/"[^"]*"/g, "").split(one).length;
+/** How often a separator occurs in the first line, outside quotes. */
+function count(text: string, separator: string): number {
+  return (text.split("\n", 1)[0] ?? "").replace(/"[^"]*"/g, "").split(separator).length;
 }

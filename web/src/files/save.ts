@@ -1,6 +1,6 @@
-/** Hands something to the person as a file. */
+/** Offers a file for download. */
 export function save(content: Blob, path: string): void {
-  // Without its type: the browser keeps it instead of opening it.
+  // A generic type makes the browser save the file instead of opening it.
   const address = URL.createObjectURL(new Blob([content], { type: "application/octet-stream" }));
   const link = document.createElement("a");
   link.href = address;

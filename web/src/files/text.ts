@@ -1,16 +1,18 @@
 export interface Text {
-  words: string;
-  /** It is not UTF-8; this is what it most likely says. */
+  content: string;
+  /** The bytes were not UTF-8, so the encoding is a guess. */
   guessed: boolean;
 }
 
-/** Bytes as text, if they are any. */
+/** Decodes bytes as text; `null` if they are not text. */
 export function readText(bytes: ArrayBuffer, type: string): Text | null {
   if (new Uint8Array(bytes).includes(0)) return null;
   try {
-    return { words: new TextDecoder("utf-8", { fatal: true }).decode(bytes), guessed: false };
+    return { content: new TextDecoder("utf-8", { fatal: true }).decode(bytes), guessed: false };
   } catch {
-    // Older text of Western Europe, if it calls itself text at all.
-    return type.startsWith("text/") ? { words: new TextDecoder("windows-1252").decode(bytes), guessed: true } : null;
+    // Text that is not UTF-8 is most likely Windows-1252.
+    return type.startsWith("text/")
+      ? { content: new TextDecoder("windows-1252").decode(bytes), guessed: true }
+      : null;
   }
 }

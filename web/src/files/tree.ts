@@ -1,14 +1,14 @@
 import type { WorkFile } from "../api/files";
 
 export interface Row {
-  /** Of the folder or file, with a slash behind a folder's. */
+  /** Path of the file or folder; a folder's path ends with a slash. */
   path: string;
   name: string;
   depth: number;
   file: WorkFile | null;
 }
 
-/** Files as the rows of a tree: folders before files, closed ones without what is in them. */
+/** The rows of a file tree: folders before files, without the contents of closed folders. */
 export function rows(files: readonly WorkFile[], closed: ReadonlySet<string>): Row[] {
   const sorted = [...files].sort((a, b) => compare(a.file_path.split("/"), b.file_path.split("/")));
   const found: Row[] = [];

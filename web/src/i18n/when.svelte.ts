@@ -9,7 +9,7 @@ const STEPS: [Intl.RelativeTimeFormatUnit, number][] = [
 let now = $state(Date.now());
 setInterval(() => (now = Date.now()), 20_000);
 
-/** How long ago, in words that keep up with the clock. */
+/** A relative time such as "2 minutes ago", which is updated as time passes. */
 export function ago(time: string | number, style: "long" | "short" = "long"): string {
   const seconds = Math.max(0, (now - new Date(time).getTime()) / 1000);
   const format = new Intl.RelativeTimeFormat(region(), { numeric: "auto", style });
@@ -20,27 +20,35 @@ export function ago(time: string | number, style: "long" | "short" = "long"): st
 }
 
 export function dateTime(time: string): string {
-  return new Intl.DateTimeFormat(region(), { dateStyle: "medium", timeStyle: "medium" }).format(new Date(time));
+  return new Intl.DateTimeFormat(region(), { dateStyle: "medium", timeStyle: "medium" }).format(
+    new Date(time),
+  );
 }
 
 export function clock(time: string | number): string {
   return formatClock(region()).format(new Date(time));
 }
 
-/** A length of time, in its largest whole unit. */
+/** A duration in its largest whole unit. */
 export function duration(seconds: number): string {
-  const [unit, size] = STEPS.find(([, size]) => seconds >= size && seconds % size === 0) ?? (["second", 1] as const);
+  const [unit, size] =
+    STEPS.find(([, size]) => seconds >= size && seconds % size === 0) ?? (["second", 1] as const);
   const format = { style: "unit", unit, unitDisplay: "short" } as const;
   return new Intl.NumberFormat(region(), format).format(seconds / size);
 }
 
-// Making a formatter is slow, and a list of events asks for one time a row.
+// Formatters are cached: creating one is slow, and a list of events needs one per row.
 const clocks = new Map<string, Intl.DateTimeFormat>();
 
 function formatClock(region: string): Intl.DateTimeFormat {
   let format = clocks.get(region);
   if (!format) {
-    format = new Intl.DateTimeFormat(region, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+    format = new Intl.DateTimeFormat(region, {
+      hour: "2-digit",
+      minute: "2-digit",
+      second: "2-digit",
+      hourCycle: "h23",
+    });
     clocks.set(region, format);
   }
   return format;

@@ -1,9 +1,9 @@
 import type { Event } from "../api/calls";
 import type { Message } from "./sse";
 
-/** What every event carries beside its own fields. */
+/** The fields that every event has in addition to its own. */
 interface Frame {
-  /** Unique and in order within the stream; opaque otherwise. */
+  /** Position in the stream; opaque apart from being unique and ordered. */
   id: string;
   project_id: string;
   created_at: string;
@@ -11,7 +11,7 @@ interface Frame {
 
 export type LiveEvent = Frame & { data: Event };
 
-/** `null` for what is no event of a project. Newer servers may send types that this page does not know. */
+/** Parses an event; `null` if the message is not an event of a project. Newer servers may send unknown event types. */
 export function parseEvent(message: Message): LiveEvent | null {
   const data = JSON.parse(message.data) as Event & Partial<Frame>;
   const { project_id, created_at } = data;
@@ -19,7 +19,7 @@ export function parseEvent(message: Message): LiveEvent | null {
   return { id: message.id, project_id, created_at, data };
 }
 
-/** A piece of what a model is saying right now. It is told once and kept nowhere. */
+/** A piece of a message that a model is writing. It is sent once and not stored. */
 export interface Delta {
   project_id: string;
   session_id: string;

@@ -1,38 +1,38 @@
 import type { LiveEvent } from "./event";
 
-/** How many events a tab keeps; older ones make room. */
-const KEPT = 10_000;
+/** How many events a tab keeps; older events are dropped. */
+const MAX_EVENTS = 10_000;
 
-/** The last events of all projects, oldest first. */
+/** The most recent events of all projects, oldest first. */
 class EventLog {
   events = $state.raw<readonly LiveEvent[]>([]);
-  /** Events before the first one shown are gone, from here or from the server. */
-  cut = $state(false);
+  /** Whether older events are missing, here or on the server. */
+  truncated = $state(false);
   #arrived: LiveEvent[] = [];
-  #painting = false;
+  #scheduled = false;
 
   append(events: LiveEvent[]): void {
     this.#arrived.push(...events);
-    // A hidden tab paints nothing, for days perhaps.
-    if (this.#arrived.length > 2 * KEPT) this.#arrived = this.#arrived.slice(-KEPT - 1);
-    if (this.#painting) return;
-    // One new list a frame, however many arrive: a replay brings thousands.
-    this.#painting = true;
+    // A hidden tab may not render for days, so the backlog is limited.
+    if (this.#arrived.length > 2 * MAX_EVENTS) this.#arrived = this.#arrived.slice(-MAX_EVENTS - 1);
+    if (this.#scheduled) return;
+    // At most one update per frame, because a replay brings thousands of events.
+    this.#scheduled = true;
     requestAnimationFrame(() => this.#publish());
   }
 
-  clear(cut: boolean): void {
+  clear(truncated: boolean): void {
     this.#arrived = [];
     this.events = [];
-    this.cut = cut;
+    this.truncated = truncated;
   }
 
   #publish(): void {
-    this.#painting = false;
+    this.#scheduled = false;
     const all = [...this.events, ...this.#arrived];
     this.#arrived = [];
-    if (all.length > KEPT) this.cut = true;
-    this.events = all.slice(-KEPT);
+    if (all.length > MAX_EVENTS) this.truncated = true;
+    this.events = all.slice(-MAX_EVENTS);
   }
 }
 

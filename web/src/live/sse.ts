@@ -5,8 +5,8 @@ export interface Message {
 }
 
 /**
- * Reads server-sent events from a response, in the batches they arrive in. An empty batch is a sign
- * of life (a heartbeat). `EventSource` cannot send a token, hence this.
+ * Reads server-sent events from a response, in the batches in which they arrive. An empty batch is a heartbeat.
+ * `EventSource` is not used because it cannot send a token.
  */
 export async function* readMessages(body: ReadableStream<Uint8Array>): AsyncGenerator<Message[]> {
   const reader = body.getReader();

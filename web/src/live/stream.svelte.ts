@@ -3,29 +3,29 @@ import { Problem } from "../api/problem";
 import { parseDelta, parseEvent, type Delta, type LiveEvent } from "./event";
 import { readMessages, type Message } from "./sse";
 
-/** Heartbeats come every 15 s; two missed and the line is dead. */
-const SILENCE = 40_000;
-/** How much of the past a page begins with. */
+/** Heartbeats come every 15 s; after two missed ones the connection is considered dead. */
+const HEARTBEAT_TIMEOUT_MS = 40_000;
+/** How many past events a new page requests. */
 const TAIL = 10_000;
-const SHORTEST_WAIT = 400;
-const LONGEST_WAIT = 15_000;
+const MIN_WAIT_MS = 400;
+const MAX_WAIT_MS = 15_000;
 
 interface Reader {
   events: (events: LiveEvent[]) => void;
-  /** What models are saying at this moment. */
+  /** Pieces of text that models are writing at this moment. */
   deltas: (deltas: Delta[]) => void;
-  /** The thread is lost: what is known has to be loaded again. */
+  /** The server no longer has the missed events: everything has to be loaded again. */
   reset: () => void;
-  /** Connected again after a break; no event was lost. */
+  /** Connected again after an interruption; no event was missed. */
   resumed: () => void;
 }
 
-/** The one connection of this tab to what happens on the server. Resumes where it left off. */
+/** The only event stream of this tab. After an interruption it resumes at the last event. */
 class Stream {
   state = $state<"connecting" | "live" | "waiting">("connecting");
   #last: string | null = null;
   #stop: AbortController | null = null;
-  #hurry: (() => void) | null = null;
+  #skipWait: (() => void) | null = null;
 
   constructor() {
     addEventListener("online", () => this.retryNow());
@@ -47,28 +47,28 @@ class Stream {
     this.#stop = null;
   }
 
-  /** Ends the wait before the next attempt. */
+  /** Skips the wait before the next attempt. */
   retryNow(): void {
-    this.#hurry?.();
+    this.#skipWait?.();
   }
 
   async #run(reader: Reader, stop: AbortSignal): Promise<void> {
     let failures = 0;
-    let before = false;
+    let connectedBefore = false;
     while (!stop.aborted) {
       const began = Date.now();
       try {
         await this.#follow(reader, stop, () => {
           this.state = "live";
-          if (before) reader.resumed();
-          before = true;
+          if (connectedBefore) reader.resumed();
+          connectedBefore = true;
         });
       } catch (error) {
         if (error instanceof Problem && error.status === 401) return;
         if (!stop.aborted) console.info("The event stream broke off; trying again.", error);
       }
       if (stop.aborted) return;
-      // A stream that held for a while was fine: the server let go of it, or went away just now.
+      // A stream that lasted for a while was working, so the next attempt starts without backoff.
       failures = Date.now() - began > 5_000 ? 0 : failures + 1;
       this.state = "waiting";
       await this.#wait(failures, stop);
@@ -79,16 +79,19 @@ class Stream {
     const headers = { accept: "text/event-stream" };
     if (this.#last !== null) Object.assign(headers, { "last-event-id": this.#last });
     const silence = new AbortController();
-    let watchdog = setTimeout(() => silence.abort(), SILENCE);
+    let watchdog = setTimeout(() => silence.abort(), HEARTBEAT_TIMEOUT_MS);
     try {
       const path = this.#last === null ? `/my/events?tail=${TAIL}` : "/my/events";
-      const response = await send(path, { headers, signal: AbortSignal.any([stop, silence.signal]) });
+      const response = await send(path, {
+        headers,
+        signal: AbortSignal.any([stop, silence.signal]),
+      });
       if (!response.body) return;
       connected();
       for await (const messages of readMessages(response.body)) {
         if (stop.aborted) return;
         clearTimeout(watchdog);
-        watchdog = setTimeout(() => silence.abort(), SILENCE);
+        watchdog = setTimeout(() => silence.abort(), HEARTBEAT_TIMEOUT_MS);
         this.#deliver(reader, messages);
       }
     } finally {
@@ -99,7 +102,7 @@ class Stream {
   #deliver(reader: Reader, messages: Message[]): void {
     let events: LiveEvent[] = [];
     let deltas: Delta[] = [];
-    // In the order they came: what is whole puts an end to what was being said.
+    // Delivered in order, because an event with the complete message ends its deltas.
     const flush = () => {
       if (events.length > 0) reader.events(events);
       if (deltas.length > 0) reader.deltas(deltas);
@@ -122,17 +125,17 @@ class Stream {
   }
 
   #wait(failures: number, stop: AbortSignal): Promise<void> {
-    const longest = Math.min(LONGEST_WAIT, SHORTEST_WAIT * 2 ** Math.min(failures, 10));
+    const longest = Math.min(MAX_WAIT_MS, MIN_WAIT_MS * 2 ** Math.min(failures, 10));
     return new Promise((resolve) => {
       const done = () => {
         clearTimeout(timer);
         stop.removeEventListener("abort", done);
-        this.#hurry = null;
+        this.#skipWait = null;
         resolve();
       };
-      // Not all tabs at the same moment.
+      // Random, so that not all tabs reconnect at the same moment.
       const timer = setTimeout(done, longest * (0.5 + Math.random() / 2));
-      this.#hurry = done;
+      this.#skipWait = done;
       stop.addEventListener("abort", done, { once: true });
     });
   }

@@ -1,11 +1,11 @@
-// The server's figures, as it gives them to Prometheus.
+// Reads the server's Prometheus metrics.
 
 import { send } from "../api/client";
 
-/** Every sample of one look: by name, with its labels. */
+/** All samples of one scrape, by metric name. */
 export type Samples = Map<string, { labels: Record<string, string>; value: number }[]>;
 
-export async function look(): Promise<Samples> {
+export async function fetchMetrics(): Promise<Samples> {
   return parse(await (await send("/metrics")).text());
 }
 
@@ -14,7 +14,9 @@ export function parse(text: string): Samples {
   for (const line of text.split("\n")) {
     const [, name, inner = "", value] = /^(\w+)(?:\{(.*)\})? (\S+)$/.exec(line) ?? [];
     if (!name || value === undefined) continue;
-    const labels = Object.fromEntries([...inner.matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)].map(([, key, text]) => [key, text]));
+    const labels = Object.fromEntries(
+      [...inner.matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)].map(([, key, text]) => [key, text]),
+    );
     const known = samples.get(name);
     if (known) known.push({ labels, value: Number(value) });
     else samples.set(name, [{ labels, value: Number(value) }]);
@@ -22,12 +24,24 @@ export function parse(text: string): Samples {
   return samples;
 }
 
-export function sum(samples: Samples, name: string, matches: (labels: Record<string, string>) => boolean = () => true): number {
-  return (samples.get(name) ?? []).filter(({ labels }) => matches(labels)).reduce((total, { value }) => total + value, 0);
+export function sum(
+  samples: Samples,
+  name: string,
+  matches: (labels: Record<string, string>) => boolean = () => true,
+): number {
+  return (samples.get(name) ?? [])
+    .filter(({ labels }) => matches(labels))
+    .reduce((total, { value }) => total + value, 0);
 }
 
-/** The value that this part of all observations between two looks stays below, from a histogram's buckets. */
-export function quantile(before: Samples, after: Samples, name: string, part: number, matches: (labels: Record<string, string>) => boolean): number | null {
+/** The given quantile of the observations between two scrapes, estimated from histogram buckets. */
+export function quantile(
+  before: Samples,
+  after: Samples,
+  name: string,
+  part: number,
+  matches: (labels: Record<string, string>) => boolean,
+): number | null {
   const count = (samples: Samples) => {
     const bounds = new Map<number, number>();
     for (const { labels, value } of samples.get(`${name}_bucket`) ?? []) {
@@ -38,7 +52,9 @@ export function quantile(before: Samples, after: Samples, name: string, part: nu
     return bounds;
   };
   const old = count(before);
-  const bounds = [...count(after)].map(([bound, n]) => [bound, n - (old.get(bound) ?? 0)] as const).sort(([a], [b]) => a - b);
+  const bounds = [...count(after)]
+    .map(([bound, n]) => [bound, n - (old.get(bound) ?? 0)] as const)
+    .sort(([a], [b]) => a - b);
   const all = bounds.at(-1)?.[1] ?? 0;
   if (all === 0) return null;
   const at = bounds.findIndex(([, n]) => n >= part * all);

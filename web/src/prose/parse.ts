@@ -1,4 +1,4 @@
-// The little Markdown that models write, read into plain data: what is shown is always text, never markup.
+// Parses a small subset of Markdown into plain data, which is rendered as text and never as HTML.
 
 export type Inline =
   | { kind: "text" | "code" | "strong" | "em"; text: string }
@@ -16,13 +16,17 @@ const ITEM = /^\s*(?:([-*+])|(\d{1,4})[.)])\s+(.*)$/;
 export function parseProse(text: string): Block[] {
   const blocks: Block[] = [];
   const lines = text.replaceAll("\r\n", "\n").split("\n");
-  for (let at = 0; at < lines.length; ) {
+  for (let at = 0; at < lines.length;) {
     const line = lines[at] ?? "";
     const fence = FENCE.exec(line);
     if (fence) {
       const from = ++at;
       while (at < lines.length && !/^\s*```\s*$/.test(lines[at] ?? "")) at++;
-      blocks.push({ kind: "code", language: fence[1] ?? "", text: lines.slice(from, at).join("\n") });
+      blocks.push({
+        kind: "code",
+        language: fence[1] ?? "",
+        text: lines.slice(from, at).join("\n"),
+      });
       at++;
     } else if (line.trim() === "") {
       at++;
@@ -32,13 +36,19 @@ export function parseProse(text: string): Block[] {
     } else if (ITEM.test(line)) {
       const ordered = ITEM.exec(line)?.[2] !== undefined;
       const items: Inline[][] = [];
-      for (let item; (item = ITEM.exec(lines[at] ?? "")); at++) items.push(parseInline(item[3] ?? ""));
+      for (let item; (item = ITEM.exec(lines[at] ?? "")); at++)
+        items.push(parseInline(item[3] ?? ""));
       blocks.push({ kind: "list", ordered, items });
     } else {
       const quote = line.startsWith(">");
       const from = at;
-      while (at < lines.length && isPlain(lines[at] ?? "") && (lines[at] ?? "").startsWith(">") === quote) at++;
-      // A line that only looks special is a paragraph of its own.
+      while (
+        at < lines.length &&
+        isPlain(lines[at] ?? "") &&
+        (lines[at] ?? "").startsWith(">") === quote
+      )
+        at++;
+      // A line that only looks like markup is a paragraph.
       if (at === from) at++;
       const words = lines.slice(from, at).map((one) => (quote ? one.replace(/^>\s?/, "") : one));
       blocks.push({ kind: quote ? "quote" : "paragraph", inlines: parseInline(words.join("\n")) });
@@ -51,7 +61,8 @@ function isPlain(line: string): boolean {
   return line.trim() !== "" && !FENCE.test(line) && !ITEM.test(line) && !/^#{1,6}\s/.test(line);
 }
 
-const INLINE = /`([^`\n]+)`|\*\*([^*\n]+)\*\*|\*([^*\s][^*\n]*)\*|\[([^\]\n]+)\]\((https?:\/\/[^\s)]+)\)|(https?:\/\/[^\s<>"')\]]+)/g;
+const INLINE =
+  /`([^`\n]+)`|\*\*([^*\n]+)\*\*|\*([^*\s][^*\n]*)\*|\[([^\]\n]+)\]\((https?:\/\/[^\s)]+)\)|(https?:\/\/[^\s<>"')\]]+)/g;
 
 function parseInline(text: string): Inline[] {
   const inlines: Inline[] = [];

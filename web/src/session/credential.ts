@@ -1,8 +1,8 @@
-import type { Return } from "./provider";
+import type { ProviderCallback } from "./provider";
 
-export type Credential = { code: string } | { token: string } | { back: Return };
+export type Credential = { code: string } | { token: string } | { back: ProviderCallback };
 
-/** Understands what a person pastes: the whole sign-in link, its code alone, or a token. */
+/** Recognizes a pasted sign-in link, a code or a token. */
 export function readCredential(pasted: string): Credential | null {
   const text = pasted.trim().replace(/^bearer\s+/i, "");
   const code = codeIn(text);
@@ -11,8 +11,8 @@ export function readCredential(pasted: string): Credential | null {
   return /^[\w-]{1,100}$/.test(text) ? { code: text } : null;
 }
 
-/** Takes the one-time code out of the address bar, so that it stays in no history and no screenshot. */
-export function takeCodeFromAddress(): string | null {
+/** Takes the one-time code and removes it from the address bar, so that no history or screenshot contains it. */
+export function takeSignInCode(): string | null {
   const code = codeIn(location.hash);
   if (code) history.replaceState(null, "", location.pathname + location.search);
   return code;

@@ -3,56 +3,56 @@ import { authority } from "../api/client";
 import { Problem } from "../api/problem";
 import type { Credential } from "./credential";
 
-/** Where a token may rest: this tab, until it is closed. */
+/** The session storage key of the token: it is kept until the tab is closed. */
 const KEY = "atelier.token";
 const MINUTE = 60_000;
-/** The longest that `setTimeout` can count to. */
-const FOREVER = 2 ** 31 - 1;
+/** The longest delay that `setTimeout` supports. */
+const MAX_DELAY = 2 ** 31 - 1;
 
 type Ended = { why: "signed_out" } | { why: "refused"; detail: string };
 
-/** Who is signed in at this tab, and for how long. */
+/** The sign-in session of this tab: who is signed in, and until when. */
 class Session {
   state = $state<"starting" | "unreachable" | "out" | "in" | "leaving">("starting");
   me = $state.raw<api.Me | null>(null);
   ended = $state.raw<Ended | null>(null);
   #over = new AbortController();
   #timer: ReturnType<typeof setTimeout> | undefined;
-  /** What the address brought, as long as the server has not answered to it. */
-  #brought: Credential | null = null;
+  /** The credential from the address, kept for another attempt. */
+  #fromAddress: Credential | null = null;
 
   constructor() {
     authority.refused = (token, problem) => {
-      // An answer to an older token says nothing about the present one.
+      // A response to an earlier token says nothing about the current one.
       if (token === authority.token) this.#end({ why: "refused", detail: problem.message });
     };
-    // Timers sleep with the machine; a look at the clock on waking makes up for it.
+    // Timers stop while the computer sleeps, so the renewal is scheduled again on waking.
     document.addEventListener("visibilitychange", () => {
       if (!document.hidden && this.me) this.#schedule(this.me.expires_at);
     });
   }
 
-  /** Signs in with what the address brought, or goes on with what this tab had. */
-  async start(brought: Credential | null): Promise<void> {
+  /** Signs in with the credential from the address, or with the token that this tab has stored. */
+  async start(fromAddress: Credential | null): Promise<void> {
     const kept = sessionStorage.getItem(KEY);
-    this.#brought = brought;
-    if (!brought && !kept) {
+    this.#fromAddress = fromAddress;
+    if (!fromAddress && !kept) {
       this.state = "out";
       return;
     }
     this.state = "starting";
     try {
-      await this.signIn(brought ?? { token: kept ?? "" });
+      await this.signIn(fromAddress ?? { token: kept ?? "" });
     } catch (error) {
       if (!isRefusal(error)) this.state = "unreachable";
-      else if (brought && kept) await this.start(null);
+      else if (fromAddress && kept) await this.start(null);
       else this.#end({ why: "refused", detail: error.message });
     }
   }
 
-  /** Once more, after the server was not there. */
+  /** Tries again after the server was unreachable. */
   retry(): Promise<void> {
-    return this.start(this.#brought);
+    return this.start(this.#fromAddress);
   }
 
   /** Throws when the server does not accept the credential. */
@@ -72,7 +72,7 @@ class Session {
     try {
       if (token) await api.revoke(token);
     } catch {
-      // It runs out by itself; the person at this tab is signed out in any case.
+      // The token expires by itself; the user is signed out of this tab in any case.
     }
     this.#end({ why: "signed_out" });
   }
@@ -84,7 +84,7 @@ class Session {
     this.state = "out";
   }
 
-  /** Lets go of the token, and of whatever was asked with it. */
+  /** Deletes the token and aborts the requests that use it. */
   #drop(): void {
     clearTimeout(this.#timer);
     this.#over.abort();
@@ -99,24 +99,24 @@ class Session {
     sessionStorage.setItem(KEY, token);
   }
 
-  /** Renews at four fifths of what is left, and not later than a minute before the end. */
+  /** Renews the token after four fifths of its remaining time, at the latest one minute before it expires. */
   #schedule(expiresAt: string): void {
     clearTimeout(this.#timer);
     const left = Date.parse(expiresAt) - Date.now();
     const wait = Math.max(0, Math.min(left * 0.8, left - MINUTE));
-    this.#timer = setTimeout(() => void this.#renew(), Math.min(wait, FOREVER));
+    this.#timer = setTimeout(() => void this.#renew(), Math.min(wait, MAX_DELAY));
   }
 
   async #renew(): Promise<void> {
     const { me } = this;
-    if (!me || Date.parse(me.expires_at) - Date.now() > FOREVER) return;
+    if (!me || Date.parse(me.expires_at) - Date.now() > MAX_DELAY) return;
     try {
       const { token, expires_at } = await api.refresh();
       this.#use(token);
       this.me = { ...me, expires_at };
       this.#schedule(expires_at);
     } catch (error) {
-      // An identity provider's token is not ours to renew (403): it is used until it ends.
+      // The server cannot renew an identity provider's token (403): it is used until it expires.
       if (isRefusal(error)) return;
       this.#timer = setTimeout(() => void this.#renew(), MINUTE / 4);
     }
@@ -124,8 +124,8 @@ class Session {
 }
 
 /**
- * Whether the server said no to what somebody showed it. Anything else is no reason to throw a token away: a server that
- * starts, one with too much to do, a proxy with nothing behind it.
+ * Whether the server rejected the credential. Other errors, such as a server that is starting or overloaded, are no
+ * reason to delete the token.
  */
 function isRefusal(error: unknown): error is Problem {
   return error instanceof Problem && [400, 401, 403, 422].includes(error.status);
@@ -133,7 +133,8 @@ function isRefusal(error: unknown): error is Problem {
 
 async function tokenFor(credential: Credential): Promise<string> {
   if ("token" in credential) return credential.token;
-  const answer = "back" in credential ? api.signInBack(credential.back) : api.signIn(credential.code);
+  const answer =
+    "back" in credential ? api.signInBack(credential.back) : api.signIn(credential.code);
   return (await answer).token;
 }
 

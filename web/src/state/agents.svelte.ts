@@ -1,21 +1,21 @@
 import * as api from "../api/calls";
 import { detached } from "./detached.svelte";
-import { Known } from "./known.svelte";
+import { EntityStore } from "./entityStore.svelte";
 
-const byProject = new Map<string, Known<api.Agent>>();
+const byProject = new Map<string, EntityStore<api.Agent>>();
 
-/** The agents of a project, whether loaded yet or not. */
-export function agentsOf(project: string): Known<api.Agent> {
+/** The agents of a project; they may not be loaded yet. */
+export function agentsOf(project: string): EntityStore<api.Agent> {
   let agents = byProject.get(project);
   if (!agents) {
-    agents = detached(() => new Known(() => api.agents(project)));
+    agents = detached(() => new EntityStore(() => api.agents(project)));
     byProject.set(project, agents);
   }
   return agents;
 }
 
-/** Those that somebody has looked at: the others are loaded when somebody does. */
-export function loadedAgentsOf(project: string): Known<api.Agent> | undefined {
+/** The agents of a project if a page has shown them. */
+export function loadedAgentsOf(project: string): EntityStore<api.Agent> | undefined {
   return byProject.get(project);
 }
 
@@ -25,7 +25,7 @@ export function reloadAgents(which: "all" | "failed" = "all"): void {
   }
 }
 
-export function forgetAgents(project?: string): void {
+export function clearAgents(project?: string): void {
   if (project) byProject.delete(project);
   else byProject.clear();
 }

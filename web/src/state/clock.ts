@@ -3,12 +3,12 @@ import { createSubscriber } from "svelte/reactivity";
 /** How far the server's clock is ahead of this machine's, in milliseconds. */
 let ahead = 0;
 
-/** An answer told the server's time, to the second. */
+/** Learns the server's time from the `date` header of a response. */
 export function heardServerTime(date: string | null): void {
-  const told = date ? Date.parse(date) : NaN;
-  if (Number.isNaN(told)) return;
-  // The header is cut to whole seconds, so anything within one is no difference.
-  const difference = told + 500 - Date.now();
+  const time = date ? Date.parse(date) : NaN;
+  if (Number.isNaN(time)) return;
+  // The header has whole seconds, so smaller differences mean nothing.
+  const difference = time + 500 - Date.now();
   ahead = Math.abs(difference) > 1_500 ? difference : 0;
 }
 
@@ -17,7 +17,7 @@ const everySecond = createSubscriber((update) => {
   return () => clearInterval(timer);
 });
 
-/** The server's time now; whatever shows it is kept up to date. */
+/** The server's current time. A component that reads it is updated every second. */
 export function serverNow(): number {
   everySecond();
   return Date.now() + ahead;

@@ -1,6 +1,6 @@
 /**
- * Makes something with state of its own, also while a page is being drawn. What a reaction makes, it does not
- * watch: without this, whoever looks first would never see it change.
+ * Creates an object with reactive state outside the current effect or derived value. Svelte does not track state that
+ * was created in the reaction that reads it, so the first reader would never see a change.
  */
 export function detached<T>(make: () => T): T {
   let made: T | undefined;

@@ -1,19 +1,23 @@
-import { shownTalk } from "../chat/talk.svelte";
-import { shownShelf } from "../files/shelf.svelte";
+import { openConversation } from "../chat/conversation.svelte";
+import { openFiles } from "../files/conversationFiles.svelte";
 import type { LiveEvent } from "../live/event";
 import { log } from "../live/log.svelte";
 import { stream } from "../live/stream.svelte";
-import { forgetAgents, loadedAgentsOf, reloadAgents } from "./agents.svelte";
+import { clearAgents, loadedAgentsOf, reloadAgents } from "./agents.svelte";
 import { clients } from "./clients.svelte";
 import { queues } from "./queues.svelte";
 import { grants } from "./grants.svelte";
 import { inbox } from "./inbox.svelte";
-import { waitingPlans } from "./plans.svelte";
+import { pendingPlans } from "./plans.svelte";
 import { projects } from "./projects.svelte";
-import { forgetSessions, loadedSessionsOf, reloadSessions } from "./sessions.svelte";
-import { shownSpace } from "./space.svelte";
+import {
+  clearConversations,
+  loadedConversationsOf,
+  reloadConversations,
+} from "./conversations.svelte";
+import { openWorkerSpace } from "./workerSpace.svelte";
 
-/** Keeps what the pages show in step with the server, from sign-in to sign-out. */
+/** Keeps the state of all pages up to date by events. Returns the function that stops it at sign-out. */
 export function follow(): () => void {
   void projects.load();
   void inbox.load();
@@ -22,50 +26,50 @@ export function follow(): () => void {
       log.append(events);
       events.forEach(apply);
     },
-    deltas: (deltas) => deltas.forEach((delta) => shownTalk()?.hear(delta)),
+    deltas: (deltas) => deltas.forEach((delta) => openConversation()?.applyDelta(delta)),
     reset: () => {
       log.clear(true);
       void projects.load();
-      waitingPlans.forget();
+      pendingPlans.clear();
       void inbox.load();
       reloadAgents();
-      clients.allChanged();
-      queues.allChanged();
-      grants.allChanged();
-      reloadSessions();
-      void shownTalk()?.load();
-      void shownShelf()?.load();
-      shownSpace()?.resumed();
+      clients.refreshAll();
+      queues.refreshAll();
+      grants.refreshAll();
+      reloadConversations();
+      void openConversation()?.load();
+      void openFiles()?.load();
+      openWorkerSpace()?.resumed();
     },
     resumed: () => {
-      shownSpace()?.resumed();
-      // What could not be loaded while the server was away can be now.
+      openWorkerSpace()?.resumed();
+      // Loads what could not be loaded while the server was unreachable.
       if (projects.state === "failed") void projects.load();
       void inbox.load();
       reloadAgents("failed");
-      reloadSessions("failed");
-      if (shownTalk()?.state === "failed") void shownTalk()?.load();
-      clients.allChanged();
+      reloadConversations("failed");
+      if (openConversation()?.state === "failed") void openConversation()?.load();
+      clients.refreshAll();
     },
   });
   return () => {
     stream.stop();
     log.clear(false);
-    projects.forget();
-    inbox.forget();
-    forgetAgents();
-    forgetSessions();
-    waitingPlans.forget();
-    clients.forget();
-    queues.forget();
-    grants.forget();
+    projects.clear();
+    inbox.clear();
+    clearAgents();
+    clearConversations();
+    pendingPlans.clear();
+    clients.clear();
+    queues.clear();
+    grants.clear();
   };
 }
 
 function apply(event: LiveEvent): void {
   const { project_id, created_at, data } = event;
-  shownTalk()?.apply(event);
-  if (data.type.startsWith("TASK_")) queues.changed(project_id);
+  openConversation()?.apply(event);
+  if (data.type.startsWith("TASK_")) queues.refresh(project_id);
   switch (data.type) {
     case "PROJECT_CREATED":
     case "PROJECT_UPDATED":
@@ -73,62 +77,62 @@ function apply(event: LiveEvent): void {
       break;
     case "PROJECT_DELETED":
       projects.drop(project_id);
-      inbox.forgetProject(project_id);
-      forgetAgents(project_id);
-      forgetSessions(project_id);
-      waitingPlans.forget(project_id);
-      clients.forget(project_id);
-      grants.forget(project_id);
-      queues.forget(project_id);
+      inbox.clearProject(project_id);
+      clearAgents(project_id);
+      clearConversations(project_id);
+      pendingPlans.clear(project_id);
+      clients.clear(project_id);
+      grants.clear(project_id);
+      queues.clear(project_id);
       break;
     case "AGENT_CREATED":
     case "AGENT_UPDATED":
       loadedAgentsOf(project_id)?.put(data.agent);
-      shownSpace(project_id)?.changed();
+      openWorkerSpace(project_id)?.changed();
       break;
     case "AGENT_DELETED":
       loadedAgentsOf(project_id)?.drop(data.agent_id);
-      shownSpace(project_id)?.changed();
+      openWorkerSpace(project_id)?.changed();
       break;
     case "CONVERSATION_CREATED":
     case "CONVERSATION_UPDATED":
-      loadedSessionsOf(project_id)?.put(data.conversation);
+      loadedConversationsOf(project_id)?.put(data.conversation);
       break;
     case "CONVERSATION_DELETED":
-      loadedSessionsOf(project_id)?.drop(data.session_id);
+      loadedConversationsOf(project_id)?.drop(data.session_id);
       break;
     case "PLAN_APPROVAL_REQUEST":
-      waitingPlans.asked(data.plan);
+      pendingPlans.approvalRequested(data.plan);
       break;
     case "PLAN_UPDATED":
-      waitingPlans.moved(data.plan);
+      pendingPlans.planUpdated(data.plan);
       break;
     case "FILES_CHANGED":
     case "FILES_PRESENTED":
-      void shownShelf(data.conversation_id)?.load();
+      void openFiles(data.conversation_id)?.load();
       break;
     case "WORKER_SPACE_READY":
-      shownSpace(project_id)?.ready(created_at);
+      openWorkerSpace(project_id)?.ready(created_at);
       break;
     case "WORKER_SPACE_CLOSED":
-      shownSpace(project_id)?.close(data.reason, created_at);
+      openWorkerSpace(project_id)?.closedByEvent(data.reason, created_at);
       break;
     case "WORKER_SPACE_ALERT":
-      shownSpace(project_id)?.changed();
+      openWorkerSpace(project_id)?.changed();
       break;
     case "CLIENT_CONNECTED":
     case "CLIENT_DISCONNECTED":
-      clients.changed(project_id);
+      clients.refresh(project_id);
       break;
     case "TOOL_APPROVAL_REQUEST":
-      inbox.asked(project_id, data.tool_id, data.approval_id, data.expires_at);
+      inbox.approvalRequested(project_id, data.tool_id, data.approval_id, data.expires_at);
       break;
     case "TOOL_CALL_UPDATED":
-      inbox.moved(project_id, data.tool_id, data.status, created_at);
+      inbox.callUpdated(project_id, data.tool_id, data.status, created_at);
       break;
     case "GRANT_MADE":
     case "GRANT_WITHDRAWN":
-      grants.changed(project_id);
+      grants.refresh(project_id);
       break;
   }
 }

@@ -1,6 +1,6 @@
 import * as api from "../api/calls";
-import { ListedByProject } from "./listed.svelte";
+import { ServerListByProject } from "./serverList.svelte";
 
-/** The standing permissions of a project. */
-export const grants = new ListedByProject<api.Grant>(api.grants);
+/** The permissions of a project. */
+export const grants = new ServerListByProject<api.Grant>(api.grants);
 export const grantsOf = (project: string) => grants.of(project);

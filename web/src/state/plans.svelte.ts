@@ -1,73 +1,72 @@
 import { SvelteMap } from "svelte/reactivity";
 import * as api from "../api/calls";
+import { ItemLoader } from "./loader";
 
-/** Events come in bursts, replayed ones with their end: one look for those that are left. */
-const GATHER = 60;
-
-/** Plans that wait for this person, in all their projects. */
-class WaitingPlans {
+/** The plans that need this user's approval, in all their projects. */
+class PendingPlansState {
   readonly all = new SvelteMap<string, api.Plan>();
-  /** Tells of a plan that has begun to wait while this page was open. */
-  onasked: (plan: api.Plan) => void = () => {};
-  #asked = new Map<string, api.Plan>();
-  /** What was answered once never waits again, whatever arrives late. */
-  #answered = new Set<string>();
+  /** Called when a plan begins to need approval while this page is open. */
+  onrequest: (plan: api.Plan) => void = () => {};
+  /** A plan that was decided once never needs approval again, whatever arrives late. */
+  #decided = new Set<string>();
   #ready = false;
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  #plans = new ItemLoader<api.Plan>({
+    key: ({ id }) => id,
+    load: (plan) => this.#loadPlan(plan),
+    delayMs: 60,
+  });
+
+  constructor() {
+    // Requests are collected until the list is loaded: a replay of events repeats them, most of them decided.
+    this.#plans.pause();
+  }
 
   get size(): number {
     return this.all.size;
   }
 
-  /** The server told what waits; events told the rest. */
+  /** Takes the list of pending plans. Plans that began to need approval later come by events. */
   put(plans: readonly api.Plan[]): void {
-    for (const plan of plans) if (!this.#answered.has(plan.id)) this.all.set(plan.id, plan);
+    for (const plan of plans) if (!this.#decided.has(plan.id)) this.all.set(plan.id, plan);
     this.#ready = true;
-    this.#lookSoon();
+    this.#plans.resume();
   }
 
-  asked(plan: api.Plan): void {
-    this.#asked.set(plan.id, plan);
-    this.#lookSoon();
+  /** Handles the event that a plan needs approval. */
+  approvalRequested(plan: api.Plan): void {
+    this.#plans.request(plan);
   }
 
-  moved({ id, status }: api.Plan): void {
+  /** Handles the event that a plan has a new status. */
+  planUpdated({ id, status }: api.Plan): void {
     if (status === "planning" || status === "pending_approval") return;
-    this.#answered.add(id);
-    this.#asked.delete(id);
+    this.#decided.add(id);
+    this.#plans.cancel(id);
     this.all.delete(id);
   }
 
-  forget(project?: string): void {
-    for (const { id, project_id } of this.all.values()) if (!project || project_id === project) this.all.delete(id);
+  clear(project?: string): void {
+    for (const { id, project_id } of this.all.values()) {
+      if (!project || project_id === project) this.all.delete(id);
+    }
     if (project) return;
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
-    this.#asked.clear();
-    this.#answered.clear();
+    this.#plans.clear();
+    this.#plans.pause();
+    this.#decided.clear();
     this.#ready = false;
   }
 
-  #lookSoon(): void {
-    if (!this.#ready || this.#asked.size === 0) return;
-    this.#timer ??= setTimeout(() => {
-      this.#timer = undefined;
-      const asked = [...this.#asked.values()];
-      this.#asked.clear();
-      for (const plan of asked) if (!this.all.has(plan.id)) void this.#look(plan);
-    }, GATHER);
-  }
-
-  async #look({ project_id, id }: api.Plan): Promise<void> {
+  async #loadPlan({ project_id, id }: api.Plan): Promise<void> {
+    if (this.all.has(id)) return;
     try {
       const plan = await api.plan(project_id, id);
-      if (!this.#ready || plan.status !== "pending_approval" || this.#answered.has(id)) return;
+      if (!this.#ready || plan.status !== "pending_approval" || this.#decided.has(id)) return;
       this.all.set(id, plan);
-      this.onasked(plan);
+      this.onrequest(plan);
     } catch {
-      // Gone with its project, or the server is away: then the next connection loads what waits.
+      // The project was deleted, or the server is unreachable; reconnecting loads the whole list.
     }
   }
 }
 
-export const waitingPlans = new WaitingPlans();
+export const pendingPlans = new PendingPlansState();

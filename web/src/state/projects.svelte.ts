@@ -1,5 +1,5 @@
 import * as api from "../api/calls";
-import { Known } from "./known.svelte";
+import { EntityStore } from "./entityStore.svelte";
 
-/** The projects of the person who is signed in. */
-export const projects = new Known<api.Project>(api.projects);
+/** The projects of the signed-in user. */
+export const projects = new EntityStore<api.Project>(api.projects);

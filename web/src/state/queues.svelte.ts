@@ -1,6 +1,6 @@
 import * as api from "../api/calls";
-import { ListedByProject } from "./listed.svelte";
+import { ServerListByProject } from "./serverList.svelte";
 
-/** The agent bus of a project: what waits and what runs, for each agent. */
-export const queues = new ListedByProject<api.QueueReport>(api.bus);
+/** The queues of a project's agent bus, one for each agent. */
+export const queues = new ServerListByProject<api.QueueReport>(api.bus);
 export const queuesOf = (project: string) => queues.of(project);

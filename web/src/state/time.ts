@@ -1,4 +1,4 @@
-/** Whether time `a` is after `b`: RFC 3339 in UTC, finer than a `Date` can tell. */
+/** Whether time `a` is after `b`: RFC 3339 in UTC, with more precision than a `Date` has. */
 export function isNewer(a: string, b: string): boolean {
   return sortable(a) > sortable(b);
 }

@@ -11,7 +11,7 @@ export function notices(): readonly Notice[] {
   return shown;
 }
 
-/** Says for a moment that something is done. What went wrong is said where it happened, and stays. */
+/** Shows for a few seconds that an action succeeded. Errors are shown in place instead, and stay. */
 export function notify(text: string): void {
   const id = next++;
   shown = [...shown, { id, text }];

@@ -1,0 +1,58 @@
+// Checks that types cannot express: translations and font sizes. `npm run check` runs them.
+
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { en } from "../src/i18n/en.ts";
+import { ja } from "../src/i18n/ja.ts";
+import { ru } from "../src/i18n/ru.ts";
+
+type Text = string | Partial<Record<Intl.LDMLPluralRule, string>>;
+const LANGUAGES: Record<string, Record<string, Text>> = { en, ru, ja };
+const SOURCES = join(import.meta.dirname, "../src");
+
+const forms = (text: Text): string[] => (typeof text === "string" ? [text] : Object.values(text));
+const placeholders = (text: string) => [...new Set(text.match(/\{\w+\}/g))].sort();
+
+for (const [language, messages] of Object.entries(LANGUAGES)) {
+  test(`${language} has the keys and placeholders of English, and its own plural forms`, () => {
+    assert.deepEqual(Object.keys(messages).sort(), Object.keys(en).sort());
+    const { pluralCategories } = new Intl.PluralRules(language).resolvedOptions();
+    for (const [key, text] of Object.entries(messages)) {
+      const expected = placeholders(forms(en[key as keyof typeof en]).join());
+      for (const form of forms(text)) assert.deepEqual(placeholders(form), expected, key);
+      if (typeof text !== "string") {
+        assert.deepEqual(Object.keys(text).sort(), [...pluralCategories].sort(), key);
+      }
+    }
+  });
+}
+
+const sources = readdirSync(SOURCES, { recursive: true, encoding: "utf8" })
+  .filter((path) => /\.(ts|svelte|css)$/.test(path) && !path.startsWith("api/schema"))
+  .map((path) => ({ path, text: readFileSync(join(SOURCES, path), "utf8") }));
+
+test("every text is used", () => {
+  const code = sources.filter(({ path }) => !path.startsWith("i18n/")).map(({ text }) => text);
+  const all = code.join("\n");
+  // Keys such as `task.${status}` are built from a prefix.
+  const prefixes = [...all.matchAll(/`([a-z_.]+\.)\$\{/gi)].map(([, prefix = ""]) => prefix);
+  const isUsed = (key: string) =>
+    all.includes(`"${key}"`) || prefixes.some((prefix) => key.startsWith(prefix));
+  assert.deepEqual(
+    Object.keys(en).filter((key) => !isUsed(key)),
+    [],
+  );
+});
+
+test("font sizes are tokens", () => {
+  const literal = /\bfont(?:-size)?:\s*[\d.]+(?:px|r?em|%)/;
+  const found = sources
+    .filter(({ path }) => path !== "styles/tokens.css")
+    .filter(({ text }) => literal.test(text));
+  assert.deepEqual(
+    found.map(({ path }) => path),
+    [],
+  );
+});

@@ -1,0 +1,10 @@
+export type ProjectSection = "overview" | "chat" | "files" | "memory" | "decisions";
+
+/** The pages of a project, in the order of their tabs. */
+export const SECTIONS: readonly ProjectSection[] = [
+  "overview",
+  "chat",
+  "files",
+  "memory",
+  "decisions",
+];

@@ -1,0 +1,67 @@
+// A model that gives scripted replies: an HTTP server with OpenAI's chat completions API.
+
+import { createServer, type Server as HttpServer } from "node:http";
+import type { AddressInfo } from "node:net";
+
+export interface Reply {
+  text?: string;
+  calls?: { tool: string; params: object }[];
+}
+
+export class ScriptedModel {
+  #server: HttpServer;
+
+  private constructor(server: HttpServer) {
+    this.#server = server;
+  }
+
+  /** Answers the requests of an agent one after another with these replies. */
+  static async start(replies: Reply[]): Promise<ScriptedModel> {
+    const left = [...replies];
+    const server = createServer((_, response) => {
+      const reply = left.shift();
+      response.writeHead(reply ? 200 : 400, { "content-type": "text/event-stream" });
+      response.end(reply ? chunks(reply).join("") : "the script has ended");
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    return new ScriptedModel(server);
+  }
+
+  /** The server settings that make all agents use this model. */
+  get settings(): Record<string, string> {
+    const { port } = this.#server.address() as AddressInfo;
+    return {
+      OPENAI_API_KEY: "sk-scripted",
+      ATELIER_PROVIDERS__OPENAI__BASE_URL: `http://127.0.0.1:${port}/v1`,
+    };
+  }
+
+  stop(): void {
+    this.#server.close();
+    this.#server.closeAllConnections();
+  }
+}
+
+function chunks({ text = "", calls = [] }: Reply): string[] {
+  const delta = (delta: object, finish_reason: string | null = null) => ({
+    id: "chatcmpl-1",
+    object: "chat.completion.chunk",
+    created: 1,
+    model: "scripted",
+    choices: [{ index: 0, delta, finish_reason }],
+  });
+  const tool_calls = calls.map(({ tool, params }, index) => ({
+    index,
+    id: `call_${index}`,
+    type: "function",
+    function: { name: tool, arguments: JSON.stringify(params) },
+  }));
+  const usage = { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 };
+  const events = [
+    ...(text ? [delta({ content: text })] : []),
+    ...(calls.length > 0 ? [delta({ tool_calls })] : []),
+    delta({}, calls.length > 0 ? "tool_calls" : "stop"),
+    { ...delta({}), choices: [], usage },
+  ];
+  return [...events.map((event) => `data: ${JSON.stringify(event)}\n\n`), "data: [DONE]\n\n"];
+}
