@@ -64,11 +64,13 @@ export interface AgentChanges {
 export const alive = () => request("GET", "/health");
 
 export const signIn = (code: string) => request("POST", "/auth/sign-in", { body: { code } }, null);
-export const signInBack = (body: Schemas["ProviderSignInRequest"]) => request("POST", "/auth/provider", { body }, null);
+export const signInBack = (body: Schemas["ProviderSignInRequest"]) =>
+  request("POST", "/auth/provider", { body }, null);
 export const waysIn = () => request("GET", "/auth/sign-in", {}, null);
 export const me = (token: string) => request("GET", "/auth/me", {}, token);
 export const refresh = () => request("POST", "/auth/refresh");
-export const revoke = (token: string) => request("POST", "/auth/revoke", { body: { token } }, token);
+export const revoke = (token: string) =>
+  request("POST", "/auth/revoke", { body: { token } }, token);
 
 export const projects = () =>
   all(async (query) => {
@@ -78,77 +80,124 @@ export const projects = () =>
 export const createProject = (body: NewProject) => request("POST", "/my/projects", { body });
 export const updateProject = (project: string, body: ProjectChanges) =>
   request("PUT", "/my/projects/{project}", { path: { project }, body });
-export const deleteProject = (project: string) => request("DELETE", "/my/projects/{project}", { path: { project } });
+export const deleteProject = (project: string) =>
+  request("DELETE", "/my/projects/{project}", { path: { project } });
 
 export const agents = (project: string) =>
   all(async (query) => {
-    const { agents, total } = await request("GET", "/my/projects/{project}/agents", { path: { project }, query });
+    const { agents, total } = await request("GET", "/my/projects/{project}/agents", {
+      path: { project },
+      query,
+    });
     return { items: agents, total };
   });
 export const createAgent = (project: string, body: AgentChanges & { name: string }) =>
-  request("POST", "/my/projects/{project}/agents", { path: { project }, body: body as Schemas["NewAgent"] });
+  request("POST", "/my/projects/{project}/agents", {
+    path: { project },
+    body: body as Schemas["NewAgent"],
+  });
 export const updateAgent = (project: string, agent: string, body: AgentChanges) =>
-  request("PUT", "/my/projects/{project}/agents/{agent}", { path: { project, agent }, body: body as Schemas["AgentUpdate"] });
+  request("PUT", "/my/projects/{project}/agents/{agent}", {
+    path: { project, agent },
+    body: body as Schemas["AgentUpdate"],
+  });
 export const deleteAgent = (project: string, agent: string) =>
   request("DELETE", "/my/projects/{project}/agents/{agent}", { path: { project, agent } });
 
-export const workerSpace = (project: string) => request("GET", "/my/projects/{project}/worker-space", { path: { project } });
+export const workerSpace = (project: string) =>
+  request("GET", "/my/projects/{project}/worker-space", { path: { project } });
 export const resetWorkerSpace = (project: string) =>
   request("POST", "/my/projects/{project}/worker-space/reset", { path: { project } });
-export const endSession = (project: string) => request("DELETE", "/my/projects/{project}/worker-space", { path: { project } });
+export const endSession = (project: string) =>
+  request("DELETE", "/my/projects/{project}/worker-space", { path: { project } });
 
 export const waiting = () => request("GET", "/my/approvals");
 export const toolCall = (project: string, tool: string) =>
   request("GET", "/my/projects/{project}/tools/{tool}", { path: { project, tool } });
 export const toolCalls = (project: string, limit: number, offset: number) =>
-  request("GET", "/my/projects/{project}/tools", { path: { project }, query: { limit, offset } }).then((list) => list.tools);
-export const approve = (project: string, approval: string, scope: GrantScope, include_high = false) =>
+  request("GET", "/my/projects/{project}/tools", {
+    path: { project },
+    query: { limit, offset },
+  }).then((list) => list.tools);
+export const approve = (
+  project: string,
+  approval: string,
+  scope: GrantScope,
+  include_high = false,
+) =>
   request("POST", "/my/projects/{project}/approvals/{approval}/approve", {
     path: { project, approval },
     body: { scope, include_high },
   });
 export const reject = (project: string, approval: string, reason: string | null) =>
-  request("POST", "/my/projects/{project}/approvals/{approval}/reject", { path: { project, approval }, body: { reason } });
+  request("POST", "/my/projects/{project}/approvals/{approval}/reject", {
+    path: { project, approval },
+    body: { reason },
+  });
 export const decide = (project: string, decisions: Decision[]) =>
-  request("POST", "/my/projects/{project}/approvals/decide", { path: { project }, body: { decisions } }).then(
-    (list) => list.results,
-  );
+  request("POST", "/my/projects/{project}/approvals/decide", {
+    path: { project },
+    body: { decisions },
+  }).then((list) => list.results);
 export const grants = (project: string) =>
-  request("GET", "/my/projects/{project}/grants", { path: { project } }).then((list) => list.grants);
+  request("GET", "/my/projects/{project}/grants", { path: { project } }).then(
+    (list) => list.grants,
+  );
 export const withdraw = (project: string, grant: string) =>
   request("DELETE", "/my/projects/{project}/grants/{grant}", { path: { project, grant } });
 export const audit = (project: string, limit: number, offset: number) =>
-  request("GET", "/my/projects/{project}/audit", { path: { project }, query: { limit, offset } }).then(
-    (list) => list.audit as unknown as Audit[],
-  );
+  request("GET", "/my/projects/{project}/audit", {
+    path: { project },
+    query: { limit, offset },
+  }).then((list) => list.audit as unknown as Audit[]);
 export const clients = (project: string) =>
-  request("GET", "/my/projects/{project}/clients", { path: { project } }).then((list) => list.clients);
+  request("GET", "/my/projects/{project}/clients", { path: { project } }).then(
+    (list) => list.clients,
+  );
 export const disconnect = (project: string, client: string) =>
   request("DELETE", "/my/projects/{project}/clients/{client}", { path: { project, client } });
 
 export const sessions = (project: string) =>
   all(async (query) => {
-    const { sessions, total } = await request("GET", "/my/projects/{project}/chat/sessions", { path: { project }, query });
+    const { sessions, total } = await request("GET", "/my/projects/{project}/chat/sessions", {
+      path: { project },
+      query,
+    });
     return { items: sessions, total };
   });
 export const createSession = (project: string, title: string | null) =>
   request("POST", "/my/projects/{project}/chat/sessions", { path: { project }, body: { title } });
 export const renameSession = (project: string, session: string, title: string) =>
-  request("PATCH", "/my/projects/{project}/chat/sessions/{session}", { path: { project, session }, body: { title } });
+  request("PATCH", "/my/projects/{project}/chat/sessions/{session}", {
+    path: { project, session },
+    body: { title },
+  });
 export const deleteSession = (project: string, session: string) =>
-  request("DELETE", "/my/projects/{project}/chat/sessions/{session}", { path: { project, session } });
+  request("DELETE", "/my/projects/{project}/chat/sessions/{session}", {
+    path: { project, session },
+  });
 export const messages = (project: string, session: string) =>
   all(async (query) => {
     const path = { project, session };
-    const { messages, total } = await request("GET", "/my/projects/{project}/chat/sessions/{session}/messages", { path, query });
+    const { messages, total } = await request(
+      "GET",
+      "/my/projects/{project}/chat/sessions/{session}/messages",
+      { path, query },
+    );
     return { items: messages, total };
   });
 export const say = (project: string, session: string, body: Schemas["NewMessage"]) =>
-  request("POST", "/my/projects/{project}/chat/{session}/message", { path: { project, session }, body });
+  request("POST", "/my/projects/{project}/chat/{session}/message", {
+    path: { project, session },
+    body,
+  });
 export const tasks = (project: string, session: string) =>
   all(async (page) => {
     const query = { ...page, session };
-    const { tasks, total } = await request("GET", "/my/projects/{project}/tasks", { path: { project }, query });
+    const { tasks, total } = await request("GET", "/my/projects/{project}/tasks", {
+      path: { project },
+      query,
+    });
     return { items: tasks, total };
   });
 export const taskDetails = (project: string, task: string) =>
@@ -160,7 +209,10 @@ export const resumeTask = (project: string, task: string) =>
 export const plans = (project: string, session: string) =>
   all(async (page) => {
     const query = { ...page, session };
-    const { plans, total } = await request("GET", "/my/projects/{project}/plans", { path: { project }, query });
+    const { plans, total } = await request("GET", "/my/projects/{project}/plans", {
+      path: { project },
+      query,
+    });
     return { items: plans, total };
   });
 export const plan = (project: string, plan: string) =>
@@ -168,11 +220,19 @@ export const plan = (project: string, plan: string) =>
 export const cancelPlan = (project: string, plan: string) =>
   request("POST", "/my/projects/{project}/plans/{plan}/cancel", { path: { project, plan } });
 export const approvePlan = (project: string, plan: string, tasks: ProposedTask[] | null) =>
-  request("POST", "/my/projects/{project}/plans/{plan}/approve", { path: { project, plan }, body: { tasks } });
+  request("POST", "/my/projects/{project}/plans/{plan}/approve", {
+    path: { project, plan },
+    body: { tasks },
+  });
 export const rejectPlan = (project: string, plan: string, reason: string | null) =>
-  request("POST", "/my/projects/{project}/plans/{plan}/reject", { path: { project, plan }, body: { reason } });
+  request("POST", "/my/projects/{project}/plans/{plan}/reject", {
+    path: { project, plan },
+    body: { reason },
+  });
 export const bus = (project: string) =>
-  request("GET", "/my/projects/{project}/bus", { path: { project } }).then((report) => report.queues);
+  request("GET", "/my/projects/{project}/bus", { path: { project } }).then(
+    (report) => report.queues,
+  );
 
 interface Page {
   limit: number;

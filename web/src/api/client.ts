@@ -12,21 +12,42 @@ type PathOf<M extends Method> = {
   [P in keyof paths]: Operation<M, P> extends { responses: object } ? P : never;
 }[keyof paths];
 
-type Parameters<O, In extends "path" | "query"> = O extends { parameters: { [K in In]?: infer T } } ? NonNullable<T> : never;
+type Parameters<O, In extends "path" | "query"> = O extends { parameters: { [K in In]?: infer T } }
+  ? NonNullable<T>
+  : never;
 
-type Body<O> = O extends { requestBody?: infer R } ? (NonNullable<R> extends { content: { "application/json": infer T } } ? T : never) : never;
+type Body<O> = O extends { requestBody?: infer R }
+  ? NonNullable<R> extends { content: { "application/json": infer T } }
+    ? T
+    : never
+  : never;
 
 /** Optional if nothing in it is required, absent if the operation has no such part. */
-type Part<Name extends string, T> = [T] extends [never] ? unknown : object extends T ? { [N in Name]?: T } : { [N in Name]: T };
+type Part<Name extends string, T> = [T] extends [never]
+  ? unknown
+  : object extends T
+    ? { [N in Name]?: T }
+    : { [N in Name]: T };
 
-type Options<O> = Part<"path", Parameters<O, "path">> & Part<"query", Parameters<O, "query">> & Part<"body", Body<O>>;
+type Options<O> = Part<"path", Parameters<O, "path">> &
+  Part<"query", Parameters<O, "query">> &
+  Part<"body", Body<O>>;
 
 type Answer<O> = O extends { responses: infer R }
-  ? { [S in keyof R & (200 | 201 | 202 | 204)]: R[S] extends { content: { "application/json": infer T } } ? T : void }[keyof R & (200 | 201 | 202 | 204)]
+  ? {
+      [S in keyof R & (200 | 201 | 202 | 204)]: R[S] extends {
+        content: { "application/json": infer T };
+      }
+        ? T
+        : void;
+    }[keyof R & (200 | 201 | 202 | 204)]
   : never;
 
 /** An argument that may be left out if nothing in it is required. */
-type Arguments<O> = object extends Options<O> ? [options?: Options<O>, token?: string | null] : [options: Options<O>, token?: string | null];
+type Arguments<O> =
+  object extends Options<O>
+    ? [options?: Options<O>, token?: string | null]
+    : [options: Options<O>, token?: string | null];
 
 /** What the types above leave of the options at run time. */
 interface AnyOptions {
@@ -60,7 +81,9 @@ export function address<M extends Method, P extends PathOf<M>>(
 }
 
 function fill(template: string, options: AnyOptions): string {
-  const path = template.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(options.path?.[name] ?? ""));
+  const path = template.replace(/\{(\w+)\}/g, (_, name: string) =>
+    encodeURIComponent(options.path?.[name] ?? ""),
+  );
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(options.query ?? {})) {
     if (value !== undefined && value !== null) query.set(name, String(value));
@@ -69,12 +92,18 @@ function fill(template: string, options: AnyOptions): string {
 }
 
 /** Sends a request; throws `Problem` if the server refuses it and `Unreachable` if the server does not answer. */
-export async function send(path: string, init: RequestInit = {}, token: string | null = authority.token): Promise<Response> {
+export async function send(
+  path: string,
+  init: RequestInit = {},
+  token: string | null = authority.token,
+): Promise<Response> {
   const headers = { ...init.headers, ...authorization(token) };
   const signal = token && token === authority.token ? authority.until : null;
-  const response = await fetch(path, { cache: "no-store", signal, ...init, headers }).catch((cause: unknown) => {
-    throw new Unreachable(cause);
-  });
+  const response = await fetch(path, { cache: "no-store", signal, ...init, headers }).catch(
+    (cause: unknown) => {
+      throw new Unreachable(cause);
+    },
+  );
   heardServerTime(response.headers.get("date"));
   if (response.ok) return response;
   const problem = await Problem.from(response);
@@ -89,7 +118,14 @@ export async function request<M extends Method, P extends PathOf<M>>(
   ...[options, token]: Arguments<Operation<M, P>>
 ): Promise<Answer<Operation<M, P>>> {
   const given: AnyOptions = options ?? {};
-  const json = { headers: { "content-type": "application/json" }, body: JSON.stringify(given.body) };
-  const response = await send(fill(path, given), { method, ...(given.body === undefined ? {} : json) }, token);
+  const json = {
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(given.body),
+  };
+  const response = await send(
+    fill(path, given),
+    { method, ...(given.body === undefined ? {} : json) },
+    token,
+  );
   return (response.status === 204 ? undefined : await response.json()) as Answer<Operation<M, P>>;
 }

@@ -14,7 +14,9 @@ export type Workspace = Schemas["WorkspaceInfo"];
 const tenant = () => session.me?.tenant ?? "";
 
 export const workspace = (conversation: string) =>
-  request("GET", "/api/tenants/{tenant}/workspace/{conversation}", { path: { tenant: tenant(), conversation } });
+  request("GET", "/api/tenants/{tenant}/workspace/{conversation}", {
+    path: { tenant: tenant(), conversation },
+  });
 export const deleteFile = (conversation: string, file: string) =>
   request("DELETE", "/api/tenants/{tenant}/workspace/{conversation}/files/{file}", {
     path: { tenant: tenant(), conversation, file },
@@ -37,9 +39,13 @@ export const diff = (conversation: string, file: string, from: number, to: numbe
   ).then((response) => response.text());
 export const content = (conversation: string, file: string, number: number) =>
   bytes(
-    address("GET", "/api/tenants/{tenant}/workspace/{conversation}/files/{file}/versions/{number}", {
-      path: { tenant: tenant(), conversation, file, number },
-    }),
+    address(
+      "GET",
+      "/api/tenants/{tenant}/workspace/{conversation}/files/{file}/versions/{number}",
+      {
+        path: { tenant: tenant(), conversation, file, number },
+      },
+    ),
   );
 export const archive = (conversation: string) =>
   bytes(
@@ -48,24 +54,38 @@ export const archive = (conversation: string) =>
     }),
   );
 
-const bytes = (path: string) => send(path, { cache: "default" }).then((response) => response.blob());
+const bytes = (path: string) =>
+  send(path, { cache: "default" }).then((response) => response.blob());
 
 /** Uploads one file. It uses `XMLHttpRequest`, because `fetch` does not report the progress of an upload. */
-export function upload(conversation: string, path: string, content: File, progress: (part: number) => void): Promise<WorkFile[]> {
+export function upload(
+  conversation: string,
+  path: string,
+  content: File,
+  progress: (part: number) => void,
+): Promise<WorkFile[]> {
   const form = new FormData();
   form.append("path", path);
   form.append("file", content, content.name);
   return new Promise((resolve, reject) => {
     const sending = new XMLHttpRequest();
     const path = { tenant: tenant(), conversation };
-    sending.open("POST", address("POST", "/api/tenants/{tenant}/workspace/{conversation}/files", { path }));
-    for (const [name, value] of Object.entries(authorization(authority.token))) sending.setRequestHeader(name, value);
+    sending.open(
+      "POST",
+      address("POST", "/api/tenants/{tenant}/workspace/{conversation}/files", { path }),
+    );
+    for (const [name, value] of Object.entries(authorization(authority.token)))
+      sending.setRequestHeader(name, value);
     sending.upload.onprogress = ({ loaded, total }) => progress(total > 0 ? loaded / total : 0);
     authority.until.addEventListener("abort", () => sending.abort(), { once: true });
     sending.onabort = sending.onerror = () => reject(new Unreachable(sending.statusText));
     sending.onload = () => {
-      if (sending.status === 201) resolve((JSON.parse(sending.responseText) as Schemas["UploadedFiles"]).files);
-      else void Problem.from(new Response(sending.responseText, { status: sending.status })).then(reject);
+      if (sending.status === 201)
+        resolve((JSON.parse(sending.responseText) as Schemas["UploadedFiles"]).files);
+      else
+        void Problem.from(new Response(sending.responseText, { status: sending.status })).then(
+          reject,
+        );
     };
     sending.send(form);
   });

@@ -5,7 +5,12 @@ import type { components } from "./schema";
 
 type Schemas = components["schemas"];
 
-export const TYPES = ["task_execution", "tool_call", "user_message", "agent_response"] as const satisfies InteractionType[];
+export const TYPES = [
+  "task_execution",
+  "tool_call",
+  "user_message",
+  "agent_response",
+] as const satisfies InteractionType[];
 export type InteractionType = Schemas["InteractionType"];
 export const MODES = ["hybrid", "dense", "lexical"] as const satisfies Mode[];
 export type Mode = Schemas["SearchMode"];
@@ -19,11 +24,20 @@ export type Removed = Schemas["ContextRemoved"];
 export type MemoryFile = Schemas["ContextFile"];
 
 export const search = (project: string, agent: string, body: Search) =>
-  request("POST", "/my/projects/{project}/agents/{agent}/context/search", { path: { project, agent }, body });
+  request("POST", "/my/projects/{project}/agents/{agent}/context/search", {
+    path: { project, agent },
+    body,
+  });
 export const stats = (project: string, agent: string, bucket: "day" | "week") =>
-  request("GET", "/my/projects/{project}/agents/{agent}/context/stats", { path: { project, agent }, query: { bucket } });
+  request("GET", "/my/projects/{project}/agents/{agent}/context/stats", {
+    path: { project, agent },
+    query: { bucket },
+  });
 export const prune = (project: string, agent: string, body: Pruning) =>
-  request("POST", "/my/projects/{project}/agents/{agent}/context/prune", { path: { project, agent }, body });
+  request("POST", "/my/projects/{project}/agents/{agent}/context/prune", {
+    path: { project, agent },
+    body,
+  });
 export const clear = (project: string, agent: string) =>
   request("DELETE", "/my/projects/{project}/agents/{agent}/context", { path: { project, agent } });
 export const forget = (project: string, agent: string, interaction: string) =>
@@ -37,4 +51,7 @@ export const exported = (project: string, agent: string, include_embeddings: boo
   });
 /** The server checks the file, so any JSON may be sent. */
 export const imported = (project: string, agent: string, file: unknown) =>
-  request("POST", "/my/projects/{project}/agents/{agent}/context/import", { path: { project, agent }, body: file as MemoryFile });
+  request("POST", "/my/projects/{project}/agents/{agent}/context/import", {
+    path: { project, agent },
+    body: file as MemoryFile,
+  });

@@ -34,5 +34,11 @@ export class Unreachable extends Error {
 }
 
 function isBody(body: unknown): body is Body {
-  return typeof body === "object" && body !== null && "detail" in body && "code" in body && "status" in body;
+  return (
+    typeof body === "object" &&
+    body !== null &&
+    "detail" in body &&
+    "code" in body &&
+    "status" in body
+  );
 }

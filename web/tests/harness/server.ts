@@ -4,10 +4,12 @@ import { execFileSync, spawn, type ChildProcess, type SpawnOptions } from "node:
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import type { components } from "../../src/api/schema.d.ts";
+import type { components, paths } from "../../src/api/schema.d.ts";
 
 type Schemas = components["schemas"];
 export type ToolCall = Schemas["ToolCall"];
+type PendingApprovals =
+  paths["/my/approvals"]["get"]["responses"][200]["content"]["application/json"];
 type Files = Record<string, string>;
 type Settings = Record<string, string>;
 
@@ -149,7 +151,7 @@ export class User {
     return answer as T;
   }
 
-  pendingApprovals(): Promise<Schemas["Waiting"]> {
+  pendingApprovals(): Promise<PendingApprovals> {
     return this.request("GET", "/my/approvals");
   }
 
