@@ -14,10 +14,7 @@ export default defineConfig(({ mode }) => {
       cssTarget: ["chrome123", "firefox120", "safari17.5"],
       // The content security policy allows nothing inline, and the server serves only `/` and `/assets/*`.
       assetsInlineLimit: 0,
-      // Chromium never requests a module again whose preload has failed, and Vite never a style sheet, so
-      // a page that could not be loaded while the server was unreachable would stay broken.
-      modulePreload: false,
-      cssCodeSplit: false,
+      modulePreload: { polyfill: false },
     },
     server: { proxy: Object.fromEntries(API.map((path) => [path, ATELIER_URL])) },
   };
