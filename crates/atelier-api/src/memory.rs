@@ -91,6 +91,13 @@ pub struct ContextStats {
     pub periods: Option<Vec<ContextPeriod>>,
 }
 
+impl ContextStats {
+    /// Whether every kind of search finds all interactions.
+    pub fn is_up_to_date(&self) -> bool {
+        self.state == "live" && self.waiting == 0
+    }
+}
+
 /// The figures of one day or week.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

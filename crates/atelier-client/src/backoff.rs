@@ -1,4 +1,4 @@
-//! Waiting longer and longer between tries, and never all at the same moment.
+//! Exponential backoff with jitter.
 
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -19,8 +19,8 @@ impl Backoff {
         self.next = FIRST;
     }
 
-    /// Somewhere between half and the whole of the time, so that a restarted server is not met by everybody
-    /// at once. False when it was interrupted.
+    /// Waits for a random part of the interval, between half and all of it, so that not all clients reconnect to a
+    /// restarted server at once. Returns `false` if `stop` was cancelled.
     pub(crate) async fn wait(&mut self, stop: &CancellationToken) -> bool {
         let time = self.next.mul_f64(rand::random_range(0.5..=1.0));
         self.next = (self.next * 2).min(LONGEST);

@@ -1,14 +1,14 @@
-//! Running a call that was signed off: checked again, claimed, written down, run, and its result posted
-//! until the server has it.
+//! Running a dispatched call: check it again, claim it, record it in the journal, run it, and send its outcome until
+//! the server has it.
 
 use crate::{
     backoff::Backoff,
-    desk::Desk,
+    dispatched_call::DispatchedCall,
     error::{Error, Result},
-    journal::{Journal, Key, Open, Step},
-    local::{Local, failed},
+    journal::{CallStage, Journal, Key, OpenCalls},
+    local_workspace::{LocalWorkspace, failed},
+    machine_api::MachineApi,
     screen::{Screen, summary},
-    signal::Signal,
 };
 use atelier_core::{
     CallId,
@@ -16,7 +16,7 @@ use atelier_core::{
     policy::{call::ToolCall, verdict::Verdict},
 };
 use atelier_executor::{Cancel, ToolResult};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::{
     collections::{HashMap, hash_map::Entry},
     sync::{Arc, Mutex, PoisonError},
@@ -24,83 +24,88 @@ use std::{
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+/// This machine as a client of one project.
 pub(crate) struct Client {
-    pub(crate) desk: Desk,
-    pub(crate) local: Local,
+    pub(crate) machine: MachineApi,
+    pub(crate) local: LocalWorkspace,
     pub(crate) journal: Journal,
     pub(crate) screen: Arc<Screen>,
-    /// Nothing above this runs here, whoever approved it.
+    /// Calls above this risk do not run here, whoever approved them.
     pub(crate) up_to: Verdict,
-    /// How many commands run at a time; each may take minutes.
-    pub(crate) slots: Semaphore,
-    /// How many calls on files are under way: most of that time they wait for the server.
-    pub(crate) under_way: Semaphore,
-    /// How many of them have a file in their hands.
-    pub(crate) hands: Semaphore,
-    /// How many previews are made at a time: each may hold a file twice.
-    pub(crate) looks: Semaphore,
+    /// How many commands run at the same time. Each may take minutes.
+    pub(crate) command_slots: Semaphore,
+    /// How many file calls are in progress. Most of the time they wait for the server.
+    pub(crate) file_call_slots: Semaphore,
+    /// How many file calls hold a file in memory.
+    pub(crate) open_file_slots: Semaphore,
+    /// How many previews are computed at the same time. Each may hold a file in memory twice.
+    pub(crate) preview_slots: Semaphore,
     pub(crate) active: Mutex<HashMap<Key, Cancel>>,
-    /// What an earlier run asked for and never began, as its journal says.
-    pub(crate) unbegun: Mutex<Vec<Key>>,
+    /// Calls that an earlier process claimed and never started, according to the journal.
+    pub(crate) never_started: Mutex<Vec<Key>>,
     pub(crate) tasks: TaskTracker,
-    /// Nothing new begins.
+    /// No new call starts after this.
     pub(crate) stop: CancellationToken,
-    /// Nothing is waited for any more.
-    pub(crate) abandon: CancellationToken,
+    /// Nobody waits for deliveries after this.
+    pub(crate) give_up: CancellationToken,
 }
 
-/// How many calls on files may be under way at once.
-pub(crate) const UNDER_WAY: usize = 64;
+/// How many file calls may be in progress at once.
+pub(crate) const MAX_FILE_CALLS: usize = 64;
+/// An outcome with more content than this keeps its slots until it is delivered.
 const LARGE: usize = 1 << 20;
 
-/// What came of asking whether a call is ours to run.
-enum Claim {
-    Ours,
-    NotOurs,
+/// The outcome of a call as it is sent and recorded.
+type Outcome = Map<String, Value>;
+
+/// The server's answer to a claim.
+enum ClaimAnswer {
+    Granted,
+    Refused,
     Interrupted,
 }
 
 impl Client {
-    /// Begins with a call, unless it has begun already: now, or in an earlier run whose outcome is still to be told.
-    pub(crate) fn take(self: &Arc<Self>, signal: Signal) {
-        if self.journal.has_begun(signal.key()) {
+    /// Starts a call, unless this or an earlier process has started it already.
+    pub(crate) fn start(self: &Arc<Self>, call: DispatchedCall) {
+        if self.journal.has_begun(call.key()) {
             return;
         }
         let cancel = match Cancel::new() {
             Ok(cancel) => cancel,
-            // It stays the server's to hand out again, or to give up.
-            Err(error) => return self.screen.line(&format!("a call cannot be taken now: {error}")),
+            // The server sends the call again, or lets it expire.
+            Err(error) => return self.screen.line(&format!("cannot start a call: {error}")),
         };
-        match self.active.lock().unwrap_or_else(PoisonError::into_inner).entry(signal.key()) {
+        match self.active.lock().unwrap_or_else(PoisonError::into_inner).entry(call.key()) {
             Entry::Occupied(_) => return,
             Entry::Vacant(free) => drop(free.insert(cancel.clone())),
         }
         let client = self.clone();
         self.tasks.spawn(async move {
-            let (key, what) = (signal.key(), summary(&signal.tool_name, &signal.tool_params));
-            if let Err(error) = client.carry_out(signal, cancel).await {
-                client.screen.line(&format!("{what}: {}", error.told()));
+            let (key, what) = (call.key(), summary(&call.tool_name, &call.tool_params));
+            if let Err(error) = client.process(call, cancel).await {
+                client.screen.line(&format!("{what}: {}", error.full_message()));
             }
             client.active.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
         });
     }
 
-    /// Claimed by an earlier run of ours that ended before it began.
-    pub(crate) fn never_began(&self, call: &GatedCall) -> bool {
-        let unbegun = self.unbegun.lock().unwrap_or_else(PoisonError::into_inner);
-        unbegun.contains(&(call.tool_id, call.attempt))
+    /// Whether an earlier process claimed the call and ended before it started it.
+    pub(crate) fn was_never_started(&self, call: &GatedCall) -> bool {
+        let never_started = self.never_started.lock().unwrap_or_else(PoisonError::into_inner);
+        never_started.contains(&(call.tool_id, call.attempt))
     }
 
-    /// What never began and is not ours to run any more need not be remembered.
-    pub(crate) fn forget_settled(&self, dispatched: &[GatedCall]) -> Result<()> {
-        let mut unbegun = self.unbegun.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Forgets calls that were never started and that the server no longer expects from this machine.
+    pub(crate) fn forget_settled_calls(&self, dispatched: &[GatedCall]) -> Result<()> {
+        let mut never_started = self.never_started.lock().unwrap_or_else(PoisonError::into_inner);
         let open = |key: &Key| dispatched.iter().any(|call| (call.tool_id, call.attempt) == *key);
-        let (open, settled): (Vec<Key>, Vec<Key>) = unbegun.drain(..).partition(open);
-        *unbegun = open;
-        settled.into_iter().try_for_each(|key| self.journal.note(key, Step::Done, false))
+        let (open, settled): (Vec<Key>, Vec<Key>) = never_started.drain(..).partition(open);
+        *never_started = open;
+        settled.into_iter().try_for_each(|key| self.journal.record(key, CallStage::Done, false))
     }
 
-    /// The person or the server does not want it any more.
+    /// Cancels a call that is no longer wanted.
     pub(crate) fn cancel(&self, id: CallId) {
         let active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
         active.iter().filter(|((tool, _), _)| *tool == id).for_each(|(_, cancel)| cancel.cancel());
@@ -110,154 +115,163 @@ impl Client {
         self.active.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(Cancel::cancel);
     }
 
-    /// Ends what an earlier run left open: a result that nobody took is posted, and what was running then is
-    /// reported as unknown. Nothing of it runs again.
-    pub(crate) fn settle(self: &Arc<Self>, open: Open) -> Result<()> {
-        for (key, step) in open {
-            let result = match step {
-                Step::Result { result } => result,
-                Step::Running => {
-                    let result = json!({
-                        "success": false,
-                        "code": "unknown",
-                        "error": "the client was lost while it ran; it may have happened",
-                    });
-                    self.journal.note(key, Step::Result { result: result.clone() }, true)?;
-                    result
+    /// Finishes the calls that an earlier process left open: sends outcomes that were not delivered, and reports
+    /// calls that were running as unknown. Nothing runs again.
+    pub(crate) fn finish_earlier_calls(self: &Arc<Self>, open: OpenCalls) -> Result<()> {
+        for (key, stage) in open {
+            let outcome = match stage {
+                CallStage::Result { result } => result,
+                CallStage::Running => {
+                    let unknown =
+                        failed("unknown", "the client stopped while the call ran; it may have happened");
+                    let outcome = to_outcome(&unknown);
+                    self.journal.record(key, CallStage::Result { result: outcome.clone() }, true)?;
+                    outcome
                 }
-                Step::Claiming => {
-                    self.unbegun.lock().unwrap_or_else(PoisonError::into_inner).push(key);
+                CallStage::Claiming => {
+                    self.never_started.lock().unwrap_or_else(PoisonError::into_inner).push(key);
                     continue;
                 }
-                Step::Done => continue,
+                CallStage::Done => continue,
             };
-            let code = result["code"].as_str().unwrap_or("success").to_owned();
-            self.screen.line(&format!("an earlier call, {}: telling the server ({code})", key.0));
+            let code = outcome.get("code").and_then(Value::as_str).unwrap_or("success");
+            self.screen.line(&format!("earlier call {}: sending its outcome ({code})", key.0));
             let client = self.clone();
             self.tasks.spawn(async move {
-                if let Err(error) = client.deliver(key, result).await {
-                    client.screen.line(&format!("an earlier call, {}: {}", key.0, error.told()));
+                if let Err(error) = client.deliver(key, outcome).await {
+                    client.screen.line(&format!("earlier call {}: {}", key.0, error.full_message()));
                 }
             });
         }
         Ok(())
     }
 
-    async fn carry_out(self: &Arc<Self>, signal: Signal, cancel: Cancel) -> Result<()> {
-        let (key, what) = (signal.key(), summary(&signal.tool_name, &signal.tool_params));
-        // A command is claimed when it can begin, and not before: nobody knows how long the others take.
-        let is_command = signal.tool_name == "execute_command";
-        let places = if is_command { &self.slots } else { &self.under_way };
-        let place = tokio::select! {
-            place = places.acquire() => place,
+    async fn process(self: &Arc<Self>, call: DispatchedCall, cancel: Cancel) -> Result<()> {
+        let (key, what) = (call.key(), summary(&call.tool_name, &call.tool_params));
+        // A command is claimed only when it can start, because nobody knows how long the others take.
+        let is_command = call.tool_name == "execute_command";
+        let slots = if is_command { &self.command_slots } else { &self.file_call_slots };
+        let slot = tokio::select! {
+            slot = slots.acquire() => slot,
             () = self.stop.cancelled() => return Ok(()),
         };
-        let checking = {
-            let (client, signal) = (self.clone(), signal.clone());
-            tokio::task::spawn_blocking(move || signal.check(&client.local, client.up_to)).await
-        };
-        let call = match checking.unwrap_or_else(|_| Err(failed("internal", "the check failed"))) {
-            Ok(call) => call,
+        let checked = match self.check(&call).await {
+            Ok(checked) => checked,
             Err(refusal) => {
-                self.screen.line(&format!("{what}: refused here: {}", told(&refusal)));
-                let result = json!(refusal);
-                self.journal.note(key, Step::Result { result: result.clone() }, false)?;
-                return self.deliver(key, result).await;
+                self.screen.line(&format!("{what}: refused by this machine: {}", outcome_text(&refusal)));
+                let outcome = to_outcome(&refusal);
+                self.journal.record(key, CallStage::Result { result: outcome.clone() }, false)?;
+                return self.deliver(key, outcome).await;
             }
         };
-        // Written before the server is asked: an answer that gets lost leaves a trace here.
-        self.journal.note(key, Step::Claiming, false)?;
+        // Recorded before the claim is sent, so that a lost answer leaves a trace here.
+        self.journal.record(key, CallStage::Claiming, false)?;
         match self.claim(key).await? {
-            Claim::Ours => {}
-            Claim::NotOurs => {
-                self.screen.line(&format!("{what}: not ours to run any more"));
-                return self.journal.note(key, Step::Done, false);
+            ClaimAnswer::Granted => {}
+            ClaimAnswer::Refused => {
+                self.screen.line(&format!("{what}: no longer for this machine to run"));
+                return self.journal.record(key, CallStage::Done, false);
             }
-            // The journal keeps that it never began.
-            Claim::Interrupted => return Ok(()),
+            // The journal still says that the call was never started.
+            ClaimAnswer::Interrupted => return Ok(()),
         }
-        let hand = if is_command { None } else { Some(self.hands.acquire().await) };
-        self.screen.line(&format!("{what}: running ({})", signal.risk_level));
+        let file_slot = if is_command { None } else { Some(self.open_file_slots.acquire().await) };
+        self.screen.line(&format!("{what}: running ({})", call.risk_level));
         let running = {
             let client = self.clone();
-            tokio::task::spawn_blocking(move || client.run(&signal, &call, &cancel)).await
+            tokio::task::spawn_blocking(move || client.run(&call, &checked, &cancel)).await
         };
-        // A panic leaves `Running` in the journal, and the next start reports it as unknown.
-        let (result, outcome) = running.map_err(|_| Error::BrokeOff)??;
-        self.screen.line(&format!("{what}: {outcome}"));
-        // The next may begin, unless this is so large that a few more would not fit into memory.
-        let large = result["content"].as_str().is_some_and(|content| content.len() > LARGE);
-        let held = (large || !is_command).then_some(place);
-        let in_hand = large.then_some(hand);
-        let delivered = self.deliver(key, result).await;
-        drop((held, in_hand));
+        // A panic leaves `Running` in the journal, and the next start reports the outcome as unknown.
+        let (outcome, text) = running.map_err(|_| Error::Panicked)??;
+        self.screen.line(&format!("{what}: {text}"));
+        // The next call may start now, unless a few outcomes of this size would not fit into memory.
+        let content = outcome.get("content").and_then(Value::as_str);
+        let is_large = content.is_some_and(|content| content.len() > LARGE);
+        let held_slot = (is_large || !is_command).then_some(slot);
+        let held_file_slot = is_large.then_some(file_slot);
+        let delivered = self.deliver(key, outcome).await;
+        drop((held_slot, held_file_slot));
         delivered
     }
 
-    /// Whether the call is ours to run. An earlier claim whose answer got lost is ours as well: what the journal shows to
-    /// have begun does not get here.
-    async fn claim(&self, key: Key) -> Result<Claim> {
-        let mut asked_before = {
-            let mut unbegun = self.unbegun.lock().unwrap_or_else(PoisonError::into_inner);
-            let at = unbegun.iter().position(|known| *known == key);
-            at.map(|at| unbegun.swap_remove(at)).is_some()
+    async fn check(self: &Arc<Self>, call: &DispatchedCall) -> Result<ToolCall, ToolResult> {
+        let (client, call) = (self.clone(), call.clone());
+        let checking = tokio::task::spawn_blocking(move || call.check(&client.local, client.up_to));
+        checking.await.unwrap_or_else(|_| Err(failed("internal", "the check of the call failed")))
+    }
+
+    /// Claims a call. If the answer to an earlier claim was lost, that claim counts: a call that the journal shows as
+    /// started does not get here.
+    async fn claim(&self, key: Key) -> Result<ClaimAnswer> {
+        let mut claimed_before = {
+            let mut never_started = self.never_started.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = never_started.iter().position(|known| *known == key);
+            at.map(|at| never_started.swap_remove(at)).is_some()
         };
         let mut backoff = Backoff::new();
         loop {
-            match self.desk.claim(key.0, key.1).await {
-                Ok(()) => return Ok(Claim::Ours),
-                Err(error) if error.passes() => asked_before = true,
-                Err(Error::Refused { status: 409, .. }) if asked_before => {
-                    match self.desk.project.call(key.0).await {
-                        Ok(call) => {
-                            let ours = call.client_id == Some(self.desk.client) && call.attempt == key.1;
-                            let ours = ours && call.claimed && call.status == CallStatus::Dispatched;
-                            return Ok(if ours { Claim::Ours } else { Claim::NotOurs });
-                        }
-                        Err(error) if error.passes() => {}
+            match self.machine.claim(key.0, key.1).await {
+                Ok(()) => return Ok(ClaimAnswer::Granted),
+                Err(error) if error.is_temporary() => claimed_before = true,
+                Err(error) if error.status() == Some(409) && claimed_before => {
+                    match self.machine.project.call(key.0).await {
+                        Ok(call) if self.has_claimed(&call, key.1) => return Ok(ClaimAnswer::Granted),
+                        Ok(_) => return Ok(ClaimAnswer::Refused),
+                        Err(error) if error.is_temporary() => {}
                         Err(error) => return Err(error),
                     }
                 }
-                Err(Error::Refused { status: 404 | 409, .. }) => return Ok(Claim::NotOurs),
+                Err(error) if matches!(error.status(), Some(404 | 409)) => {
+                    return Ok(ClaimAnswer::Refused);
+                }
                 Err(error) => return Err(error),
             }
             if !backoff.wait(&self.stop).await {
-                return Ok(Claim::Interrupted);
+                return Ok(ClaimAnswer::Interrupted);
             }
         }
     }
 
-    /// Runs it between two lines of the journal. Blocks.
-    fn run(&self, signal: &Signal, call: &ToolCall, cancel: &Cancel) -> Result<(Value, String)> {
-        let changes = signal.risk_level > Verdict::Low;
-        self.journal.note(signal.key(), Step::Running, changes)?;
-        let result = match cancel.is_cancelled() {
-            true => failed("cancelled", "cancelled before it began"),
-            false => self.local.tools().execute(call, &signal.approval(), cancel),
-        };
-        let value = json!(result);
-        self.journal.note(signal.key(), Step::Result { result: value.clone() }, changes)?;
-        Ok((value, told(&result)))
+    fn has_claimed(&self, call: &GatedCall, attempt: u32) -> bool {
+        call.client_id == Some(self.machine.client)
+            && call.attempt == attempt
+            && call.claimed
+            && call.status == CallStatus::Dispatched
     }
 
-    /// Posts a result until the server has it. What it will never take is not posted again.
-    async fn deliver(&self, key: Key, mut result: Value) -> Result<()> {
-        let mut backoff = Backoff::new();
+    /// Runs the call, and records its start and its outcome in the journal. Blocks.
+    fn run(&self, call: &DispatchedCall, checked: &ToolCall, cancel: &Cancel) -> Result<(Outcome, String)> {
+        let changes = call.risk_level > Verdict::Low;
+        self.journal.record(call.key(), CallStage::Running, changes)?;
+        let result = match cancel.is_cancelled() {
+            true => failed("cancelled", "the call was cancelled before it started"),
+            false => self.local.tools().execute(checked, &call.approval(), cancel),
+        };
+        let outcome = to_outcome(&result);
+        self.journal.record(call.key(), CallStage::Result { result: outcome.clone() }, changes)?;
+        Ok((outcome, outcome_text(&result)))
+    }
+
+    /// Sends an outcome until the server has it. An outcome that the server refuses is not sent again.
+    async fn deliver(&self, key: Key, mut outcome: Outcome) -> Result<()> {
+        let (mut backoff, mut is_shortened) = (Backoff::new(), false);
         loop {
-            match self.desk.result(key.0, key.1, &result).await {
-                Ok(()) => return self.journal.note(key, Step::Done, false),
-                Err(error) if error.passes() => {
-                    // It stays in the journal, for the next start.
-                    if !backoff.wait(&self.abandon).await {
+            match self.machine.send_outcome(key.0, key.1, &outcome).await {
+                Ok(()) => return self.journal.record(key, CallStage::Done, false),
+                Err(error) if error.is_temporary() => {
+                    // The outcome stays in the journal for the next start.
+                    if !backoff.wait(&self.give_up).await {
                         return Ok(());
                     }
                 }
-                Err(Error::Refused { status: 413, detail, .. }) if result["code"] != "result_too_large" => {
-                    result = json!(failed("result_too_large", format!("it ran, but: {detail}")));
-                    self.journal.note(key, Step::Result { result: result.clone() }, true)?;
+                Err(Error::Refused(problem)) if problem.status == 413 && !is_shortened => {
+                    is_shortened = true;
+                    let detail = format!("the call ran, but its result was not accepted: {}", problem.detail);
+                    outcome = to_outcome(&failed("result_too_large", detail));
+                    self.journal.record(key, CallStage::Result { result: outcome.clone() }, true)?;
                 }
-                Err(error @ Error::Refused { .. }) => {
-                    self.journal.note(key, Step::Done, false)?;
+                Err(error @ Error::Refused(_)) => {
+                    self.journal.record(key, CallStage::Done, false)?;
                     return Err(error);
                 }
                 Err(error) => return Err(error),
@@ -266,15 +280,22 @@ impl Client {
     }
 }
 
+fn to_outcome(result: &ToolResult) -> Outcome {
+    match json!(result) {
+        Value::Object(outcome) => outcome,
+        _ => unreachable!("a tool result is a JSON object"),
+    }
+}
+
 /// The outcome in a few words.
-fn told(result: &ToolResult) -> String {
+fn outcome_text(result: &ToolResult) -> String {
     match &result.failure {
         None => "done".to_owned(),
         Some(failure) if failure.code == "stale" => {
-            "the file has changed since it was shown; asking again".to_owned()
+            "the file has changed since the preview; asking again".to_owned()
         }
         Some(failure) if failure.code == "approval_required" => {
-            format!("{} That is more than what was approved; asking again", failure.detail)
+            format!("{} This is more than what was approved; asking again", failure.detail)
         }
         Some(failure) => format!("{} ({})", failure.detail, failure.code),
     }

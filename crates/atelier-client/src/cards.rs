@@ -1,12 +1,13 @@
-//! Approvals in the terminal: one card at a time, decided with one key.
+//! Approvals in the terminal: one card at a time, answered with one key.
 
 use crate::{
     chat::tree::tree,
     error::{Error, Result},
-    keyboard::ESCAPE,
-    project::{Connected, PlanDetails, ProjectApi},
-    screen::{Screen, argv, folded, summary, visible},
+    keyboard::{ESCAPE, Keyboard},
+    project::ProjectApi,
+    screen::{Screen, argv, summary, visible, wrapped},
 };
+use atelier_api::{clients::Client as MachineInfo, work::PlanDetails};
 use atelier_core::{
     CallId, PlanId, PlanStatus, TaskKind,
     gate::{CallStatus, GatedCall, GrantScope},
@@ -14,17 +15,17 @@ use atelier_core::{
 };
 use chrono::{DateTime, Utc};
 use std::{collections::VecDeque, sync::Arc, time::Duration};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-/// What the event stream tells the person at the terminal.
-pub(crate) enum News {
-    Asked(CallId),
-    /// Time is running out.
-    Warned(CallId, DateTime<Utc>),
-    Settled(CallId, CallStatus),
-    PlanAsked(PlanId),
-    PlanMoved(PlanId, PlanStatus),
+/// What the event stream says about approvals.
+pub(crate) enum CardEvent {
+    CallPending(CallId),
+    /// The approval expires soon.
+    CallExpiresSoon(CallId, DateTime<Utc>),
+    CallUpdated(CallId, CallStatus),
+    PlanPending(PlanId),
+    PlanUpdated(PlanId, PlanStatus),
 }
 
 /// What a person is asked about.
@@ -34,20 +35,20 @@ enum Question {
     Plan(PlanId),
 }
 
-const KEYS: &str = "[y] once  [s] all like it  [a] all of this agent  [n] no  [q] quit ";
+const KEYS: &str = "[y] once  [s] all like it  [a] everything by this agent  [n] no  [q] quit ";
 const NO_AGENT_KEYS: &str = "[y] once  [s] all like it  [n] no  [q] quit ";
-const WHY_NOT: &str = "Why not (the agent is told; may be empty; Esc goes back): ";
-const MEAN_IT: &str = "Press a again if you mean it. ";
-const PLAN_KEYS: &str = "[y] run it  [n] no  [q] quit ";
-/// Between a card and the keys that answer it.
-const SETTLING: Duration = Duration::from_millis(250);
-/// A longer difference is shown to here, and whole on request.
-const SHOWN: usize = 400;
+const ASK_REASON: &str = "Why not? The agent is told the reason. Enter sends it, Esc goes back: ";
+const CONFIRM: &str = "Press a again to confirm. ";
+const PLAN_KEYS: &str = "[y] run the plan  [n] no  [q] quit ";
+/// How long a card ignores keys after it is shown.
+const KEY_DELAY: Duration = Duration::from_millis(250);
+/// How many lines of a diff a card shows. The rest is shown on request.
+const MAX_LINES: usize = 400;
 
 /// What the next key means.
 enum Mode {
     Choosing,
-    /// `a` needs a second key.
+    /// `a` has to be pressed twice.
     Confirming,
     Reason(String),
 }
@@ -60,8 +61,8 @@ enum Subject {
 struct Card {
     subject: Subject,
     mode: Mode,
-    /// All of it was on the screen.
-    shown: bool,
+    /// Whether the whole diff was on the screen.
+    fully_shown: bool,
 }
 
 impl Card {
@@ -87,40 +88,77 @@ impl Subject {
     }
 }
 
-pub(crate) struct Cards {
+/// The terminal while it shows cards.
+pub(crate) struct OpenCards {
+    keyboard: Keyboard,
+    task: JoinHandle<()>,
+    events: mpsc::UnboundedSender<CardEvent>,
+    screen: Arc<Screen>,
+}
+
+impl OpenCards {
+    /// Reads keys and shows cards until `close`. The key `q` cancels `stop`.
+    pub(crate) fn open(
+        project: Arc<ProjectApi>,
+        screen: Arc<Screen>,
+        stop: CancellationToken,
+    ) -> Result<Self> {
+        let (keyboard, keys) = Keyboard::open().map_err(Error::io("read", "the terminal".as_ref()))?;
+        let (events, received) = mpsc::unbounded_channel();
+        let cards = Cards::new(project, screen.clone(), stop);
+        let task = tokio::spawn(cards.serve(received, keys));
+        Ok(Self { keyboard, task, events, screen })
+    }
+
+    pub(crate) fn send(&self, event: CardEvent) {
+        if self.events.send(event).is_err() {
+            tracing::debug!("the terminal no longer shows cards");
+        }
+    }
+
+    /// Restores the terminal and prints what waited behind a card.
+    pub(crate) fn close(self) {
+        self.task.abort();
+        drop(self.keyboard);
+        self.screen.release();
+    }
+}
+
+/// The cards that wait for an answer, and the one that is shown.
+struct Cards {
     project: Arc<ProjectApi>,
     screen: Arc<Screen>,
-    /// What `q` ends.
+    /// Cancelled by the key `q`.
     stop: CancellationToken,
     queue: VecDeque<Question>,
     card: Option<Card>,
 }
 
 impl Cards {
-    pub(crate) fn new(project: Arc<ProjectApi>, screen: Arc<Screen>, stop: CancellationToken) -> Self {
+    fn new(project: Arc<ProjectApi>, screen: Arc<Screen>, stop: CancellationToken) -> Self {
         Self { project, screen, stop, queue: VecDeque::new(), card: None }
     }
 
-    /// Until the keyboard is gone.
-    pub(crate) async fn serve(
+    /// Shows cards until the keyboard is closed.
+    async fn serve(
         mut self,
-        mut news: mpsc::UnboundedReceiver<News>,
+        mut events: mpsc::UnboundedReceiver<CardEvent>,
         mut keys: mpsc::UnboundedReceiver<char>,
     ) {
         loop {
             self.show_next(&mut keys).await;
             tokio::select! {
-                told = news.recv() => match told {
-                    Some(News::Asked(id)) => self.asked(Question::Call(id)),
-                    Some(News::Warned(id, expires_at)) => self.warned(id, expires_at),
-                    Some(News::Settled(id, status)) => {
+                event = events.recv() => match event {
+                    Some(CardEvent::CallPending(id)) => self.add(Question::Call(id)),
+                    Some(CardEvent::CallExpiresSoon(id, expires_at)) => self.warn(id, expires_at),
+                    Some(CardEvent::CallUpdated(id, status)) => {
                         let pending = matches!(status, CallStatus::PendingApproval | CallStatus::Previewing);
-                        self.moved(Question::Call(id), pending, status.as_str());
+                        self.update(Question::Call(id), pending, status.as_str());
                     }
-                    Some(News::PlanAsked(id)) => self.asked(Question::Plan(id)),
-                    Some(News::PlanMoved(id, status)) => {
+                    Some(CardEvent::PlanPending(id)) => self.add(Question::Plan(id)),
+                    Some(CardEvent::PlanUpdated(id, status)) => {
                         let pending = status == PlanStatus::PendingApproval;
-                        self.moved(Question::Plan(id), pending, status.as_str());
+                        self.update(Question::Plan(id), pending, status.as_str());
                     }
                     None => return,
                 },
@@ -136,20 +174,20 @@ impl Cards {
         self.card.as_ref().is_some_and(|card| card.question() == question)
     }
 
-    fn asked(&mut self, question: Question) {
+    fn add(&mut self, question: Question) {
         if !self.is_shown(question) && !self.queue.contains(&question) {
             self.queue.push_back(question);
         }
     }
 
-    fn warned(&self, id: CallId, expires_at: DateTime<Utc>) {
+    fn warn(&self, id: CallId, expires_at: DateTime<Utc>) {
         let warning = expires_soon(expires_at);
         match &self.card {
             Some(card) if card.question() == Question::Call(id) => {
                 let prompt = match &card.mode {
                     Mode::Choosing => card.keys().to_owned(),
-                    Mode::Confirming => MEAN_IT.to_owned(),
-                    Mode::Reason(reason) => format!("{WHY_NOT}{}", visible(reason)),
+                    Mode::Confirming => CONFIRM.to_owned(),
+                    Mode::Reason(reason) => format!("{ASK_REASON}{}", visible(reason)),
                 };
                 self.screen.raw(&format!("\n{warning} {prompt}"));
             }
@@ -157,13 +195,13 @@ impl Cards {
         }
     }
 
-    fn moved(&mut self, question: Question, pending: bool, status: &str) {
+    fn update(&mut self, question: Question, pending: bool, status: &str) {
         self.queue.retain(|waiting| *waiting != question);
         if pending || !self.is_shown(question) {
             return;
         }
         match status == CallStatus::Expired.as_str() {
-            true => self.close("nobody decided in time"),
+            true => self.close("expired: nobody decided in time"),
             false => self.close(&format!("decided elsewhere: {status}")),
         }
     }
@@ -174,8 +212,8 @@ impl Cards {
         self.screen.release();
     }
 
-    /// As the server has it now: what was decided meanwhile is not asked about. A card takes no keys that were pressed
-    /// before somebody can have read it: they were meant for the one before.
+    /// Shows the next card with its current state, unless it was decided in the meantime. Ignores keys that were pressed
+    /// before anybody can have read the card: they were meant for the card before.
     async fn show_next(&mut self, keys: &mut mpsc::UnboundedReceiver<char>) {
         while self.card.is_none()
             && let Some(question) = self.queue.pop_front()
@@ -188,19 +226,19 @@ impl Cards {
                 Ok(Some((text, subject))) => {
                     self.screen.hold();
                     self.screen.raw(&text);
-                    tokio::time::sleep(SETTLING).await;
+                    tokio::time::sleep(KEY_DELAY).await;
                     while keys.try_recv().is_ok() {}
                     self.screen.raw(subject.keys());
-                    let shown = match &subject {
-                        Subject::Call(call) => lines(call).count() <= SHOWN,
+                    let fully_shown = match &subject {
+                        Subject::Call(call) => diff_lines(call).count() <= MAX_LINES,
                         Subject::Plan(_) => true,
                     };
-                    self.card = Some(Card { subject, mode: Mode::Choosing, shown });
+                    self.card = Some(Card { subject, mode: Mode::Choosing, fully_shown });
                 }
                 Ok(None) => {}
-                // The next connection brings it back.
+                // The next connection shows it again.
                 Err(error) => {
-                    self.screen.line(&format!("an approval could not be shown: {}", error.told()));
+                    self.screen.line(&format!("cannot show an approval: {}", error.full_message()));
                 }
             }
         }
@@ -213,9 +251,9 @@ impl Cards {
         }
         let who = match call.agent_id {
             Some(agent) => self.project.agent_name(agent).await.unwrap_or_else(|_| agent.to_string()),
-            None => "somebody with your token".to_owned(),
+            None => "a program with your token".to_owned(),
         };
-        let machine = self.project.holder().await?;
+        let machine = self.project.active_client().await?;
         Ok(Some((self.draw(&call, &who, machine.as_ref()), Subject::Call(Box::new(call)))))
     }
 
@@ -225,25 +263,26 @@ impl Cards {
             return Ok(None);
         }
         tasks.retain(|task| task.kind == TaskKind::Work && !task.status.is_settled());
-        let title = "── the plan waits for your approval: nothing of it runs before ──";
+        let title = "── the plan waits for your approval: no task runs before you approve it ──";
         let mut card = format!("\n{}\n", self.screen.paint("1;33", title));
-        tree(&tasks).iter().for_each(|line| card.push_str(&self.folded("", &visible(line), "0")));
+        tree(&tasks).iter().for_each(|line| card.push_str(&self.wrapped_line("", &visible(line), "0")));
         Ok(Some((card, Subject::Plan(id))))
     }
 
-    /// `machine` is the one that will run it, which need not be this one.
-    fn draw(&self, call: &GatedCall, who: &str, machine: Option<&Connected>) -> String {
+    /// Draws a card. `machine` will run the call, and may be another machine than this one.
+    fn draw(&self, call: &GatedCall, who: &str, machine: Option<&MachineInfo>) -> String {
         let screen = &self.screen;
         let mut card = String::new();
         let title = format!("── {} · {} wants {}", call.risk_level, visible(who), call.tool_name);
         let more = match self.queue.len() {
             0 => String::new(),
-            waiting => format!(" · {waiting} more"),
+            1 => " · 1 more approval pending".to_owned(),
+            waiting => format!(" · {waiting} more approvals pending"),
         };
-        card.push_str(&format!("\n{}", self.folded("", &format!("{title}{more} ──"), colour(call))));
+        card.push_str(&format!("\n{}", self.wrapped_line("", &format!("{title}{more} ──"), colour(call))));
         let columns = screen.width().saturating_sub(11);
         let mut row = |name: &str, value: &str| {
-            for (n, part) in folded(&visible(value), columns).iter().enumerate() {
+            for (n, part) in wrapped(&visible(value), columns).iter().enumerate() {
                 card.push_str(&format!("{:<10} {part}\n", if n == 0 { name } else { "" }));
             }
         };
@@ -253,8 +292,8 @@ impl Cards {
             "execute_command" => {
                 row("command", &argv(params));
                 row("in", text("cwd").unwrap_or("."));
-                row("network", if call.network { "yes, it gets the network" } else { "none" });
-                row("held in", machine.map_or("not known: no machine is connected", Connected::held_in));
+                row("network", if call.network { "yes" } else { "no" });
+                row("sandbox", machine.map_or("unknown: no machine is connected", sandbox));
             }
             "move_file" => {
                 row("from", text("source").unwrap_or_default());
@@ -266,51 +305,51 @@ impl Cards {
         if let Some(note) = &call.note {
             row("note", note);
         }
-        row("why asked", &format!("{} (rule {})", call.reason, call.rule));
+        row("reason", &format!("{} (rule {})", call.reason, call.rule));
         row("[s] means", &call.class_in_words());
         if let Some(approval) = &call.approval {
-            row("until", &approval.expires_at.with_timezone(&chrono::Local).format("%H:%M:%S").to_string());
+            row("expires", &approval.expires_at.with_timezone(&chrono::Local).format("%H:%M:%S").to_string());
         }
-        card.push_str(&self.changes(call, SHOWN));
-        let lines = lines(call).count();
+        card.push_str(&self.changes(call, MAX_LINES));
+        let lines = diff_lines(call).count();
         if lines > 0 {
             card.push_str(&self.reminder(call));
         }
-        if lines > SHOWN {
+        if lines > MAX_LINES {
             card.push_str(&format!(
-                "  … {} more lines: [v] shows all of it, then you can allow it\n",
-                lines - SHOWN
+                "  … {} more lines: press [v] to see all of them before you approve\n",
+                lines - MAX_LINES
             ));
         }
         card
     }
 
-    /// What it is about, once more, below what may have pushed the beginning off the screen.
+    /// Repeats what the card is about, below a diff that may have pushed the beginning off the screen.
     fn reminder(&self, call: &GatedCall) -> String {
         let what =
             format!("── {} · {}", call.risk_level, visible(&summary(&call.tool_name, &call.tool_params)));
-        self.folded("", &what, colour(call))
+        self.wrapped_line("", &what, colour(call))
     }
 
-    /// A line that an agent has a say in, after `start`. What is part of a longer one is marked.
-    fn folded(&self, start: &str, line: &str, colour: &str) -> String {
-        let parts = folded(line, self.screen.width().saturating_sub(4));
+    /// A line of agent text, after `start`. Continuation lines are marked.
+    fn wrapped_line(&self, start: &str, line: &str, colour: &str) -> String {
+        let parts = wrapped(line, self.screen.width().saturating_sub(4));
         let mark = |n| if n == 0 { start } else { "  › " };
         let lines = parts.iter().enumerate();
         lines.map(|(n, part)| format!("{}{}\n", mark(n), self.screen.paint(colour, part))).collect()
     }
 
-    /// What the call would change, up to so many lines of it.
+    /// The diff of the call, at most `most` lines.
     fn changes(&self, call: &GatedCall, most: usize) -> String {
         let mut text = String::new();
-        for line in lines(call).take(most) {
+        for line in diff_lines(call).take(most) {
             let colour = match line.as_bytes() {
                 [b'+', ..] => "32",
                 [b'-', ..] => "31",
                 [b'@', ..] => "36",
                 _ => "0",
             };
-            text.push_str(&self.folded("  ", &visible(line), colour));
+            text.push_str(&self.wrapped_line("  ", &visible(line), colour));
         }
         text
     }
@@ -322,7 +361,7 @@ impl Cards {
             let keys = self.card.as_ref().map_or("", Card::keys);
             let (whole, reminder) = (self.changes(call, usize::MAX), self.reminder(call));
             self.screen.raw(&format!("\n{whole}{reminder}{keys}"));
-            self.card.iter_mut().for_each(|card| card.shown = true);
+            self.card.iter_mut().for_each(|card| card.fully_shown = true);
             return;
         }
         let Some(card) = &mut self.card else {
@@ -340,7 +379,7 @@ impl Cards {
             }
             (Mode::Reason(_), ESCAPE) => {
                 card.mode = Mode::Choosing;
-                self.screen.raw(&format!("\nnot done. {keys}"));
+                self.screen.raw(&format!("\nNothing was decided. {keys}"));
             }
             (Mode::Reason(reason), '\u{8}' | '\u{7f}') => {
                 if reason.pop().is_some() {
@@ -355,16 +394,16 @@ impl Cards {
             (Mode::Confirming, 'a') => self.decide(Some(GrantScope::Agent), None).await,
             (Mode::Confirming, _) => {
                 card.mode = Mode::Choosing;
-                self.screen.raw(&format!("\nnot done. {keys}"));
+                self.screen.raw(&format!("\nNothing was decided. {keys}"));
             }
-            // What was approved is what was seen.
-            (Mode::Choosing, 'y' | 's' | 'a') if !card.shown => {
-                self.screen.raw(&format!("\nNot all of it was shown: press v first. {keys}"));
+            // People can approve only what they have seen.
+            (Mode::Choosing, 'y' | 's' | 'a') if !card.fully_shown => {
+                self.screen.raw(&format!("\nYou have not seen all of it: press v first. {keys}"));
             }
             (Mode::Choosing, 'y') => self.decide(Some(GrantScope::Once), None).await,
             (Mode::Choosing, 'n') => {
                 card.mode = Mode::Reason(String::new());
-                self.screen.raw(&format!("\n{WHY_NOT}"));
+                self.screen.raw(&format!("\n{ASK_REASON}"));
             }
             (Mode::Choosing, 'q') => {
                 self.close("not decided");
@@ -374,18 +413,17 @@ impl Cards {
         }
     }
 
-    /// Keys that mean something for calls only.
+    /// Handles the keys that only calls have.
     async fn press_for_call(&mut self, key: char) {
         let Some(Card { subject: Subject::Call(call), mode, .. }) = &mut self.card else { return };
         match key {
             's' => self.decide(Some(GrantScope::Class), None).await,
             'a' if call.agent_id.is_some() => {
                 *mode = Mode::Confirming;
-                let warning =
-                    "this runs, and whatever this agent asks for in this session up to MEDIUM runs unasked.";
-                self.screen.raw(&format!("\nCareful: {warning} {MEAN_IT}"));
+                let warning = "this call runs, and so do all later calls of this agent in this conversation up to MEDIUM, without asking.";
+                self.screen.raw(&format!("\nCareful: {warning} {CONFIRM}"));
             }
-            'a' => self.screen.raw(&format!("\nNo agent asks for this. {NO_AGENT_KEYS}")),
+            'a' => self.screen.raw(&format!("\nThis call has no agent. {NO_AGENT_KEYS}")),
             _ => {}
         }
     }
@@ -406,24 +444,27 @@ impl Cards {
             }
         };
         let done = match approve {
-            Some(_) if plan => "approved, and begun",
+            Some(_) if plan => "approved; the plan runs",
             Some(GrantScope::Once) => "approved once",
-            Some(GrantScope::Class) => "approved, and all like it in this session",
-            Some(GrantScope::Agent) => "approved, and everything of this agent in this session up to MEDIUM",
+            Some(GrantScope::Class) => "approved, with all like it in this conversation",
+            Some(GrantScope::Agent) => {
+                "approved, with everything by this agent in this conversation up to MEDIUM"
+            }
             None => "rejected",
         };
         match answer {
             Ok(()) => self.close(done),
-            Err(Error::Refused { status: 409, detail, .. }) => {
-                self.close(&format!("decided elsewhere: {detail}"));
+            Err(Error::Refused(problem)) if problem.status == 409 => {
+                self.close(&format!("decided elsewhere: {}", problem.detail));
             }
-            Err(error) if error.passes() => {
+            Err(error) if error.is_temporary() => {
                 if let Some(card) = &mut self.card {
                     card.mode = Mode::Choosing;
                 }
-                self.screen.raw(&format!("\nnot sent ({}); try again. {keys}", visible(&error.told())));
+                self.screen
+                    .raw(&format!("\nnot sent ({}); try again. {keys}", visible(&error.full_message())));
             }
-            Err(error) => self.close(&error.told()),
+            Err(error) => self.close(&error.full_message()),
         }
     }
 }
@@ -432,13 +473,18 @@ fn colour(call: &GatedCall) -> &'static str {
     if call.risk_level == Verdict::High { "1;31" } else { "1;33" }
 }
 
-/// What is said before time decides.
+/// The warning before an approval expires.
 pub(crate) fn expires_soon(expires_at: DateTime<Utc>) -> String {
     let at = expires_at.with_timezone(&chrono::Local).format("%H:%M:%S");
-    format!("nobody has decided yet: at {at} the call expires.")
+    format!("Nobody has decided yet. The approval expires at {at}.")
 }
 
-/// Of what it would change, with the carriage returns that end some of them: they are part of it.
-fn lines(call: &GatedCall) -> impl Iterator<Item = &str> {
+/// The lines of the diff. Carriage returns at their ends are part of the content.
+fn diff_lines(call: &GatedCall) -> impl Iterator<Item = &str> {
     call.preview.iter().flat_map(|preview| preview.diff.split_terminator('\n'))
+}
+
+/// What the machine says about its sandbox.
+fn sandbox(machine: &MachineInfo) -> &str {
+    machine.isolation["words"].as_str().unwrap_or("unknown")
 }

@@ -1,138 +1,122 @@
-//! `atelier chat`: says one thing to a project's agents and follows what comes of it, to the answer.
+//! `atelier chat`: sends one message to a project's agents and follows the work until the answer.
 
-mod room;
+mod conversation_api;
+mod transcript;
 pub(crate) mod tree;
-mod words;
 
 use crate::{
-    api::Api,
+    api_client::ApiClient,
     backoff::Backoff,
-    cards::{Cards, News},
-    credentials::server_address,
-    error::{Error, Result},
-    keyboard::{self, Keyboard},
+    cards::{CardEvent, OpenCards},
+    error::Result,
+    keyboard,
     project::ProjectApi,
-    screen::{Output, Screen},
+    screen::{OutputStream, Screen},
     sse::{Message, Stream},
     token,
 };
+use atelier_api::chat::Accepted;
 use atelier_core::{Event, gate::CallStatus};
-use room::{Room, Standing, Work};
+use conversation_api::{ConversationApi, WorkStatus};
 use std::{io::IsTerminal, sync::Arc};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use words::Words;
+use transcript::Transcript;
 
 #[derive(Debug)]
 pub struct ChatOptions {
     pub server: String,
-    /// By id or name.
+    /// The project, by id or name.
     pub project: String,
-    /// By id or name; without one, the project plans who does what.
+    /// The agent, by id or name. Without one, the project plans which agents do what.
     pub agent: Option<String>,
-    /// The conversation to go on with; a new one otherwise.
+    /// The conversation to continue. Without one, a new conversation starts.
     pub session: Option<String>,
-    /// Otherwise what `atelier login` stored.
+    /// The token. Without one, the token that `atelier login` stored.
     pub token: Option<String>,
     pub message: String,
-    /// Events as lines, for programs.
+    /// Print events as lines of JSON, for programs.
     pub json: bool,
 }
 
-/// Says it and waits for the answer; whether the work was completed. `stop` cancels the work.
+/// Sends the message and waits for the answer. Returns whether the work was completed. `stop` cancels the work.
 pub async fn chat(options: ChatOptions, stop: CancellationToken) -> Result<bool> {
-    let server = server_address(&options.server)?.to_owned();
-    let (token, stored) = token::find(options.token, &server)?;
-    let api = Api::new("chat", &server, token)?;
+    let api = ApiClient::signed_in("chat", &options.server, options.token)?;
     let me = api.me().await?;
     let project = api.project(&options.project).await?;
     let project = Arc::new(ProjectApi { api, project });
-    let room = Room::open(project.clone(), options.session.as_deref()).await?;
-    let terminal = std::io::stderr().is_terminal();
-    let screen = Arc::new(Screen::on(Output::Error, terminal && std::env::var_os("NO_COLOR").is_none()));
-    // Before anything is said: what comes of it is in the stream.
-    let stream = room.events(None).await?;
-    let work = room.say(&options.message, options.agent.as_deref()).await?;
+    let conversation = ConversationApi::open(project.clone(), options.session.as_deref()).await?;
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let screen = Arc::new(Screen::on(OutputStream::Error, colours));
+    // The stream is opened before the message is sent, so that it contains everything that follows.
+    let stream = conversation.events(None).await?;
+    let work = conversation.send_message(&options.message, options.agent.as_deref()).await?;
     if !options.json {
-        screen.line(&format!("conversation {} (go on with --session)", room.session));
+        screen.line(&format!("conversation {0} (continue it with --session {0})", conversation.id));
     }
-
-    let asks = !options.json && keyboard::attended(&std::io::stderr()) && me.role.is_person();
-    let (news, told) = mpsc::unbounded_channel();
-    let keyboard = match asks {
-        true => {
-            let (keyboard, keys) = Keyboard::open().map_err(Error::io("read", "the terminal".as_ref()))?;
-            let cards = Cards::new(project.clone(), screen.clone(), stop.clone());
-            Some((keyboard, tokio::spawn(cards.serve(told, keys))))
-        }
-        false => None,
-    };
-    let mut talk = Talk {
-        words: Words::new(project.clone(), screen.clone(), work),
-        room,
+    let asks_here = !options.json && keyboard::is_attended(&std::io::stderr()) && me.role.is_person();
+    let open_cards = || OpenCards::open(project.clone(), screen.clone(), stop.clone());
+    let mut follower = Follower {
+        cards: asks_here.then(open_cards).transpose()?,
+        transcript: Transcript::new(project.clone(), screen.clone(), work),
+        conversation,
         screen: screen.clone(),
         work,
         json: options.json,
-        news: asks.then_some(news),
         cursor: None,
-        stop,
+        stop: stop.clone(),
         cancelled: false,
     };
     let outcome = tokio::select! {
-        outcome = talk.follow(stream) => outcome,
-        outcome = async {
-            token::keep_fresh(&project.api, me.expires_at, stored, &screen).await;
-            std::future::pending().await
-        } => outcome,
+        outcome = follower.follow(stream) => outcome,
+        never = token::keep_fresh(&project.api, me.expires_at, &screen) => match never {},
     };
-    if let Some((keyboard, cards)) = keyboard {
-        cards.abort();
-        drop(keyboard);
-        screen.release();
+    if let Some(cards) = follower.cards.take() {
+        cards.close();
     }
-    let standing = outcome?;
+    let status = outcome?;
     if !options.json {
-        talk.words.ended(talk.room.answer(work).await?.as_ref(), &standing);
+        follower.transcript.finish(follower.conversation.answer(work).await?.as_ref(), &status);
     }
-    Ok(standing.completed)
+    Ok(status.completed)
 }
 
-struct Talk {
-    room: Room,
-    words: Words,
+/// Follows the work that a message has started.
+struct Follower {
+    conversation: ConversationApi,
+    transcript: Transcript,
     screen: Arc<Screen>,
-    work: Work,
+    work: Accepted,
     json: bool,
-    /// To the person at the terminal, if one sits there.
-    news: Option<mpsc::UnboundedSender<News>>,
-    /// The last event that was heard.
+    /// Present if approvals are asked for in this terminal.
+    cards: Option<OpenCards>,
+    /// The id of the last event that was handled.
     cursor: Option<String>,
     stop: CancellationToken,
-    /// The server was told to stop.
+    /// Whether the server was asked to cancel the work.
     cancelled: bool,
 }
 
-impl Talk {
-    /// To the end of the work, across restarts of the server and losses of the network.
-    async fn follow(&mut self, mut stream: Stream) -> Result<Standing> {
+impl Follower {
+    /// Follows the work to its end, across restarts of the server and failures of the network.
+    async fn follow(&mut self, mut stream: Stream) -> Result<WorkStatus> {
         let (mut backoff, patient) = (Backoff::new(), CancellationToken::new());
         loop {
-            let why = match self.listen(&mut stream).await {
-                Ok(Some(standing)) => return Ok(standing),
-                Ok(None) => "the connection has ended".to_owned(),
-                Err(error) if error.passes() => error.told(),
+            let why = match self.follow_once(&mut stream).await {
+                Ok(Some(status)) => return Ok(status),
+                Ok(None) => "the connection was lost".to_owned(),
+                Err(error) if error.is_temporary() => error.full_message(),
                 Err(error) => return Err(error),
             };
-            self.screen.line(&format!("{why}; connecting again"));
+            self.screen.line(&format!("{why}; reconnecting"));
             stream = loop {
                 let interrupted = if self.cancelled { &patient } else { &self.stop };
                 if !backoff.wait(interrupted).await {
-                    // Who leaves while nobody answers is told that it goes on.
+                    // If the server cannot be reached, the error says that the work was not cancelled.
                     self.cancel().await?;
                 }
-                match self.room.events(self.cursor.as_deref()).await {
+                match self.conversation.events(self.cursor.as_deref()).await {
                     Ok(stream) => break stream,
-                    Err(error) if error.passes() => {}
+                    Err(error) if error.is_temporary() => {}
                     Err(error) => return Err(error),
                 }
             };
@@ -140,13 +124,13 @@ impl Talk {
         }
     }
 
-    /// One connection: how the work ended, or nothing if the connection did first.
-    async fn listen(&mut self, stream: &mut Stream) -> Result<Option<Standing>> {
-        // Without a place in the stream, what happened before it was opened has to be asked for.
+    /// Follows one connection. Returns how the work ended, or `None` if the connection ended first.
+    async fn follow_once(&mut self, stream: &mut Stream) -> Result<Option<WorkStatus>> {
+        // Without a cursor, events from before the stream was opened are missing.
         if self.cursor.is_none()
-            && let Some(standing) = self.catch_up().await?
+            && let Some(status) = self.catch_up().await?
         {
-            return Ok(Some(standing));
+            return Ok(Some(status));
         }
         loop {
             let message = tokio::select! {
@@ -159,11 +143,11 @@ impl Talk {
             };
             let Some(message) = message else { return Ok(None) };
             if self.json {
-                self.screen.words(&format!("{}\n", message.data));
+                self.screen.answer(&format!("{}\n", message.data));
             }
-            let ends = self.hear(&message).await;
-            if ends && let Some(standing) = self.catch_up().await? {
-                return Ok(Some(standing));
+            let ends = self.handle_event(&message).await;
+            if ends && let Some(status) = self.catch_up().await? {
+                return Ok(Some(status));
             }
             if !message.id.is_empty() {
                 self.cursor = Some(message.id);
@@ -171,36 +155,38 @@ impl Talk {
         }
     }
 
-    /// Takes note of an event; whether the work may have ended with it.
-    async fn hear(&mut self, message: &Message) -> bool {
+    /// Handles an event. Returns whether the work may have ended with it.
+    async fn handle_event(&mut self, message: &Message) -> bool {
         match message.name.as_str() {
             "STREAM_RESET" => return true,
             "MESSAGE_DELTA" if self.json => return false,
             "MESSAGE_DELTA" => {
-                self.words.said(&message.data);
+                self.transcript.add_delta(&message.data);
                 return false;
             }
             _ => {}
         }
         let event = match serde_json::from_str(&message.data) {
             Ok(event) => event,
-            // A newer server says more than we understand; how things stand can be asked for.
+            // A newer server sends events that this version does not know: ask for the status instead.
             Err(error) => {
-                tracing::debug!(%error, name = message.name, "an event that is not understood");
+                tracing::debug!(%error, name = message.name, "cannot parse an event");
                 return true;
             }
         };
         match &event {
-            Event::ToolApprovalRequest { tool_id, .. } => self.tell(News::Asked(*tool_id)),
-            Event::ToolCallUpdated { tool_id, status, .. } => self.tell(News::Settled(*tool_id, *status)),
-            Event::PlanApprovalRequest { plan, .. } if Some(plan.id) == self.work.plan_id => {
-                self.tell(News::PlanAsked(plan.id));
+            Event::ToolApprovalRequest { tool_id, .. } => self.notify_cards(CardEvent::CallPending(*tool_id)),
+            Event::ToolCallUpdated { tool_id, status, .. } => {
+                self.notify_cards(CardEvent::CallUpdated(*tool_id, *status))
             }
-            Event::PlanUpdated { plan } => self.tell(News::PlanMoved(plan.id, plan.status)),
+            Event::PlanApprovalRequest { plan, .. } if Some(plan.id) == self.work.plan_id => {
+                self.notify_cards(CardEvent::PlanPending(plan.id));
+            }
+            Event::PlanUpdated { plan } => self.notify_cards(CardEvent::PlanUpdated(plan.id, plan.status)),
             _ => {}
         }
         if !self.json {
-            self.words.happened(&event, self.news.is_some()).await;
+            self.transcript.show_event(&event, self.cards.is_some()).await;
         }
         match (event, self.work.plan_id) {
             (Event::ConversationDeleted { .. }, _) => true,
@@ -213,26 +199,24 @@ impl Talk {
         }
     }
 
-    fn tell(&self, news: News) {
-        if let Some(channel) = &self.news
-            && channel.send(news).is_err()
-        {
-            tracing::debug!("nobody sits at the terminal any more");
+    fn notify_cards(&self, event: CardEvent) {
+        if let Some(cards) = &self.cards {
+            cards.send(event);
         }
     }
 
-    /// How the work ended, if it did; otherwise asks for what waits for a decision.
-    async fn catch_up(&self) -> Result<Option<Standing>> {
-        let standing = self.room.standing(self.work).await?;
-        if standing.settled {
-            return Ok(Some(standing));
+    /// Returns how the work ended, if it has. Otherwise shows cards for everything that waits for a decision.
+    async fn catch_up(&self) -> Result<Option<WorkStatus>> {
+        let status = self.conversation.status(self.work).await?;
+        if status.settled {
+            return Ok(Some(status));
         }
-        if self.news.is_some() {
-            // Shown only if it waits.
-            self.work.plan_id.into_iter().for_each(|plan| self.tell(News::PlanAsked(plan)));
-            for call in self.room.project.calls(CallStatus::PendingApproval).await? {
-                if call.session_id == Some(self.room.session) {
-                    self.tell(News::Asked(call.tool_id));
+        if self.cards.is_some() {
+            // ComputedPreview only if it waits.
+            self.work.plan_id.into_iter().for_each(|plan| self.notify_cards(CardEvent::PlanPending(plan)));
+            for call in self.conversation.project.calls(CallStatus::PendingApproval).await? {
+                if call.session_id == Some(self.conversation.id) {
+                    self.notify_cards(CardEvent::CallPending(call.tool_id));
                 }
             }
         }
@@ -242,6 +226,6 @@ impl Talk {
     async fn cancel(&mut self) -> Result<()> {
         self.cancelled = true;
         self.screen.line("cancelling");
-        self.room.cancel(self.work).await
+        self.conversation.cancel(self.work).await
     }
 }

@@ -1,21 +1,20 @@
-//! `atelier connect`: one folder, one project, for as long as it is wanted.
+//! `atelier connect`: connects one folder to one project until it is stopped.
 
 use crate::{
-    api::Api,
+    api_client::ApiClient,
     backoff::Backoff,
-    calls::{Client, UNDER_WAY},
-    cards::{Cards, News, expires_soon},
-    credentials::server_address,
-    desk::Desk,
+    banner,
+    calls::{Client, MAX_FILE_CALLS},
+    cards::{CardEvent, OpenCards, expires_soon},
+    dispatched_call::DispatchedCall,
     error::{Error, Result},
-    greeting,
     journal::Journal,
-    keyboard::{self, Keyboard},
-    local::Local,
+    keyboard,
+    local_workspace::LocalWorkspace,
+    machine_api::MachineApi,
     project::ProjectApi,
     rules::ClientRules,
-    screen::{Output, Screen},
-    signal::Signal,
+    screen::{OutputStream, Screen},
     sse::{Message, Stream},
     state::State,
     token,
@@ -25,148 +24,165 @@ use atelier_core::{
     gate::{CallStatus, GatedCall, LINK},
     policy::verdict::Verdict,
 };
-use serde_json::Value;
+use chrono::{DateTime, Utc};
+use serde_json::{Map, Value};
 use std::{
+    convert::Infallible,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 #[derive(Debug)]
 pub struct Options {
     pub dir: PathBuf,
     pub server: String,
-    /// By id or name.
+    /// The project, by id or name.
     pub project: String,
-    /// Otherwise what `atelier login` stored.
+    /// The token. Without one, the token that `atelier login` stored.
     pub token: Option<String>,
-    /// Approvals are decided elsewhere, even in a terminal.
+    /// Do not ask for approvals in this terminal.
     pub no_approve: bool,
     /// Nothing above LOW runs on this machine, whoever approves it.
     pub low_only: bool,
 }
 
-/// A third of the time after which another client takes over.
+/// How often the lease is renewed. Another machine takes over after three times as long.
 const RENEW: Duration = Duration::from_secs(10);
-/// How long calls that are running may take to end when we do.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// How long running calls may take to end when this program ends.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+/// How many previews are computed at the same time.
+const PREVIEWS: usize = 2;
 
-/// Serves until `stop`, or until the server does not want us any more.
+/// Serves a folder until `stop`, or until the server refuses this machine.
 pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
-    let server = server_address(&options.server)?.to_owned();
-    let (token, stored) = token::find(options.token, &server)?;
+    let api = ApiClient::signed_in("connect", &options.server, options.token.clone())?;
     let rules = ClientRules::load()?;
-    // A folder that cannot be used is said before anybody is asked for anything.
-    Local::open(&options.dir)?;
-    let api = Api::new("connect", &server, token)?;
+    // Report an unusable folder before asking the server for anything.
+    LocalWorkspace::open(&options.dir)?;
     let me = api.me().await?;
     if me.role == Role::Agent {
         return Err(Error::AgentToken);
     }
     let policy = api.policy().await?;
-    let local = Local::guarded(&options.dir, &rules, &policy.extension)?;
+    let local = LocalWorkspace::guarded(&options.dir, &rules, &policy.extension)?;
     let project = api.project(&options.project).await?;
-    let state = State::open(local.root(), &server, &project.id.to_string())?;
-    let (journal, open) = Journal::open(state.journal())?;
     let project = Arc::new(ProjectApi { api, project });
-    let desk = Desk { project: project.clone(), client: state.client, known: AtomicBool::new(false) };
-    let asks = keyboard::attended(&std::io::stdout())
-        && me.role.is_person()
-        && !options.no_approve
-        && !options.low_only;
-    let screen = Arc::new(Screen::on(
-        Output::Standard,
-        keyboard::attended(&std::io::stdout()) && std::env::var_os("NO_COLOR").is_none(),
-    ));
-    let approvals = approvals_in_words(asks, options.low_only);
-    screen.raw(&greeting::greeting(&local, &desk, approvals, &greeting::added(&policy, &rules, &local)));
-    let client = Arc::new(Client {
-        desk,
-        local,
-        journal,
-        screen,
-        up_to: if options.low_only { Verdict::Low } else { Verdict::High },
-        slots: Semaphore::new(rules.parallel.clamp(1, 64)),
-        under_way: Semaphore::new(UNDER_WAY),
-        hands: Semaphore::new(rules.parallel.clamp(1, 64)),
-        looks: Semaphore::new(2),
-        active: Default::default(),
-        unbegun: Default::default(),
-        tasks: TaskTracker::new(),
-        stop,
-        abandon: CancellationToken::new(),
-    });
-    client.settle(open)?;
-    let (news, told) = mpsc::unbounded_channel();
-    let mut connection = Connection {
-        isolation: greeting::isolation(&client.local),
-        client: client.clone(),
-        state,
-        news: None,
-    };
-    let keyboard = match asks {
-        true => {
-            let (keyboard, keys) = Keyboard::open().map_err(Error::io("read", "the terminal".as_ref()))?;
-            connection.news = Some(news);
-            let cards = Cards::new(project, client.screen.clone(), client.stop.clone());
-            Some((keyboard, tokio::spawn(cards.serve(told, keys))))
-        }
-        false => None,
-    };
-    let outcome = tokio::select! {
-        outcome = connection.follow() => outcome,
-        () = connection.keep_lease() => Ok(()),
-        () = async {
-            token::keep_fresh(&client.desk.project.api, me.expires_at, stored, &client.screen).await;
-            std::future::pending::<()>().await;
-        } => Ok(()),
-    };
-    if let Some((keyboard, cards)) = keyboard {
-        cards.abort();
-        // Before the farewell: a second Ctrl-C ends it at once, and the terminal has to be itself again.
-        drop(keyboard);
-        client.screen.release();
+    let asks_here = asks_here(&options, me.role);
+    let screen = open_screen();
+    let notes = banner::rule_notes(&policy, &rules, &local);
+    screen.raw(&banner::banner(&local, &project, approvals_note(asks_here, options.low_only), &notes));
+    let mut connection = Connection::open(&options, &rules, local, project, screen, stop)?;
+    if asks_here {
+        connection.show_cards()?;
     }
-    connection.say_goodbye().await;
+    let outcome = connection.run(me.expires_at).await;
+    // The terminal is restored before the shutdown, because a second Ctrl-C ends the program immediately.
+    if let Some(cards) = connection.cards.take() {
+        cards.close();
+    }
+    connection.disconnect().await;
     outcome
 }
 
-fn approvals_in_words(asks: bool, low_only: bool) -> &'static str {
-    match (asks, low_only) {
-        (_, true) => "none: only what is LOW runs here",
-        (true, _) => "here, in this terminal (or in the console)",
-        (false, _) => "elsewhere (in the console, or by the API)",
+/// Whether approvals are asked for in this terminal.
+fn asks_here(options: &Options, role: Role) -> bool {
+    let is_wanted = !options.no_approve && !options.low_only;
+    is_wanted && role.is_person() && keyboard::is_attended(&std::io::stdout())
+}
+
+fn open_screen() -> Arc<Screen> {
+    let colours = keyboard::is_attended(&std::io::stdout()) && std::env::var_os("NO_COLOR").is_none();
+    Arc::new(Screen::on(OutputStream::Standard, colours))
+}
+
+fn approvals_note(asks_here: bool, low_only: bool) -> &'static str {
+    match (asks_here, low_only) {
+        (_, true) => "none: only calls rated LOW run on this machine",
+        (true, _) => "in this terminal, or in the console",
+        (false, _) => "in the console, or through the API",
     }
 }
 
 struct Connection {
     client: Arc<Client>,
     state: State,
-    isolation: Value,
-    /// To the person at the terminal, if one sits there.
-    news: Option<mpsc::UnboundedSender<News>>,
+    isolation: Map<String, Value>,
+    /// Present if approvals are asked for in this terminal.
+    cards: Option<OpenCards>,
 }
 
 impl Connection {
-    /// Stays in the stream, across restarts of the server and losses of the network.
+    /// Opens the state and the journal, and finishes the calls that an earlier process left open.
+    fn open(
+        options: &Options,
+        rules: &ClientRules,
+        local: LocalWorkspace,
+        project: Arc<ProjectApi>,
+        screen: Arc<Screen>,
+        stop: CancellationToken,
+    ) -> Result<Self> {
+        let state = State::open(local.root(), project.api.server(), &project.project.id.to_string())?;
+        let (journal, open_calls) = Journal::open(state.journal())?;
+        let machine = MachineApi { project, client: state.client, registered: AtomicBool::new(false) };
+        let isolation = banner::isolation(&local);
+        let client = Arc::new(Client {
+            machine,
+            local,
+            journal,
+            screen,
+            up_to: if options.low_only { Verdict::Low } else { Verdict::High },
+            command_slots: Semaphore::new(rules.parallel),
+            file_call_slots: Semaphore::new(MAX_FILE_CALLS),
+            open_file_slots: Semaphore::new(rules.parallel),
+            preview_slots: Semaphore::new(PREVIEWS),
+            active: Default::default(),
+            never_started: Default::default(),
+            tasks: TaskTracker::new(),
+            stop,
+            give_up: CancellationToken::new(),
+        });
+        client.finish_earlier_calls(open_calls)?;
+        Ok(Self { client, state, isolation, cards: None })
+    }
+
+    fn show_cards(&mut self) -> Result<()> {
+        let Client { machine, screen, stop, .. } = &*self.client;
+        self.cards = Some(OpenCards::open(machine.project.clone(), screen.clone(), stop.clone())?);
+        Ok(())
+    }
+
+    /// Follows the events, and keeps the lease and the token valid.
+    async fn run(&self, token_expires_at: DateTime<Utc>) -> Result<()> {
+        let client = &self.client;
+        tokio::select! {
+            outcome = self.follow() => outcome,
+            never = self.keep_lease() => match never {},
+            never = token::keep_fresh(&client.machine.project.api, token_expires_at, &client.screen) => {
+                match never {}
+            }
+        }
+    }
+
+    /// Follows the events, across restarts of the server and failures of the network.
     async fn follow(&self) -> Result<()> {
         let (client, mut backoff, mut lost) = (&self.client, Backoff::new(), false);
         loop {
-            let listening = tokio::select! {
-                listening = self.listen(&mut backoff, &mut lost) => listening,
+            let ended = tokio::select! {
+                ended = self.follow_once(&mut backoff, &mut lost) => ended,
                 () = client.stop.cancelled() => return Ok(()),
             };
             self.state.save_cursor();
-            let why = match listening {
-                Ok(()) => "the connection has ended".to_owned(),
-                Err(error) if error.passes() => error.told(),
-                Err(error) if error.status() == Some(404) => return Err(Error::ProjectGone),
+            let why = match ended {
+                Ok(()) => "the connection was lost".to_owned(),
+                Err(error) if error.is_temporary() => error.full_message(),
+                Err(error) if error.status() == Some(404) => return Err(Error::ProjectDeleted),
                 Err(error) => return Err(error),
             };
             if !std::mem::replace(&mut lost, true) {
-                client.screen.line(&format!("{why}; connecting again"));
+                client.screen.line(&format!("{why}; reconnecting"));
             }
             if !backoff.wait(&client.stop).await {
                 return Ok(());
@@ -174,19 +190,20 @@ impl Connection {
         }
     }
 
-    /// One connection, to its end.
-    async fn listen(&self, backoff: &mut Backoff, lost: &mut bool) -> Result<()> {
+    /// Follows one connection to its end.
+    async fn follow_once(&self, backoff: &mut Backoff, lost: &mut bool) -> Result<()> {
         let client = &self.client;
-        // The stream first: what happens while we ask how things stand is in it.
-        let mut stream: Stream = client.desk.project.events("events", self.state.cursor().as_deref()).await?;
-        client.desk.register(client.local.shown(), &self.isolation).await?;
+        // The stream is opened first, so that it contains what happens while the current state is read.
+        let mut stream: Stream =
+            client.machine.project.events("events", self.state.cursor().as_deref()).await?;
+        client.machine.register(client.local.display_path(), &self.isolation).await?;
         self.catch_up().await?;
         backoff.reset();
         client.screen.line(if *lost { "connected again" } else { "connected" });
         *lost = false;
-        self.tell_holder().await?;
+        self.report_active_machine().await?;
         while let Some(message) = stream.next().await {
-            self.hear(&message).await?;
+            self.handle_event(&message).await?;
             if !message.id.is_empty() {
                 self.state.keep_cursor(&message.id);
             }
@@ -194,36 +211,38 @@ impl Connection {
         Ok(())
     }
 
-    /// Asks for everything that is meant for us, whatever we have heard of it.
+    /// Asks for everything that this machine has to do, in case events were missed.
     async fn catch_up(&self) -> Result<()> {
         let client = &self.client;
-        let dispatched = client.desk.project.calls(CallStatus::Dispatched).await?;
-        client.forget_settled(&dispatched)?;
+        let dispatched = client.machine.project.calls(CallStatus::Dispatched).await?;
+        client.forget_settled_calls(&dispatched)?;
         for call in dispatched {
-            if call.client_id == Some(client.desk.client) && (!call.claimed || client.never_began(&call)) {
-                let tool_params = self.whole(call.tool_id, call.tool_params).await?;
-                client.take(Signal::from(GatedCall { tool_params, ..call }));
+            if call.client_id == Some(client.machine.client)
+                && (!call.claimed || client.was_never_started(&call))
+            {
+                let tool_params = self.full_params(call.tool_id, call.tool_params).await?;
+                client.start(DispatchedCall::from(GatedCall { tool_params, ..call }));
             }
         }
-        for call in client.desk.project.calls(CallStatus::Previewing).await? {
-            if call.client_id == Some(client.desk.client) {
-                let params = self.whole(call.tool_id, call.tool_params).await?;
+        for call in client.machine.project.calls(CallStatus::Previewing).await? {
+            if call.client_id == Some(client.machine.client) {
+                let params = self.full_params(call.tool_id, call.tool_params).await?;
                 client.preview(call.tool_id, call.tool_name, params);
             }
         }
-        if self.news.is_some() {
-            for call in client.desk.project.calls(CallStatus::PendingApproval).await? {
-                self.tell(News::Asked(call.tool_id));
+        if self.cards.is_some() {
+            for call in client.machine.project.calls(CallStatus::PendingApproval).await? {
+                self.notify_cards(CardEvent::CallPending(call.tool_id));
             }
         }
         Ok(())
     }
 
-    /// Several machines may be connected; the first runs the calls.
-    async fn tell_holder(&self) -> Result<()> {
+    /// Says which machine runs the calls. Several may be connected; the first one runs them.
+    async fn report_active_machine(&self) -> Result<()> {
         let client = &self.client;
-        let words = match client.desk.project.holder().await? {
-            Some(holder) if holder.client_id == client.desk.client => {
+        let words = match client.machine.project.active_client().await? {
+            Some(holder) if holder.client_id == client.machine.client => {
                 "this machine runs the calls".to_owned()
             }
             Some(holder) => format!("another machine runs the calls ({}); this one stands by", holder.root),
@@ -233,20 +252,18 @@ impl Connection {
         Ok(())
     }
 
-    fn tell(&self, news: News) {
-        if let Some(channel) = &self.news
-            && channel.send(news).is_err()
-        {
-            tracing::debug!("nobody sits at the terminal any more");
+    fn notify_cards(&self, event: CardEvent) {
+        if let Some(cards) = &self.cards {
+            cards.send(event);
         }
     }
 
-    async fn hear(&self, message: &Message) -> Result<()> {
+    async fn handle_event(&self, message: &Message) -> Result<()> {
         let client = &self.client;
         let ours = match message.name.as_str() {
             "STREAM_RESET" => return self.catch_up().await,
-            "CLIENT_DISCONNECTED" => return self.tell_holder().await,
-            "PROJECT_DELETED" => return Err(Error::ProjectGone),
+            "CLIENT_DISCONNECTED" => return self.report_active_machine().await,
+            "PROJECT_DELETED" => return Err(Error::ProjectDeleted),
             "TOOL_PREVIEW_REQUEST"
             | "TOOL_EXECUTION_SIGNAL"
             | "TOOL_APPROVAL_REQUEST"
@@ -256,9 +273,9 @@ impl Connection {
         };
         match ours {
             Ok(Event::ToolPreviewRequest { tool_id, client_id, tool_name, tool_params })
-                if client_id == client.desk.client =>
+                if client_id == client.machine.client =>
             {
-                client.preview(tool_id, tool_name, self.whole(tool_id, tool_params).await?);
+                client.preview(tool_id, tool_name, self.full_params(tool_id, tool_params).await?);
             }
             Ok(Event::ToolExecutionSignal {
                 tool_id,
@@ -271,11 +288,11 @@ impl Connection {
                 base_checksum,
                 network,
                 timeout: _,
-            }) if client_id == client.desk.client => client.take(Signal {
+            }) if client_id == client.machine.client => client.start(DispatchedCall {
                 tool_id,
                 attempt,
                 tool_name,
-                tool_params: self.whole(tool_id, tool_params).await?,
+                tool_params: self.full_params(tool_id, tool_params).await?,
                 digest,
                 risk_level,
                 base_checksum,
@@ -283,31 +300,31 @@ impl Connection {
             }),
             Ok(Event::ToolApprovalRequest { tool_id, tool_name, tool_params, risk_level, .. }) => {
                 let what = crate::screen::summary(&tool_name, &tool_params);
-                client.screen.line(&format!("{what}: waits for a decision ({risk_level})"));
-                self.tell(News::Asked(tool_id));
+                client.screen.line(&format!("{what}: waits for approval ({risk_level})"));
+                self.notify_cards(CardEvent::CallPending(tool_id));
             }
-            Ok(Event::ToolApprovalWarning { tool_id, expires_at, .. }) => match self.news {
-                Some(_) => self.tell(News::Warned(tool_id, expires_at)),
+            Ok(Event::ToolApprovalWarning { tool_id, expires_at, .. }) => match self.cards {
+                Some(_) => self.notify_cards(CardEvent::CallExpiresSoon(tool_id, expires_at)),
                 None => client.screen.line(&expires_soon(expires_at)),
             },
             Ok(Event::ToolCallUpdated { tool_id, status, error, .. }) => {
                 self.updated(tool_id, status, error.is_some_and(|error| error.code == "cancelled"));
             }
             Ok(_) => {}
-            // A newer server says more than we understand; what it means for us can be asked for.
+            // A newer server sends events that this version does not know: ask for the current state instead.
             Err(error) => {
-                tracing::debug!(%error, name = message.name, "an event that is not understood");
+                tracing::debug!(%error, name = message.name, "cannot parse an event");
                 return self.catch_up().await;
             }
         }
         Ok(())
     }
 
-    /// The parameters of a call, also where the event only links to them.
-    async fn whole(&self, id: CallId, told: Value) -> Result<Value> {
-        match told.get(LINK) {
-            Some(_) => Ok(self.client.desk.project.call(id).await?.tool_params),
-            None => Ok(told),
+    /// The parameters of a call. Events only link to large ones.
+    async fn full_params(&self, id: CallId, params: Value) -> Result<Value> {
+        match params.get(LINK) {
+            Some(_) => Ok(self.client.machine.project.call(id).await?.tool_params),
+            None => Ok(params),
         }
     }
 
@@ -315,45 +332,47 @@ impl Connection {
         if cancelled || status == CallStatus::Cancelled {
             self.client.cancel(id);
         }
-        self.tell(News::Settled(id, status));
+        self.notify_cards(CardEvent::CallUpdated(id, status));
     }
 
-    /// Says every now and then that we are still here.
-    async fn keep_lease(&self) {
+    /// Tells the server regularly that this machine is still connected. Never returns.
+    async fn keep_lease(&self) -> Infallible {
         let client = &self.client;
         let mut rounds = tokio::time::interval_at(tokio::time::Instant::now() + RENEW, RENEW);
         rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             rounds.tick().await;
-            let renewed = match client.desk.renew().await {
-                // Silent for too long, and forgotten.
+            let renewed = match client.machine.renew().await {
+                // The server has forgotten this machine, because it was silent for too long.
                 Err(error) if error.status() == Some(404) => {
-                    client.desk.register(client.local.shown(), &self.isolation).await
+                    client.machine.register(client.local.display_path(), &self.isolation).await
                 }
                 other => other,
             };
-            // The stream notices a lost connection as well, and says so.
+            // The stream notices and reports a lost connection as well.
             if let Err(error) = renewed {
-                tracing::debug!(%error, "the lease is not renewed");
+                tracing::debug!(%error, "cannot renew the lease");
             }
         }
     }
 
-    /// Ends what runs, says what came of it, and leaves the calls to the next client.
-    async fn say_goodbye(&self) {
+    /// Cancels running calls, sends their outcomes, and leaves further calls to the next machine.
+    async fn disconnect(&self) {
         let client = &self.client;
         self.state.save_cursor();
         client.stop.cancel();
         client.cancel_all();
         client.tasks.close();
-        let ended = tokio::time::timeout(FAREWELL, client.tasks.wait()).await;
-        client.abandon.cancel();
+        let ended = tokio::time::timeout(SHUTDOWN_GRACE, client.tasks.wait()).await;
+        client.give_up.cancel();
         if ended.is_err() {
-            client.screen.line("some results were not delivered; the next start does that");
+            client.screen.line("some outcomes were not sent; the next start sends them");
         }
-        match client.desk.leave().await {
+        match client.machine.leave().await {
             Ok(()) => client.screen.line("disconnected"),
-            Err(error) => client.screen.line(&format!("left without saying so: {}", error.told())),
+            Err(error) => client
+                .screen
+                .line(&format!("disconnected, but the server was not told: {}", error.full_message())),
         }
     }
 }

@@ -14,12 +14,12 @@ pub struct Credentials {
     servers: BTreeMap<String, String>,
 }
 
-/// A server's address as tokens are kept for it: without a slash at its end.
+/// Checks a server address and removes the slash at its end.
 pub fn server_address(given: &str) -> Result<&str> {
     let address = given.trim_end_matches('/');
     match address.starts_with("http://") || address.starts_with("https://") {
         true => Ok(address),
-        false => Err(Error::NoAddress(address.to_owned())),
+        false => Err(Error::InvalidAddress(address.to_owned())),
     }
 }
 
@@ -42,7 +42,7 @@ impl Credentials {
         self.servers.get(server).map(String::as_str)
     }
 
-    /// Keeps a token for a server, beside those of others, and says where.
+    /// Stores a token for a server and returns the path of the file.
     pub fn store(server: &str, token: &str) -> Result<PathBuf> {
         let path = Self::file()?;
         if let Some(folder) = path.parent() {
@@ -57,7 +57,7 @@ impl Credentials {
     }
 }
 
-/// Whole or not at all, and for this user's eyes only from the first byte on.
+/// Replaces a file as a whole or not at all. Only this user can ever read it.
 pub(crate) fn replace_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let draft = path.with_extension(format!("{}.tmp", std::process::id()));
     let mut options = OpenOptions::new();

@@ -1,13 +1,13 @@
-//! What a write would change, for the person who decides.
+//! The diff that a person sees before they decide about a write.
 
 use atelier_executor::Preview;
 use similar::TextDiff;
 use std::time::Duration;
 
 /// Larger files are not compared line by line.
-const COMPARED: usize = 8 << 20;
+const MAX_COMPARED: usize = 8 << 20;
 
-/// A unified diff against the file on this machine, whole: what is approved has to be there to be seen.
+/// A complete unified diff against the file on this machine: people must be able to see all that they approve.
 pub(crate) fn unified(path: &str, preview: &Preview) -> String {
     let Preview { base_checksum, before, after } = preview;
     match (base_checksum, before) {
@@ -29,7 +29,7 @@ fn compared(path: &str, exists: bool, before: &str, after: &str) -> String {
         return format!("No change: {path} has this content already.\n");
     }
     let old = if exists { format!("a/{path}") } else { "/dev/null".to_owned() };
-    if before.len() + after.len() > COMPARED {
+    if before.len() + after.len() > MAX_COMPARED {
         let mut text = format!(
             "--- {old}\n+++ b/{path}\nToo large to compare: {} bytes now, {} bytes then. It would become:\n",
             before.len(),
@@ -41,8 +41,8 @@ fn compared(path: &str, exists: bool, before: &str, after: &str) -> String {
     if !exists && after.is_empty() {
         return format!("--- {old}\n+++ b/{path}\nA new, empty file.\n");
     }
-    // A file made to be slow to compare gets a coarser difference, never a wrong one.
-    // A line ends with \n and nothing else: a lone \r within one must not look like the start of another.
+    // The timeout protects against files that are slow to compare. The diff is then coarser, but still correct.
+    // Only \n ends a line: a lone \r within a line must not look like the start of another line.
     let (old_lines, new_lines): (Vec<&str>, Vec<&str>) =
         (before.split_inclusive('\n').collect(), after.split_inclusive('\n').collect());
     let diff = TextDiff::configure()
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_and_a_new_file() {
+    fn changed_and_new_files() {
         assert_eq!(
             unified("x.txt", &preview(Some("a\nb\n"), "a\nc\n")),
             "--- a/x.txt\n+++ b/x.txt\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n"
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_carriage_return_ends_no_line() {
+    fn carriage_return_does_not_end_a_line() {
         assert_eq!(
             unified("x", &preview(Some("a\rb=1\rc\nd\r\n"), "a\rb=2\rc\nd\r\n")),
             "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n-a\rb=1\rc\n+a\rb=2\rc\n d\r\n"
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_said_in_words() {
+    fn binary_file_is_described() {
         let preview = Preview { base_checksum: Some("c0ffee".into()), before: None, after: "new\n".into() };
         assert_eq!(
             unified("x.png", &preview),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_one_is_whole() {
+    fn long_diff_is_complete() {
         for size in [1 << 19, 9 << 20] {
             let after = "ä\n".repeat(size / 3);
             let diff = unified("x", &preview(Some("a\n"), &after));

@@ -1,50 +1,51 @@
-//! What can go wrong on the user's side.
+//! What can go wrong in the commands that talk to a server.
 
+use atelier_api::{Problem, ProblemCode};
 use std::path::{Path, PathBuf};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the server's rules cannot be used here")]
+    #[error("the server's own rules are not valid")]
     ServerRules(#[source] atelier_core::policy::RuleError),
-    #[error("the rules in client.toml cannot be used")]
+    #[error("the rules in client.toml are not valid")]
     OwnRules(#[source] atelier_core::policy::RuleError),
-    #[error("{0:?} is no server's address: it begins with http:// or https://")]
-    NoAddress(String),
+    #[error("{0:?} is not a server address: it must begin with http:// or https://")]
+    InvalidAddress(String),
     #[error("cannot reach {server}")]
     Unreachable { server: String, source: reqwest::Error },
-    /// The server's own words.
-    #[error("the server says: {detail}")]
-    Refused { status: u16, code: String, detail: String },
-    #[error("{0} is not an Atelier server")]
-    NotAtelier(String),
+    #[error("{0} did not answer in time")]
+    Timeout(String),
+    /// The server refused the request and says why.
+    #[error("the server answered: {}", .0.detail)]
+    Refused(Problem),
+    #[error("{server} does not answer like an Atelier server (HTTP status {status}): check the address")]
+    NotAtelier { server: String, status: u16 },
     #[error("there is no token for {0}: run `atelier login --server {0}`, or set ATELIER_TOKEN")]
     NoToken(String),
-    #[error(
-        "the server does not take the token (any more): run `atelier login`, or look at ATELIER_TOKEN if it is set"
-    )]
-    TokenEnded,
+    #[error("the token is expired or revoked: run `atelier login`, or check ATELIER_TOKEN if it is set")]
+    TokenRejected,
     #[error("you have no project “{0}” on this server")]
     NoProject(String),
-    #[error("an agent's token cannot connect a machine: use your own, or one made with --role client")]
+    #[error("an agent's token cannot connect a machine: use your own token, or one made with --role client")]
     AgentToken,
-    #[error("the project is gone")]
-    ProjectGone,
+    #[error("the project was deleted")]
+    ProjectDeleted,
     #[error("cannot use {path} as a workspace")]
     Workspace { path: PathBuf, source: atelier_executor::Error },
-    #[error("another `atelier connect` serves this folder for the same project already")]
+    #[error("another `atelier connect` already serves this folder for the same project")]
     Busy,
-    #[error("{path} lies in the folder to connect, where agents could change it")]
+    #[error("{path} is inside the folder to connect, where agents could change it")]
     StateInside { path: PathBuf },
-    #[error("there is no home folder to keep state in")]
+    #[error("there is no home folder to store state in: set HOME")]
     NoHome,
     #[error("{path} cannot be used: {why}")]
     Unusable { path: PathBuf, why: String },
     #[error("{path} is damaged: {why}")]
     Damaged { path: PathBuf, why: String },
-    #[error("it broke off; the next start reports it as unknown")]
-    BrokeOff,
+    #[error("the call crashed; the next start reports its outcome as unknown")]
+    Panicked,
     #[error("cannot {action} {path}")]
     Io { action: &'static str, path: PathBuf, source: std::io::Error },
 }
@@ -54,29 +55,30 @@ impl Error {
         move |source| Self::Io { action, path: path.to_owned(), source }
     }
 
-    /// The whole story in one line, down to its cause.
-    pub(crate) fn told(&self) -> String {
+    /// The message with all its causes, in one line.
+    pub(crate) fn full_message(&self) -> String {
         let causes = std::iter::successors(std::error::Error::source(self), |error| error.source());
-        causes.fold(self.to_string(), |told, cause| format!("{told}: {cause}"))
+        causes.fold(self.to_string(), |message, cause| format!("{message}: {cause}"))
     }
 
-    /// Worth another try: a network or a server that may come back.
-    pub(crate) fn passes(&self) -> bool {
+    /// Whether the same request may succeed later: the network or the server may come back.
+    pub fn is_temporary(&self) -> bool {
         match self {
-            Self::Unreachable { .. } => true,
-            // A worker space that was reset is there again for the next request.
-            Self::Refused { status, code, .. } => {
-                matches!(status, 408 | 429 | 500..) || code == "worker_space_closed"
+            Self::Unreachable { .. } | Self::Timeout(_) => true,
+            // A worker space that was reset is opened again by the next request.
+            Self::Refused(problem) => {
+                matches!(problem.status, 408 | 429 | 500..) || problem.code == ProblemCode::WorkerSpaceClosed
             }
-            // A proxy in front of a server that is starting answers in its own words.
-            Self::NotAtelier(_) => true,
+            // A proxy answers with its own page while the server behind it starts.
+            Self::NotAtelier { .. } => true,
             _ => false,
         }
     }
 
-    pub(crate) fn status(&self) -> Option<u16> {
+    /// The HTTP status, if the server refused the request.
+    pub fn status(&self) -> Option<u16> {
         match self {
-            Self::Refused { status, .. } => Some(*status),
+            Self::Refused(problem) => Some(problem.status),
             _ => None,
         }
     }

@@ -1,12 +1,12 @@
-//! What this client has begun and what came of it, written down before and after.
+//! The journal of calls that this machine has started, so that a crash never repeats one.
 //!
-//! One JSON object a line, appended. After a crash it tells the calls that never began (they may begin), those
-//! that were running (nobody knows) and those whose result the server has not taken yet (it is posted again).
+//! Each line is one JSON object. After a crash the journal shows which calls never started (they may start), which were
+//! running (their outcome is unknown), and which outcomes the server does not have yet (they are sent again).
 
 use crate::error::{Error, Result};
 use atelier_core::CallId;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::{
     collections::BTreeMap,
     fs::File,
@@ -20,15 +20,15 @@ pub(crate) type Key = (CallId, u32);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
-pub(crate) enum Step {
-    /// The server is asked whether the call is ours to run.
+pub(crate) enum CallStage {
+    /// The server is asked whether this machine may run the call.
     Claiming,
-    /// It begins now: from here on it may have happened.
+    /// The call starts now. From here on it may have had an effect.
     Running,
     Result {
-        result: Value,
+        result: Map<String, Value>,
     },
-    /// The server has the result, or does not want it.
+    /// The server has the outcome, or has refused it.
     Done,
 }
 
@@ -37,11 +37,11 @@ struct Line {
     tool_id: CallId,
     attempt: u32,
     #[serde(flatten)]
-    step: Step,
+    step: CallStage,
 }
 
-/// What is not done yet.
-pub(crate) type Open = BTreeMap<Key, Step>;
+/// Calls that are not done yet.
+pub(crate) type OpenCalls = BTreeMap<Key, CallStage>;
 
 pub(crate) struct Journal {
     path: PathBuf,
@@ -51,36 +51,36 @@ pub(crate) struct Journal {
 struct Inner {
     file: File,
     size: u64,
-    /// How much of it was not done when it was last written anew.
+    /// The size of the file after it was last rewritten.
     kept: u64,
-    /// What is not done, and whether it has begun.
+    /// Calls that are not done, and whether they have started.
     open: BTreeMap<Key, bool>,
 }
 
-/// With so much more in it than was kept, what is done is left out.
-const LONG: u64 = 1 << 20;
+/// When the file has grown by this much, it is rewritten without the calls that are done.
+const MAX_GROWTH: u64 = 1 << 20;
 
 impl Journal {
-    /// Opens it, without what is done, and says what an earlier run left open.
-    pub(crate) fn open(path: PathBuf) -> Result<(Self, Open)> {
+    /// Opens the journal and returns the calls that an earlier process left open.
+    pub(crate) fn open(path: PathBuf) -> Result<(Self, OpenCalls)> {
         let open = read(&path)?;
         let inner = rewrite(&path, &open).map_err(Error::io("write", &path))?;
         Ok((Self { path, inner: Mutex::new(inner) }, open))
     }
 
-    /// Whether a call may have had its effect, by this run or an earlier one, and what came of it is still to be told.
+    /// Whether this or an earlier process has started the call, and its outcome is not delivered yet.
     pub(crate) fn has_begun(&self, key: Key) -> bool {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).open.get(&key) == Some(&true)
     }
 
-    /// Adds a line. `sync` where losing it with the whole machine could make a call run twice: for a call
-    /// that changes nothing it cannot, and the process's own death loses no written line.
-    pub(crate) fn note(&self, (tool_id, attempt): Key, step: Step, sync: bool) -> Result<()> {
+    /// Appends a line. `sync` writes it to disk immediately, so that a power failure cannot make the call run twice. Calls
+    /// that change nothing do not need it, and a crash of the process alone loses no written line.
+    pub(crate) fn record(&self, (tool_id, attempt): Key, step: CallStage, sync: bool) -> Result<()> {
         let fail = Error::io("write", &self.path);
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let written = inner.write(&Line { tool_id, attempt, step }, sync);
         written.map_err(fail)?;
-        if inner.size > 2 * inner.kept + LONG {
+        if inner.size > 2 * inner.kept + MAX_GROWTH {
             let open = read(&self.path)?;
             *inner = rewrite(&self.path, &open).map_err(Error::io("write", &self.path))?;
         }
@@ -92,7 +92,7 @@ impl Inner {
     fn write(&mut self, line: &Line, sync: bool) -> std::io::Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
-        // One write, so that a crash leaves a whole line or a torn last one; a full disk leaves none.
+        // A single write, so that a crash leaves at most one incomplete line, and a full disk none.
         if let Err(error) = self.file.write_all(&text) {
             self.file.set_len(self.size)?;
             return Err(error);
@@ -100,27 +100,27 @@ impl Inner {
         self.size += text.len() as u64;
         let key = (line.tool_id, line.attempt);
         match line.step {
-            Step::Done => self.open.remove(&key),
-            Step::Claiming => self.open.insert(key, false),
-            Step::Running | Step::Result { .. } => self.open.insert(key, true),
+            CallStage::Done => self.open.remove(&key),
+            CallStage::Claiming => self.open.insert(key, false),
+            CallStage::Running | CallStage::Result { .. } => self.open.insert(key, true),
         };
         if sync { self.file.sync_data() } else { Ok(()) }
     }
 }
 
-fn read(path: &Path) -> Result<Open> {
+fn read(path: &Path) -> Result<OpenCalls> {
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Open::new()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(OpenCalls::new()),
         Err(error) => return Err(Error::io("read", path)(error)),
     };
-    let mut open = Open::new();
+    let mut open = OpenCalls::new();
     let mut reader = BufReader::new(file);
     let mut text = Vec::new();
     loop {
         text.clear();
         reader.read_until(b'\n', &mut text).map_err(Error::io("read", path))?;
-        // A last line without its end was never acted on: it is written before the step it tells of.
+        // An incomplete last line was never acted on: a line is written before its stage begins.
         if text.last() != Some(&b'\n') {
             return Ok(open);
         }
@@ -128,14 +128,14 @@ fn read(path: &Path) -> Result<Open> {
             .map_err(|error| Error::Damaged { path: path.to_owned(), why: error.to_string() })?;
         let key = (line.tool_id, line.attempt);
         match line.step {
-            Step::Done => drop(open.remove(&key)),
+            CallStage::Done => drop(open.remove(&key)),
             step => drop(open.insert(key, step)),
         }
     }
 }
 
-/// Whole or not at all.
-fn rewrite(path: &Path, open: &Open) -> std::io::Result<Inner> {
+/// Replaces the file as a whole or not at all.
+fn rewrite(path: &Path, open: &OpenCalls) -> std::io::Result<Inner> {
     let draft = path.with_extension("new");
     if let Err(error) = std::fs::remove_file(&draft)
         && error.kind() != std::io::ErrorKind::NotFound
@@ -164,32 +164,37 @@ mod tests {
     use serde_json::json;
     use uuid::Uuid;
 
+    fn object(value: Value) -> Map<String, Value> {
+        value.as_object().unwrap().clone()
+    }
+
     fn key(n: u128) -> Key {
         (CallId(Uuid::from_u128(n)), 1)
     }
 
     #[test]
-    fn what_is_open_is_known_again() {
+    fn open_calls_survive_a_crash() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal.jsonl");
         let (journal, open) = Journal::open(path.clone()).unwrap();
-        assert_eq!(open, Open::new());
-        let result = Step::Result { result: json!({"success": true}) };
+        assert_eq!(open, OpenCalls::new());
+        let result = CallStage::Result { result: object(json!({"success": true})) };
         for (n, steps) in [
-            (1, vec![Step::Claiming]),
-            (2, vec![Step::Claiming, Step::Running]),
-            (3, vec![Step::Claiming, Step::Running, result.clone()]),
-            (4, vec![Step::Claiming, Step::Running, result.clone(), Step::Done]),
+            (1, vec![CallStage::Claiming]),
+            (2, vec![CallStage::Claiming, CallStage::Running]),
+            (3, vec![CallStage::Claiming, CallStage::Running, result.clone()]),
+            (4, vec![CallStage::Claiming, CallStage::Running, result.clone(), CallStage::Done]),
         ] {
             for step in steps {
-                journal.note(key(n), step, true).unwrap();
+                journal.record(key(n), step, true).unwrap();
             }
         }
         drop(journal);
         // A crash in the middle of a line.
         let mut file = File::options().append(true).open(&path).unwrap();
         file.write_all(b"{\"tool_id\":\"0000").unwrap();
-        let expected = Open::from([(key(1), Step::Claiming), (key(2), Step::Running), (key(3), result)]);
+        let expected =
+            OpenCalls::from([(key(1), CallStage::Claiming), (key(2), CallStage::Running), (key(3), result)]);
         for _ in 0..2 {
             let (_journal, open) = Journal::open(path.clone()).unwrap();
             assert_eq!(open, expected);
@@ -198,32 +203,36 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_short() {
+    fn journal_stays_short() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal.jsonl");
         let (journal, _) = Journal::open(path.clone()).unwrap();
         let big = "x".repeat(100_000);
         for n in 0..50 {
-            journal.note(key(n), Step::Running, false).unwrap();
-            journal.note(key(n), Step::Result { result: json!({"content": big}) }, false).unwrap();
+            journal.record(key(n), CallStage::Running, false).unwrap();
+            journal
+                .record(key(n), CallStage::Result { result: object(json!({"content": big})) }, false)
+                .unwrap();
             if n > 0 {
-                journal.note(key(n), Step::Done, false).unwrap();
+                journal.record(key(n), CallStage::Done, false).unwrap();
             }
         }
-        assert!(path.metadata().unwrap().len() < 2 * LONG);
+        assert!(path.metadata().unwrap().len() < 2 * MAX_GROWTH);
         let (_, open) = Journal::open(path).unwrap();
         assert_eq!(open.keys().collect::<Vec<_>>(), [&key(0)]);
     }
 
-    /// What nobody has taken yet is not written anew with every line.
+    /// Outcomes that wait for delivery are not rewritten with every line.
     #[test]
-    fn what_waits_is_left_in_peace() {
+    fn waiting_outcomes_are_rarely_rewritten() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal.jsonl");
         let (journal, _) = Journal::open(path).unwrap();
         let (big, mut anew, mut last) = ("x".repeat(100_000), 0, 0);
         for n in 0..100 {
-            journal.note(key(n), Step::Result { result: json!({"content": big}) }, false).unwrap();
+            journal
+                .record(key(n), CallStage::Result { result: object(json!({"content": big})) }, false)
+                .unwrap();
             let kept = journal.inner.lock().unwrap().kept;
             anew += u32::from(std::mem::replace(&mut last, kept) != kept);
         }

@@ -1,4 +1,4 @@
-//! Keys as they are pressed, without waiting for the end of a line.
+//! Reads keys as they are pressed, without waiting for the end of a line.
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -10,12 +10,12 @@ use tokio::sync::mpsc;
 
 pub(crate) const ESCAPE: char = '\u{1b}';
 
-/// Whether somebody sits there who can be asked, and sees it.
-pub(crate) fn attended(output: &impl IsTerminal) -> bool {
+/// Whether a person can read the output and answer.
+pub(crate) fn is_attended(output: &impl IsTerminal) -> bool {
     std::io::stdin().is_terminal() && output.is_terminal()
 }
 
-/// The terminal gives keys one by one until this is dropped. Ctrl-C stays a signal.
+/// The terminal in single-key mode, until this is dropped. Ctrl-C is still a signal.
 pub(crate) struct Keyboard {
     before: Termios,
 }
@@ -26,11 +26,11 @@ impl Keyboard {
         let before = tcgetattr(&stdin)?;
         let mut single = before.clone();
         single.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-        // Ctrl-S would stop the output, and with it whoever has something to say: the calls.
+        // Ctrl-S would stop the output, and with it all calls that print something.
         single.input_modes -= InputModes::IXON;
         tcsetattr(&stdin, OptionalActions::Now, &single)?;
         let (keys, pressed) = mpsc::unbounded_channel();
-        // Reading a terminal cannot be interrupted, so this thread ends with the process.
+        // Reading from a terminal cannot be interrupted, so this thread ends with the process.
         std::thread::Builder::new().name("keyboard".to_owned()).spawn(move || read(&keys))?;
         Ok((Self { before }, pressed))
     }
@@ -39,14 +39,14 @@ impl Keyboard {
 impl Drop for Keyboard {
     fn drop(&mut self) {
         if let Err(error) = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before) {
-            tracing::debug!(%error, "the terminal stays as it is");
+            tracing::debug!(%error, "cannot restore the terminal");
         }
     }
 }
 
 fn read(keys: &mpsc::UnboundedSender<char>) {
     let stdin = std::io::stdin();
-    let (mut typed, mut buffer) = (Typed::default(), [0; 256]);
+    let (mut decoder, mut buffer) = (KeyDecoder::default(), [0; 256]);
     loop {
         let count = match rustix::io::read(&stdin, &mut buffer) {
             Ok(0) => return,
@@ -54,9 +54,9 @@ fn read(keys: &mpsc::UnboundedSender<char>) {
             Err(Errno::INTR) => continue,
             Err(_) => return,
         };
-        let mut pressed = typed.take(&buffer[..count]);
-        if typed.is_after_escape() && !more_comes(&stdin) {
-            pressed.extend(typed.end());
+        let mut pressed = decoder.decode(&buffer[..count]);
+        if decoder.is_after_escape() && !more_follows(&stdin) {
+            pressed.extend(decoder.end());
         }
         if pressed.into_iter().any(|key| keys.send(key).is_err()) {
             return;
@@ -64,79 +64,81 @@ fn read(keys: &mpsc::UnboundedSender<char>) {
     }
 }
 
-/// Whether the rest of a sequence is on its way.
-fn more_comes(stdin: &Stdin) -> bool {
+/// Whether more input follows immediately, so that Escape is the beginning of a sequence.
+fn more_follows(stdin: &Stdin) -> bool {
     let wait = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     poll(&mut [PollFd::new(stdin, PollFlags::IN)], Some(&wait)).is_ok_and(|ready| ready > 0)
 }
 
-/// Keys out of what a terminal sends. An arrow, a key of the keypad or one held with Alt comes as Escape and others, among
-/// which may be letters that decide something: such a sequence is no key here, and Escape alone is one.
+/// Turns the bytes of a terminal into keys. Arrow keys, keypad keys and keys with Alt arrive as Escape and further
+/// characters, which may be letters that would decide something. Such a sequence gives no key; a single Escape does.
 #[derive(Default)]
-struct Typed {
-    /// The beginning of a character.
-    cut: Vec<u8>,
-    place: Place,
+struct KeyDecoder {
+    /// The first bytes of a character whose rest is missing.
+    incomplete: Vec<u8>,
+    state: SequenceState,
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum SequenceState {
     #[default]
     Outside,
     AfterEscape,
-    /// Goes on until a letter or its like.
+    /// A sequence that ends with a letter or a similar character.
     Long {
         first: bool,
     },
-    /// So many more.
+    /// A sequence with this many more characters.
     Short(u8),
-    /// An answer of the terminal, until its end.
-    Answer,
+    /// A report of the terminal, up to its terminator.
+    Report,
 }
 
-impl Typed {
-    fn take(&mut self, bytes: &[u8]) -> Vec<char> {
-        self.cut.extend_from_slice(bytes);
-        // What is cut in the middle of a character waits for the rest; what is none decides nothing.
-        let whole = match std::str::from_utf8(&self.cut) {
+impl KeyDecoder {
+    fn decode(&mut self, bytes: &[u8]) -> Vec<char> {
+        self.incomplete.extend_from_slice(bytes);
+        // An incomplete character waits for its rest. Invalid bytes give no deciding key.
+        let whole = match std::str::from_utf8(&self.incomplete) {
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            _ => self.cut.len(),
+            _ => self.incomplete.len(),
         };
-        let text: Vec<u8> = self.cut.drain(..whole).collect();
+        let text: Vec<u8> = self.incomplete.drain(..whole).collect();
         String::from_utf8_lossy(&text).chars().filter_map(|one| self.key(one)).collect()
     }
 
     fn key(&mut self, one: char) -> Option<char> {
-        let (place, key) = match (self.place, one) {
-            (Place::Outside, ESCAPE) => (Place::AfterEscape, None),
-            (Place::Outside, key) => (Place::Outside, Some(key)),
-            (Place::AfterEscape, ESCAPE) => (Place::AfterEscape, Some(ESCAPE)),
-            (Place::Long { .. } | Place::Short(_), ESCAPE) => (Place::AfterEscape, None),
-            (Place::AfterEscape, '[') => (Place::Long { first: true }, None),
-            (Place::AfterEscape, 'O') => (Place::Short(1), None),
-            (Place::AfterEscape, ']' | 'P' | 'X' | '^' | '_') => (Place::Answer, None),
-            (Place::Answer, ESCAPE) => (Place::AfterEscape, None),
-            (Place::Answer, one) if one != '\u{7}' => (Place::Answer, None),
-            (Place::Long { .. }, ' '..='?') => (Place::Long { first: false }, None),
-            // Where an old mouse was clicked, and keys of the Linux console.
-            (Place::Long { first: true }, 'M') => (Place::Short(3), None),
-            (Place::Long { first: true }, '[') => (Place::Short(1), None),
-            (Place::Short(more @ 2..), _) => (Place::Short(more - 1), None),
-            (_, _) => (Place::Outside, None),
+        let (state, key) = match (self.state, one) {
+            (SequenceState::Outside, ESCAPE) => (SequenceState::AfterEscape, None),
+            (SequenceState::Outside, key) => (SequenceState::Outside, Some(key)),
+            (SequenceState::AfterEscape, ESCAPE) => (SequenceState::AfterEscape, Some(ESCAPE)),
+            (SequenceState::Long { .. } | SequenceState::Short(_), ESCAPE) => {
+                (SequenceState::AfterEscape, None)
+            }
+            (SequenceState::AfterEscape, '[') => (SequenceState::Long { first: true }, None),
+            (SequenceState::AfterEscape, 'O') => (SequenceState::Short(1), None),
+            (SequenceState::AfterEscape, ']' | 'P' | 'X' | '^' | '_') => (SequenceState::Report, None),
+            (SequenceState::Report, ESCAPE) => (SequenceState::AfterEscape, None),
+            (SequenceState::Report, one) if one != '\u{7}' => (SequenceState::Report, None),
+            (SequenceState::Long { .. }, ' '..='?') => (SequenceState::Long { first: false }, None),
+            // Mouse clicks of old terminals, and function keys of the Linux console.
+            (SequenceState::Long { first: true }, 'M') => (SequenceState::Short(3), None),
+            (SequenceState::Long { first: true }, '[') => (SequenceState::Short(1), None),
+            (SequenceState::Short(more @ 2..), _) => (SequenceState::Short(more - 1), None),
+            (_, _) => (SequenceState::Outside, None),
         };
-        self.place = place;
+        self.state = state;
         key
     }
 
-    /// The key itself, or the beginning of a sequence: time tells.
+    /// Whether the last character was Escape, which is a key or the beginning of a sequence.
     fn is_after_escape(&self) -> bool {
-        self.place == Place::AfterEscape
+        self.state == SequenceState::AfterEscape
     }
 
-    /// Nothing more comes: it was the key itself.
+    /// Ends the input. A last Escape was the key itself.
     fn end(&mut self) -> Option<char> {
         self.is_after_escape().then(|| {
-            self.place = Place::Outside;
+            self.state = SequenceState::Outside;
             ESCAPE
         })
     }
@@ -147,16 +149,16 @@ mod tests {
     use super::*;
 
     fn typed(parts: &[&[u8]]) -> String {
-        let mut typed = Typed::default();
-        let mut keys: String = parts.iter().flat_map(|part| typed.take(part)).collect();
-        keys.extend(typed.end());
+        let mut decoder = KeyDecoder::default();
+        let mut keys: String = parts.iter().flat_map(|part| decoder.decode(part)).collect();
+        keys.extend(decoder.end());
         keys
     }
 
     #[test]
-    fn sequences_of_a_terminal_are_no_keys() {
+    fn escape_sequences_give_no_keys() {
         assert_eq!(typed(&["nä\u{7f}\r".as_bytes()]), "nä\u{7f}\r");
-        // Arrows of several terminals, the keypad, Alt with a letter, Delete, a click, answers to questions.
+        // Arrow keys of several terminals, the keypad, Alt with a letter, Delete, a mouse click, reports.
         for sequence in [
             "\x1b[A",
             "\x1b[a",
@@ -181,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn escape_alone_is_a_key() {
+    fn single_escape_is_a_key() {
         assert_eq!(typed(&[b"\x1b"]), "\x1b");
         assert_eq!(typed(&[b"n\x1b\x1b"]), "n\x1b\x1b");
     }
 
     #[test]
-    fn a_character_may_come_in_parts() {
+    fn character_can_arrive_in_parts() {
         let (first, second) = "ä".as_bytes().split_at(1);
         assert_eq!(typed(&[first, second]), "ä");
         assert_eq!(typed(&[b"\xff", b"y"]), "\u{fffd}y");

@@ -1,37 +1,38 @@
-//! The user's side: `atelier connect` runs beside the files, and is the only thing that touches them.
+//! The user's side: `atelier connect` runs where the files are, and is the only program that touches them.
 //!
-//! It follows the project's event stream, checks every call again, runs what was approved through the
-//! executor, and posts what came of it. A journal outside the folder makes sure that a call runs at most once.
+//! It follows the project's event stream, checks every call again, runs approved calls with the executor, and sends
+//! their outcomes. A journal outside the folder makes sure that a call runs at most once.
 //!
-//! `atelier chat` speaks with agents from the same terminal, and asks with the same cards.
+//! `atelier chat` talks to agents from a terminal and shows the same approval cards.
 
-mod api;
+mod api_client;
 mod backoff;
+mod banner;
 mod calls;
 mod cards;
 mod chat;
 mod connection;
 mod credentials;
-mod desk;
 mod diff;
+mod dispatched_call;
 mod error;
-mod greeting;
 mod journal;
 mod keyboard;
-mod local;
+mod local_workspace;
+mod machine_api;
 mod previews;
 mod project;
 mod rules;
 mod screen;
-mod signal;
 mod sse;
 mod state;
 mod token;
 
+pub use api_client::ApiClient;
 pub use chat::{ChatOptions, chat};
 pub use connection::{Options, connect};
 pub use credentials::{Credentials, server_address};
 pub use error::{Error, Result};
-pub use local::Local;
+pub use local_workspace::LocalWorkspace;
 pub use rules::ClientRules;
 pub use screen::visible;

@@ -1,6 +1,7 @@
-//! Saying what a call would change, before anybody is asked about it.
+//! Previews: what a call would change, computed before anybody is asked about it.
 
-use crate::{backoff::Backoff, calls::Client, diff, error::Error, screen::summary, signal};
+use crate::{backoff::Backoff, calls::Client, diff, dispatched_call, screen::summary};
+use atelier_api::tools::{PreviewFailed, PreviewReport, PreviewShown};
 use atelier_core::{
     CallId,
     gate::{CallFailure, CallRating},
@@ -10,70 +11,72 @@ use atelier_core::{
     },
 };
 use atelier_executor::ToolResult;
-use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What the person who decides has to know, as far as this machine knows it.
-#[derive(Serialize)]
-pub(crate) struct Shown {
-    base_checksum: Option<String>,
-    diff: String,
-    rating: CallRating,
-}
-
 impl Client {
+    /// Computes a preview in the background and sends it.
     pub(crate) fn preview(self: &Arc<Self>, id: CallId, tool: String, params: Value) {
         let client = self.clone();
         self.tasks.spawn(async move {
-            let turn = tokio::select! {
-                turn = client.looks.acquire() => turn,
+            let slot = tokio::select! {
+                slot = client.preview_slots.acquire() => slot,
                 () = client.stop.cancelled() => return,
             };
-            let looking = {
+            let computing = {
                 let (client, tool, params) = (client.clone(), tool.clone(), params.clone());
-                tokio::task::spawn_blocking(move || client.look(&tool, params)).await
+                tokio::task::spawn_blocking(move || client.compute_preview(&tool, params)).await
             };
-            drop(turn);
-            let preview = looking.unwrap_or_else(|_| Err(CallFailure::new("internal", "the preview failed")));
+            drop(slot);
+            let preview =
+                computing.unwrap_or_else(|_| Err(CallFailure::new("internal", "the preview failed")));
             let outcome = match &preview {
-                Ok(_) => "shown to be decided".to_owned(),
+                Ok(_) => "preview sent".to_owned(),
                 Err(failure) => format!("cannot be done: {}", failure.detail),
             };
             client.screen.line(&format!("{}: {outcome}", summary(&tool, &params)));
-            client.tell_preview(id, preview).await;
+            let report = match preview {
+                Ok(preview) => PreviewReport::Shown(preview),
+                Err(error) => {
+                    PreviewReport::Failed(PreviewFailed { client_id: client.machine.client, error })
+                }
+            };
+            client.send_preview(id, &report).await;
         });
     }
 
-    async fn tell_preview(&self, id: CallId, preview: Result<Shown, CallFailure>) {
+    async fn send_preview(&self, id: CallId, report: &PreviewReport) {
         let mut backoff = Backoff::new();
         loop {
-            match self.desk.previewed(id, &preview).await {
+            match self.machine.send_preview(id, report).await {
                 Ok(()) => return,
-                Err(error) if error.passes() => {
+                Err(error) if error.is_temporary() => {
                     if !backoff.wait(&self.stop).await {
                         return;
                     }
                 }
-                // Somebody else's by now, or settled.
-                Err(Error::Refused { status: 404 | 409, .. }) => return,
-                Err(error) => return self.screen.line(&format!("a preview was not taken: {}", error.told())),
+                // The call was settled, or another machine runs it now.
+                Err(error) if matches!(error.status(), Some(404 | 409)) => return,
+                Err(error) => {
+                    let why = error.full_message();
+                    return self.screen.line(&format!("the server refused a preview: {why}"));
+                }
             }
         }
     }
 
-    fn look(&self, tool: &str, params: Value) -> Result<Shown, CallFailure> {
+    fn compute_preview(&self, tool: &str, params: Value) -> Result<PreviewShown, CallFailure> {
         let refused = |result: ToolResult| match result.failure {
             Some(failure) => CallFailure::new(&failure.code, failure.detail),
             None => CallFailure::new("internal", "refused without a reason"),
         };
         let call = self.local.parse(tool, params).map_err(refused)?;
-        // What will be refused here in the end is nothing to ask a person about.
+        // Nobody should be asked about a call that this machine will refuse.
         let judgement = self.local.tools().judge(&call);
         if judgement.verdict == Verdict::Deny {
             return Err(refused(ToolResult::refused(&judgement)));
         }
-        signal::within(self.up_to, judgement.verdict).map_err(refused)?;
+        dispatched_call::check_risk_limit(self.up_to, judgement.verdict).map_err(refused)?;
         let preview = self.local.tools().preview(&call);
         let preview = preview.map_err(|error| CallFailure::new(error.code(), error.to_string()))?;
         let preview = preview.ok_or_else(|| CallFailure::new("internal", "this tool has no preview"))?;
@@ -83,7 +86,8 @@ impl Client {
         };
         let diff = diff::unified(path, &preview);
         let Judgement { verdict, rule, reason, network, .. } = judgement;
-        let rating = CallRating { verdict, rule, reason, network };
-        Ok(Shown { base_checksum: preview.base_checksum, diff, rating })
+        let rating = Some(CallRating { verdict, rule, reason, network });
+        let (client_id, base_checksum) = (self.machine.client, preview.base_checksum);
+        Ok(PreviewShown { client_id, base_checksum, diff, rating })
     }
 }

@@ -1,54 +1,25 @@
-//! What anybody asks of the server who may see a project.
+//! What any user of a project can ask the server.
 
 use crate::{
-    api::{Api, PATIENCE},
+    api_client::{ApiClient, REQUEST_TIMEOUT},
     error::{Error, Result},
     sse::Stream,
 };
+use atelier_api::{
+    approvals::{ApproveRequest, RejectRequest},
+    clients::{Client, ClientList},
+    tools::ToolCallList,
+    work::{PlanApproval, PlanDetails, PlanRejection},
+};
 use atelier_core::{
-    AgentId, ApprovalId, CallId, ClientId, Plan, PlanId, Project, Task,
+    Agent, AgentId, ApprovalId, CallId, PlanId, Project,
     gate::{CallStatus, GatedCall, GrantScope},
 };
 use reqwest::Method;
-use serde::Deserialize;
-use serde_json::{Value, json};
 
 pub(crate) struct ProjectApi {
-    pub(crate) api: Api,
+    pub(crate) api: ApiClient,
     pub(crate) project: Project,
-}
-
-#[derive(Deserialize)]
-struct Clients {
-    clients: Vec<Connected>,
-}
-
-/// A machine that is connected.
-#[derive(Deserialize)]
-pub(crate) struct Connected {
-    pub(crate) client_id: ClientId,
-    /// What its user calls the folder there.
-    pub(crate) root: String,
-    isolation: Value,
-}
-
-impl Connected {
-    /// What holds commands in there, as it says itself.
-    pub(crate) fn held_in(&self) -> &str {
-        self.isolation["words"].as_str().unwrap_or("not known")
-    }
-}
-
-#[derive(Deserialize)]
-pub(crate) struct PlanDetails {
-    #[serde(flatten)]
-    pub(crate) plan: Plan,
-    pub(crate) tasks: Vec<Task>,
-}
-
-#[derive(Deserialize)]
-struct Calls {
-    tools: Vec<GatedCall>,
 }
 
 impl ProjectApi {
@@ -56,42 +27,42 @@ impl ProjectApi {
         format!("/my/projects/{}/{rest}", self.project.id)
     }
 
-    /// The client that runs the project's calls, and its folder.
-    pub(crate) async fn holder(&self) -> Result<Option<Connected>> {
-        let list: Clients = self.api.get(&self.path("clients")).await?;
+    /// The machine that runs the project's calls.
+    pub(crate) async fn active_client(&self) -> Result<Option<Client>> {
+        let list: ClientList = self.api.get(&self.path("clients")).await?;
         Ok(list.clients.into_iter().next())
     }
 
-    /// What a stream of the project tells from `after` on, or from now on.
-    pub(crate) async fn events(&self, path: &str, after: Option<&str>) -> Result<Stream> {
+    /// An event stream of the project, from the event after `cursor` on, or from now on.
+    pub(crate) async fn events(&self, path: &str, cursor: Option<&str>) -> Result<Stream> {
         let request = self.api.request(Method::GET, &self.path(path));
-        let request = after.into_iter().fold(request, |request, id| request.header("last-event-id", id));
-        // The request has no timeout, for it has no end; its beginning has one.
-        let opening = tokio::time::timeout(PATIENCE, self.api.send(request)).await;
-        let late = || Error::Refused { status: 408, code: String::new(), detail: "no answer in time".into() };
-        Ok(Stream::new(opening.map_err(|_| late())??))
+        let request = cursor.into_iter().fold(request, |request, id| request.header("last-event-id", id));
+        // A stream has no end, so only its beginning has a time limit.
+        let opening = tokio::time::timeout(REQUEST_TIMEOUT, self.api.send(request)).await;
+        let response = opening.map_err(|_| Error::Timeout(self.api.server().to_owned()))??;
+        Ok(Stream::new(response))
     }
 
     pub(crate) async fn call(&self, id: CallId) -> Result<GatedCall> {
         self.api.get(&self.path(&format!("tools/{id}"))).await
     }
 
-    /// Calls in one state, oldest first.
+    /// Calls with the given status, oldest first.
     pub(crate) async fn calls(&self, status: CallStatus) -> Result<Vec<GatedCall>> {
         let path = self.path(&format!("tools?status={}&limit=1000", status.as_str()));
-        let mut calls = self.api.get::<Calls>(&path).await?.tools;
+        let mut calls = self.api.get::<ToolCallList>(&path).await?.tools;
         calls.reverse();
         Ok(calls)
     }
 
     pub(crate) async fn approve(&self, id: ApprovalId, scope: GrantScope) -> Result<()> {
-        let path = self.path(&format!("approvals/{id}/approve"));
-        self.api.post::<Value>(&path, &json!({"scope": scope})).await.map(drop)
+        let body = ApproveRequest { scope, ..ApproveRequest::default() };
+        self.api.post_only(&self.path(&format!("approvals/{id}/approve")), &body).await
     }
 
     pub(crate) async fn reject(&self, id: ApprovalId, reason: Option<&str>) -> Result<()> {
-        let path = self.path(&format!("approvals/{id}/reject"));
-        self.api.post::<Value>(&path, &json!({"reason": reason})).await.map(drop)
+        let body = RejectRequest { reason: reason.map(str::to_owned) };
+        self.api.post_only(&self.path(&format!("approvals/{id}/reject")), &body).await
     }
 
     pub(crate) async fn plan(&self, id: PlanId) -> Result<PlanDetails> {
@@ -99,16 +70,17 @@ impl ProjectApi {
     }
 
     pub(crate) async fn approve_plan(&self, id: PlanId) -> Result<()> {
-        self.api.post::<Value>(&self.path(&format!("plans/{id}/approve")), &json!({})).await.map(drop)
+        let path = self.path(&format!("plans/{id}/approve"));
+        self.api.post_only(&path, &PlanApproval::default()).await
     }
 
     pub(crate) async fn reject_plan(&self, id: PlanId, reason: Option<&str>) -> Result<()> {
-        let path = self.path(&format!("plans/{id}/reject"));
-        self.api.post::<Value>(&path, &json!({"reason": reason})).await.map(drop)
+        let body = PlanRejection { reason: reason.map(str::to_owned) };
+        self.api.post_only(&self.path(&format!("plans/{id}/reject")), &body).await
     }
 
     pub(crate) async fn agent_name(&self, id: AgentId) -> Result<String> {
-        let agent: Value = self.api.get(&self.path(&format!("agents/{id}"))).await?;
-        Ok(agent["name"].as_str().unwrap_or_default().to_owned())
+        let agent: Agent = self.api.get(&self.path(&format!("agents/{id}"))).await?;
+        Ok(agent.name.to_string())
     }
 }

@@ -1,21 +1,21 @@
-//! `~/.config/atelier/client.toml`: what the owner of this machine wants, whatever any server says.
+//! `~/.config/atelier/client.toml`: rules of the machine's owner, which apply whatever a server says.
 //!
 //! ```toml
-//! parallel = 4                       # commands at a time
-//! accept = ["curl"]                  # commands that a server may add, or judge by its own rules; none otherwise
+//! parallel = 4                       # how many commands run at the same time
+//! accept = ["curl"]                  # commands for which the server's own rules apply; default: none
 //!
-//! [policy]                           # only ever stricter than the built-in rules
+//! [policy]                           # can only be stricter than the built-in rules
 //! deny = ["git push", "delete_file"]
 //! at_least = { npm = "high" }
 //! no_network = false
 //!
-//! [environment]                      # for commands that have the network: proxies, registries
+//! [environment]                      # for commands with network access: proxies, registries
 //! npm_config_registry = "https://registry.example"
 //!
-//! [git]                              # who commits; otherwise as your own git configuration says
+//! [git]                              # author of commits; default: your git configuration
 //! name = "Ann"
 //! email = "ann@example.org"
-//! credentials = "~/.git-credentials" # lent to approved git commands that use the network; none otherwise
+//! credentials = "~/.git-credentials" # for approved git commands with network access; default: none
 //! ```
 
 use crate::error::{Error, Result};
@@ -32,7 +32,7 @@ use std::{
 pub struct ClientRules {
     /// How many commands may run at the same time.
     pub parallel: usize,
-    /// Commands for which a server's own rules are good here. Everything that makes rules stricter is anyway.
+    /// Commands for which a server's own rules apply here. Stricter rules of the server always apply.
     pub accept: Vec<String>,
     pub policy: Narrowing,
     /// Environment variables for commands that may use the network.
@@ -64,8 +64,8 @@ impl Default for ClientRules {
 }
 
 impl ClientRules {
-    /// What the machine's owner wrote down, or nothing beyond the built-in rules. A file that cannot be
-    /// understood is an error: rules that were meant to hold must not silently be none.
+    /// Reads the file; without one, only the built-in rules apply. A file that cannot be parsed is an error, because the
+    /// owner's rules must not be ignored silently.
     pub fn load() -> Result<Self> {
         let path = dirs::config_dir().ok_or(Error::NoHome)?.join("atelier/client.toml");
         match std::fs::read_to_string(&path) {
@@ -78,10 +78,10 @@ impl ClientRules {
         }
     }
 
-    /// What cannot be meant, or would not be done, is said now rather than when a call fails.
+    /// Reports invalid settings at the start instead of when a call fails.
     fn checked(self) -> Result<Self, String> {
         if !(1..=64).contains(&self.parallel) {
-            return Err(format!("parallel: {} is not between 1 and 64", self.parallel));
+            return Err(format!("parallel is {}: it must be between 1 and 64", self.parallel));
         }
         let ours = |name: &&String| {
             ["PATH", "HOME", "TMPDIR", ""].contains(&name.as_str())
@@ -89,7 +89,7 @@ impl ClientRules {
                 || name.contains(['=', '\0'])
         };
         if let Some(name) = self.environment.keys().find(ours) {
-            return Err(format!("environment: {name:?} is not yours to set: commands get their own"));
+            return Err(format!("environment: {name:?} cannot be set, because Atelier sets it for commands"));
         }
         match self.credentials().map(|file| (std::fs::metadata(&file), file)) {
             Some((Err(error), file)) => Err(format!("git.credentials: {}: {error}", file.display())),
@@ -105,7 +105,7 @@ impl ClientRules {
         })
     }
 
-    /// The user's name and e-mail, and credentials only if they said so; nothing else of their git configuration.
+    /// Name and e-mail of the user, and credentials if configured. Nothing else of the user's git configuration is used.
     pub(crate) fn git_identity(&self) -> GitIdentity {
         let own = dirs::home_dir().map(|home| own_identity(&home)).unwrap_or_default();
         let Git { name, email, .. } = self.git.clone();
@@ -122,7 +122,7 @@ fn own_identity(home: &Path) -> Git {
     })
 }
 
-/// The plain lines of a `[user]` section. What git would need more to understand is left out.
+/// Name and e-mail in the `[user]` section. Lines that need more of git's syntax are ignored.
 fn identity_in(text: &str) -> Git {
     let mut identity = Git::default();
     let mut in_user = false;
@@ -149,7 +149,7 @@ mod tests {
     use atelier_core::policy::Policy;
 
     #[test]
-    fn the_identity_is_read_and_nothing_else() {
+    fn only_the_identity_is_read() {
         let text = "[core]\n\tname = no\n[user]\n\tname = Ann Smith\n\temail = \"ann@example.org\"\n[alias]\nemail = x";
         let found = identity_in(text);
         assert_eq!(
@@ -158,9 +158,9 @@ mod tests {
         );
     }
 
-    /// What the manual shows is what a machine takes.
+    /// The example in the manual is valid.
     #[test]
-    fn the_example_in_the_manual_works() {
+    fn example_in_the_manual_is_valid() {
         let manual = include_str!("../../../docs/gate.md");
         let text = manual.split("`~/.config/atelier/client.toml`:\n\n```toml\n").nth(1).unwrap();
         let rules: ClientRules = toml::from_str(text.split("```").next().unwrap()).unwrap();

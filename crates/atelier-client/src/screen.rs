@@ -1,4 +1,4 @@
-//! What the person sees: one line for each thing that happens, and cards where they are asked.
+//! OutputStream to the terminal: one line for each thing that happens, and cards for approvals.
 
 use atelier_core::path::is_unprintable;
 use chrono::Local;
@@ -8,98 +8,98 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Where lines and cards go.
+/// Where lines and cards are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Output {
+pub(crate) enum OutputStream {
     Standard,
-    /// Standard output is for what somebody asked for.
+    /// Standard error, if standard output is for the answer.
     Error,
 }
 
 pub(crate) struct Screen {
     pub(crate) colours: bool,
-    output: Output,
+    output: OutputStream,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// What waits behind a card.
-    held: Option<Vec<Piece>>,
-    /// Words were said, and their line has not ended.
+    /// OutputStream that waits until the card is answered.
+    held: Option<Vec<Entry>>,
+    /// Whether a part of an answer was printed whose line has not ended.
     open: bool,
 }
 
-enum Piece {
+enum Entry {
     Line(String),
-    Words(String),
+    Answer(String),
 }
 
-/// As wide as what stands before a line.
-const TIME: &str = "          ";
+/// As wide as the time at the beginning of a line.
+const INDENT: &str = "          ";
 
-/// Pieces kept back behind a card; with more than this something else is wrong.
-const HELD: usize = 500;
+/// How many lines may wait behind a card. Further lines are dropped.
+const MAX_HELD: usize = 500;
 
 impl Screen {
-    pub(crate) fn on(output: Output, colours: bool) -> Self {
+    pub(crate) fn on(output: OutputStream, colours: bool) -> Self {
         Self { colours, output, state: Mutex::default() }
     }
 
-    /// Something that happened. Comes after the card, when there is one.
+    /// Prints a line with the time. While a card is shown, the line waits.
     pub(crate) fn line(&self, text: &str) {
         let text = visible(text);
         let parts = match self.columns() {
-            Some(columns) => folded(&text, columns - TIME.len()),
+            Some(columns) => wrapped(&text, columns - INDENT.len()),
             None => vec![text],
         };
         let time = Local::now().format("%H:%M:%S");
-        self.show(Piece::Line(format!("{time}  {}\n", parts.join(&format!("\n{TIME}")))));
+        self.show(Entry::Line(format!("{time}  {}\n", parts.join(&format!("\n{INDENT}")))));
     }
 
-    /// A part of an answer, for standard output: the caller has made it safe to show.
-    pub(crate) fn words(&self, text: &str) {
-        self.show(Piece::Words(text.to_owned()));
+    /// Prints a part of an answer to standard output. The caller has escaped it.
+    pub(crate) fn answer(&self, text: &str) {
+        self.show(Entry::Answer(text.to_owned()));
     }
 
-    /// Ends the line of an answer, if words are on it.
-    pub(crate) fn end_words(&self) {
+    /// Ends the line of an answer, if it has not ended.
+    pub(crate) fn end_answer(&self) {
         if self.state().open {
-            self.words("\n");
+            self.answer("\n");
         }
     }
 
-    fn show(&self, piece: Piece) {
+    fn show(&self, piece: Entry) {
         let mut state = self.state();
         match &mut state.held {
-            // What is asked for is not dropped, however much it is.
-            Some(held) if held.len() < HELD || matches!(piece, Piece::Words(_)) => held.push(piece),
+            // An answer is never dropped, however long it is.
+            Some(held) if held.len() < MAX_HELD || matches!(piece, Entry::Answer(_)) => held.push(piece),
             Some(_) => {}
             None => self.put(&mut state, &piece),
         }
     }
 
-    fn put(&self, state: &mut State, piece: &Piece) {
+    fn put(&self, state: &mut State, piece: &Entry) {
         match piece {
-            Piece::Line(text) => {
+            Entry::Line(text) => {
                 if std::mem::take(&mut state.open) {
-                    print(Output::Standard, "\n");
+                    print(OutputStream::Standard, "\n");
                 }
                 print(self.output, text);
             }
-            Piece::Words(text) => {
-                print(Output::Standard, text);
+            Entry::Answer(text) => {
+                print(OutputStream::Standard, text);
                 state.open = !text.ends_with('\n');
             }
         }
     }
 
-    /// As it is, at once: the caller has made it safe to show.
+    /// Prints text immediately and unchanged. The caller has escaped it.
     pub(crate) fn raw(&self, text: &str) {
         print(self.output, text);
     }
 
-    /// From here on lines wait, so that the card stays together.
+    /// From now on, lines wait until `release`, so that they do not interrupt a card.
     pub(crate) fn hold(&self) {
         self.state().held.get_or_insert_default();
     }
@@ -114,16 +114,16 @@ impl Screen {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many columns a card has: a usual number where nobody says.
+    /// The width of a card, in columns; 80 if the output is not a terminal.
     pub(crate) fn width(&self) -> usize {
         self.columns().unwrap_or(80)
     }
 
-    /// How many columns a line has, where it is a terminal that says so.
+    /// The width of the terminal, in columns; `None` if the output is not a terminal.
     fn columns(&self) -> Option<usize> {
         let size = match self.output {
-            Output::Standard => rustix::termios::tcgetwinsize(std::io::stdout()),
-            Output::Error => rustix::termios::tcgetwinsize(std::io::stderr()),
+            OutputStream::Standard => rustix::termios::tcgetwinsize(std::io::stdout()),
+            OutputStream::Error => rustix::termios::tcgetwinsize(std::io::stderr()),
         };
         let columns = size.map_or(0, |size| usize::from(size.ws_col));
         (columns > 0).then_some(columns.max(30))
@@ -134,26 +134,27 @@ impl Screen {
     }
 }
 
-/// A closed output is no reason to stop serving calls.
-fn print(output: Output, text: &str) {
+/// Prints text. Errors are ignored, because calls are served even if nobody reads the output.
+fn print(output: OutputStream, text: &str) {
     let write = |mut out: Box<dyn Write>| out.write_all(text.as_bytes()).and_then(|()| out.flush());
     let written = match output {
-        Output::Standard => write(Box::new(std::io::stdout().lock())),
-        Output::Error => write(Box::new(std::io::stderr().lock())),
+        OutputStream::Standard => write(Box::new(std::io::stdout().lock())),
+        OutputStream::Error => write(Box::new(std::io::stderr().lock())),
     };
     if let Err(error) = written {
-        tracing::debug!(%error, "nobody reads the output");
+        tracing::debug!(%error, "cannot print");
     }
 }
 
-/// What agents write must not move the cursor, colour a card or turn text around: such characters are shown.
+/// Escapes control characters and invisible characters, so that text by an agent cannot move the cursor, change colours
+/// or reverse the direction of text.
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
             '\t' => shown.push(c),
             c if c.is_control() => shown.extend(c.escape_default()),
-            // Good in names, but not seen, so that they could hide a difference here.
+            // Allowed in names but invisible, so they could hide a difference.
             '\u{ad}' | '\u{200c}' | '\u{200d}' | '\u{e0000}'..='\u{e0fff}' => {
                 shown.extend(c.escape_unicode());
             }
@@ -164,9 +165,9 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// The text in parts that fit into so many columns: what a terminal breaks by itself begins at the edge, where it could
-/// pass for something that this program says. Wide characters are allowed for; a part may be narrower than it could be.
-pub(crate) fn folded(text: &str, columns: usize) -> Vec<String> {
+/// Splits text into parts that fit into the given columns. If the terminal wrapped the line, the rest would begin at the
+/// left edge and could look like output of this program. Non-ASCII characters count as two columns wide.
+pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let (mut parts, mut last, mut used) = (Vec::new(), String::new(), 0);
     for c in text.chars() {
         let width = match c {
@@ -185,7 +186,7 @@ pub(crate) fn folded(text: &str, columns: usize) -> Vec<String> {
     parts
 }
 
-/// A call in one line.
+/// A tool call in one line.
 pub(crate) fn summary(tool: &str, params: &Value) -> String {
     let field = |name: &str| params[name].as_str().unwrap_or_default();
     let text = match tool {
@@ -199,7 +200,7 @@ pub(crate) fn summary(tool: &str, params: &Value) -> String {
     }
 }
 
-/// The words of a command, so that it is clear where each ends.
+/// A command and its arguments, quoted so that it is clear where each argument ends.
 pub(crate) fn argv(params: &Value) -> String {
     let words = std::iter::once(&params["command"]).chain(params["args"].as_array().into_iter().flatten());
     let words = words.map(|word| {
@@ -216,7 +217,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn nothing_an_agent_writes_moves_the_cursor() {
+    fn control_characters_are_escaped() {
         assert_eq!(visible("a\u{1b}[2Jb\rc\u{202e}d\te"), "a\\u{1b}[2Jb\\rc\\u{202e}d\te");
         for hidden in ['\u{ad}', '\u{61c}', '\u{200d}', '\u{2028}', '\u{fff9}', '\u{e0041}'] {
             assert_eq!(visible(&hidden.to_string()), hidden.escape_unicode().to_string());
@@ -224,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_broken_here_and_not_by_the_terminal() {
-        assert_eq!(folded("", 4), [""]);
-        assert_eq!(folded("abcdefghi", 4), ["abcd", "efgh", "i"]);
-        assert_eq!(folded("aäöb\tc", 4), ["aä", "öb", "\t", "c"]);
+    fn long_lines_are_wrapped() {
+        assert_eq!(wrapped("", 4), [""]);
+        assert_eq!(wrapped("abcdefghi", 4), ["abcd", "efgh", "i"]);
+        assert_eq!(wrapped("aäöb\tc", 4), ["aä", "öb", "\t", "c"]);
     }
 
     #[test]
-    fn a_command_shows_where_its_words_end() {
+    fn arguments_with_spaces_are_quoted() {
         let params = json!({"command": "git", "args": ["commit", "-m", "a b", ""]});
         assert_eq!(summary("execute_command", &params), r#"git commit -m "a b" """#);
     }

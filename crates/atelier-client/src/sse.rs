@@ -1,8 +1,8 @@
-//! Server-sent events, read as they come.
+//! Server-sent events, read as they arrive.
 
 use std::time::Duration;
 
-/// The server says something at least every 15 s; three times that is a dead connection.
+/// The server sends something at least every 15 s. After three times as long, the connection counts as dead.
 const SILENCE: Duration = Duration::from_secs(45);
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -22,7 +22,7 @@ impl Stream {
         Self { response, parser: Parser::default() }
     }
 
-    /// The next event; `None` when the connection has ended, however it did.
+    /// The next event; `None` when the connection has ended for any reason.
     pub(crate) async fn next(&mut self) -> Option<Message> {
         loop {
             if let Some(message) = self.parser.next() {
@@ -34,12 +34,12 @@ impl Stream {
     }
 }
 
-/// Bytes to messages. Linear in what comes in: a message of megabytes arrives in thousands of pieces.
+/// Turns bytes into messages. Takes linear time, because a message of megabytes arrives in thousands of pieces.
 #[derive(Default)]
 struct Parser {
     buffer: Vec<u8>,
-    /// Up to here there is no end of a line.
-    seen: usize,
+    /// The buffer contains no line break before this position.
+    scanned: usize,
     message: Message,
 }
 
@@ -49,14 +49,14 @@ impl Parser {
     }
 
     fn next(&mut self) -> Option<Message> {
-        while let Some(end) = self.buffer[self.seen..].iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.buffer.drain(..=self.seen + end).collect();
-            self.seen = 0;
+        while let Some(end) = self.buffer[self.scanned..].iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.buffer.drain(..=self.scanned + end).collect();
+            self.scanned = 0;
             let line = String::from_utf8_lossy(&line);
             let line = line.trim_end_matches(['\n', '\r']);
             if line.is_empty() {
                 let message = std::mem::take(&mut self.message);
-                // A block without data is a comment or nothing.
+                // A block without data is a comment or empty.
                 if !message.data.is_empty() {
                     return Some(message);
                 }
@@ -75,7 +75,7 @@ impl Parser {
                 _ => {}
             }
         }
-        self.seen = self.buffer.len();
+        self.scanned = self.buffer.len();
         None
     }
 }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_of_any_size_make_the_same_messages() {
+    fn pieces_of_any_size_give_the_same_messages() {
         let text = ": hello\n\nid: 1\nevent: A\ndata: {\"x\":1}\n\n: alive\n\nid: 2\r\nevent: B\r\ndata: é\r\ndata: y\r\n\r\nid: 3\n";
         let message = |id: &str, name: &str, data: &str| Message {
             id: id.to_owned(),

@@ -1,10 +1,10 @@
-//! What a connected folder keeps between runs: who it is to the server, how far it has read, its journal.
-//! Outside the folder, so that nothing an agent writes is ever taken for it.
+//! The state of a connected folder between two starts: its client id, its cursor in the event stream, its journal.
+//! The state is outside the folder, so that agents cannot change it.
 
 use crate::{
     credentials::replace_private,
     error::{Error, Result},
-    local::short_hash,
+    local_workspace::short_hash,
 };
 use atelier_core::ClientId;
 use serde::{Deserialize, Serialize};
@@ -20,22 +20,22 @@ use uuid::Uuid;
 pub(crate) struct State {
     folder: PathBuf,
     pub(crate) client: ClientId,
-    place: Mutex<Place>,
-    /// Held as long as this process lives: two with one identity could run a call twice.
+    cursor_state: Mutex<CursorState>,
+    /// Held while this process lives. Two processes with the same client id could run a call twice.
     _lock: File,
 }
 
-/// The last event that was dealt with.
+/// The id of the last event that was handled.
 #[derive(Default)]
-struct Place {
+struct CursorState {
     id: Option<String>,
     written: Option<Instant>,
 }
 
-/// Events may come by the thousand; the place in the stream is written this often.
+/// How often the cursor is written. There may be thousands of events.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
-/// Written once; the other fields are for the person who wonders what this folder is.
+/// Written once. The fields besides `client_id` tell people what this folder is.
 #[derive(Serialize, Deserialize)]
 struct Identity {
     client_id: Uuid,
@@ -60,20 +60,20 @@ impl State {
         }
         let lock = lock(&folder.join("lock"))?;
         let client = identity(&folder.join("client.json"), root, server, project)?;
-        Ok(Self { folder, client, place: Mutex::default(), _lock: lock })
+        Ok(Self { folder, client, cursor_state: Mutex::default(), _lock: lock })
     }
 
     pub(crate) fn journal(&self) -> PathBuf {
         self.folder.join("journal.jsonl")
     }
 
-    fn place(&self) -> MutexGuard<'_, Place> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cursor_state(&self) -> MutexGuard<'_, CursorState> {
+        self.cursor_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where to go on in the stream. What is lost of it is found again by asking.
+    /// Where to resume the event stream. If the cursor is outdated, the client asks for the current state.
     pub(crate) fn cursor(&self) -> Option<String> {
-        if let Some(id) = &self.place().id {
+        if let Some(id) = &self.cursor_state().id {
             return Some(id.clone());
         }
         let text = std::fs::read_to_string(self.folder.join("cursor")).ok()?;
@@ -82,23 +82,23 @@ impl State {
     }
 
     pub(crate) fn keep_cursor(&self, id: &str) {
-        let mut place = self.place();
-        place.id = Some(id.to_owned());
-        if place.written.is_none_or(|written| written.elapsed() > WRITE_EVERY) {
-            self.write_place(&mut place);
+        let mut state = self.cursor_state();
+        state.id = Some(id.to_owned());
+        if state.written.is_none_or(|written| written.elapsed() > WRITE_EVERY) {
+            self.write_cursor(&mut state);
         }
     }
 
-    /// Writes down what was not yet, at the end of a connection.
+    /// Writes the cursor at the end of a connection.
     pub(crate) fn save_cursor(&self) {
-        self.write_place(&mut self.place());
+        self.write_cursor(&mut self.cursor_state());
     }
 
-    fn write_place(&self, place: &mut Place) {
-        let Some(id) = &place.id else { return };
-        place.written = Some(Instant::now());
+    fn write_cursor(&self, state: &mut CursorState) {
+        let Some(id) = &state.id else { return };
+        state.written = Some(Instant::now());
         if let Err(error) = std::fs::write(self.folder.join("cursor"), format!("{id}\n")) {
-            tracing::debug!(%error, "the place in the stream is not kept");
+            tracing::debug!(%error, "cannot write the cursor");
         }
     }
 }

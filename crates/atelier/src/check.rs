@@ -1,7 +1,7 @@
 //! `atelier check`: what the gate would say, and why. Nothing is run.
 
 use anyhow::{Context, Result};
-use atelier_client::{Local, visible};
+use atelier_client::{LocalWorkspace, visible};
 use atelier_core::{
     path::Roots,
     policy::{Policy, verdict::Judgement},
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn check(args: &Args) -> Result<()> {
-    let local = args.root.as_deref().map(Local::open).transpose()?;
+    let local = args.root.as_deref().map(LocalWorkspace::open).transpose()?;
     let judge = |tool: &str, params: Value| match &local {
         Some(local) => local.judge(tool, params),
         None => Policy::builtin().judge_request(tool, params, &Roots::relative_only()).1,

@@ -1,7 +1,8 @@
-//! `atelier doctor`: what is wrong, and how to mend it.
+//! `atelier doctor`: finds out what is wrong, and says how to fix it.
 
 use crate::config::{Config, Flags};
 use anyhow::Result;
+use atelier_client::ApiClient;
 use atelier_files::Files;
 use atelier_model::{ModelError, Models, TenantKeys};
 use atelier_server::{Listening, LocalKey};
@@ -16,27 +17,29 @@ pub(crate) struct Args {
     flags: Flags,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 struct Finding {
     what: &'static str,
-    outcome: Result<String, Trouble>,
+    outcome: Result<String, Defect>,
 }
 
-struct Trouble {
+struct Defect {
     problem: String,
     remedy: String,
 }
 
-fn trouble(problem: impl ToString, remedy: impl Into<String>) -> Trouble {
-    Trouble { problem: problem.to_string(), remedy: remedy.into() }
+fn defect(problem: impl ToString, remedy: impl Into<String>) -> Defect {
+    Defect { problem: problem.to_string(), remedy: remedy.into() }
 }
 
-#[expect(clippy::print_stdout, reason = "the report is the point")]
+#[expect(clippy::print_stdout, reason = "the command prints its report")]
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let config = match Config::load(args.flags.config.as_deref(), args) {
         Ok(config) => config,
         Err(error) => {
-            println!("✗ configuration: {error:#}\n    mend it in atelier.toml or in the ATELIER_ variables");
+            println!(
+                "✗ configuration: {error:#}\n    fix it in atelier.toml or in the ATELIER_ environment variables"
+            );
             return Ok(ExitCode::FAILURE);
         }
     };
@@ -46,8 +49,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for finding in findings {
         match finding.outcome {
             Ok(good) => println!("✓ {}: {good}", finding.what),
-            Err(trouble) => {
-                println!("✗ {}: {}\n    {}", finding.what, trouble.problem, trouble.remedy);
+            Err(defect) => {
+                println!("✗ {}: {}\n    {}", finding.what, defect.problem, defect.remedy);
                 code = ExitCode::FAILURE;
             }
         }
@@ -79,22 +82,22 @@ fn writable(folder: &Path) -> bool {
     std::fs::write(&probe, b"").and_then(|()| std::fs::remove_file(&probe)).is_ok()
 }
 
-fn data_folder(data: &Path) -> Result<String, Trouble> {
-    let place = data.display();
+fn data_folder(data: &Path) -> Result<String, Defect> {
+    let path = data.display();
     if !data.exists() {
         let nearest = data.ancestors().find(|folder| folder.exists());
         return match nearest {
             Some(folder) if folder.is_dir() && writable(folder) => {
-                Ok(format!("{place} will be made at the first start"))
+                Ok(format!("{path} will be created at the first start"))
             }
-            _ => Err(trouble(format!("{place} cannot be made"), "choose another folder with --data")),
+            _ => Err(defect(format!("{path} cannot be created"), "choose another folder with --data")),
         };
     }
     let probe = data.join(format!(".doctor-{}", std::process::id()));
     std::fs::write(&probe, b"").and_then(|()| std::fs::remove_file(&probe)).map_err(|error| {
-        trouble(
-            format!("cannot write to {place}: {error}"),
-            "give the user who runs Atelier the folder, or choose another with --data",
+        defect(
+            format!("cannot write to {path}: {error}"),
+            "give the user who runs Atelier write access, or choose another folder with --data",
         )
     })?;
     #[cfg(unix)]
@@ -102,115 +105,127 @@ fn data_folder(data: &Path) -> Result<String, Trouble> {
         use std::os::unix::fs::PermissionsExt;
         let open = std::fs::metadata(data).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0);
         if open {
-            return Err(trouble(format!("others may look into {place}"), format!("chmod 700 {place}")));
+            return Err(defect(format!("other users can read {path}"), format!("run: chmod 700 {path}")));
         }
     }
-    Ok(format!("{place} can be written"))
+    Ok(format!("{path} is writable"))
 }
 
-fn secret(data: &Path) -> Result<String, Trouble> {
+fn secret(data: &Path) -> Result<String, Defect> {
     let path = data.join("secret.key");
     if !path.exists() {
-        return Ok("will be made at the first start".into());
+        return Ok("will be created at the first start".into());
     }
-    LocalKey::open(data)
-        .map_err(|error| trouble(error, "restore it from a backup, or remove it: all tokens end then"))?;
+    LocalKey::open(data).map_err(|error| {
+        defect(error, "restore the file from a backup, or remove it: all tokens become invalid then")
+    })?;
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
         let open = std::fs::metadata(&path).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0);
         if open {
-            let place = path.display();
-            return Err(trouble(format!("others may read {place}"), format!("chmod 600 {place}")));
+            let path = path.display();
+            return Err(defect(format!("other users can read {path}"), format!("run: chmod 600 {path}")));
         }
     }
-    Ok("there, and only for its owner".into())
+    Ok("present, readable by its owner only".into())
 }
 
-async fn database(config: &Config) -> Result<String, Trouble> {
+async fn database(config: &Config) -> Result<String, Defect> {
     let settings = config.store();
     match tokio::time::timeout(Duration::from_secs(10), Store::examine(&settings)).await {
-        Err(_) => Err(trouble("no answer within 10 seconds", "check the address and the network")),
-        Ok(Err(error)) => Err(trouble(
+        Err(_) => {
+            Err(defect("the database did not answer within 10 seconds", "check the address and the network"))
+        }
+        Ok(Err(error)) => Err(defect(
             format!("{:#}", anyhow::Error::from(error)),
             match config.database_url {
-                Some(_) => "check database_url, and that the server runs and lets you in",
-                None => "restore it from a backup, or move it away to begin anew",
+                Some(_) => {
+                    "check database_url, and that the database server is running and accepts the login"
+                }
+                None => "restore the file from a backup, or move it away to start with an empty database",
             },
         )),
-        Ok(Ok(Schema::Missing)) => Ok("empty; set up at the first start".into()),
+        Ok(Ok(Schema::Missing)) => Ok("empty; will be set up at the first start".into()),
         Ok(Ok(Schema::Known { found, known })) if found == known => Ok(format!("answers, schema {found}")),
         Ok(Ok(Schema::Known { found, known })) if found < known => {
             Ok(format!("answers, schema {found}; will be migrated to {known} at the next start"))
         }
-        Ok(Ok(Schema::Known { found, known })) => Err(trouble(
-            format!("has schema {found}, this version knows {known} at most"),
-            "run the newer version of Atelier that wrote it, or restore an older backup",
+        Ok(Ok(Schema::Known { found, known })) => Err(defect(
+            format!("the database has schema {found}, but this version supports only schemas up to {known}"),
+            "run a newer version of Atelier, or restore an older backup",
         )),
     }
 }
 
-async fn object_store(config: &Config) -> Result<String, Trouble> {
+async fn object_store(config: &Config) -> Result<String, Defect> {
     let found = Files::examine(&config.files, config.object_store.as_deref(), &config.data).await;
     found.map_err(|error| {
-        trouble(error, "check object_store, the credentials in the environment, and that the bucket is there")
+        defect(error, "check object_store, the credentials in the environment, and that the bucket exists")
     })
 }
 
-fn models(config: &Config) -> Result<String, Trouble> {
+fn models(config: &Config) -> Result<String, Defect> {
     let models = Models::new(&config.models, &config.providers)
-        .map_err(|error| trouble(error, "mend [models] or [providers] in atelier.toml"))?;
+        .map_err(|error| defect(error, "fix [models] or [providers] in atelier.toml"))?;
     let asked = config.starter_pack.iter().map(|agent| agent.config.model.as_str());
     let mut answers = Vec::new();
     for name in asked.collect::<std::collections::BTreeSet<_>>() {
         match models.resolve(name, &TenantKeys::default()) {
             Ok(model) => answers.push(format!("{name} is answered by {}", model.name())),
-            // Not wrong by itself: tenants may have keys of their own.
+            // This is not an error: tenants can have keys of their own.
             Err(error @ ModelError::NoKey { .. }) => answers.push(format!("{name}: {error}")),
-            Err(error) => return Err(trouble(format!("{name}: {error}"), "mend starter_pack or [models]")),
+            Err(error) => {
+                return Err(defect(
+                    format!("{name}: {error}"),
+                    "fix starter_pack or [models] in atelier.toml",
+                ));
+            }
         }
     }
     Ok(answers.join(", "))
 }
 
-async fn address(config: &Config) -> Result<String, Trouble> {
+async fn address(config: &Config) -> Result<String, Defect> {
     let tls = (&config.server.tls_cert, &config.server.tls_key);
     match Listening::bind(&config.listen, &config.server).await {
         Ok(_) => Ok(format!("{} is free", config.listen)),
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
             let scheme = if tls.0.is_some() { "https" } else { "http" };
-            let url = format!("{scheme}://{}/health", config.listen);
-            let client = reqwest::Client::builder().timeout(Duration::from_secs(3)).build();
-            let answer = async { client?.get(&url).send().await?.text().await }.await;
-            match answer {
-                Ok(body) if body.contains("\"atelier\"") => {
-                    Ok(format!("{} is served by Atelier", config.listen))
-                }
-                _ => Err(trouble(
-                    format!("{} is taken by another program", config.listen),
-                    "stop it, or choose another address with --listen",
+            let api = ApiClient::anonymous("doctor", &format!("{scheme}://{}", config.listen));
+            let is_atelier = match api {
+                Ok(api) => api.is_atelier(Duration::from_secs(3)).await,
+                Err(_) => false,
+            };
+            match is_atelier {
+                true => Ok(format!("an Atelier server is running on {}", config.listen)),
+                false => Err(defect(
+                    format!("another program uses {}", config.listen),
+                    "stop that program, or choose another address with --listen",
                 )),
             }
         }
-        Err(error) => Err(trouble(error, "check listen, tls_cert and tls_key")),
+        Err(error) => Err(defect(error, "check listen, tls_cert and tls_key")),
     }
 }
 
-async fn provider(config: &Config) -> Result<String, Trouble> {
+async fn provider(config: &Config) -> Result<String, Defect> {
     match atelier_server::check_keys(&config.auth).await {
         Ok(count) => Ok(format!("{count} keys")),
-        Err(error) => Err(trouble(error, "check auth.jwks: a file or address with a JSON Web Key Set")),
+        Err(error) => {
+            Err(defect(error, "check auth.jwks: it must be a file or an address with a JSON Web Key Set"))
+        }
     }
 }
 
-async fn collector(endpoint: &str) -> Result<String, Trouble> {
+async fn collector(endpoint: &str) -> Result<String, Defect> {
     let client = reqwest::Client::builder().timeout(Duration::from_secs(3)).build();
     let answer = async { client?.get(endpoint).send().await }.await;
     match answer {
         Ok(_) => Ok(format!("{endpoint} answers")),
-        Err(error) => Err(trouble(
+        Err(error) => Err(defect(
             format!("{endpoint} does not answer: {error}"),
-            "start the collector, or take telemetry.otlp_endpoint out",
+            "start the collector, or remove telemetry.otlp_endpoint",
         )),
     }
 }

@@ -1,26 +1,25 @@
-//! `atelier files`: a conversation's files from the command line.
+//! `atelier files`: the files of a conversation from the command line.
 
 mod remote;
 
 use anyhow::{Context, Result, bail};
+use atelier_core::ConversationFile;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
-use remote::{Remote, RemoteFile};
+use remote::Remote;
 use std::{
     io::{IsTerminal, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
-/// Lists, uploads and downloads the files of a conversation, and goes back to earlier versions.
-///
-/// The token is the one that `atelier login` stored for the server, unless given.
+/// List, upload and download the files of a conversation, and restore earlier versions
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The server's address
     #[arg(long, global = true, default_value = "http://127.0.0.1:7420", value_name = "URL")]
     server: String,
-    /// Your token; without it, the one that `atelier login` stored
+    /// Your token [default: the token that `atelier login` stored for the server]
     #[arg(long, global = true, env = "ATELIER_TOKEN", hide_env_values = true)]
     token: Option<String>,
     #[command(subcommand)]
@@ -38,9 +37,10 @@ enum Action {
     Put {
         #[command(flatten)]
         conversation: Conversation,
+        /// The files to upload
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Where they go: a path for one file, a folder for several or with a slash at its end
+        /// Target path for one file; target folder for several files, or if it ends with a slash
         #[arg(long, value_name = "PATH")]
         to: Option<String>,
     },
@@ -49,20 +49,20 @@ enum Action {
     Get {
         #[command(flatten)]
         conversation: Conversation,
-        /// Its path or id
+        /// The path or id of the file
         file: String,
-        /// Where to write it; `-` for standard output [default: its own name, here]
+        /// Where to write the file; `-` for standard output [default: its name, in the current folder]
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// An earlier version
+        /// The version to download [default: the newest]
         #[arg(long, alias = "version", value_name = "VERSION")]
         at: Option<i64>,
     },
-    /// Delete files with all their versions
+    /// Delete files and all their versions
     Rm {
         #[command(flatten)]
         conversation: Conversation,
-        /// Their paths or ids
+        /// The paths or ids of the files
         #[arg(required = true)]
         files: Vec<String>,
     },
@@ -70,24 +70,25 @@ enum Action {
     History {
         #[command(flatten)]
         conversation: Conversation,
-        /// Its path or id
+        /// The path or id of the file
         file: String,
     },
-    /// Go back to an earlier version of a file
+    /// Make an earlier version of a file the newest one
     #[command(disable_version_flag = true)]
     Restore {
         #[command(flatten)]
         conversation: Conversation,
-        /// Its path or id
+        /// The path or id of the file
         file: String,
+        /// The version to restore
         #[arg(value_name = "VERSION")]
         to: i64,
     },
-    /// Bring the conversation's folder on the server in step, and say what was done
+    /// Sync the conversation's folder on the server, and print what changed
     Sync {
         #[command(flatten)]
         conversation: Conversation,
-        /// How long to wait for a run in the folder to end, in seconds
+        /// How many seconds to wait for an agent that works in the folder
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(0..=30))]
         wait: u8,
     },
@@ -95,7 +96,7 @@ enum Action {
 
 #[derive(clap::Args)]
 struct Conversation {
-    /// The conversation, by id
+    /// The id of the conversation
     #[arg(long = "conversation", short = 'c', value_name = "ID")]
     id: uuid::Uuid,
 }
@@ -115,9 +116,12 @@ async fn act(args: Args) -> Result<()> {
             let files = connect(&conversation).await?.list().await?;
             for file in &files {
                 let presented = if file.is_presented { "*" } else { " " };
-                say(&format!(
+                print_line(&format!(
                     "{:>12} {:>4} {presented} {:<12} {}",
-                    file.file_size, file.version, file.source, file.file_path
+                    file.file_size,
+                    file.version,
+                    file.source.as_str(),
+                    file.file_path
                 ))?;
             }
             Ok(())
@@ -128,26 +132,28 @@ async fn act(args: Args) -> Result<()> {
             let mut failed = 0;
             for file in &files {
                 match put(&remote, file, to.as_deref(), folder).await {
-                    Ok(saved) => say(&format!("{} is version {}", saved.file_path, saved.version))?,
+                    Ok(saved) => {
+                        print_line(&format!("uploaded {} as version {}", saved.file_path, saved.version))?
+                    }
                     Err(error) if files.len() == 1 => return Err(error),
-                    // The others are as good as they were.
+                    // A failure must not stop the other uploads.
                     Err(error) => {
                         failed += 1;
-                        writeln!(std::io::stderr(), "{} was not sent: {error:#}", file.display())?;
+                        writeln!(std::io::stderr(), "{} was not uploaded: {error:#}", file.display())?;
                     }
                 }
             }
             if failed > 0 {
-                bail!("{failed} of {} files were not sent", files.len());
+                bail!("{failed} of {} files were not uploaded", files.len());
             }
             Ok(())
         }
         Action::Get { conversation, file, output, at } => {
             let remote = connect(&conversation).await?;
             let file = remote.find(&file).await?;
-            let output =
-                output.map_or_else(|| file_name(Path::new(&file.file_path)).map(PathBuf::from), Ok)?;
-            let bar = bar(0, &file.file_path);
+            let output = output
+                .map_or_else(|| file_name(Path::new(file.file_path.as_str())).map(PathBuf::from), Ok)?;
+            let bar = progress_bar(0, file.file_path.as_str());
             remote.get(&file, at, &output, &bar).await?;
             bar.finish_and_clear();
             Ok(())
@@ -157,7 +163,7 @@ async fn act(args: Args) -> Result<()> {
             for file in &files {
                 let file = remote.find(file).await?;
                 remote.delete(&file).await?;
-                say(&format!("deleted {}", file.file_path))?;
+                print_line(&format!("deleted {}", file.file_path))?;
             }
             Ok(())
         }
@@ -165,7 +171,7 @@ async fn act(args: Args) -> Result<()> {
             let remote = connect(&conversation).await?;
             let file = remote.find(&file).await?;
             for version in remote.versions(&file).await? {
-                say(&format!(
+                print_line(&format!(
                     "{:>4} {} {:>12} {:<12} {}",
                     version.version,
                     version.created_at.format("%Y-%m-%d %H:%M:%S"),
@@ -179,17 +185,20 @@ async fn act(args: Args) -> Result<()> {
         Action::Restore { conversation, file, to } => {
             let remote = connect(&conversation).await?;
             let file = remote.find(&file).await?;
-            let restored: RemoteFile = remote.restore(&file, to).await?;
-            say(&format!("{} is version {} now, as version {to} was", restored.file_path, restored.version))
+            let restored = remote.restore(&file, to).await?;
+            print_line(&format!(
+                "restored version {to} of {} as version {}",
+                restored.file_path, restored.version
+            ))
         }
         Action::Sync { conversation, wait } => {
             let report = connect(&conversation).await?.sync(wait).await?;
-            say(&serde_json::to_string_pretty(&report)?)
+            print_line(&serde_json::to_string_pretty(&report)?)
         }
     }
 }
 
-async fn put(remote: &Remote, file: &Path, to: Option<&str>, folder: bool) -> Result<RemoteFile> {
+async fn put(remote: &Remote, file: &Path, to: Option<&str>, folder: bool) -> Result<ConversationFile> {
     let name = file_name(file)?;
     let path = match to {
         None => name.to_owned(),
@@ -197,11 +206,11 @@ async fn put(remote: &Remote, file: &Path, to: Option<&str>, folder: bool) -> Re
         Some(to) => to.to_owned(),
     };
     let found = std::fs::metadata(file).with_context(|| file.display().to_string())?;
-    // Opening a pipe would wait for somebody at its other end.
+    // Opening a pipe would wait for a writer.
     if !found.is_file() {
-        bail!("{} is no regular file", file.display());
+        bail!("{} is not a regular file", file.display());
     }
-    let bar = bar(found.len(), name);
+    let bar = progress_bar(found.len(), name);
     let saved = remote.put(file, found.len(), &path, &bar).await;
     bar.finish_and_clear();
     saved
@@ -210,12 +219,12 @@ async fn put(remote: &Remote, file: &Path, to: Option<&str>, folder: bool) -> Re
 fn file_name(path: &Path) -> Result<&str> {
     match path.file_name().and_then(|name| name.to_str()) {
         Some(name) => Ok(name),
-        None => bail!("{} has no name that can be kept", path.display()),
+        None => bail!("{} has no file name that can be used", path.display()),
     }
 }
 
-/// On standard error, and only where somebody is looking.
-fn bar(size: u64, name: &str) -> ProgressBar {
+/// A progress bar on standard error, if it is a terminal.
+fn progress_bar(size: u64, name: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -227,6 +236,6 @@ fn bar(size: u64, name: &str) -> ProgressBar {
     }
 }
 
-fn say(line: &str) -> Result<()> {
+fn print_line(line: &str) -> Result<()> {
     Ok(writeln!(std::io::stdout(), "{line}")?)
 }

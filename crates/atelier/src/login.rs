@@ -1,12 +1,11 @@
-//! `atelier login`: a token, checked with its server and stored for the commands that talk to it.
+//! `atelier login`: checks a token with its server and stores it for the other commands.
 
 use anyhow::{Context, Result, bail};
-use atelier_client::{Credentials, server_address};
-use serde_json::{Value, json};
+use atelier_client::{ApiClient, Credentials, Error};
+use chrono::SecondsFormat;
 use std::{
     io::{IsTerminal, Write},
     process::ExitCode,
-    time::Duration,
 };
 
 #[derive(clap::Args)]
@@ -24,46 +23,46 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 async fn login(args: &Args) -> Result<ExitCode> {
-    let server = server_address(&args.server)?;
-    let http = reqwest::Client::builder().timeout(Duration::from_secs(15)).build()?;
+    let api = ApiClient::anonymous("login", &args.server)?;
     let given = match &args.token {
         Some(token) if token.trim().is_empty() => {
-            bail!("the token is empty: `atelier token --user NAME` makes one")
+            bail!("the token is empty: make one with `atelier token --user NAME`")
         }
         Some(token) => token.clone(),
-        None => ask()?,
+        None => read_token()?,
     };
     let token = match sign_in_code(&given) {
         Some(code) => {
-            let answer = http.post(format!("{server}/auth/sign-in")).json(&json!({"code": code}));
-            // Perhaps it was meant to be a token.
-            let no_token = || "this has no dots, as a token has, and was taken for a sign-in code".to_owned();
-            let answer = understand(answer.send().await, server).await.with_context(no_token)?;
-            answer["token"].as_str().context("the server sent no token")?.to_owned()
+            api.sign_in(code)
+                .await
+                .context("the text contains no dots, so it was used as a sign-in code and not as a token")?
+                .token
         }
         None => given,
     };
-    let me: Value =
-        understand(http.get(format!("{server}/auth/me")).bearer_auth(&token).send().await, server).await?;
-    let path = Credentials::store(server, &token)?;
+    api.use_token(token.clone());
+    let me = match api.me().await {
+        Err(Error::TokenRejected) => {
+            bail!("{} rejected the token: it is expired, revoked or from another server", api.server())
+        }
+        me => me?,
+    };
+    let path = Credentials::store(api.server(), &token)?;
     eprintln!(
-        "Signed in to {server} as {} ({}, tenant {}) until {}; stored in {}",
-        text(&me["user_id"]),
-        text(&me["role"]),
-        text(&me["tenant"]),
-        text(&me["expires_at"]),
+        "Signed in to {} as {} ({}, tenant {}) until {}. The token is stored in {}.",
+        api.server(),
+        me.user_id,
+        me.role.as_str(),
+        me.tenant,
+        me.expires_at.to_rfc3339_opts(SecondsFormat::Secs, true),
         path.display()
     );
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or("?")
-}
-
-fn ask() -> Result<String> {
+fn read_token() -> Result<String> {
     if std::io::stdin().is_terminal() {
-        eprint!("Paste a token (`atelier token` makes one) or a sign-in link: ");
+        eprint!("Paste a token (make one with `atelier token`) or a sign-in link: ");
         std::io::stderr().flush()?;
     }
     let mut line = String::new();
@@ -75,21 +74,11 @@ fn ask() -> Result<String> {
     Ok(line.to_owned())
 }
 
-/// The code in a sign-in link, or a bare one. A token has dots, a code has none.
+/// The code in a sign-in link, or a bare code. A token contains dots, a code does not.
 fn sign_in_code(given: &str) -> Option<&str> {
     match given.split_once("#sign-in=") {
         Some((_, code)) => Some(code),
         None if !given.contains('.') => Some(given),
         None => None,
     }
-}
-
-async fn understand(answer: Result<reqwest::Response, reqwest::Error>, server: &str) -> Result<Value> {
-    let answer = answer.with_context(|| format!("cannot reach {server}"))?;
-    let status = answer.status();
-    let body: Value = answer.json().await.with_context(|| format!("{server} is not an Atelier server"))?;
-    if !status.is_success() {
-        bail!("{server} says: {}", body["detail"].as_str().unwrap_or(status.as_str()));
-    }
-    Ok(body)
 }

@@ -1,11 +1,16 @@
-//! `atelier memory`: what an agent remembers, from a terminal.
+//! `atelier memory`: what an agent remembers, from the command line.
 
 use anyhow::{Context, Result, bail};
-use atelier_client::{Credentials, server_address, visible};
-use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
+use atelier_api::memory::{
+    ContextImported, ContextPrune, ContextRemoved, ContextResults, ContextSearch, ContextStats,
+};
+use atelier_client::{ApiClient, Error, visible};
+use atelier_core::{InteractionType, SearchMode};
+use chrono::{DateTime, NaiveDate, NaiveTime, SecondsFormat, Utc};
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use reqwest::{Client, RequestBuilder, Response};
+use reqwest::{Method, RequestBuilder};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::{
     fs::File,
@@ -15,8 +20,9 @@ use std::{
     time::Duration,
 };
 
-/// Interactions in one request of an import, and about how many bytes: the bar moves, and none takes too long.
+/// How many interactions one request of an import contains at most. Small requests keep the progress bar moving.
 const BATCH: usize = 200;
+/// About how many bytes one request of an import contains at most.
 const BATCH_BYTES: usize = 8 << 20;
 
 #[derive(clap::Args)]
@@ -30,7 +36,7 @@ pub(crate) struct Args {
     /// The agent, by id or name
     #[arg(long, global = true, default_value = "", value_name = "ID_OR_NAME", hide_default_value = true)]
     agent: String,
-    /// Your token; without it, the one that `atelier login` stored for the server
+    /// Your token [default: the token that `atelier login` stored for the server]
     #[arg(long, global = true, env = "ATELIER_TOKEN", hide_env_values = true)]
     token: Option<String>,
     #[command(subcommand)]
@@ -39,97 +45,103 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// How much it remembers, of what kind, and how successful that was
+    /// Show how many interactions of which types the agent remembers, and how many succeeded
     Stats {
-        /// Figures for each day or week, too
+        /// Also show the figures for each day or week
         #[arg(long, value_parser = ["day", "week"])]
         bucket: Option<String>,
         #[command(flatten)]
         time: Time,
     },
-    /// Look for something
+    /// Search the memory
     Search {
+        /// What to look for
         query: String,
-        /// How many results
+        /// The largest number of results
         #[arg(short, default_value_t = 10)]
         k: u32,
-        /// Only these types (task_execution, tool_call, user_message, agent_response)
+        /// Only interactions of this type: task_execution, tool_call, user_message or agent_response
         #[arg(long = "type", value_name = "TYPE")]
-        types: Vec<String>,
-        /// Only what succeeded (true) or failed (false)
+        types: Vec<InteractionType>,
+        /// Only interactions that succeeded (true) or failed (false)
         #[arg(long)]
         success: Option<bool>,
-        /// hybrid, dense or lexical
-        #[arg(long, default_value = "hybrid")]
-        mode: String,
+        /// How to search: hybrid, dense (by meaning) or lexical (by words)
+        #[arg(long, default_value = "hybrid", value_parser = search_mode)]
+        mode: SearchMode,
         #[command(flatten)]
         time: Time,
     },
-    /// Write everything, or a part, to a file or to standard output
+    /// Export interactions to a file or to standard output
     Export {
-        /// The file; `-`, or none, for standard output
+        /// The file [default: standard output]
         file: Option<PathBuf>,
-        /// With the vectors
+        /// Include the vectors
         #[arg(long)]
         include_embeddings: bool,
-        /// Only these types
+        /// Only interactions of this type
         #[arg(long = "type", value_name = "TYPE")]
-        types: Vec<String>,
-        /// Only what succeeded (true) or failed (false)
+        types: Vec<InteractionType>,
+        /// Only interactions that succeeded (true) or failed (false)
         #[arg(long)]
         success: Option<bool>,
         #[command(flatten)]
         time: Time,
     },
-    /// Read an export back, into the same agent or another; what is known already, by its id, is left alone
+    /// Import an exported file into this agent; interactions whose ids are already there are skipped
     Import {
         /// The file; `-` for standard input
         file: PathBuf,
     },
-    /// Delete a part
+    /// Delete some interactions
     Prune {
-        /// What is older than so many days
+        /// Delete interactions that are older than this many days
         #[arg(long)]
         days: Option<u32>,
-        /// After that, the oldest of whatever kind, until only so many are left
+        /// Then delete the oldest interactions of all types until this many are left
         #[arg(long)]
         max_vectors: Option<u32>,
-        /// What succeeded (true) or failed (false)
+        /// Delete interactions that succeeded (true) or failed (false)
         #[arg(long)]
         success: Option<bool>,
-        /// Of the former, only these types
+        /// With --days or --success, delete only this type
         #[arg(long = "type", value_name = "TYPE")]
-        types: Vec<String>,
-        /// Only say how many it would be
+        types: Vec<InteractionType>,
+        /// Delete nothing; only show how many interactions would be deleted
         #[arg(long)]
         dry_run: bool,
     },
-    /// Delete everything
+    /// Delete all interactions
     Clear {
-        /// Without this, nothing is deleted
+        /// Confirm the deletion
         #[arg(long)]
         yes: bool,
     },
-    /// Make the index anew from the facts: after another embedder was configured, or when in doubt
+    /// Rebuild the search index, for example after the embedder was changed
     Reindex,
 }
 
-/// A part of all time.
+/// A period of time.
 #[derive(clap::Args)]
 struct Time {
-    /// From this moment on, such as 2026-01-31T12:00:00Z or 2026-01-31
+    /// Only interactions from this time on, such as 2026-01-31T12:00:00Z or 2026-01-31
     #[arg(long, value_name = "TIME", value_parser = moment)]
     from: Option<DateTime<Utc>>,
-    /// Up to and with this moment
+    /// Only interactions up to this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     to: Option<DateTime<Utc>>,
 }
 
-/// A day begins at midnight in UTC.
+/// Parses a time, or a day that begins at midnight UTC.
 fn moment(text: &str) -> Result<DateTime<Utc>, String> {
     let day = |text: &str| Some(text.parse::<NaiveDate>().ok()?.and_time(NaiveTime::MIN).and_utc());
     let moment = text.parse().ok().or_else(|| day(text));
-    moment.ok_or_else(|| "write it like 2026-01-31T12:00:00Z or 2026-01-31".to_owned())
+    moment.ok_or_else(|| "use the form 2026-01-31T12:00:00Z or 2026-01-31".to_owned())
+}
+
+fn search_mode(text: &str) -> Result<SearchMode, String> {
+    let mode = serde_json::from_value(text.into());
+    mode.map_err(|_| "use hybrid, dense or lexical".to_owned())
 }
 
 impl Time {
@@ -144,97 +156,85 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-struct Agent {
-    http: Client,
-    url: String,
-    token: String,
+/// The memory of one agent.
+struct AgentMemory {
+    api: ApiClient,
+    path: String,
 }
 
-impl Agent {
-    async fn find(args: &Args) -> Result<Self> {
+impl AgentMemory {
+    async fn open(args: &Args) -> Result<Self> {
         if args.project.is_empty() || args.agent.is_empty() {
-            bail!("say whose memory: --project and --agent");
+            bail!("name the agent: --project and --agent are required");
         }
-        let server = server_address(&args.server)?;
-        let token = match &args.token {
-            Some(token) => token.clone(),
-            None => Credentials::load()?
-                .token(server)
-                .with_context(|| {
-                    format!("there is no token for {server}: run atelier login, or give --token")
-                })?
-                .to_owned(),
-        };
-        let http = Client::builder().connect_timeout(Duration::from_secs(10)).build()?;
-        let mut found = Self { http, url: server.to_owned(), token };
-        let list: Value = found.send(found.get("/my/projects?limit=1000")).await?.json().await?;
-        let is_meant = |project: &&Value| {
-            project["id"] == args.project.as_str() || project["name"] == args.project.as_str()
-        };
-        let project = list["projects"].as_array().into_iter().flatten().find(is_meant);
-        let id = project.and_then(|project| project["id"].as_str());
-        let id = id.with_context(|| format!("you have no project {}", args.project))?;
-        let mut url = reqwest::Url::parse(server)?;
-        url.path_segments_mut()
-            .map_err(|()| anyhow::anyhow!("{server} is no address of a server"))?
-            .extend(["my", "projects", id, "agents", &args.agent, "context"]);
-        found.url = url.to_string();
-        Ok(found)
+        let api = ApiClient::signed_in("memory", &args.server, args.token.clone())?;
+        let project = api.project(&args.project).await?.id.to_string();
+        let path = encoded_path(&["my", "projects", &project, "agents", &args.agent, "context"])?;
+        Ok(Self { api, path })
     }
 
     fn get(&self, path: &str) -> RequestBuilder {
-        self.http.get(format!("{}{path}", self.url))
+        self.api.request(Method::GET, &format!("{}{path}", self.path))
     }
 
-    fn post(&self, path: &str, body: &Value) -> RequestBuilder {
-        self.http.post(format!("{}{path}", self.url)).json(body)
+    fn post(&self, path: &str, body: &impl Serialize) -> RequestBuilder {
+        self.api.request(Method::POST, &format!("{}{path}", self.path)).json(body)
     }
 
-    async fn send(&self, request: RequestBuilder) -> Result<Response> {
-        let response = request.bearer_auth(&self.token).send().await.context("the server does not answer")?;
-        if response.status().is_success() {
-            return Ok(response);
-        }
-        let status = response.status();
-        let problem: Value = response.json().await.unwrap_or(Value::Null);
-        bail!("{}", problem["detail"].as_str().map_or_else(|| status.to_string(), visible))
-    }
-
-    async fn json(&self, request: RequestBuilder) -> Result<Value> {
-        Ok(self.send(request).await?.json().await?)
+    async fn stats(&self) -> Result<ContextStats> {
+        Ok(self.api.json(self.get("/stats")).await?)
     }
 }
 
-#[expect(clippy::print_stdout, reason = "answers are the point")]
+/// A path whose segments may contain any characters.
+fn encoded_path(segments: &[&str]) -> Result<String> {
+    let mut url = reqwest::Url::parse("http://localhost/")?;
+    if let Ok(mut path) = url.path_segments_mut() {
+        path.clear().extend(segments);
+    }
+    Ok(url.path().to_owned())
+}
+
+#[expect(clippy::print_stdout, reason = "the command prints its result")]
 async fn act(args: &Args) -> Result<()> {
-    let agent = Agent::find(args).await?;
+    let agent = AgentMemory::open(args).await?;
     match &args.command {
         Command::Stats { bucket, time } => {
             let bucket = bucket.iter().map(|bucket| ("bucket", bucket.clone()));
             let query: Vec<_> = bucket.chain(time.query()).collect();
-            let stats = agent.json(agent.get("/stats").query(&query)).await?;
+            let stats: ContextStats = agent.api.json(agent.get("/stats").query(&query)).await?;
             println!("{}", serde_json::to_string_pretty(&stats)?);
         }
         Command::Search { query, k, types, success, mode, time } => {
-            let body = json!({"query": query, "k": k, "types": types, "success": success, "mode": mode,
-                "from": time.from, "to": time.to});
-            let found = agent.json(agent.post("/search", &body)).await?;
-            if let Some(why) = found["degraded"].as_str() {
+            let search = ContextSearch {
+                query: query.clone(),
+                k: *k,
+                types: types.clone(),
+                success: *success,
+                from: time.from,
+                to: time.to,
+                task_id: None,
+                session_id: None,
+                mode: *mode,
+                min_score: None,
+                recency_days: None,
+                unique: false,
+            };
+            let found: ContextResults = agent.api.json(agent.post("/search", &search)).await?;
+            if let Some(why) = &found.degraded {
                 eprintln!("searched by words only: {}", visible(why));
             }
-            let hits = found["results"].as_array().map_or(&[][..], Vec::as_slice);
-            if hits.is_empty() {
+            if found.results.is_empty() {
                 eprintln!("nothing found");
             }
-            for hit in hits {
-                let (score, text) =
-                    (hit["score"].as_f64().unwrap_or(0.0), hit["text"].as_str().unwrap_or(""));
-                let (kind, time) = (hit["interaction_type"].as_str(), hit["timestamp"].as_str());
+            for result in &found.results {
+                let interaction = &result.interaction;
                 println!(
-                    "{score:.3}  {}  {}\n       {}",
-                    visible(kind.unwrap_or("")),
-                    visible(time.unwrap_or("")),
-                    one_line(text)
+                    "{:.3}  {}  {}\n       {}",
+                    result.score,
+                    interaction.interaction_type.as_str(),
+                    interaction.timestamp.to_rfc3339_opts(SecondsFormat::Millis, true),
+                    one_line(&interaction.text)
                 );
             }
         }
@@ -243,28 +243,35 @@ async fn act(args: &Args) -> Result<()> {
             query.push(("include_embeddings", include_embeddings.to_string()));
             query.extend(success.map(|success| ("success", success.to_string())));
             if !types.is_empty() {
+                let types: Vec<&str> = types.iter().map(|kind| kind.as_str()).collect();
                 query.push(("types", types.join(",")));
             }
             export(&agent, file.as_deref(), &query).await?;
         }
         Command::Import { file } => import(&agent, file).await?,
         Command::Prune { days: None, max_vectors: None, success: None, types, .. } if types.is_empty() => {
-            bail!("say what is to go: --days, --max-vectors, --success or --type");
+            bail!("say what to delete: --days, --max-vectors, --success or --type");
         }
         Command::Prune { days, max_vectors, success, types, dry_run } => {
-            let body = json!({"days": days, "max_vectors": max_vectors, "success": success, "types": types,
-                "dry_run": dry_run});
-            let pruned = agent.json(agent.post("/prune", &body)).await?;
-            let verb = if *dry_run { "would go" } else { "deleted" };
-            println!("{} {verb}, {} left", pruned["deleted"], pruned["remaining"]);
+            let prune = ContextPrune {
+                days: *days,
+                max_vectors: *max_vectors,
+                success: *success,
+                types: types.clone(),
+                dry_run: *dry_run,
+            };
+            let pruned: ContextRemoved = agent.api.json(agent.post("/prune", &prune)).await?;
+            let verb = if *dry_run { "would be deleted" } else { "deleted" };
+            println!("{} {verb}, {} left", pruned.deleted, pruned.remaining);
         }
         Command::Clear { yes: false } => {
-            let total = &agent.json(agent.get("/stats")).await?["total_vectors"];
-            bail!("this deletes all {total} interactions for good: say --yes");
+            let total = agent.stats().await?.total_vectors;
+            bail!("this deletes all {total} interactions permanently: add --yes to confirm");
         }
         Command::Clear { yes: true } => {
-            let cleared = agent.json(agent.http.delete(&agent.url)).await?;
-            println!("{} deleted, {} left", cleared["deleted"], cleared["remaining"]);
+            let request = agent.api.request(Method::DELETE, &agent.path);
+            let cleared: ContextRemoved = agent.api.json(request).await?;
+            println!("{} deleted, {} left", cleared.deleted, cleared.remaining);
         }
         Command::Reindex => reindex(&agent).await?,
     }
@@ -279,8 +286,8 @@ fn one_line(text: &str) -> String {
     }
 }
 
-/// A bar on a terminal, nothing elsewhere.
-fn bar(total: u64, what: &'static str) -> ProgressBar {
+/// A progress bar on standard error, if it is a terminal.
+fn progress_bar(total: u64, what: &'static str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:40}] {pos}/{len}  {eta}") {
         bar.set_style(style.progress_chars("=> "));
@@ -292,23 +299,23 @@ fn bar(total: u64, what: &'static str) -> ProgressBar {
     bar
 }
 
-/// Where an export goes.
-enum Out {
+/// The target of an export.
+enum ExportTarget {
     Standard(std::io::Stdout),
-    /// A device, a pipe or a link: it stays what it is.
-    Into(File),
-    /// Nobody else's to read, and beside the file it will be until it is whole; gone if it never is.
+    /// A device, a pipe or a link, which must not be replaced by a file.
+    Special(File),
+    /// A private temporary file beside the target. It replaces the target when the export is complete.
     Draft(tempfile::NamedTempFile, PathBuf),
 }
 
-impl Out {
+impl ExportTarget {
     fn open(file: Option<&Path>) -> Result<Self> {
         let Some(file) = file.filter(|file| *file != Path::new("-")) else {
             return Ok(Self::Standard(std::io::stdout()));
         };
         let failed = || format!("cannot write {}", file.display());
         if file.symlink_metadata().is_ok_and(|there| !there.is_file()) {
-            return Ok(Self::Into(File::create(file).with_context(failed)?));
+            return Ok(Self::Special(File::create(file).with_context(failed)?));
         }
         let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Ok(Self::Draft(tempfile::NamedTempFile::new_in(folder).with_context(failed)?, file.to_owned()))
@@ -317,7 +324,7 @@ impl Out {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         match self {
             Self::Standard(out) => out.write_all(bytes),
-            Self::Into(file) => file.write_all(bytes),
+            Self::Special(file) => file.write_all(bytes),
             Self::Draft(draft, _) => draft.write_all(bytes),
         }
     }
@@ -325,7 +332,7 @@ impl Out {
     fn finish(self) -> Result<()> {
         match self {
             Self::Standard(mut out) => out.flush()?,
-            Self::Into(mut file) => file.flush()?,
+            Self::Special(mut file) => file.flush()?,
             Self::Draft(draft, file) => {
                 let failed = || format!("cannot write {}", file.display());
                 drop(draft.persist(&file).with_context(failed)?);
@@ -335,14 +342,14 @@ impl Out {
     }
 }
 
-async fn export(agent: &Agent, file: Option<&Path>, query: &[(&str, String)]) -> Result<()> {
-    let stats = agent.json(agent.get("/stats")).await?;
-    let response = agent.send(agent.get("/export").query(query)).await?;
-    let mut out = Out::open(file)?;
-    let progress = bar(stats["total_vectors"].as_u64().unwrap_or(0), "export");
+async fn export(agent: &AgentMemory, file: Option<&Path>, query: &[(&str, String)]) -> Result<()> {
+    let total = agent.stats().await?.total_vectors;
+    let response = agent.api.send(agent.get("/export").query(query)).await?;
+    let mut out = ExportTarget::open(file)?;
+    let progress = progress_bar(total, "export");
     let mut chunks = response.bytes_stream();
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.context("the export broke off")?;
+        let chunk = chunk.context("the export was interrupted")?;
         progress.inc(chunk.windows(19).filter(|window| *window == b"\"interaction_type\":").count() as u64);
         out.write(&chunk)?;
     }
@@ -351,77 +358,79 @@ async fn export(agent: &Agent, file: Option<&Path>, query: &[(&str, String)]) ->
     Ok(())
 }
 
-#[expect(clippy::print_stdout, reason = "answers are the point")]
-async fn import(agent: &Agent, file: &Path) -> Result<()> {
+#[expect(clippy::print_stdout, reason = "the command prints its result")]
+async fn import(agent: &AgentMemory, file: &Path) -> Result<()> {
     let mut text = String::new();
     if file == Path::new("-") {
         std::io::stdin().read_to_string(&mut text)?;
     } else {
         text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     }
-    let mut whole: Map<String, Value> = serde_json::from_str(&text).context("this is no export")?;
+    let mut whole: Map<String, Value> = serde_json::from_str(&text).context("the file is not an export")?;
     let Some(Value::Array(entries)) = whole.remove("interactions") else {
-        bail!("there are no interactions in it")
+        bail!("the file contains no interactions")
     };
-    let progress = bar(entries.len() as u64, "import");
+    let progress = progress_bar(entries.len() as u64, "import");
     let (mut imported, mut skipped, mut indexed) = (0, 0, true);
-    let mut place = 0;
-    while place < entries.len() {
-        let batch = &entries[place..place + fitting(&entries[place..])];
-        let answer = agent.json(agent.post("/import", &json!({"interactions": batch}))).await;
-        let answer = answer.map_err(|error| {
-            let named = renumbered(&error.to_string(), place);
-            anyhow::anyhow!("{named} ({imported} were imported before, {skipped} known already)")
+    let mut position = 0;
+    while position < entries.len() {
+        let batch = &entries[position..position + batch_size(&entries[position..])];
+        let request = agent.post("/import", &json!({"interactions": batch}));
+        let answer: ContextImported = agent.api.json(request).await.map_err(|error| {
+            let problem = match error {
+                Error::Refused(problem) => renumbered(&problem.detail, position),
+                other => format!("{:#}", anyhow::Error::from(other)),
+            };
+            anyhow::anyhow!("{problem} ({imported} were imported before, {skipped} were already there)")
         })?;
-        place += batch.len();
-        imported += answer["imported"].as_u64().unwrap_or(0);
-        skipped += answer["skipped"].as_u64().unwrap_or(0);
-        indexed &= answer["indexed"] == true;
+        position += batch.len();
+        imported += answer.imported;
+        skipped += answer.skipped;
+        indexed &= answer.indexed;
         progress.inc(batch.len() as u64);
     }
     progress.finish_and_clear();
-    println!("{imported} imported, {skipped} known already");
+    println!("{imported} imported, {skipped} already there");
     if !indexed {
         eprintln!(
-            "the index or the embedder is slow or away: until it has caught up, they are found by their words"
+            "the index or the embedder is slow or unavailable: until it has caught up, only a search by words finds them"
         );
     }
     Ok(())
 }
 
-/// How many of the entries go in one request.
-fn fitting(entries: &[Value]) -> usize {
+/// How many of the entries fit into one request.
+fn batch_size(entries: &[Value]) -> usize {
     let mut bytes = 0;
     let fits = |entry: &&Value| {
         bytes += entry.to_string().len();
         bytes <= BATCH_BYTES
     };
-    // One that is too large by itself is the server's to refuse.
+    // An entry that is too large is sent alone, and the server refuses it.
     entries.iter().take(BATCH).take_while(fits).count().max(1)
 }
 
-/// What the server says about an entry of a request, with the entry's place in the whole file.
+/// Replaces the position of an entry in a request by its position in the file.
 fn renumbered(problem: &str, first: usize) -> String {
-    let place = problem.strip_prefix("interactions[").and_then(|rest| rest.split_once(']'));
-    match place.and_then(|(place, rest)| Some((place.parse::<usize>().ok()?, rest))) {
-        Some((place, rest)) => format!("interactions[{}]{rest}", first + place),
+    let entry = problem.strip_prefix("interactions[").and_then(|rest| rest.split_once(']'));
+    match entry.and_then(|(number, rest)| Some((number.parse::<usize>().ok()?, rest))) {
+        Some((number, rest)) => format!("interactions[{}]{rest}", first + number),
         None => problem.to_owned(),
     }
 }
 
-#[expect(clippy::print_stdout, reason = "answers are the point")]
-async fn reindex(agent: &Agent) -> Result<()> {
-    agent.send(agent.post("/reindex", &json!({}))).await?;
-    let stats = agent.json(agent.get("/stats")).await?;
-    let total = stats["total_vectors"].as_u64().unwrap_or(0);
-    let progress = bar(total, "reindex");
-    let mut stats = stats;
-    while total > 0 && (stats["state"] != "live" || stats["waiting"].as_u64() != Some(0)) {
+#[expect(clippy::print_stdout, reason = "the command prints its result")]
+async fn reindex(agent: &AgentMemory) -> Result<()> {
+    agent.api.send(agent.post("/reindex", &json!({}))).await?;
+    let mut stats = agent.stats().await?;
+    let total = stats.total_vectors;
+    let progress = progress_bar(total, "reindex");
+    while total > 0 && !stats.is_up_to_date() {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        stats = agent.json(agent.get("/stats")).await?;
-        progress.set_position(total.saturating_sub(stats["waiting"].as_u64().unwrap_or(total)));
+        stats = agent.stats().await?;
+        progress.set_position(total.saturating_sub(stats.waiting));
     }
     progress.finish_and_clear();
-    println!("{total} interactions are indexed by {}", stats["embedder"].as_str().unwrap_or(""));
+    println!("{total} interactions are indexed with the embedder {}", stats.embedder);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `atelier tool`: one tool call through policy and executor, as the person at the keyboard.
 
 use anyhow::Result;
-use atelier_client::Local;
+use atelier_client::LocalWorkspace;
 use serde_json::{Value, json};
 use std::{io::Write, path::PathBuf, process::ExitCode};
 
@@ -19,7 +19,7 @@ pub(crate) struct Args {
 
 /// Prints the result as JSON; the exit status says whether the call did what it was asked.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let local = Local::open(&args.root)?;
+    let local = LocalWorkspace::open(&args.root)?;
     let (shown, success) = match serde_json::from_str::<Value>(&args.params) {
         Ok(params) => {
             let result = local.run(&args.name, params);

@@ -1,12 +1,12 @@
-//! A plan as a small tree: who waits for whom.
+//! A plan as a small tree that shows which task waits for which.
 
 use atelier_core::{Task, TaskId};
 use std::collections::HashMap;
 
-/// A line for each task, below and to the right of what it waits for.
+/// One line for each task, below and to the right of the tasks that it waits for.
 pub(crate) fn tree(tasks: &[Task]) -> Vec<String> {
     let mut depths: HashMap<TaskId, usize> = HashMap::new();
-    // The server lets no cycle through; should there be one, its tasks stay at the depth they got.
+    // The server refuses cycles. If there were one, the loop would still end.
     for _ in 0..tasks.len() {
         for task in tasks {
             let depth = task.depends_on.iter().map(|id| depths.get(id).copied().unwrap_or(0) + 1).max();
@@ -28,7 +28,7 @@ fn line(task: &Task, depth: usize, tasks: &[Task]) -> String {
     format!("{indent}{branch}{}: {} ({agent}{after})", label(task), first_line(&task.description))
 }
 
-/// What a plan calls a task.
+/// The name of a task in its plan.
 pub(crate) fn label(task: &Task) -> &str {
     task.key.as_deref().unwrap_or("task")
 }
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_stands_below_what_it_waits_for() {
+    fn task_is_below_the_tasks_it_waits_for() {
         let tasks = [task(3, "join", &[1, 2]), task(1, "left", &[]), task(2, "right", &[1])];
         assert_eq!(
             tree(&tasks),

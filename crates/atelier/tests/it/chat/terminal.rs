@@ -64,7 +64,7 @@ async fn a_message_is_followed_to_its_answer(#[values(Sqlite, Postgres)] backend
     assert!(read.status.success(), "{steps}");
     assert_eq!(answer.matches("# Shop").count(), 1, "said once: {answer}");
     assert!(!answer.contains("read_file README.md: completed"), "{answer}");
-    for words in ["agent_coder: works", "read_file README.md: completed", "completed; 2 steps"] {
+    for words in ["agent_coder: working", "read_file README.md: completed", "completed; 2 steps"] {
         assert!(steps.contains(words), "{words}: {steps}");
     }
 
@@ -76,7 +76,7 @@ async fn a_message_is_followed_to_its_answer(#[values(Sqlite, Postgres)] backend
     });
     let steps = String::from_utf8(written.stderr).unwrap();
     assert!(written.status.success(), "{steps}");
-    for words in ["the plan: works", "waits for a decision (MEDIUM); decide in the console", "completed; "] {
+    for words in ["the plan: working", "waits for approval (MEDIUM); decide in the console", "completed; "] {
         assert!(steps.contains(words), "{words}: {steps}");
     }
     assert_eq!(machine.read("notes.txt").trim_end(), "hello");
@@ -144,7 +144,7 @@ async fn an_interrupt_cancels_the_work(#[values(Sqlite, Postgres)] backend: Back
     road.lead_to(&server);
     chat.desk.user = chat.desk.user.at(&server);
     assert_eq!(thinking.ended().await.code(), Some(1));
-    thinking.says("connecting again").await;
+    thinking.says("reconnecting").await;
     thinking.says("not completed").await;
     let tasks = eventually("both tasks", async || {
         let list = chat.get("tasks").await;
@@ -170,7 +170,7 @@ async fn a_plan_is_approved_in_place(#[values(Sqlite, Postgres)] backend: Backen
     assert_eq!(card.matches("1: read README.md").count(), 1, "{card}");
     assert!(card.contains("the plan waits for your approval"), "{card}");
     ann.presses("y");
-    ann.sees("approved, and begun").await;
+    ann.sees("approved; the plan runs").await;
     ann.sees("completed; ").await;
 
     let mut ann = Person::starts(speaking(&machine, &chat, &server.url, &["read README.md"]));

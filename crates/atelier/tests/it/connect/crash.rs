@@ -46,7 +46,7 @@ async fn a_lost_client_leaves_an_unknown(#[values(Sqlite, Postgres)] backend: Ba
     let unknown = desk.until(&call, "unknown").await;
     assert_eq!(
         unknown["error"],
-        json!({"code": "unknown", "detail": "the client was lost while it ran; it may have happened"})
+        json!({"code": "unknown", "detail": "the client stopped while the call ran; it may have happened"})
     );
     // It goes on with the next one, as the same client.
     let next = desk.execute("read_file", json!({"path": "ran"})).await;
@@ -151,7 +151,7 @@ async fn a_folder_is_served_once() {
     let _client = machine.connect(&desk, &server.url).await;
     let mut second = Client::start(machine.command(&desk, &server.url, &[]));
     assert!(!second.ended().await.success());
-    second.says("another `atelier connect` serves this folder").await;
+    second.says("another `atelier connect` already serves this folder").await;
 }
 
 /// A place in the stream that the server does not know, or a folder that was copied back from a backup: it is

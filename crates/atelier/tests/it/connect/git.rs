@@ -45,7 +45,7 @@ async fn credentials_are_lent_and_not_taken(
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let client = machine.connect(&desk, &server.url).await;
-    assert_eq!(client.output().contains("are lent"), lent, "the person is told: {}", client.output());
+    assert_eq!(client.output().contains("may use"), lent, "the person is told: {}", client.output());
 
     let look = json!({"command": "git", "args": ["ls-remote", format!("http://{address}/shop.git")]});
     let call = desk.approved("execute_command", look).await;

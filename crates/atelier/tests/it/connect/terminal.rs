@@ -122,7 +122,7 @@ async fn one_key_decides(#[values(Sqlite, Postgres)] backend: Backend) {
     let command = json!({"command": "git", "args": ["init", "-q", "x y"]});
     let init = ask("execute_command", command.clone()).await;
     let card = ann.sees(KEYS).await;
-    for words in ["git init -q \"x y\"", "network", "held in", "every “git init”"] {
+    for words in ["git init -q \"x y\"", "network", "sandbox", "every “git init”"] {
         assert!(card.contains(words), "{words}: {card}");
     }
     ann.presses("s");
@@ -136,9 +136,9 @@ async fn one_key_decides(#[values(Sqlite, Postgres)] backend: Backend) {
     ann.presses("a");
     ann.sees("Careful").await;
     ann.presses("x");
-    ann.sees("not done").await;
+    ann.sees("Nothing was decided").await;
     ann.presses("aa");
-    ann.sees("everything of this agent").await;
+    ann.sees("with everything by this agent").await;
     let granted = ask("create_directory", json!({"path": "e"})).await;
     assert!(granted["grant_id"].is_string(), "{granted}");
     desk.until(&granted, "completed").await;
@@ -192,7 +192,7 @@ async fn only_keys_decide() {
     ann.presses("\u{1b}Oy\u{1b}[s\u{1b}[1;5y\u{1b}yn");
     ann.sees("Why not").await;
     ann.presses("because\u{1b}");
-    ann.sees("not done").await;
+    ann.sees("Nothing was decided").await;
     ann.sees(KEYS).await;
     assert_eq!(desk.show(&call).await["status"], "pending_approval");
     ann.presses("y");
@@ -259,7 +259,7 @@ async fn a_client_token_only_runs() {
     let mut robot = Person::sits_down(&machine, &desk, &server.url).await;
     desk.user = owner;
     let call = desk.execute("create_directory", json!({"path": "d"})).await;
-    robot.sees("waits for a decision").await;
+    robot.sees("waits for approval").await;
     robot.presses("y");
     desk.decide(&call, "approve", json!({})).await;
     desk.until(&call, "completed").await;
@@ -274,14 +274,14 @@ async fn time_that_runs_out_is_told() {
     let desk = Desk::new(server.user("ann")).await;
     let client = machine.connect_with(&desk, &server.url, &["--no-approve"]).await;
     let call = desk.execute("create_directory", json!({"path": "d"})).await;
-    client.says("nobody has decided yet").await;
+    client.says("Nobody has decided yet").await;
     desk.until(&call, "expired").await;
     // At a card it is said there, while there is time.
     drop(client);
     let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
     desk.execute("create_directory", json!({"path": "e"})).await;
     ann.sees(KEYS).await;
-    ann.sees("nobody has decided yet").await;
+    ann.sees("Nobody has decided yet").await;
     ann.sees(KEYS).await;
     ann.sees("nobody decided in time").await;
 }

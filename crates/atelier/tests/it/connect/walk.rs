@@ -207,7 +207,7 @@ async fn the_client_refuses_on_its_own(#[values(Sqlite, Postgres)] backend: Back
     // Refused before anybody is asked.
     let call = desk.execute("write_file", json!({"path": "a.txt", "content": "x"})).await;
     assert_eq!(desk.until(&call, "failed").await["approval_id"], Value::Null);
-    client.says("refused here").await;
+    client.says("refused by this machine").await;
     assert_eq!(machine.files(), before);
 }
 
@@ -351,7 +351,7 @@ async fn a_server_loosens_only_what_the_machine_accepts(#[values(Sqlite, Postgre
     }
     machine.rules("accept = [\"curl\"]");
     let client = machine.connect(&desk, &server.url).await;
-    client.says("the server's own for curl (you accept them)").await;
+    client.says("the server's own rules for curl apply (you accepted them)").await;
     let call = desk.approved("execute_command", version).await;
     let ended = eventually("it ran", async || {
         let now = desk.show(&call).await;

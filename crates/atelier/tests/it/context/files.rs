@@ -138,15 +138,15 @@ async fn the_command_line_does_the_same(#[values(Sqlite, Postgres)] backend: Bac
         String::from_utf8(output.stdout).unwrap()
     };
     let file = file.to_str().unwrap();
-    assert_eq!(run("coder", &["import", file]), "8 imported, 0 known already\n");
+    assert_eq!(run("coder", &["import", file]), "8 imported, 0 already there\n");
     assert_eq!(run("coder", &["prune", "--max-vectors", "7"]), "1 deleted, 7 left\n");
     assert!(run("coder", &["search", "tabs or spaces", "-k", "1"]).contains("prefers tabs"));
     let stats: Value = serde_json::from_str(&run("coder", &["stats", "--bucket", "week"])).unwrap();
     assert_eq!(stats["total_vectors"], 7);
     let out = folder.path().join("out.json");
     run("coder", &["export", out.to_str().unwrap()]);
-    assert_eq!(run("writer", &["import", out.to_str().unwrap()]), "7 imported, 0 known already\n");
-    assert_eq!(run("writer", &["import", out.to_str().unwrap()]), "0 imported, 7 known already\n");
+    assert_eq!(run("writer", &["import", out.to_str().unwrap()]), "7 imported, 0 already there\n");
+    assert_eq!(run("writer", &["import", out.to_str().unwrap()]), "0 imported, 7 already there\n");
     assert!(run("writer", &["reindex"]).starts_with("7 interactions are indexed"));
     let found = super::search(
         &memory.ann,

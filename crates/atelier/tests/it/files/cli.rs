@@ -39,13 +39,16 @@ async fn files_from_the_command_line() {
     let pipe = folder.path().join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
     let complaint = desk.cli(&["put", pipe.to_str().unwrap(), small, "--to", "in/"]).unwrap_err();
-    assert!(complaint.contains("is no regular file") && complaint.contains("1 of 2 files"), "{complaint}");
+    assert!(complaint.contains("is not a regular file") && complaint.contains("1 of 2 files"), "{complaint}");
     assert_eq!(desk.cli(&["rm", "in/notes.txt"]).unwrap(), "deleted in/notes.txt\n");
 
     let put = desk.cli(&["put", small, large, "--to", "in/"]).unwrap();
-    assert_eq!(put, "in/notes.txt is version 1\nin/large.bin is version 1\n");
+    assert_eq!(put, "uploaded in/notes.txt as version 1\nuploaded in/large.bin as version 1\n");
     std::fs::write(small, "two").unwrap();
-    assert_eq!(desk.cli(&["put", small, "--to", "in/notes.txt"]).unwrap(), "in/notes.txt is version 2\n");
+    assert_eq!(
+        desk.cli(&["put", small, "--to", "in/notes.txt"]).unwrap(),
+        "uploaded in/notes.txt as version 2\n"
+    );
     let listed = desk.cli(&["ls"]).unwrap();
     assert_eq!(listed.lines().count(), 2);
     assert!(listed.lines().nth(1).unwrap().ends_with("user_upload  in/notes.txt"), "{listed}");
@@ -58,13 +61,13 @@ async fn files_from_the_command_line() {
     assert!(std::fs::read(copy).unwrap() == content);
     assert_eq!(desk.cli(&["history", "in/notes.txt"]).unwrap().lines().count(), 2);
     let restored = desk.cli(&["restore", "in/notes.txt", "1"]).unwrap();
-    assert_eq!(restored, "in/notes.txt is version 3 now, as version 1 was\n");
+    assert_eq!(restored, "restored version 1 of in/notes.txt as version 3\n");
     std::fs::remove_dir_all(desk.folder()).unwrap();
     let report: Value = serde_json::from_str(&desk.cli(&["sync"]).unwrap()).unwrap();
     assert_eq!(report["fetched"], 2);
     assert_eq!(desk.cli(&["rm", "in/notes.txt"]).unwrap(), "deleted in/notes.txt\n");
     let gone = desk.cli(&["get", "in/notes.txt"]).unwrap_err();
-    assert!(gone.contains("there is no file in/notes.txt"), "{gone}");
+    assert!(gone.contains("has no file in/notes.txt"), "{gone}");
     let refused = desk.cli(&["put", small, "--to", "../x"]).unwrap_err();
     assert!(refused.contains("PathTraversalError"), "{refused}");
 }

@@ -1,4 +1,4 @@
-//! A workspace on this machine, with the rules that hold in it.
+//! A workspace on this machine, with the rules that apply in it.
 
 use crate::{
     error::{Error, Result},
@@ -23,27 +23,28 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub struct Local {
+pub struct LocalWorkspace {
     workspace: Workspace,
     runner: Runner,
     roots: Roots,
     policy: Cow<'static, Policy>,
-    /// What its user calls the folder.
-    shown: String,
+    /// The path as the user wrote it, made absolute.
+    display_path: String,
     /// Commands that the server allows and that this machine's owner has not accepted.
     unaccepted: Vec<String>,
 }
 
-impl Local {
-    /// With the built-in rules, for the person at the keyboard.
+impl LocalWorkspace {
+    /// Opens a workspace with the built-in rules, for the person at the keyboard.
     pub fn open(root: &Path) -> Result<Self> {
         Self::with(root, Cow::Borrowed(Policy::builtin()), GitIdentity::default(), Vec::new())
     }
 
-    /// For agents: with the server's own rules, as far as this machine's owner accepts them, and the owner's on top.
+    /// Opens a workspace for agents. The server's own rules apply as far as the owner of this machine accepts them, and
+    /// the owner's rules come on top.
     pub fn guarded(root: &Path, rules: &ClientRules, server: &Extension) -> Result<Self> {
         let builtin = Policy::builtin();
-        // Also about commands of the server's that are not accepted here.
+        // The owner's rules may also name commands of the server that are not accepted here.
         let all = builtin.extended(server).map_err(Error::ServerRules)?;
         all.check_wishes(&rules.policy).map_err(Error::OwnRules)?;
         let accepted = server.accepted(&rules.accept, builtin.limits());
@@ -64,9 +65,9 @@ impl Local {
     ) -> Result<Self> {
         let unusable = |source| Error::Workspace { path: root.to_owned(), source };
         let workspace = Workspace::open(root, Options::default()).map_err(unusable)?;
-        let shown = std::path::absolute(root).map_err(Error::io("find", root))?;
-        let shown = shown.to_string_lossy().into_owned();
-        let roots = Roots::announced(shown.clone()).also(workspace.root().to_string_lossy());
+        let display_path = std::path::absolute(root).map_err(Error::io("find", root))?;
+        let display_path = display_path.to_string_lossy().into_owned();
+        let roots = Roots::announced(display_path.clone()).also(workspace.root().to_string_lossy());
         let home = dirs::home_dir().unwrap_or_default();
         let options = RunnerOptions {
             state_dir: commands_state(workspace.root())?,
@@ -75,7 +76,7 @@ impl Local {
             environment,
         };
         let runner = Runner::new(&workspace, options).map_err(unusable)?;
-        Ok(Self { workspace, runner, roots, policy, shown, unaccepted: Vec::new() })
+        Ok(Self { workspace, runner, roots, policy, display_path, unaccepted: Vec::new() })
     }
 
     pub fn tools(&self) -> Tools<'_> {
@@ -87,28 +88,28 @@ impl Local {
         self.workspace.root()
     }
 
-    pub(crate) fn shown(&self) -> &str {
-        &self.shown
+    pub(crate) fn display_path(&self) -> &str {
+        &self.display_path
     }
 
     pub(crate) fn runner(&self) -> &Runner {
         &self.runner
     }
 
-    /// A call as this machine's rules read it.
+    /// Parses a call by the rules of this machine.
     pub(crate) fn parse(&self, tool: &str, params: Value) -> Result<ToolCall, ToolResult> {
         let (call, judgement) = self.policy.judge_request(tool, params, &self.roots);
         call.map_err(|_| ToolResult::refused(&judgement))
     }
 
-    /// What is answered to a call that does not run here, in words that name who can change that.
+    /// The outcome of a call that does not run here. It says who can change that.
     pub(crate) fn refused(&self, call: &ToolCall, judgement: Judgement) -> ToolResult {
         let reason = match call {
             ToolCall::ExecuteCommand(command)
                 if judgement.verdict == Verdict::Deny && self.unaccepted.contains(&command.command) =>
             {
                 format!(
-                    "The server allows {0}, but this machine's owner has not accepted that: accept = [{0:?}] in client.toml.",
+                    "The server allows {0}, but the owner of this machine has not accepted it. To accept it, set accept = [{0:?}] in client.toml.",
                     command.command
                 )
             }
@@ -117,13 +118,13 @@ impl Local {
         ToolResult::refused(&Judgement { reason, ..judgement })
     }
 
-    /// The verdict on the text of a call and on where its paths really lead.
+    /// The verdict on a call, with links in its paths resolved.
     pub fn judge(&self, tool: &str, params: Value) -> Judgement {
         let (call, judgement) = self.policy.judge_request(tool, params, &self.roots);
         call.map_or(judgement, |call| self.tools().judge(&call))
     }
 
-    /// Runs a call as the person at the keyboard: everything below DENY.
+    /// Runs a call for the person at the keyboard: everything below DENY is allowed.
     pub fn run(&self, tool: &str, params: Value) -> ToolResult {
         let call = match self.parse(tool, params) {
             Ok(call) => call,
@@ -136,19 +137,19 @@ impl Local {
     }
 }
 
-/// A failure of ours rather than of the tool.
+/// A failure that does not come from the tool itself.
 pub(crate) fn failed(code: &str, detail: impl Into<String>) -> ToolResult {
     let failure = Failure { code: code.to_owned(), detail: detail.into(), refusal: None };
     ToolResult { fields: Map::new(), failure: Some(failure) }
 }
 
-/// HOME, caches and temporary files of a workspace's commands: kept from call to call, never in it.
+/// The folder for HOME, caches and temporary files of commands. It is kept between calls, outside the workspace.
 fn commands_state(root: &Path) -> Result<PathBuf> {
     let caches = dirs::cache_dir().ok_or(Error::NoHome)?;
     Ok(caches.join("atelier/workspaces").join(short_hash(&[root.as_os_str().as_encoded_bytes()])))
 }
 
-/// A folder's name for something with longer ones.
+/// A short name for a folder, from values of any length.
 pub(crate) fn short_hash(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {

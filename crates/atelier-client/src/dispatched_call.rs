@@ -1,8 +1,8 @@
-//! What the server tells the client to run, and the last check before it does.
+//! A call that the server has dispatched to this machine, and the last check before it runs.
 
 use crate::{
     journal::Key,
-    local::{Local, failed},
+    local_workspace::{LocalWorkspace, failed},
 };
 use atelier_core::{
     CallId,
@@ -16,21 +16,21 @@ use atelier_core::{
 use atelier_executor::{Approval, Expect, ToolResult};
 use serde_json::Value;
 
-/// A call that was signed off, and what was approved.
+/// A dispatched call, and what was approved.
 #[derive(Debug, Clone)]
-pub(crate) struct Signal {
+pub(crate) struct DispatchedCall {
     pub(crate) tool_id: CallId,
     pub(crate) attempt: u32,
     pub(crate) tool_name: String,
     pub(crate) tool_params: Value,
     pub(crate) digest: Option<CallDigest>,
     pub(crate) risk_level: Verdict,
-    /// For a write that was shown: the file it was shown against, or that there was none.
+    /// For a write with a preview: checksum of the file that the preview was made from, or `None` if there was no file.
     pub(crate) base_checksum: Option<Option<String>>,
     pub(crate) network: bool,
 }
 
-impl From<GatedCall> for Signal {
+impl From<GatedCall> for DispatchedCall {
     fn from(call: GatedCall) -> Self {
         Self {
             tool_id: call.tool_id,
@@ -45,7 +45,7 @@ impl From<GatedCall> for Signal {
     }
 }
 
-impl Signal {
+impl DispatchedCall {
     pub(crate) fn key(&self) -> Key {
         (self.tool_id, self.attempt)
     }
@@ -59,30 +59,33 @@ impl Signal {
         Approval { up_to: self.risk_level, expect }
     }
 
-    /// What the server let through is judged again, here, where it is known where paths lead.
-    pub(crate) fn check(&self, local: &Local, up_to: Verdict) -> Result<ToolCall, ToolResult> {
+    /// Judges the call again on this machine, where links in paths can be resolved.
+    pub(crate) fn check(&self, local: &LocalWorkspace, up_to: Verdict) -> Result<ToolCall, ToolResult> {
         let call = local.parse(&self.tool_name, self.tool_params.clone())?;
         if self.digest != Some(CallDigest::of(&call)) {
-            return Err(failed("digest_mismatch", "this is not the call that was approved"));
+            return Err(failed("digest_mismatch", "the call is not the one that was approved"));
         }
         let judgement = local.tools().judge(&call);
         if judgement.verdict == Verdict::Deny || judgement.verdict > self.risk_level {
             return Err(local.refused(&call, judgement));
         }
-        within(up_to, judgement.verdict)?;
-        // The person is asked again, about what it really is.
+        check_risk_limit(up_to, judgement.verdict)?;
+        // The user is asked again, now with the information that the call needs the network.
         if judgement.network && judgement.verdict > Verdict::Low && !self.network {
-            let reason = "It needs the network, which nobody was shown.".to_owned();
+            let reason = "The call needs network access, which the approval did not mention.".to_owned();
             return Err(ToolResult::refused(&Judgement { reason, ..judgement }));
         }
         Ok(call)
     }
 }
 
-/// Whether the owner of this machine lets so much run here at all.
-pub(crate) fn within(up_to: Verdict, verdict: Verdict) -> Result<(), ToolResult> {
+/// Checks the highest risk that the owner of this machine allows.
+pub(crate) fn check_risk_limit(up_to: Verdict, verdict: Verdict) -> Result<(), ToolResult> {
     match verdict > up_to {
-        true => Err(failed("low_only", format!("this machine runs only what is {up_to}; this is {verdict}"))),
+        true => Err(failed(
+            "low_only",
+            format!("this machine runs only calls rated up to {up_to}; this one is rated {verdict}"),
+        )),
         false => Ok(()),
     }
 }
@@ -93,12 +96,12 @@ mod tests {
     use serde_json::json;
     use uuid::Uuid;
 
-    /// TL-06.1: signals that a server of ours never sends.
+    /// TL-06.1: calls that a genuine server never dispatches.
     #[test]
-    fn a_server_that_was_taken_over_gets_nowhere() {
+    fn compromised_server_cannot_run_unapproved_calls() {
         let folder = tempfile::tempdir().unwrap();
-        let local = Local::open(folder.path()).unwrap();
-        let signal = |tool: &str, params: Value, risk_level| Signal {
+        let local = LocalWorkspace::open(folder.path()).unwrap();
+        let signal = |tool: &str, params: Value, risk_level| DispatchedCall {
             digest: local.parse(tool, params.clone()).ok().map(|call| CallDigest::of(&call)),
             tool_id: CallId(Uuid::from_u128(1)),
             attempt: 1,
@@ -108,20 +111,20 @@ mod tests {
             base_checksum: None,
             network: true,
         };
-        let code = |signal: &Signal, up_to| {
+        let code = |signal: &DispatchedCall, up_to| {
             signal.check(&local, up_to).err().and_then(|result| result.failure).map(|failure| failure.code)
         };
         let run = |command: &str, args: &[&str]| json!({"command": command, "args": args});
         let write = signal("write_file", json!({"path": "a", "content": "x"}), Verdict::Medium);
         assert_eq!(code(&write, Verdict::High), None);
         assert_eq!(code(&write, Verdict::Low).as_deref(), Some("low_only"));
-        let swapped = Signal { tool_params: json!({"path": "a", "content": "y"}), ..write.clone() };
+        let swapped = DispatchedCall { tool_params: json!({"path": "a", "content": "y"}), ..write.clone() };
         assert_eq!(code(&swapped, Verdict::High).as_deref(), Some("digest_mismatch"));
         assert_eq!(
-            code(&Signal { digest: None, ..write.clone() }, Verdict::High).as_deref(),
+            code(&DispatchedCall { digest: None, ..write.clone() }, Verdict::High).as_deref(),
             Some("digest_mismatch")
         );
-        let unasked = Signal { risk_level: Verdict::Low, ..write };
+        let unasked = DispatchedCall { risk_level: Verdict::Low, ..write };
         assert_eq!(code(&unasked, Verdict::High).as_deref(), Some("approval_required"));
         let rm = signal("execute_command", run("rm", &["-rf", "/"]), Verdict::High);
         assert_eq!(code(&rm, Verdict::High).as_deref(), Some("command_not_allowed"));
@@ -132,7 +135,7 @@ mod tests {
         assert_eq!(code(&denied, Verdict::High).as_deref(), Some("command_not_allowed"));
         let install = signal("execute_command", run("npm", &["install", "express"]), Verdict::Medium);
         assert_eq!(code(&install, Verdict::High), None);
-        let hidden = Signal { network: false, ..install };
+        let hidden = DispatchedCall { network: false, ..install };
         assert_eq!(code(&hidden, Verdict::High).as_deref(), Some("approval_required"));
     }
 }

@@ -1,0 +1,189 @@
+//! The HTTP client of every command that talks to a server.
+
+use crate::{
+    credentials::{Credentials, server_address},
+    error::{Error, Result},
+};
+use atelier_api::{
+    Me, Problem,
+    account::{SignInRequest, Token},
+    projects::ProjectList,
+    tools::ServerPolicy,
+};
+use atelier_core::Project;
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::json;
+use std::{
+    sync::{PoisonError, RwLock},
+    time::Duration,
+};
+
+/// How long a request may take by default. Streams have no limit, and uploads and tool outcomes have their own.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How many projects are requested at a time.
+const PAGE: usize = 1000;
+
+/// One server, and the token to use there.
+pub struct ApiClient {
+    http: reqwest::Client,
+    server: String,
+    token: RwLock<Option<String>>,
+    /// Whether `atelier login` has stored the token. A renewed token is then stored as well.
+    token_is_stored: bool,
+}
+
+#[derive(Deserialize)]
+struct Alive {
+    service: String,
+}
+
+impl ApiClient {
+    /// A client with the given token, or with the one that `atelier login` stored for the server. The audit
+    /// shows `command` as the program that made a decision.
+    pub fn signed_in(command: &str, server: &str, token: Option<String>) -> Result<Self> {
+        let server = server_address(server)?;
+        let given = token.filter(|token| !token.is_empty());
+        let token_is_stored = given.is_none();
+        let token = match given {
+            Some(token) => token,
+            None => {
+                let credentials = Credentials::load()?;
+                let stored = credentials.token(server);
+                stored.ok_or_else(|| Error::NoToken(server.to_owned()))?.to_owned()
+            }
+        };
+        Ok(Self { token: RwLock::new(Some(token)), token_is_stored, ..Self::anonymous(command, server)? })
+    }
+
+    /// A client without a token.
+    pub fn anonymous(command: &str, server: &str) -> Result<Self> {
+        let server = server_address(server)?.to_owned();
+        let http = reqwest::Client::builder()
+            .user_agent(format!("atelier-{command}/{}", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(Duration::from_secs(10))
+            .tcp_nodelay(true)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|source| Error::Unreachable { server: server.clone(), source })?;
+        Ok(Self { http, server, token: RwLock::new(None), token_is_stored: false })
+    }
+
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    pub(crate) fn token_is_stored(&self) -> bool {
+        self.token_is_stored
+    }
+
+    pub fn use_token(&self, token: String) {
+        *self.token.write().unwrap_or_else(PoisonError::into_inner) = Some(token);
+    }
+
+    fn token(&self) -> Option<String> {
+        self.token.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A request without a time limit. `path` begins with a slash.
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.server));
+        match self.token() {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    fn unreachable(&self) -> impl FnOnce(reqwest::Error) -> Error {
+        let server = self.server.clone();
+        move |source| Error::Unreachable { server, source }
+    }
+
+    /// Sends a request. Every answer that is not a success is an error.
+    pub async fn send(&self, request: RequestBuilder) -> Result<Response> {
+        let response = request.send().await.map_err(self.unreachable())?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        if status == StatusCode::UNAUTHORIZED && self.token().is_some() {
+            return Err(Error::TokenRejected);
+        }
+        let body = response.bytes().await.map_err(self.unreachable())?;
+        match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) => Err(Error::Refused(problem)),
+            Err(_) => Err(Error::NotAtelier { server: self.server.clone(), status: status.as_u16() }),
+        }
+    }
+
+    /// Sends a request and reads the JSON of its answer.
+    pub async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T> {
+        let response = self.send(request).await?;
+        let status = response.status().as_u16();
+        let body = response.bytes().await.map_err(self.unreachable())?;
+        serde_json::from_slice(&body).map_err(|error| {
+            tracing::debug!(%error, "cannot parse an answer");
+            Error::NotAtelier { server: self.server.clone(), status }
+        })
+    }
+
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.json(self.request(Method::GET, path).timeout(REQUEST_TIMEOUT)).await
+    }
+
+    pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
+        self.json(self.request(Method::POST, path).timeout(REQUEST_TIMEOUT).json(body)).await
+    }
+
+    /// Sends a request whose answer does not matter, as long as it is a success.
+    pub(crate) async fn post_only(&self, path: &str, body: &impl Serialize) -> Result<()> {
+        let request = self.request(Method::POST, path).timeout(REQUEST_TIMEOUT);
+        self.send(request.json(body)).await.map(drop)
+    }
+
+    /// Whether the address belongs to an Atelier server.
+    pub async fn is_atelier(&self, timeout: Duration) -> bool {
+        let alive = self.json::<Alive>(self.request(Method::GET, "/health").timeout(timeout)).await;
+        alive.is_ok_and(|alive| alive.service == "atelier")
+    }
+
+    pub async fn me(&self) -> Result<Me> {
+        self.get("/auth/me").await
+    }
+
+    /// Exchanges the code of a sign-in link for a token.
+    pub async fn sign_in(&self, code: &str) -> Result<Token> {
+        self.post("/auth/sign-in", &SignInRequest { code: code.to_owned() }).await
+    }
+
+    pub(crate) async fn refresh(&self) -> Result<Token> {
+        self.post("/auth/refresh", &json!({})).await
+    }
+
+    /// What the server adds to the built-in rules. Older servers add nothing.
+    pub(crate) async fn policy(&self) -> Result<ServerPolicy> {
+        match self.get("/my/policy").await {
+            Err(Error::Refused(Problem { status: 404, .. })) => Ok(ServerPolicy::default()),
+            other => other,
+        }
+    }
+
+    /// A project of the token's user, by id or name.
+    pub async fn project(&self, wanted: &str) -> Result<Project> {
+        let is_wanted = |project: &Project| {
+            project.name.as_str() == wanted || project.id.to_string().eq_ignore_ascii_case(wanted)
+        };
+        for offset in (0..).step_by(PAGE) {
+            let path = format!("/my/projects?limit={PAGE}&offset={offset}");
+            let page: ProjectList = self.get(&path).await?;
+            let is_last = page.projects.len() < PAGE;
+            if let Some(found) = page.projects.into_iter().find(is_wanted) {
+                return Ok(found);
+            }
+            if is_last {
+                break;
+            }
+        }
+        Err(Error::NoProject(wanted.to_owned()))
+    }
+}

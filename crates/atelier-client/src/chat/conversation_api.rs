@@ -1,0 +1,112 @@
+//! What `atelier chat` asks the server: one conversation, and the work that a message starts.
+
+use crate::{error::Result, project::ProjectApi, sse::Stream};
+use atelier_api::{
+    chat::{Accepted, MessageList, NewMessage, NewSession},
+    work::PlanDetails,
+};
+use atelier_core::{
+    Conversation, ConversationId, Message, MessageRole, PlanStatus, Task, TaskFailure, TaskStatus, Usage,
+};
+use serde_json::json;
+use std::sync::Arc;
+
+pub(crate) struct ConversationApi {
+    pub(crate) project: Arc<ProjectApi>,
+    pub(crate) id: ConversationId,
+}
+
+/// The state of the work, or how it ended.
+pub(crate) struct WorkStatus {
+    pub(crate) settled: bool,
+    pub(crate) completed: bool,
+    pub(crate) error: Option<TaskFailure>,
+    pub(crate) steps: u32,
+    pub(crate) usage: Usage,
+    pub(crate) cost: f64,
+}
+
+impl ConversationApi {
+    /// Opens the conversation with the given id, or starts a new one.
+    pub(crate) async fn open(project: Arc<ProjectApi>, id: Option<&str>) -> Result<Self> {
+        let path = project.path("chat/sessions");
+        let conversation: Conversation = match id {
+            Some(id) => project.api.get(&format!("{path}/{id}")).await?,
+            None => project.api.post(&path, &NewSession::default()).await?,
+        };
+        Ok(Self { id: conversation.id, project })
+    }
+
+    pub(crate) async fn events(&self, cursor: Option<&str>) -> Result<Stream> {
+        self.project.events(&format!("chat/{}/events", self.id), cursor).await
+    }
+
+    pub(crate) async fn send_message(&self, content: &str, agent: Option<&str>) -> Result<Accepted> {
+        let message = NewMessage {
+            content: content.to_owned(),
+            target_agent: agent.map(str::to_owned),
+            attachments: Vec::new(),
+            priority: 0,
+        };
+        self.project.api.post(&self.project.path(&format!("chat/{}/message", self.id)), &message).await
+    }
+
+    /// The path of the plan with all its tasks or, without a plan, of the task.
+    fn path(&self, work: Accepted) -> String {
+        self.project.path(&match work.plan_id {
+            Some(plan) => format!("plans/{plan}"),
+            None => format!("tasks/{}", work.task_id),
+        })
+    }
+
+    pub(crate) async fn status(&self, work: Accepted) -> Result<WorkStatus> {
+        let Some(plan) = work.plan_id else {
+            let task: Task = self.project.api.get(&self.path(work)).await?;
+            return Ok(WorkStatus {
+                settled: task.status.is_settled(),
+                completed: task.status == TaskStatus::Completed,
+                error: task.error,
+                steps: task.steps,
+                usage: task.usage,
+                cost: task.cost,
+            });
+        };
+        let PlanDetails { plan, tasks } = self.project.plan(plan).await?;
+        let first_failure = tasks.iter().find_map(|task| task.error.clone());
+        Ok(WorkStatus {
+            settled: plan.status.is_settled(),
+            completed: plan.status == PlanStatus::Completed,
+            error: plan.error.or(first_failure),
+            steps: tasks.iter().map(|task| task.steps).sum(),
+            usage: Usage {
+                input_tokens: tasks.iter().map(|task| task.usage.input_tokens).sum(),
+                output_tokens: tasks.iter().map(|task| task.usage.output_tokens).sum(),
+            },
+            cost: tasks.iter().map(|task| task.cost).sum(),
+        })
+    }
+
+    /// The whole answer. Events shorten long messages. The answer is among the last messages of the conversation.
+    pub(crate) async fn answer(&self, work: Accepted) -> Result<Option<Message>> {
+        let path = self.project.path(&format!("chat/sessions/{}/messages", self.id));
+        let MessageList { total, .. } = self.project.api.get(&format!("{path}?limit=1")).await?;
+        let offset = (total - 100).max(0);
+        let last: MessageList = self.project.api.get(&format!("{path}?limit=1000&offset={offset}")).await?;
+        let is_answer = |message: &Message| {
+            message.role == MessageRole::Assistant
+                && match work.plan_id {
+                    Some(plan) => message.plan_id == Some(plan),
+                    None => message.task_id == Some(work.task_id),
+                }
+        };
+        Ok(last.messages.into_iter().rev().find(is_answer))
+    }
+
+    pub(crate) async fn cancel(&self, work: Accepted) -> Result<()> {
+        match self.project.api.post_only(&format!("{}/cancel", self.path(work)), &json!({})).await {
+            // The work ended by itself in the meantime.
+            Err(error) if error.status() == Some(409) => Ok(()),
+            other => other,
+        }
+    }
+}
