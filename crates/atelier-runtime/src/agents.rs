@@ -1,4 +1,4 @@
-//! A project's agents at hand: loaded on first use, kept for a while, dropped when they change.
+//! The cache of a project's agents: loaded on first use, dropped after a while or when they change.
 
 use crate::Result;
 use atelier_core::{Agent, AgentId};
@@ -18,7 +18,7 @@ pub(crate) struct AgentCache {
     names: Cache<String, AgentId>,
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
-    /// Counts invalidations, so that a load that began before one does not outlive it.
+    /// Counts invalidations, so that an agent that was read before one does not stay in the cache.
     generation: AtomicU64,
     overflowed: Arc<AtomicBool>,
     capacity: u64,
@@ -68,11 +68,11 @@ impl AgentCache {
         if let AgentRef::Name(name) = wanted {
             self.names.insert(name.clone(), agent.id).await;
         }
-        // What was read may be older than an update that has emptied the cache in the meantime.
+        // The agent may have been read before an update that has emptied the cache in the meantime.
         if self.generation.load(Ordering::SeqCst) != generation {
             self.drop_entries();
         }
-        // Evictions happen in moka's own time; an overflow should be noticed by who caused it.
+        // moka evicts later; run it now, so that an overflow is noticed by the request that caused it.
         self.agents.run_pending_tasks().await;
         Ok(agent)
     }
@@ -87,7 +87,7 @@ impl AgentCache {
         self.agents.invalidate_all();
     }
 
-    /// Whether it had to drop an agent for want of room since this was last asked.
+    /// Whether an agent was dropped for lack of space since the last call.
     pub(crate) fn take_overflow(&self) -> bool {
         self.overflowed.swap(false, Ordering::Relaxed)
     }

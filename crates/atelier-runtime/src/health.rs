@@ -1,11 +1,11 @@
-//! Healthy, degraded or unhealthy, and why.
+//! Whether a part is healthy, degraded or unhealthy, and why.
 
 use atelier_store::Store;
 use serde::Serialize;
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// Worse is greater.
+/// Ordered: a worse status is greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -18,7 +18,7 @@ pub enum Status {
 pub struct Part {
     pub name: &'static str,
     pub status: Status,
-    /// In a sentence for people.
+    /// A short reason for people.
     pub reason: String,
 }
 
@@ -29,14 +29,14 @@ impl Part {
 }
 
 impl Part {
-    /// Whether the database answers. One that takes longer is of no use to anybody.
+    /// Whether the database answers. After two seconds it counts as unavailable.
     pub async fn of_store(store: &Store) -> Self {
         let kind = store.kind();
         match tokio::time::timeout(Duration::from_secs(2), store.ping()).await {
             Ok(Ok(())) => Self::new("store", Status::Healthy, format!("{kind} answers")),
             Ok(Err(error)) => {
-                tracing::warn!(%error, "the store does not answer");
-                Self::new("store", Status::Unhealthy, format!("{kind} refuses"))
+                tracing::warn!(%error, "the store returned an error");
+                Self::new("store", Status::Unhealthy, format!("{kind} returned an error"))
             }
             Err(_) => Self::new("store", Status::Unhealthy, format!("{kind} does not answer")),
         }
@@ -50,7 +50,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// As healthy as the worst part.
+    /// The status is that of the worst part.
     pub fn of(parts: Vec<Part>) -> Self {
         let status = parts.iter().map(|part| part.status).max().unwrap_or(Status::Healthy);
         Self { status, parts }

@@ -1,4 +1,4 @@
-//! Sealing what the database must not tell: XChaCha20-Poly1305 with a key from a file beside it.
+//! Encryption of provider keys in the database: XChaCha20-Poly1305 with a key from a file in the data directory.
 
 use crate::secret::open_secret;
 use atelier_core::Tenant;
@@ -14,28 +14,28 @@ use std::{io, path::Path};
 const FILE: &str = "models.key";
 const VERSION: u8 = 1;
 const NONCE: usize = 24;
-/// How many bytes of its hash tell one server key from another.
+/// How many bytes of a hash identify the server's key.
 const KEY_ID: usize = 8;
 
-/// Seals and opens. Everything sealed names the key it was sealed with and the place it is meant for.
+/// Encrypts and decrypts. A ciphertext is bound to the server's key, the tenant and the provider.
 pub(crate) struct KeyCipher {
     cipher: XChaCha20Poly1305,
     key_id: [u8; KEY_ID],
 }
 
-/// It was sealed with another key, for another place, or is not whole.
+/// The ciphertext is damaged, or belongs to another key, tenant or provider.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DecryptError;
 
 impl KeyCipher {
-    /// With the key of a data directory, made if there is none.
+    /// Opens the key of a data directory, and creates it if there is none.
     pub(crate) fn open(data: &Path) -> io::Result<Self> {
-        let secret = open_secret(data, FILE, "all keys of model providers have to be put in again")?;
+        let secret = open_secret(data, FILE, "all keys of model providers have to be entered again")?;
         Ok(Self::new(&secret))
     }
 
     fn new(secret: &[u8]) -> Self {
-        // Hashed, so that a longer file is as good as one of the cipher's own length.
+        // Hashed, so that the file may be longer than the key of the cipher.
         let key: [u8; 32] =
             Sha256::new_with_prefix("atelier vault key").chain_update(secret).finalize().into();
         let id = Sha256::new_with_prefix("atelier vault id").chain_update(secret).finalize();
@@ -44,14 +44,14 @@ impl KeyCipher {
         Self { cipher: XChaCha20Poly1305::new(&Key::from(key)), key_id }
     }
 
-    /// Version, id of the key, nonce, ciphertext.
+    /// Returns the version, the id of the key, the nonce and the ciphertext.
     pub(crate) fn encrypt(&self, tenant: &Tenant, provider: &str, text: &SecretString) -> Vec<u8> {
         let mut nonce = [0; NONCE];
         rand::rng().fill_bytes(&mut nonce);
         let aad = self.associated_data(tenant, provider);
         let payload = Payload { msg: text.expose_secret().as_bytes(), aad: &aad };
         let sealed = self.cipher.encrypt(&XNonce::from(nonce), payload);
-        let sealed = sealed.unwrap_or_else(|_| unreachable!("a key is no 256 GB long"));
+        let sealed = sealed.unwrap_or_else(|_| unreachable!("a provider key is shorter than 256 GB"));
         [&[VERSION][..], &self.key_id, &nonce, &sealed].concat()
     }
 
@@ -69,9 +69,10 @@ impl KeyCipher {
         Ok(SecretString::from(String::from_utf8(text).map_err(|_| DecryptError)?))
     }
 
-    /// Bound to what is sealed, so that a row moved to another tenant or provider does not open there.
+    /// Data that the ciphertext is bound to, so that a row that was moved to another tenant or provider cannot be
+    /// decrypted there.
     fn associated_data(&self, tenant: &Tenant, provider: &str) -> Vec<u8> {
-        // Neither has a NUL, so no two places give the same bytes.
+        // Neither name contains a NUL, so no two pairs give the same bytes.
         [&self.key_id[..], tenant.as_str().as_bytes(), b"\0", provider.as_bytes()].concat()
     }
 }
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sealed_opens_in_its_place_with_its_key_only() {
+    fn key_decrypts_only_for_its_tenant_provider_and_server() {
         let tenant = |name: &str| name.parse::<Tenant>().expect("a tenant");
         let (cipher, other) = (KeyCipher::new(&[1; 32]), KeyCipher::new(&[2; 32]));
         let sealed = cipher.encrypt(&tenant("acme"), "openai", &SecretString::from("sk-1"));

@@ -1,7 +1,7 @@
 //! What the server holds for a project while it is in use: its worker space.
 //!
-//! A [`WorkerSpace`] is also the right to act: whoever has one is the owner of its project, because
-//! [`Spaces::enter`] gives it to nobody else.
+//! A [`WorkerSpace`] is also the right to act on its project, because [`Spaces::enter`] gives it only to the project's
+//! owner.
 
 mod agents;
 mod gate;
@@ -31,7 +31,7 @@ pub enum Error {
     Store(#[from] atelier_store::Error),
     #[error(transparent)]
     Invalid(#[from] atelier_core::Invalid),
-    #[error("{waiting} requests of this project are waiting already")]
+    #[error("{waiting} requests of this project are already waiting")]
     Busy { waiting: usize },
     #[error(transparent)]
     Refused(#[from] atelier_core::gate::Refusal),

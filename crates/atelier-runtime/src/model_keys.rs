@@ -1,4 +1,4 @@
-//! Keys of model providers that tenants bring along.
+//! Tenants' own keys for model providers.
 
 use crate::{Result, key_cipher::KeyCipher};
 use atelier_core::{Tenant, UserId};
@@ -8,27 +8,27 @@ use moka::future::Cache;
 use secrecy::{ExposeSecret, SecretString};
 use std::{io, path::Path, sync::Arc, time::Duration};
 
-/// A cheap handle on them.
+/// A cheap handle on the stored keys.
 #[derive(Clone)]
 pub struct ModelKeys {
     store: Store,
     cipher: Arc<KeyCipher>,
-    /// Every step of every agent needs them.
-    opened: Cache<Tenant, TenantKeys>,
+    /// Decrypted keys, cached because every step of every agent needs them.
+    decrypted: Cache<Tenant, TenantKeys>,
 }
 
-/// How long another server's change may go unnoticed here.
+/// How long a change on another node may go unnoticed here.
 const FRESH: Duration = Duration::from_secs(5);
 const TENANTS: u64 = 1000;
 
-/// A key shorter than this would be half told by its end.
-const LONG_ENOUGH: usize = 12;
+/// Of a shorter key, the last four characters would reveal too much.
+const MIN_LENGTH_FOR_HINT: usize = 12;
 
 impl ModelKeys {
-    /// Sealed with a key from the data directory.
+    /// Opens the stored keys. They are encrypted with a key from the data directory.
     pub fn open(store: Store, data: &Path) -> io::Result<Self> {
-        let opened = Cache::builder().time_to_live(FRESH).max_capacity(TENANTS).build();
-        Ok(Self { store, cipher: Arc::new(KeyCipher::open(data)?), opened })
+        let decrypted = Cache::builder().time_to_live(FRESH).max_capacity(TENANTS).build();
+        Ok(Self { store, cipher: Arc::new(KeyCipher::open(data)?), decrypted })
     }
 
     pub async fn put(
@@ -39,41 +39,41 @@ impl ModelKeys {
         key: &SecretString,
     ) -> Result<ProviderKey> {
         let text = key.expose_secret();
-        let end = text.char_indices().nth_back(3).filter(|_| text.len() >= LONG_ENOUGH);
+        let end = text.char_indices().nth_back(3).filter(|_| text.len() >= MIN_LENGTH_FOR_HINT);
         let last_four = end.map_or("", |(at, _)| &text[at..]);
         let sealed = self.cipher.encrypt(tenant, provider, key);
         let kept = self.store.put_provider_key(tenant, by, provider, sealed, last_four).await?;
-        self.opened.invalidate(tenant).await;
-        tracing::info!(%tenant, %by, provider, "a tenant's key for a model provider was put in");
+        self.decrypted.invalidate(tenant).await;
+        tracing::info!(%tenant, %by, provider, "stored a tenant's key for a model provider");
         Ok(kept)
     }
 
-    /// What there is, as people may see it.
+    /// The stored keys, as people may see them.
     pub async fn list(&self, tenant: &Tenant) -> Result<Vec<ProviderKey>> {
         Ok(self.store.provider_keys(tenant).await?)
     }
 
     pub async fn remove(&self, tenant: &Tenant, by: UserId, provider: &str) -> Result<()> {
         self.store.delete_provider_key(tenant, by, provider).await?;
-        self.opened.invalidate(tenant).await;
-        tracing::info!(%tenant, %by, provider, "a tenant's key for a model provider was removed");
+        self.decrypted.invalidate(tenant).await;
+        tracing::info!(%tenant, %by, provider, "removed a tenant's key for a model provider");
         Ok(())
     }
 
-    /// The keys themselves, for asking models.
+    /// The decrypted keys of a tenant, for requests to models.
     pub async fn of(&self, tenant: &Tenant) -> Result<TenantKeys> {
-        if let Some(keys) = self.opened.get(tenant).await {
+        if let Some(keys) = self.decrypted.get(tenant).await {
             return Ok(keys);
         }
         let mut keys = TenantKeys::default();
         for kept in self.store.provider_keys(tenant).await? {
             match self.cipher.decrypt(tenant, &kept.provider, &kept.sealed) {
                 Ok(key) => keys.insert(kept.provider, key),
-                // Only who asks this provider is to hear of it.
+                // The error is reported only when this provider is used.
                 Err(_) => keys.insert_unreadable(kept.provider),
             }
         }
-        self.opened.insert(tenant.clone(), keys.clone()).await;
+        self.decrypted.insert(tenant.clone(), keys.clone()).await;
         Ok(keys)
     }
 }

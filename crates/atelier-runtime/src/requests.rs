@@ -1,4 +1,4 @@
-//! What is going on in a worker space: how much at once, since when, and the means to end it.
+//! The requests in a worker space: how many run at once, since when, and how to end them.
 
 use crate::{Error, Result};
 use std::{
@@ -29,7 +29,7 @@ struct RunningRequest {
     reported: bool,
 }
 
-/// Something running in a worker space; it is over when this is dropped.
+/// A request that runs in a worker space, until this value is dropped.
 pub struct TrackedRequest {
     tracker: Arc<RequestTracker>,
     number: u64,
@@ -37,7 +37,7 @@ pub struct TrackedRequest {
 }
 
 impl TrackedRequest {
-    /// Runs `work`, or gives it up when the space is reset.
+    /// Runs `work`, unless the space is reset first.
     pub async fn run<T>(self, work: impl Future<Output = T>) -> Result<T> {
         tokio::select! {
             biased;
@@ -78,24 +78,24 @@ impl RequestTracker {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts as use, though nothing runs.
+    /// Records that the space was used.
     pub(crate) fn touch(&self) {
         *self.last_use.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// Waits for slots, then counts as running until the task is dropped.
+    /// Waits for a free slot. The request counts as running until the returned value is dropped.
     pub(crate) async fn begin(self: &Arc<Self>, what: String) -> Result<TrackedRequest> {
         self.touch();
         if self.stop.is_cancelled() {
             return Err(Error::SpaceClosed);
         }
-        let slots = match self.slots.clone().try_acquire_owned() {
-            Ok(slots) => slots,
+        let slot = match self.slots.clone().try_acquire_owned() {
+            Ok(slot) => slot,
             Err(_) => self.wait_for_slot().await?,
         };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.running().insert(number, RunningRequest { what, since: Instant::now(), reported: false });
-        Ok(TrackedRequest { tracker: self.clone(), number, _slot: slots })
+        Ok(TrackedRequest { tracker: self.clone(), number, _slot: slot })
     }
 
     async fn wait_for_slot(&self) -> Result<OwnedSemaphorePermit> {
@@ -107,7 +107,7 @@ impl RequestTracker {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Error::SpaceClosed),
-            slots = self.slots.clone().acquire_owned() => slots.map_err(|_| Error::SpaceClosed),
+            slot = self.slots.clone().acquire_owned() => slot.map_err(|_| Error::SpaceClosed),
         }
     }
 
@@ -119,7 +119,7 @@ impl RequestTracker {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// For how long nothing has been asked of the space.
+    /// How long the space has not been used.
     pub(crate) fn idle_for(&self) -> Duration {
         if self.active() + self.waiting() > 0 {
             return Duration::ZERO;
@@ -127,23 +127,24 @@ impl RequestTracker {
         self.last_use.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
-    /// How many have been running for longer than `limit`.
+    /// How many requests have been running for longer than `limit`.
     pub(crate) fn hung(&self, limit: Duration) -> usize {
-        self.running().values().filter(|task| task.since.elapsed() > limit).count()
+        self.running().values().filter(|request| request.since.elapsed() > limit).count()
     }
 
-    /// Those among them that were not reported before.
+    /// Requests that have been running for longer than `limit` and were not reported before.
     pub(crate) fn newly_hung(&self, limit: Duration) -> Vec<String> {
         let mut running = self.running();
-        let hung = running.values_mut().filter(|task| !task.reported && task.since.elapsed() > limit);
-        hung.map(|task| {
-            task.reported = true;
-            task.what.clone()
+        let hung =
+            running.values_mut().filter(|request| !request.reported && request.since.elapsed() > limit);
+        hung.map(|request| {
+            request.reported = true;
+            request.what.clone()
         })
         .collect()
     }
 
-    /// Waits until nothing runs, at most `grace`; then ends what is left. Returns how many that were.
+    /// Waits at most `grace` for running requests, then ends the rest. Returns how many were ended.
     pub(crate) async fn finish(&self, grace: Duration) -> usize {
         let idle = async {
             loop {
@@ -154,12 +155,12 @@ impl RequestTracker {
                 notified.await;
             }
         };
-        // Out of time is an answer too: it is in the count.
+        // After the timeout, `end` counts the requests that are still running.
         drop(tokio::time::timeout(grace, idle).await);
         self.end()
     }
 
-    /// Ends everything at once.
+    /// Ends all requests immediately. Returns how many there were.
     pub(crate) fn end(&self) -> usize {
         let ended = self.active();
         self.stop.cancel();
@@ -167,6 +168,7 @@ impl RequestTracker {
     }
 }
 
+/// Counts a waiting request until it is dropped.
 struct WaitingGuard<'w>(&'w AtomicUsize);
 
 impl Drop for WaitingGuard<'_> {

@@ -1,4 +1,4 @@
-//! Secrets of the server itself: files of random bytes in its data directory.
+//! The server's own secrets: files of random bytes in its data directory.
 
 use rand::RngCore;
 use std::{
@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 const BYTES: usize = 32;
 
-/// Reads the secret `file` of a data directory, or makes it: whichever process comes first. `loss` says what
-/// would be lost with it.
+/// Reads the secret `file` of a data directory, and creates it if it does not exist. `loss` says what a new secret makes
+/// invalid.
 pub fn open_secret(data: &Path, file: &str, loss: &str) -> io::Result<Vec<u8>> {
     let path = data.join(file);
     if !path.exists() {
@@ -20,15 +20,17 @@ pub fn open_secret(data: &Path, file: &str, loss: &str) -> io::Result<Vec<u8>> {
     let mut secret = Vec::new();
     File::open(&path)?.read_to_end(&mut secret)?;
     if secret.len() < BYTES {
-        let problem =
-            format!("{} is shorter than {BYTES} bytes: remove it to get a new one ({loss})", path.display());
+        let problem = format!(
+            "{} is shorter than {BYTES} bytes: remove it to create a new one ({loss})",
+            path.display()
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
     }
     Ok(secret)
 }
 
-/// Writes the secret whole under another name and links it into place, so that nobody ever reads half
-/// of it and two processes that start at once agree on one.
+/// Writes the secret under a temporary name and then links it, so that nobody reads an incomplete secret and two processes
+/// that start at the same time use the same one.
 fn create(data: &Path, file: &str) -> io::Result<()> {
     let mut secret = [0; BYTES];
     rand::rng().fill_bytes(&mut secret);

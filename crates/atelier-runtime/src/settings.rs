@@ -61,7 +61,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { worker_space: WorkerSpaceSettings::default(), starter_pack: seed_pack() }
+        Self { worker_space: WorkerSpaceSettings::default(), starter_pack: default_starter_pack() }
     }
 }
 
@@ -72,13 +72,13 @@ impl Settings {
     }
 }
 
-/// The four agents every project starts with unless the configuration says otherwise.
-fn seed_pack() -> Vec<StarterAgent> {
+/// The four agents that every new project has, unless the configuration names others.
+fn default_starter_pack() -> Vec<StarterAgent> {
     let agent = |name: &str, role: &str, capabilities: &[&str], temperature, max_tokens, prompt: &str| {
         let metadata = json!({"role": role, "capabilities": capabilities});
         StarterAgent {
             name: AgentName::try_from(name)
-                .unwrap_or_else(|invalid| unreachable!("a name of ours is valid: {invalid}")),
+                .unwrap_or_else(|invalid| unreachable!("the name of a starter agent is valid: {invalid}")),
             config: AgentConfig {
                 system_prompt: prompt.to_owned(),
                 temperature,

@@ -22,7 +22,7 @@ pub struct WorkerSpace {
     created_at: DateTime<Utc>,
     pub(crate) agents: AgentCache,
     pub(crate) requests: Arc<RequestTracker>,
-    /// Stays up once the cache was too small: it will be again.
+    /// Stays true once the cache was too small, because it will be too small again.
     overflowed: AtomicBool,
 }
 
@@ -43,7 +43,7 @@ pub struct Report {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub struct CacheReport {
-    /// Agents that are loaded.
+    /// How many agents are loaded.
     pub size: u64,
     pub capacity: u64,
     pub ttl_seconds: u64,
@@ -69,7 +69,7 @@ impl WorkerSpace {
         &self.owned
     }
 
-    /// What the names of this space's resources begin with, so that no two spaces share one.
+    /// The prefix of the names of this space's resources, so that no two spaces share one.
     pub fn user_prefix(&self) -> String {
         format!("user{}_{}", self.owned.owner, self.owned.project)
     }
@@ -78,12 +78,12 @@ impl WorkerSpace {
         self.agents.get(&self.store, &self.owned, wanted).await
     }
 
-    /// Forgets what it holds of the project's agents: one of them has changed.
+    /// Empties the agent cache, because an agent has changed.
     pub fn forget_agents(&self) {
         self.agents.clear();
     }
 
-    /// What came up since it was last asked, for the alerts.
+    /// The alerts since the last call.
     pub(crate) fn take_alerts(&self) -> Vec<(Alert, String)> {
         let mut alerts = Vec::new();
         if self.agents.take_overflow() && !self.overflowed.swap(true, Ordering::Relaxed) {
@@ -121,18 +121,18 @@ impl WorkerSpace {
 
     async fn health(&self) -> Health {
         let store = Part::of_store(&self.store).await;
-        // Never unhealthy by it: facts are kept, tasks go on, searches go by words.
+        // Without the index a space is only degraded: tasks go on, and searches go by words.
         let memory = match self.memory.health().await {
             Ok(how) => Part::new("memory", Status::Healthy, how),
             Err(why) => Part::new("memory", Status::Degraded, why),
         };
         let cache = match self.overflowed.load(Ordering::Relaxed) {
-            false => Part::new("agent_cache", Status::Healthy, "agents fit"),
-            true => Part::new("agent_cache", Status::Degraded, "more agents are in use than it holds"),
+            false => Part::new("agent_cache", Status::Healthy, "all agents in use fit"),
+            true => Part::new("agent_cache", Status::Degraded, "more agents are in use than the cache holds"),
         };
         let tasks = match self.requests.hung(self.settings.hung_after) {
-            0 => Part::new("tasks", Status::Healthy, "none hangs"),
-            n => Part::new("tasks", Status::Degraded, format!("{n} hang")),
+            0 => Part::new("tasks", Status::Healthy, "no request hangs"),
+            n => Part::new("tasks", Status::Degraded, format!("requests that hang: {n}")),
         };
         Health::of(vec![store, memory, cache, tasks])
     }

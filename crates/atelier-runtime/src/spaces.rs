@@ -1,4 +1,4 @@
-//! All worker spaces of this server: made on first use, released after the last.
+//! All worker spaces of this node: opened on first use, closed when they are idle.
 
 use crate::{Error, Result, TrackedRequest, WorkerSpace, settings::WorkerSpaceSettings};
 use atelier_core::{
@@ -16,10 +16,10 @@ use std::{
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-/// How long a space waits for its collections.
+/// How long opening a space waits for its memory collections.
 const COLLECTIONS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Filled once, however many ask for it at the same time.
+/// Filled once, however many requests need it at the same time.
 type Slot = Arc<OnceCell<Arc<WorkerSpace>>>;
 
 #[derive(Clone)]
@@ -39,7 +39,7 @@ impl Spaces {
         Self { inner: Arc::new(Inner { store, memory, settings, slots: Mutex::default() }) }
     }
 
-    /// How long what is running gets to finish when a space is released.
+    /// How long running requests may take to finish when a space is closed.
     pub fn grace(&self) -> Duration {
         self.inner.settings.grace
     }
@@ -56,8 +56,8 @@ impl Spaces {
         self.slots().values().filter_map(|slot| slot.get().cloned()).collect()
     }
 
-    /// The space of a project for its owner, made if it is not there. For everybody else, as for a
-    /// project that does not exist: not found.
+    /// The space of a project for its owner, opened if necessary. Everybody else gets the same "not found" as for a project
+    /// that does not exist.
     pub async fn enter(&self, user: UserId, project: ProjectId) -> Result<Arc<WorkerSpace>> {
         let space = match self.existing(project) {
             Some(space) => space,
@@ -74,7 +74,7 @@ impl Spaces {
         Ok(space)
     }
 
-    /// Enters the space to do something there; `what` names it in alerts.
+    /// Enters the space and tracks a request in it. `what` names the request in alerts.
     pub async fn begin(
         &self,
         user: UserId,
@@ -84,7 +84,7 @@ impl Spaces {
         loop {
             let space = self.enter(user, project).await?;
             match space.requests.begin(what.to_owned()).await {
-                // Released between the two steps: there is a new one by now.
+                // The space was closed between the two calls, so open a new one.
                 Err(Error::SpaceClosed) => {}
                 task => return Ok((space, task?)),
             }
@@ -109,26 +109,26 @@ impl Spaces {
         Ok(space.clone())
     }
 
-    /// After agents were made: where the index is a server, their collections are, too, before anybody is answered.
+    /// Creates the collections of new agents before the request is answered, if the index is a server.
     pub async fn agents_created(&self, owned: &Owned) {
         if self.inner.memory.creates_eagerly() {
             self.ensure_collections(owned).await;
         }
     }
 
-    /// Sees to it that the project's agents have their collections. A space opens without them all the same: facts
-    /// are kept, and told to the index when it is back.
+    /// Makes sure that the project's agents have their collections. A space opens even if that fails: interactions are
+    /// stored, and indexed when the index is back.
     async fn ensure_collections(&self, owned: &Owned) {
         match tokio::time::timeout(COLLECTIONS_TIMEOUT, self.inner.memory.ensure_collections(owned)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, project = %owned.project, "memory is not ready"),
+            Ok(Err(error)) => tracing::warn!(%error, project = %owned.project, "the memory is not ready"),
             Err(_) => {
-                tracing::warn!(project = %owned.project, "memory is not ready: the index does not answer");
+                tracing::warn!(project = %owned.project, "the memory is not ready: the index does not answer");
             }
         }
     }
 
-    /// Takes the space out if it is ready and `matches`, so that the next request makes a new one.
+    /// Removes the space if it is open and `matches`, so that the next request opens a new one.
     fn remove_if(
         &self,
         project: ProjectId,
@@ -140,9 +140,9 @@ impl Spaces {
         Some(space)
     }
 
-    /// Releases a space: what runs may finish within the grace time.
+    /// Closes a space. Running requests may finish within the grace time.
     pub async fn close(&self, owned: &Owned, reason: CloseReason) -> Result<()> {
-        // Asked under the lock: a request may have come since it was found idle.
+        // Checked under the lock, because a request may have arrived since the space was found idle.
         let idle = |space: &WorkerSpace| space.requests.idle_for() > self.inner.settings.inactivity;
         let matches = |space: &WorkerSpace| reason != CloseReason::Inactive || idle(space);
         if let Some(space) = self.remove_if(owned.project, matches) {
@@ -152,7 +152,7 @@ impl Spaces {
         Ok(())
     }
 
-    /// Ends everything in the space at once and makes it anew.
+    /// Ends everything in the space immediately and opens it again.
     pub async fn reset(&self, owned: Owned) -> Result<Arc<WorkerSpace>> {
         if let Some(space) = self.remove_if(owned.project, |_| true) {
             let ended = space.requests.end();
@@ -161,7 +161,7 @@ impl Spaces {
         self.open(owned).await
     }
 
-    /// Lets go of the space of a project that was deleted: there is nobody left to tell.
+    /// Closes the space of a deleted project, without an event.
     pub fn remove_deleted(&self, project: ProjectId) {
         if let Some(space) = self.remove_if(project, |_| true) {
             space.requests.end();
@@ -171,20 +171,19 @@ impl Spaces {
 
     async fn announce_closed(&self, space: &WorkerSpace, reason: CloseReason, ended: usize) -> Result<()> {
         space.forget_agents();
-        tracing::info!(project = %space.owned().project, ?reason, ended, "worker space released");
+        tracing::info!(project = %space.owned().project, ?reason, ended, "worker space closed");
         self.inner.store.append_event(space.owned(), Event::WorkerSpaceClosed { reason }).await?;
         Ok(())
     }
 
-    /// Drops what the project's space holds of its agents, if there is one here.
+    /// Empties the agent cache of the project's space, if the space is open here.
     pub fn forget_agents(&self, project: ProjectId) {
         if let Some(space) = self.existing(project) {
             space.forget_agents();
         }
     }
 
-    /// Looks after the spaces until `stop`: hears of changes made on other nodes, raises alerts,
-    /// releases what nobody uses.
+    /// Runs until `stop`: follows changes on other nodes, raises alerts, and closes idle spaces.
     pub async fn run_background(self, stop: CancellationToken) {
         let WorkerSpaceSettings { inactivity, hung_after, .. } = self.inner.settings;
         let pace = (inactivity.min(hung_after) / 4).clamp(Duration::from_millis(50), Duration::from_secs(5));
@@ -224,7 +223,7 @@ impl Spaces {
             if space.requests.idle_for() > self.inner.settings.inactivity
                 && let Err(error) = self.close(space.owned(), CloseReason::Inactive).await
             {
-                tracing::warn!(%error, project = %space.owned().project, "cannot tell of a released space");
+                tracing::warn!(%error, project = %space.owned().project, "cannot record that a space was closed");
             }
         }
     }
@@ -237,12 +236,12 @@ impl Spaces {
             Alert::HungTask => "hung_task",
         };
         counter!("atelier_worker_space_alerts_total", "alert" => label).increment(1);
-        // Not awaited without end: when the store itself hangs, the others still want their alerts.
+        // With a timeout, so that a store that hangs does not block the alerts of other spaces.
         let tell = self.inner.store.append_event(space.owned(), Event::WorkerSpaceAlert { alert, detail });
         match tokio::time::timeout(Duration::from_secs(5), tell).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, %project, "cannot append an alert to the log"),
-            Err(_) => tracing::warn!(%project, "an alert waits for the store"),
+            Ok(Err(error)) => tracing::warn!(%error, %project, "cannot record an alert"),
+            Err(_) => tracing::warn!(%project, "cannot record an alert: the store does not answer"),
         }
     }
 

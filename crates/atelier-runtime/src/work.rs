@@ -1,6 +1,6 @@
-//! Agents at work: a task is taken from its queue, the model is asked, its calls go to the gate, and the task
-//! waits or ends. Nothing of a task lives in memory between two steps: what the next one needs is in its
-//! journal, so that any server can take it.
+//! Agents at work. A node leases a task from its queue, asks the model, and hands the model's calls to the gate; then
+//! the task waits or ends. Between two steps nothing of a task is kept in memory: its journal has what the next step
+//! needs, so that any node can continue it.
 
 mod agent;
 mod bus;
@@ -34,10 +34,10 @@ use tokio_util::sync::CancellationToken;
 /// Longer than any answer takes.
 const NO_TIME_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
-/// A task in hand: the right to run it, what interrupts it, and for whom the next is taken.
+/// A task that this node runs now: its lease, what interrupts it, and the node that leases the next task.
 #[derive(Clone, Copy)]
 pub(crate) struct Job<'j> {
-    claim: &'j TaskLease,
+    lease: &'j TaskLease,
     interrupt: &'j CancellationToken,
     next: Option<NodeId>,
 }
@@ -45,8 +45,8 @@ pub(crate) struct Job<'j> {
 /// Why a model has no answer.
 pub(crate) enum NoAnswer {
     Failed(TaskFailure),
-    /// Somebody has ended the task, or the server stops. Only the asking is given up, never a write that is under
-    /// way: what it took from the queue in exchange would be lost.
+    /// Somebody has ended the task, or the server stops. Only the model call is interrupted and never a write, because
+    /// the tasks that the write has leased in exchange would be lost.
     Interrupted,
 }
 
@@ -56,7 +56,7 @@ impl From<TaskFailure> for NoAnswer {
     }
 }
 
-/// What agents work with.
+/// The services that agents use.
 pub struct AgentServices {
     pub store: Store,
     pub spaces: Spaces,
@@ -69,33 +69,32 @@ pub struct AgentServices {
 }
 
 impl AgentServices {
-    /// Takes one step with a task, or as many as need nobody else. Returns what it took from the queue for the
-    /// node in exchange.
+    /// Works on a task until it ends or has to wait. Returns the tasks that were leased for the node in exchange.
     pub(crate) async fn work(
         &self,
-        claim: &TaskLease,
+        lease: &TaskLease,
         interrupt: &CancellationToken,
         next: Option<NodeId>,
     ) -> Result<Vec<TaskLease>> {
-        let job = Job { claim, interrupt, next };
-        match claim.task.kind {
+        let job = Job { lease, interrupt, next };
+        match lease.task.kind {
             TaskKind::Work => self.work_as_agent(job).await,
             TaskKind::Plan => self.make_plan(job).await,
             TaskKind::Answer => self.write_answer(job).await,
         }
     }
 
-    /// What was said up to the message that asked for the task. What is attached to that by id is named by its path, the
-    /// only name that an agent's tools know.
+    /// The messages up to the one that started the task. File ids among its attachments are replaced by paths, because an
+    /// agent's tools only know paths.
     async fn history(&self, owned: &Owned, task: &Task) -> Result<Vec<Message>> {
         let most = self.settings.history.into();
         let mut history = self.store.messages_until(owned, task.session_id, task.message_id, most).await?;
-        for said in history.iter_mut().filter(|said| said.id == task.message_id) {
-            for attached in &mut said.attachments {
+        for message in history.iter_mut().filter(|message| message.id == task.message_id) {
+            for attached in &mut message.attachments {
                 let Ok(id) = attached.parse() else { continue };
                 match self.store.file(task.session_id, id).await {
                     Ok(file) => *attached = file.file_path.to_string(),
-                    // It was deleted since, or is a path that looks like an id.
+                    // The file was deleted, or the attachment is a path that looks like an id.
                     Err(StoreError::NotFound) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -104,15 +103,15 @@ impl AgentServices {
         Ok(history)
     }
 
-    /// The model that is meant, with the tenant's own keys where it has brought some.
-    async fn model(&self, claim: &TaskLease, name: &str) -> Result<Model, TaskFailure> {
-        let keys = self.keys.of(&claim.owned.tenant).await;
+    /// The model with this name. The tenant's own keys are used if there are any.
+    async fn model(&self, lease: &TaskLease, name: &str) -> Result<Model, TaskFailure> {
+        let keys = self.keys.of(&lease.owned.tenant).await;
         let keys = keys.map_err(|error| TaskFailure::new("model_keys_unreadable", error.to_string()))?;
         self.models.resolve(name, &keys).map_err(failure)
     }
 
-    /// Asks the model within the time that is left, lets those who follow the conversation hear it speak, and
-    /// counts what it cost.
+    /// Asks the model within the time that is left, sends its text to everybody who follows the conversation, and
+    /// counts what it used.
     async fn ask(
         &self,
         job: Job<'_>,
@@ -122,7 +121,7 @@ impl AgentServices {
         time: Option<Duration>,
     ) -> Result<(Answer, Step), NoAnswer> {
         let began = Instant::now();
-        let whisper = self.store.delta_sender(&job.claim.owned, task.session_id, task.id);
+        let whisper = self.store.delta_sender(&job.lease.owned, task.session_id, task.id);
         let heard = AtomicU64::new(0);
         let asking = model.ask(request, |text| {
             heard.fetch_add(tokens(text), Ordering::Relaxed);
@@ -133,8 +132,8 @@ impl AgentServices {
             () = job.interrupt.cancelled() => Err(NoAnswer::Interrupted),
             answer = asking => answer.map_err(|error| failure(error).into()),
             () = tokio::time::sleep(time.unwrap_or(NO_TIME_LIMIT)) => {
-                let words = "the time for this task ran out while the model was answering";
-                Err(TaskFailure::new("limit_reached", words).into())
+                let detail = "the time for this task ran out while the model was answering";
+                Err(TaskFailure::new("limit_reached", detail).into())
             }
         };
         let spent = began.elapsed();
@@ -146,12 +145,12 @@ impl AgentServices {
             (Err(why), output_tokens) => {
                 let (usage, cost) = match output_tokens {
                     0 => Default::default(),
-                    // It broke off in the middle: what was said so far is paid for.
+                    // The answer ended early, but the provider charges for the part that arrived.
                     _ => count(task, model, &Usage { input_tokens: request.tokens(), output_tokens }),
                 };
                 if let NoAnswer::Interrupted = why {
                     let used = AbandonedUsage { ran_ms, usage, cost: cost.unwrap_or(0.0) };
-                    self.count_given_up(job.claim, used).await;
+                    self.count_given_up(job.lease, used).await;
                 }
                 return Err(why);
             }
@@ -168,20 +167,20 @@ impl AgentServices {
         Ok((answer, step))
     }
 
-    /// Whoever ended the task has written it already, without what its last call has used; counted all the same, so that
-    /// cancelling and resuming does not get around its limits.
-    async fn count_given_up(&self, claim: &TaskLease, used: AbandonedUsage) {
-        match self.store.count_abandoned_usage(claim, used).await {
-            // It is deleted, and its limits with it.
+    /// Counts what an interrupted model call has used. The task was already written when it was cancelled; without this,
+    /// cancelling and resuming would get around its limits.
+    async fn count_given_up(&self, lease: &TaskLease, used: AbandonedUsage) {
+        match self.store.count_abandoned_usage(lease, used).await {
+            // The task was deleted, and its limits with it.
             Ok(()) | Err(StoreError::NotFound) => {}
             Err(error) => {
-                tracing::warn!(%error, task = %claim.task.id, "cannot count a call that was given up");
+                tracing::warn!(%error, task = %lease.task.id, "cannot count the usage of an interrupted model call");
             }
         }
     }
 }
 
-/// What a task may use up: itself, and its plan as a whole.
+/// What a task may use: limits for the task, and a budget for its plan.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowance {
     limits: Limits,
@@ -189,15 +188,15 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// Of the server and the project.
+    /// The limits of the server and the project together.
     fn of(server: &WorkSettings, project: &ProjectSettings) -> Self {
         Self { limits: server.limits.and(project.limits), budget: project.planner.budget }
     }
 }
 
 impl AgentServices {
-    /// What keeps a task from asking its model once more, if anything does. Looked at before every step: the other
-    /// tasks of a plan spend the same budget at the same time.
+    /// The limit that keeps a task from asking its model again, if one is reached. Checked before every step, because the
+    /// other tasks of a plan spend the same budget at the same time.
     async fn limit_reached(
         &self,
         owned: &Owned,
@@ -213,14 +212,14 @@ impl AgentServices {
         let spent = others.sum::<f64>() + task.cost;
         let over = spent > 0.0 && spent >= budget;
         Ok(over.then(|| {
-            let words = format!("the plan's budget of ${budget} is spent (${spent:.4})");
-            TaskFailure::new("limit_reached", words)
+            let detail = format!("the plan's budget of ${budget} is spent (${spent:.4})");
+            TaskFailure::new("limit_reached", detail)
         }))
     }
 }
 
 impl Job<'_> {
-    /// Ends the task with what came of it.
+    /// Ends the task with its outcome.
     async fn finish(
         self,
         services: &AgentServices,
@@ -228,10 +227,10 @@ impl Job<'_> {
         step: Option<Step>,
         outcome: Result<TaskAnswer, TaskFailure>,
     ) -> Result<Vec<TaskLease>> {
-        Ok(services.store.finish(self.claim, task, step, outcome, self.next).await?)
+        Ok(services.store.finish(self.lease, task, step, outcome, self.next).await?)
     }
 
-    /// Ends the task for want of an answer, or leaves it to whoever interrupted it.
+    /// Ends the task because there is no answer. An interrupted task is handled by the code that interrupted it.
     async fn no_answer(self, services: &AgentServices, task: Task, why: NoAnswer) -> Result<Vec<TaskLease>> {
         match why {
             NoAnswer::Failed(why) => self.finish(services, task, None, Err(why)).await,
@@ -240,7 +239,7 @@ impl Job<'_> {
     }
 }
 
-/// Adds to a task what the model has used.
+/// Adds the model's usage to a task.
 fn count(task: &mut Task, model: &Model, used: &Usage) -> (atelier_core::Usage, Option<f64>) {
     let usage = atelier_core::Usage { input_tokens: used.input_tokens, output_tokens: used.output_tokens };
     let cost = model.cost(used);

@@ -1,4 +1,4 @@
-//! `atelier chat`: a message to agents, from a terminal or a script.
+//! `atelier chat`: sends a message to agents from a terminal or a script.
 
 use crate::connect::end_on_signal;
 use anyhow::Result;
@@ -6,31 +6,32 @@ use atelier_client::ChatOptions;
 use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
 
-/// Says something to a project's agents and follows what comes of it: the plan, each step, and the answer as it
-/// is spoken. Without `--agent` the project plans who does what.
+/// Sends a message to a project's agents and follows their work: the plan, each step, and the answer as the model writes
+/// it. Without `--agent`, the project plans which agents do what.
 ///
-/// The answer goes to standard output, everything else to standard error. In a terminal you are asked for approvals
-/// here; otherwise it says where to decide. Ctrl-C cancels the work. The exit code is 0 if it was completed, else 1.
+/// The answer goes to standard output, everything else to standard error. In a terminal, approvals are asked for here;
+/// otherwise the output says where to decide. Ctrl-C cancels the work. The exit code is 0 if the work was completed,
+/// otherwise 1.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to say
+    /// The message
     message: String,
     /// The project, by id or name
     #[arg(long, value_name = "ID_OR_NAME")]
     project: String,
-    /// The agent it is for, by id or name
+    /// The agent to talk to, by id or name
     #[arg(long, value_name = "ID_OR_NAME")]
     agent: Option<String>,
-    /// The conversation to go on with [default: a new one]
+    /// The conversation to continue [default: a new one]
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     /// The server's address
     #[arg(long, default_value = "http://127.0.0.1:7420", value_name = "URL")]
     server: String,
-    /// Your token; without it, the one that `atelier login` stored for the server
+    /// Your token [default: the token that `atelier login` stored for the server]
     #[arg(long, env = "ATELIER_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// Print the conversation's events as lines of JSON, for programs; nothing is asked
+    /// Print the conversation's events as lines of JSON, for programs; approvals are not asked for
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `atelier check`: what the gate would say, and why. Nothing is run.
+//! `atelier check`: shows how the rules rate a call, and why. Nothing runs.
 
 use anyhow::{Context, Result};
 use atelier_client::{LocalWorkspace, visible};
@@ -17,10 +17,10 @@ use std::{
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One JSON object a verdict: verdict, rule, reason
+    /// Print each verdict as a JSON object with verdict, rule and reason
     #[arg(long, global = true)]
     json: bool,
-    /// A workspace: paths are judged by where they really lead, links resolved; without it, by their text
+    /// The folder that paths belong to, so that links are followed [default: judge paths by their text only]
     #[arg(long, global = true, value_name = "DIR")]
     root: Option<PathBuf>,
     #[command(subcommand)]
@@ -29,24 +29,24 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// A command and its arguments: atelier check command -- git push --force
+    /// Rate a command, such as: atelier check command -- git push --force
     Command {
         /// The command and its arguments, after --
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
-    /// A path and what is to be done with it
+    /// Rate an operation on a path
     Path {
-        /// What is to be done with it
+        /// The operation
         #[arg(long, value_enum, default_value = "read")]
         op: Operation,
-        /// The path, from the workspace's root
+        /// The path, relative to the folder
         path: String,
-        /// The pattern of a search or listing
+        /// The pattern of a search or a listing
         #[arg(long, default_value = "*")]
         pattern: String,
     },
-    /// Tool calls, one {"tool_name": …, "tool_params": {…}} a line, from a file or from standard input (-)
+    /// Rate tool calls from a file, one {"tool_name": …, "tool_params": {…}} in each line
     Calls {
         /// The file, or - for standard input
         file: PathBuf,
@@ -75,7 +75,7 @@ struct Call {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match check(args) {
-        // Whoever reads has read enough, as `head` does.
+        // The reader has closed the pipe, as `head` does.
         Err(error)
             if error
                 .downcast_ref()
@@ -130,12 +130,14 @@ fn check(args: &Args) -> Result<()> {
                 if line.trim_ascii().is_empty() {
                     continue;
                 }
-                // A line that is no call has a verdict too: one line in, one line out.
+                // An invalid line gets a verdict as well, so that every line of input has one line of output.
                 let judgement = match serde_json::from_slice::<Call>(&line) {
                     Ok(call) => judge(&call.tool_name, call.tool_params),
-                    Err(error) => {
-                        Judgement::denied("invalid_call", "call", format!("It is no tool call: {error}."))
-                    }
+                    Err(error) => Judgement::denied(
+                        "invalid_call",
+                        "call",
+                        format!("The line is not a tool call: {error}."),
+                    ),
                 };
                 show(&judgement)?;
             }

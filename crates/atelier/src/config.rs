@@ -97,34 +97,35 @@ impl Default for Config {
     }
 }
 
-/// The flags that are settings. What is not given says nothing.
+/// The flags that are settings. A flag that is not given changes nothing.
 #[derive(Debug, Default, clap::Args, Serialize)]
 pub(crate) struct Flags {
-    /// The configuration file [default: atelier.toml in the current folder, if there is one]
+    /// The configuration file [default: atelier.toml in the current folder, if it exists]
     #[arg(long, env = "ATELIER_CONFIG", value_name = "FILE")]
     #[serde(skip)]
     pub(crate) config: Option<PathBuf>,
-    /// Where everything is kept [env: ATELIER_DATA] [default: the user's data folder]
+    /// The data folder [env: ATELIER_DATA] [default: atelier in the user's data folder]
     #[arg(long, value_name = "DIR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<PathBuf>,
 }
 
-/// Settings under the names that other programs know them by. Ours come later and win.
-fn familiar() -> Result<figment::value::Dict> {
-    let said = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+/// Settings from environment variables with names that other programs use. Our own variables override them.
+fn common_variables() -> Result<figment::value::Dict> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let mut files = figment::value::Dict::new();
     for (name, key) in [
         ("S3_WORKSPACE_PREFIX", "prefix"),
         ("WORKSPACE_TEMP_DIR", "cache"),
         ("MAX_UPLOAD_FILE_SIZE", "max_upload"),
     ] {
-        if let Some(value) = said(name) {
-            // A number stays one; a folder that is called 5 does not.
+        if let Some(value) = variable(name) {
+            // Only max_upload is a number: a folder may be called 5.
             let value = match key {
                 "max_upload" => {
-                    let bytes: u64 =
-                        value.parse().with_context(|| format!("{name}: {value:?} is no number of bytes"))?;
+                    let bytes: u64 = value
+                        .parse()
+                        .with_context(|| format!("{name}: {value:?} is not a number of bytes"))?;
                     bytes.into()
                 }
                 _ => figment::value::Value::from(value),
@@ -136,27 +137,27 @@ fn familiar() -> Result<figment::value::Dict> {
     if !files.is_empty() {
         settings.insert("files".into(), files.into());
     }
-    if let Some(bucket) = said("S3_BUCKET_NAME") {
+    if let Some(bucket) = variable("S3_BUCKET_NAME") {
         settings.insert("object_store".into(), format!("s3://{bucket}").into());
     }
     Ok(settings)
 }
 
 impl Config {
-    /// Puts the layers together; `flags` come last and win.
+    /// Merges the layers. `flags` come last and override the others.
     pub(crate) fn load(file: Option<&Path>, flags: impl Serialize) -> Result<Self> {
         let defaults = Config::default();
         let known = Figment::from(Serialized::defaults(&defaults));
         let keys: Vec<String> = known.extract::<figment::value::Dict>()?.into_keys().collect();
         let file = match file {
             Some(path) if !path.exists() => {
-                anyhow::bail!("there is no configuration file {}", path.display())
+                anyhow::bail!("the configuration file {} does not exist", path.display())
             }
             Some(path) => Toml::file_exact(path),
             None if Path::new(FILE).exists() => Toml::file_exact(FILE),
             None => Toml::string(""),
         };
-        // Other variables of ours (ATELIER_TOKEN and so on) are not settings of the server.
+        // Other ATELIER_ variables, such as ATELIER_TOKEN, are not settings of the server.
         let environment = Env::prefixed("ATELIER_")
             .filter(move |key| {
                 let first = key.as_str().split("__").next().unwrap_or_default();
@@ -165,7 +166,7 @@ impl Config {
             .split("__");
         let figment = known
             .merge(file)
-            .merge(Serialized::defaults(familiar()?))
+            .merge(Serialized::defaults(common_variables()?))
             .merge(environment)
             .merge(Serialized::defaults(flags));
         let mut config: Config = figment.extract().context("the configuration is not valid")?;
@@ -175,7 +176,9 @@ impl Config {
 
     fn check(&mut self) -> Result<()> {
         if self.data.as_os_str().is_empty() {
-            anyhow::bail!("there is no home folder to keep data in: say where with --data or ATELIER_DATA");
+            anyhow::bail!(
+                "there is no home folder for the data: choose a folder with --data or ATELIER_DATA"
+            );
         }
         for url in [&mut self.database_url, &mut self.qdrant_url] {
             *url = url.take().filter(|url| !url.is_empty());
@@ -185,7 +188,7 @@ impl Config {
             && !url.starts_with("https://")
         {
             anyhow::bail!(
-                "qdrant_url has to start with http:// or https:// (leave it out for the embedded index)"
+                "qdrant_url must start with http:// or https:// (leave it out to use the embedded index)"
             );
         }
         if self.object_store.as_deref() == Some("") {
@@ -196,14 +199,14 @@ impl Config {
             && !url.starts_with("postgresql://")
         {
             anyhow::bail!(
-                "database_url has to start with postgres:// (leave it out for the embedded database)"
+                "database_url must start with postgres:// (leave it out to use the embedded database)"
             );
         }
         let mut names = HashSet::new();
         for agent in &self.starter_pack {
             agent.config.validate().with_context(|| format!("starter_pack: {}", agent.name))?;
             if !names.insert(agent.name.as_str()) {
-                anyhow::bail!("starter_pack: {} is there twice", agent.name);
+                anyhow::bail!("starter_pack: {} appears twice", agent.name);
             }
         }
         for (what, time) in [
@@ -229,7 +232,7 @@ impl Config {
         Retention { days: self.events.keep_days, events: self.events.keep_events }
     }
 
-    /// As TOML, with secrets masked.
+    /// The configuration as TOML, with secrets masked.
     pub(crate) fn shown(&self) -> Result<String> {
         let mut shown = self.clone();
         let secrets = [

@@ -1,4 +1,4 @@
-//! `atelier connect`: the user's side of the gate.
+//! `atelier connect`: connects a folder of this machine to a project.
 
 use anyhow::{Context, Result};
 use atelier_client::Options;
@@ -6,14 +6,14 @@ use std::{path::PathBuf, process::ExitCode};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Connects a folder to a project: calls of its agents that you approve (or that only look) run here, in a
-/// sandbox, and nothing else is written into the folder.
+/// Gives a project's agents access to a folder. Calls that only read run without asking; other calls run after you have
+/// approved them. Commands run in a sandbox.
 ///
-/// Stricter rules of your own, and settings for commands, go into `~/.config/atelier/client.toml`. In a terminal
-/// you are asked here; the console asks as well, and whoever answers first decides.
+/// You can answer approvals in this terminal or in the console; the first answer counts. Your own stricter rules, and
+/// settings for commands, go into `~/.config/atelier/client.toml`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The folder that agents may work in
+    /// The folder for the agents
     dir: PathBuf,
     /// The server's address
     #[arg(long, default_value = "http://127.0.0.1:7420", value_name = "URL")]
@@ -21,14 +21,14 @@ pub(crate) struct Args {
     /// The project, by id or name
     #[arg(long, value_name = "ID_OR_NAME")]
     project: String,
-    /// Your token; without it, the one that `atelier login` stored for the server
+    /// Your token [default: the token that `atelier login` stored for the server]
     #[arg(long, env = "ATELIER_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// Ask nothing in this terminal: approvals are decided elsewhere, and run here
+    /// Do not ask for approvals in this terminal
     #[arg(long)]
     no_approve: bool,
-    /// Run only what is rated LOW (it looks and changes nothing) and refuse the rest here, even if it was
-    /// approved elsewhere; nothing is asked in this terminal
+    /// Run only calls rated LOW, which change nothing; refuse all others on this machine, even if they are approved; do
+    /// not ask for approvals in this terminal
     #[arg(long)]
     yes_low_only: bool,
 }
@@ -50,20 +50,22 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         ending.abort();
         outcome
     });
-    // Whatever still blocks is in the journal; the next start reports it.
+    // Calls that still block are in the journal, and the next start reports them.
     runtime.shutdown_background();
     outcome?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The first signal ends in good order, the second at once.
+/// The first signal cancels `stop`. The second one ends the program immediately.
 pub(crate) async fn end_on_signal(stop: CancellationToken) -> Result<()> {
     let mut signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
         .into_iter()
         .map(signal)
         .collect::<std::io::Result<Vec<_>>>()
         .context("cannot listen for signals")?;
-    let [interrupt, terminate, hangup] = &mut signals[..] else { unreachable!("three were asked for") };
+    let [interrupt, terminate, hangup] = &mut signals[..] else {
+        unreachable!("three signals were registered")
+    };
     loop {
         tokio::select! {
             _ = interrupt.recv() => {}

@@ -13,7 +13,7 @@ pub(crate) struct Args {
     /// The server's address
     #[arg(long, default_value = "http://127.0.0.1:7420", value_name = "URL")]
     server: String,
-    /// The token to store; without it, a token or a sign-in link is read from standard input
+    /// The token to store [default: read a token or a sign-in link from standard input]
     #[arg(long, env = "ATELIER_TOKEN", hide_env_values = true)]
     token: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `atelier`: one binary for the server and for those who use it.
+//! `atelier`: one binary for the server and its clients.
 
 mod chat;
 mod check;
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 /// The workspace server for AI agents.
 ///
-/// Agents run on the server, your files stay on your machine, and between them stands a gate that asks you.
+/// Agents run on the server. Your files stay on your machine. You approve what agents do with them.
 #[derive(Parser)]
 #[command(version, propagate_version = true)]
 struct Cli {
@@ -37,25 +37,25 @@ struct Cli {
 enum Command {
     /// Start the server
     Serve(serve::Args),
-    /// Make a token for a user of this server and print it
+    /// Print a new token for a user of this server
     Token(token::Args),
-    /// Store a token for a server, for the commands that talk to it
+    /// Store a token for a server, so that other commands can use it
     Login(login::Args),
-    /// Connect a folder to a project, so that agents can work in it with your consent
+    /// Give a project's agents access to a folder, with your approval
     Connect(connect::Args),
-    /// Say something to agents, and follow what comes of it
+    /// Send a message to agents and follow their work
     Chat(chat::Args),
-    /// Ask what the rules of Atelier say to a command, a path or tool calls, and why
+    /// Show how the rules rate a command, a path or tool calls, and why
     Check(check::Args),
-    /// Run one tool call in a workspace, through policy and sandbox, and print its result
+    /// Run one tool call in a folder, with rules and sandbox, and print its result
     Tool(tool::Args),
     /// List, upload and download the files of a conversation
     Files(files::Args),
-    /// Serve a directory to MCP hosts, on standard input or over HTTP
+    /// Serve a folder to MCP hosts, on standard input or over HTTP
     Mcp(Box<mcp::Args>),
-    /// Look into what an agent remembers, take it along as a file, prune it
+    /// Search, export, import and delete what an agent remembers
     Memory(memory::Args),
-    /// Check the configuration and every backing service, and say how to mend what is wrong
+    /// Check the configuration and all services, and say how to fix problems
     Doctor(doctor::Args),
 }
 
@@ -64,7 +64,7 @@ fn is_broken_pipe(error: &std::io::Error) -> bool {
 }
 
 fn main() -> ExitCode {
-    // One TLS implementation for the whole program; ring builds everywhere and fast.
+    // The whole program uses one TLS implementation. ring builds fast and everywhere.
     if rustls::crypto::ring::default_provider().install_default().is_err() {
         unreachable!("nothing else has chosen a TLS provider yet");
     }
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(code) => code,
-        // Nobody reads on, as with `| head`.
+        // The reader has closed the pipe, as `head` does.
         Err(error) if error.downcast_ref().is_some_and(is_broken_pipe) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("atelier: {error:#}");

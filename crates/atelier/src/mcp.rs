@@ -1,4 +1,4 @@
-//! `atelier mcp DIR`: a directory as a workspace for any MCP host, on standard input or over HTTP.
+//! `atelier mcp DIR`: serves a folder as a workspace to MCP hosts, on standard input or over HTTP.
 
 use crate::{config::TelemetrySettings, telemetry};
 use anyhow::{Context, Result};
@@ -10,39 +10,39 @@ use tokio_util::sync::CancellationToken;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The directory to serve; nothing outside it can be reached
+    /// The folder to serve; hosts cannot reach anything outside it
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Serve over HTTP on this address (/mcp and /health) instead of standard input
+    /// Serve over HTTP on this address instead of standard input (paths: /mcp and /health)
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
-    /// Offer more tools: edit, append, move, delete, read several, grep, tree
+    /// Offer more tools: edit, append, move, delete, read several files, grep, tree
     #[arg(long)]
     extra_tools: bool,
     /// Offer only tools that change nothing
     #[arg(long)]
     read_only: bool,
-    /// Largest file to read or write, such as 100MB
+    /// The size of the largest file to read or write, such as 100MB
     #[arg(long, value_name = "SIZE", default_value = "1GB", value_parser = size)]
     max_file_size: u64,
     /// Sync every write to disk before answering
     #[arg(long)]
     durable: bool,
-    /// What the directory is called in messages and absolute paths
+    /// The name of the folder in messages and absolute paths
     #[arg(long, value_name = "NAME", default_value = "/workspace")]
     root_name: String,
-    /// Another host name that requests may be addressed to; `*` for any (repeatable)
+    /// Another host name that requests may use; `*` for any (repeatable)
     #[arg(long, value_name = "NAME", env = "ATELIER_MCP_ALLOWED_HOSTS", value_delimiter = ',')]
     allowed_host: Vec<String>,
     /// A web origin that may call the server, such as https://app.example:443 (repeatable)
     #[arg(long, value_name = "ORIGIN", env = "ATELIER_MCP_ALLOWED_ORIGINS", value_delimiter = ',')]
     allowed_origin: Vec<String>,
-    /// Callers must show this bearer token; better given by the environment than on the command line
+    /// The bearer token that hosts must send; better set in the environment than on the command line
     #[arg(long, env = "ATELIER_MCP_TOKEN", hide_env_values = true)]
     token: Option<String>,
 }
 
-/// What of a request is not the content that it writes.
+/// The size of a request without the content that it writes.
 const ENVELOPE: u64 = 1 << 20;
 /// Longer than any call takes.
 const SESSION_IDLE: Duration = Duration::from_secs(5 * 60);
@@ -60,19 +60,19 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     };
     let space = Space::open(&args.directory, settings)
         .with_context(|| format!("cannot serve {}", args.directory.display()))?;
-    // Escaped as JSON, text grows; twice its size is enough for everything but control characters.
+    // Text grows when it is escaped as JSON. Twice its size is enough, except for control characters.
     let max_message =
         usize::try_from(args.max_file_size.saturating_mul(2).saturating_add(ENVELOPE)).unwrap_or(usize::MAX);
     match args.http.clone() {
-        // One host, one thread: less memory, and no message changes threads twice.
+        // One host needs one thread, which uses less memory and avoids switching between threads.
         None => tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-            let stop = until_told()?;
+            let stop = stop_on_signal()?;
             stdio::serve(WorkspaceServer::new(space), max_message, stop).await.context("the handshake failed")
         })?,
         Some(address) => {
             let runtime = tokio::runtime::Runtime::new()?;
             let served = runtime.block_on(over_http(args, &address, space, max_message));
-            // A search that nobody waits for any more must not hold up the end.
+            // A search that nobody waits for must not delay the end.
             runtime.shutdown_background();
             served?;
         }
@@ -90,16 +90,16 @@ async fn over_http(args: Args, address: &str, space: Space, max_body: usize) -> 
     let settings = http::Settings {
         allowed_hosts,
         allowed_origins: args.allowed_origin,
-        // Secrets come with a newline behind them more often than not; no caller can send one.
+        // Secrets often end with a line break, which no caller can send.
         token: args.token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()),
         max_body,
         session_idle: SESSION_IDLE,
     };
     if settings.token.is_none() && !bound.ip().is_loopback() {
-        tracing::warn!("anyone who reaches {bound} can use this workspace: no token is set");
+        tracing::warn!("no token is set: anyone who can reach {bound} can use this workspace");
     }
-    // Before anybody can know that we are there: who is told to stop at once has to hear it.
-    let stop = until_told()?;
+    // Signals are handled before the address is printed, because a signal may follow immediately.
+    let stop = stop_on_signal()?;
     eprintln!("atelier mcp is listening on http://{bound}/mcp");
     let make = move |lifetime| match lifetime {
         Lifetime::Session => WorkspaceServer::new(space.clone()),
@@ -108,23 +108,23 @@ async fn over_http(args: Args, address: &str, space: Space, max_body: usize) -> 
     http::serve(listener, make, settings, stop).await.context("serving failed")
 }
 
-/// Cancelled when the system or the person at the terminal asks us to stop.
-fn until_told() -> Result<CancellationToken> {
+/// A token that is cancelled by SIGTERM or Ctrl-C.
+fn stop_on_signal() -> Result<CancellationToken> {
     use tokio::signal::unix::{SignalKind, signal};
     let stop = CancellationToken::new();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let told = stop.clone();
+    let stopping = stop.clone();
     tokio::spawn(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        told.cancel();
+        stopping.cancel();
     });
     Ok(stop)
 }
 
-/// `1048576`, `100MB`, `1GB`, `64 KiB`: powers of 1024, as this server shows sizes.
+/// Parses a size such as `1048576`, `100MB`, `1GB` or `64 KiB`. Units are powers of 1024.
 fn size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -135,8 +135,11 @@ fn size(text: &str) -> Result<u64, String> {
         "m" => 20,
         "g" => 30,
         "t" => 40,
-        _ => return Err(format!("{unit} is no unit of size (KB, MB, GB, TB)")),
+        _ => return Err(format!("{unit} is not a unit of size (KB, MB, GB, TB)")),
     };
-    let number: u64 = number.parse().map_err(|_| format!("{text} is no size, such as 100MB"))?;
-    number.checked_mul(1 << shift).filter(|size| *size > 0).ok_or_else(|| format!("{text} is no size to use"))
+    let number: u64 = number.parse().map_err(|_| format!("{text} is not a size, such as 100MB"))?;
+    number
+        .checked_mul(1 << shift)
+        .filter(|size| *size > 0)
+        .ok_or_else(|| format!("{text} is not a usable size"))
 }

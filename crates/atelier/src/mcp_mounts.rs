@@ -1,4 +1,4 @@
-//! What the MCP mounts of `atelier serve` share, whatever they stand before.
+//! What all MCP mounts of `atelier serve` have in common.
 
 use atelier_mcp::{Mount, Offer, Run, http::Settings};
 use atelier_server::McpHandler;
@@ -6,15 +6,15 @@ use moka::future::Cache;
 use std::{hash::Hash, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
-/// How often a host that waits hears of it.
+/// How often a waiting host gets a progress notification.
 pub(crate) const PROGRESS: Duration = Duration::from_secs(5);
-/// The sessions of a place nobody asked anything for so long are forgotten; hosts begin new ones.
+/// MCP sessions that are not used for this long are dropped. Hosts then start new ones.
 const IDLE: Duration = Duration::from_secs(60 * 60);
-const PLACES: u64 = 10_000;
+const MAX_MOUNTS: u64 = 10_000;
 
 #[derive(Clone)]
 pub(crate) struct Mounts {
-    /// How people reach this server.
+    /// The public address of this server.
     pub(crate) url: String,
     pub(crate) max_body: usize,
     pub(crate) stop: CancellationToken,
@@ -23,7 +23,7 @@ pub(crate) struct Mounts {
 impl Mounts {
     pub(crate) fn mount(&self, offer: Offer, run: Run) -> Mount {
         let settings = Settings {
-            // A page that was led here by a false name has no token.
+            // Any host name is allowed, because a page that was redirected here by DNS rebinding has no token.
             allowed_hosts: vec!["*".to_owned()],
             allowed_origins: vec![self.url.clone()],
             token: None,
@@ -34,21 +34,21 @@ impl Mounts {
     }
 }
 
-/// One mount a place, so that a session of one is unknown to all others.
-pub(crate) fn door<Place, Id>(
-    id: impl Fn(&Place) -> Id + Send + Sync + 'static,
-    make: impl Fn(Place) -> Mount + Send + Sync + 'static,
-) -> McpHandler<Place>
+/// One mount for each target (project or conversation), so that an MCP session of one is unknown to the others.
+pub(crate) fn door<Target, Id>(
+    id: impl Fn(&Target) -> Id + Send + Sync + 'static,
+    make: impl Fn(Target) -> Mount + Send + Sync + 'static,
+) -> McpHandler<Target>
 where
-    Place: Send + 'static,
+    Target: Send + 'static,
     Id: Hash + Eq + Send + Sync + 'static,
 {
     let make = Arc::new(make);
-    let mounts: Cache<Id, Arc<Mount>> = Cache::builder().time_to_idle(IDLE).max_capacity(PLACES).build();
-    Arc::new(move |place, request| {
-        let (make, mounts, id) = (make.clone(), mounts.clone(), id(&place));
+    let mounts: Cache<Id, Arc<Mount>> = Cache::builder().time_to_idle(IDLE).max_capacity(MAX_MOUNTS).build();
+    Arc::new(move |target, request| {
+        let (make, mounts, id) = (make.clone(), mounts.clone(), id(&target));
         Box::pin(async move {
-            let mount = mounts.get_with(id, async { Arc::new(make(place)) }).await;
+            let mount = mounts.get_with(id, async { Arc::new(make(target)) }).await;
             mount.handle(request).await
         })
     })

@@ -1,6 +1,6 @@
 //! `/mcp/projects/{project}` of `atelier serve`: a project's tools for any MCP host, through the gate.
 //!
-//! The host asks; a person decides in the console or at `atelier connect`. Nothing here can approve.
+//! The host makes calls; the user decides in the console or at `atelier connect`. MCP hosts cannot approve anything.
 
 use crate::mcp_mounts::{Mounts, PROGRESS, door};
 use atelier_core::{
@@ -14,8 +14,8 @@ use atelier_store::Owned;
 use serde_json::Value;
 use std::sync::Arc;
 
-const INSTRUCTIONS: &str = "Files and commands on the user's own machine, through Atelier. Paths are relative to \
-     the workspace. Calls that change something wait until the user approves them, which can take minutes.";
+const INSTRUCTIONS: &str = "Files and commands on the user's machine, through Atelier. Paths are relative to the \
+     workspace. Calls that change something wait until the user approves them, which can take minutes.";
 
 /// What the mounts of all projects share.
 pub(crate) struct Projects {
@@ -35,8 +35,8 @@ impl Projects {
             let (projects, owned) = (projects.clone(), owned.clone());
             Box::pin(async move {
                 projects.run(&owned, call).await.unwrap_or_else(|error| {
-                    tracing::warn!(%error, project = %owned.project, "an MCP host's call failed");
-                    Outcome::error("the call could not be made; the server's log says why")
+                    tracing::warn!(%error, project = %owned.project, "a call of an MCP host failed");
+                    Outcome::error("the call failed on the server; the server's log says why")
                 })
             })
         });
@@ -53,10 +53,10 @@ impl Projects {
         };
         let mut call = self.gate.execute(owned, ask, Named::ByItself).await?;
         while !call.status.is_settled() {
-            asked.progress.tell(self.standing(owned, &call)).await;
+            asked.progress.tell(self.progress_text(owned, &call)).await;
             call = tokio::select! {
                 call = self.gate.changed(owned, call.tool_id, call.status, PROGRESS) => call?,
-                // Nobody would hear of the result, so nobody is to be asked for it any more.
+                // Nobody would see the result, so nobody should be asked about the call any more.
                 () = asked.given_up.cancelled() => {
                     let by = Decider { user: owned.owner, via: Some("an MCP host".to_owned()) };
                     self.gate.cancel(owned, by, call.tool_id).await?
@@ -66,8 +66,8 @@ impl Projects {
         Ok(outcome(&call))
     }
 
-    /// How an open call stands, for the person in front of the host.
-    fn standing(&self, owned: &Owned, call: &GatedCall) -> String {
+    /// The state of an open call, for the user of the host.
+    fn progress_text(&self, owned: &Owned, call: &GatedCall) -> String {
         let (tool, risk) = (&call.tool_name, call.risk_level.as_str());
         match call.status {
             CallStatus::PendingApproval => {
@@ -77,7 +77,7 @@ impl Projects {
                 )
             }
             CallStatus::Dispatched => format!("Running {tool} on the user's machine"),
-            _ => format!("Waiting for the user's machine to take {tool}: is `atelier connect` running?"),
+            _ => format!("Waiting for the user's machine to run {tool}: is `atelier connect` running?"),
         }
     }
 }
@@ -85,7 +85,7 @@ impl Projects {
 fn outcome(call: &GatedCall) -> Outcome {
     match (call.status, &call.result) {
         (CallStatus::Completed, Some(result)) => Outcome::success(text(call, result)),
-        // What a command printed before it failed is as good to know as that it did.
+        // The output of a command that failed is useful as well.
         (CallStatus::Failed, Some(result)) if result.get("stdout").is_some() => {
             Outcome::failure(result.to_string())
         }
@@ -99,7 +99,7 @@ fn outcome(call: &GatedCall) -> Outcome {
     }
 }
 
-/// A text file as it is; everything else as the tool tells it.
+/// The content of a text file unchanged; everything else as the tool's JSON.
 fn text(call: &GatedCall, result: &Value) -> String {
     let is_text = call.tool_name == "read_file" && result["encoding"] != "base64";
     match result["content"].as_str().filter(|_| is_text) {

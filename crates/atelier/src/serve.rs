@@ -1,4 +1,4 @@
-//! `atelier serve`: the server from its configuration to its end.
+//! `atelier serve`: runs the server from its configuration until it is stopped.
 
 use crate::{
     config::{Config, Flags},
@@ -15,7 +15,7 @@ use atelier_runtime::{AgentServices, Bus, Gate, ModelKeys, Settings as RuntimeSe
 use atelier_server::{App, Auth, Listening, LocalKey, Services};
 use atelier_store::Store;
 use chrono::Utc;
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use serde::Serialize;
 use std::{
     fs::{File, TryLockError},
@@ -31,14 +31,14 @@ pub(crate) struct Args {
     #[command(flatten)]
     #[serde(flatten)]
     flags: Flags,
-    /// The address to serve on [env: ATELIER_LISTEN] [default: 127.0.0.1:7420]
+    /// The address to listen on [env: ATELIER_LISTEN] [default: 127.0.0.1:7420]
     #[arg(long, value_name = "HOST:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     listen: Option<String>,
     #[command(flatten)]
     #[serde(skip_serializing_if = "Tls::is_empty")]
     server: Tls,
-    /// Show the configuration that results from defaults, file, environment and flags, and stop
+    /// Print the configuration that results from defaults, file, environment and flags, and exit
     #[arg(long)]
     #[serde(skip)]
     print_config: bool,
@@ -46,11 +46,11 @@ pub(crate) struct Args {
 
 #[derive(clap::Args, Serialize)]
 struct Tls {
-    /// A certificate (PEM), to serve over TLS without a proxy
+    /// The TLS certificate (PEM file), to serve HTTPS without a proxy
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     #[serde(skip_serializing_if = "Option::is_none")]
     tls_cert: Option<PathBuf>,
-    /// Its private key (PEM)
+    /// The private key of the certificate (PEM file)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     #[serde(skip_serializing_if = "Option::is_none")]
     tls_key: Option<PathBuf>,
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         print_all(&config.shown()?);
         return Ok(ExitCode::SUCCESS);
     }
-    // Before the runtime: the exporter of traces brings a thread of its own.
+    // Started before the runtime, because the exporter of traces has a thread of its own.
     let _telemetry = telemetry::start(&config.telemetry)?;
     raise_file_limit();
     let token = token_command(&config, args.flags.config.as_deref());
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every stream is an open file, and the usual limit is a thousand: take what the system allows.
+/// Raises the limit of open files as far as the system allows: every event stream is one, and the usual limit is 1024.
 #[cfg(unix)]
 fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
@@ -90,37 +90,79 @@ fn raise_file_limit() {
 #[cfg(not(unix))]
 fn raise_file_limit() {}
 
-/// Prints, whether or not anybody reads it: a closed pipe is no reason to stop.
+/// Prints to standard output. A closed pipe is ignored, because the server can run without it.
 fn print_all(text: &str) {
     let mut out = std::io::stdout().lock();
     if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        tracing::debug!(%error, "nobody reads standard output");
+        tracing::debug!(%error, "cannot print to standard output");
     }
 }
 
-async fn serve(config: Config, token: &str) -> Result<()> {
-    // Whatever the folder allows: what is in it is for this user.
+async fn serve(config: Config, token_command: &str) -> Result<()> {
+    let _lock = prepare_data_folder(&config)?;
+    let metrics = install_metrics()?;
+    let listening = Listening::bind(&config.listen, &config.server).await?;
+    let url = listening.url()?;
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let app = build_app(&config, &url, metrics, &tasks, &stop).await?;
+    let sign_in = app.prepare_first_start().await?;
+    let token_command = app.auth.is_local().then_some(token_command);
+    print_start(&url, sign_in.as_deref(), token_command);
+    tracing::info!(url, store = app.store.kind(), version = env!("CARGO_PKG_VERSION"), "serving");
+    start_background(&app, config, &tasks);
+    // The heartbeat goes on until this node holds nothing any more.
+    let released = CancellationToken::new();
+    let heartbeat = tokio::spawn(send_heartbeats(app.store.clone(), released.clone()));
+    let served = atelier_server::serve(listening, app.clone()).await;
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
+    app.files.close().await;
+    released.cancel();
+    heartbeat.await?;
+    app.store.close().await;
+    tracing::info!("stopped");
+    served.context("the server failed")
+}
+
+/// Creates the data folder for this user only. Returns a lock on it, if the database is in it.
+fn prepare_data_folder(config: &Config) -> Result<Option<File>> {
+    // New files are private, whatever the permissions of the folder are.
     #[cfg(unix)]
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     create_private(&config.data)?;
-    let _lock = config.database_url.is_none().then(|| lock(&config.data)).transpose()?;
+    config.database_url.is_none().then(|| lock(&config.data)).transpose()
+}
+
+fn install_metrics() -> Result<PrometheusHandle> {
     let metrics = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &BUCKETS)?
         .install_recorder()
         .context("cannot set up metrics")?;
     crate::metrics::describe();
-    let listening = Listening::bind(&config.listen, &config.server).await?;
+    Ok(metrics)
+}
+
+/// Opens every service from the configuration and puts the application together.
+async fn build_app(
+    config: &Config,
+    url: &str,
+    metrics: PrometheusHandle,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) -> Result<App> {
     let store = Store::open(&config.store()).await?;
     store.register_node().await?;
-    let key = LocalKey::open(&config.data)
-        .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
-    let models = Models::new(&config.models, &config.providers).context("the models cannot be used")?;
-    let model_keys = ModelKeys::open(store.clone(), &config.data)
-        .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;
+    let secret_error = || format!("cannot use the secret in {}", config.data.display());
+    let key = LocalKey::open(&config.data).with_context(secret_error)?;
+    let models =
+        Models::new(&config.models, &config.providers).context("cannot use the configured models")?;
+    let model_keys = ModelKeys::open(store.clone(), &config.data).with_context(secret_error)?;
     let auth = Auth::open(config.auth.clone(), key, store.clone()).await?;
     let files =
-        Files::open(config.files.clone(), config.object_store.as_deref(), &config.data, store.clone());
-    let files = files.await.context("cannot use the place for conversations' files")?;
+        Files::open(config.files.clone(), config.object_store.as_deref(), &config.data, store.clone())
+            .await
+            .context("cannot use the object store for conversations' files")?;
     let runtime = RuntimeSettings {
         worker_space: config.worker_space.clone(),
         starter_pack: config.starter_pack.clone(),
@@ -128,14 +170,11 @@ async fn serve(config: Config, token: &str) -> Result<()> {
     let gate = Gate::new(store.clone(), &config.gate)
         .with_rules(config.policy.clone())
         .context("the configuration is not valid: policy")?;
-    let stop = CancellationToken::new();
     let memory =
         Memory::open(store.clone(), config.memory.clone(), config.qdrant_url.as_deref(), &config.data)
-            .context("memory cannot be used")?;
+            .context("cannot use the memory index")?;
     let spaces = Spaces::new(store.clone(), memory.clone(), runtime.worker_space.clone());
-    let url = listening.url()?;
-    let public_url = config.server.public_url.clone().unwrap_or_else(|| url.clone());
-    let tasks = TaskTracker::new();
+    let public_url = config.server.public_url.as_deref().unwrap_or(url);
     let mounts = Mounts {
         url: public_url.trim_end_matches('/').to_owned(),
         max_body: config.server.file_body_limit,
@@ -150,17 +189,18 @@ async fn serve(config: Config, token: &str) -> Result<()> {
         tasks: tasks.clone(),
         mounts,
     };
-    let app = App::new(Services {
-        bus: Bus::new(AgentServices {
-            store: store.clone(),
-            spaces: spaces.clone(),
-            gate: gate.clone(),
-            memory: memory.clone(),
-            models: models.clone(),
-            keys: model_keys.clone(),
-            files: files.clone(),
-            settings: config.work.clone(),
-        }),
+    let bus = Bus::new(AgentServices {
+        store: store.clone(),
+        spaces: spaces.clone(),
+        gate: gate.clone(),
+        memory: memory.clone(),
+        models: models.clone(),
+        keys: model_keys.clone(),
+        files: files.clone(),
+        settings: config.work.clone(),
+    });
+    Ok(App::new(Services {
+        bus,
         memory,
         gate,
         spaces,
@@ -175,54 +215,42 @@ async fn serve(config: Config, token: &str) -> Result<()> {
         auth,
         metrics,
         stop: stop.clone(),
-    });
-    let sign_in = app.prepare_first_start().await?;
-    let token = app.auth.is_local().then_some(token);
-    greet(&url, sign_in.as_deref(), token);
-    tracing::info!(url, store = app.store.kind(), version = env!("CARGO_PKG_VERSION"), "serving");
-
-    tasks.spawn(stop_on_signal(stop.clone()));
-    let bus = (app.bus.clone(), stop.clone());
-    tasks.spawn(watch_over(
-        "what runs tasks",
-        stop.clone(),
-        async move { bus.0.run_background(bus.1).await },
-    ));
-    let memory = (app.memory.clone(), stop.clone());
-    tasks.spawn(watch_over("what feeds the index", stop.clone(), async move {
-        memory.0.run_background(memory.1).await
-    }));
-    tasks.spawn(watch_over("what goes on beside the requests", stop.clone(), tend(app.clone(), config)));
-    // Until nothing is in its hands any more.
-    let end = CancellationToken::new();
-    let living = tokio::spawn(live(app.store.clone(), end.clone()));
-    let served = atelier_server::serve(listening, app.clone()).await;
-    stop.cancel();
-    tasks.close();
-    tasks.wait().await;
-    app.files.close().await;
-    end.cancel();
-    living.await?;
-    app.store.close().await;
-    tracing::info!("stopped");
-    served.context("the server failed")
+    }))
 }
 
-/// Seconds; from a cached read to a request that is about to time out.
+/// Starts everything that runs beside the requests.
+fn start_background(app: &App, config: Config, tasks: &TaskTracker) {
+    let stop = &app.stop;
+    tasks.spawn(stop_on_signal(stop.clone()));
+    let (bus, bus_stop) = (app.bus.clone(), stop.clone());
+    let bus = async move { bus.run_background(bus_stop).await };
+    tasks.spawn(stop_when_it_ends("the agent bus", stop.clone(), bus));
+    let (memory, memory_stop) = (app.memory.clone(), stop.clone());
+    let memory = async move { memory.run_background(memory_stop).await };
+    tasks.spawn(stop_when_it_ends("the memory index", stop.clone(), memory));
+    let upkeep = run_upkeep(app.clone(), config);
+    tasks.spawn(stop_when_it_ends("the background work", stop.clone(), upkeep));
+}
+
+/// Buckets of the histograms in seconds, from a cached read to a request that is about to time out.
 const BUCKETS: [f64; 13] =
     [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
-/// Tends, and stops the server if that ends before its time: half a server is worse than none.
-async fn watch_over(what: &str, stop: CancellationToken, tending: impl Future<Output = ()> + Send + 'static) {
-    let ended = tokio::spawn(tending).await;
+/// Runs background work. If it ends early, the server stops, because half a server is worse than none.
+async fn stop_when_it_ends(
+    what: &str,
+    stop: CancellationToken,
+    work: impl Future<Output = ()> + Send + 'static,
+) {
+    let ended = tokio::spawn(work).await;
     if !stop.is_cancelled() {
-        tracing::error!(?ended, "{what} has ended; stopping");
+        tracing::error!(?ended, "{what} has ended unexpectedly; stopping the server");
         stop.cancel();
     }
 }
 
-/// Says that this server is there, whatever else it is busy with, so that no other takes for left what it holds.
-async fn live(store: Store, end: CancellationToken) {
+/// Tells the other nodes regularly that this one is alive, so that they do not take over what it holds.
+async fn send_heartbeats(store: Store, end: CancellationToken) {
     let mut beats = tokio::time::interval(Duration::from_secs(1));
     beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -230,35 +258,35 @@ async fn live(store: Store, end: CancellationToken) {
             () = end.cancelled() => break,
             _ = beats.tick() => {
                 if let Err(error) = store.renew_node().await {
-                    tracing::warn!(%error, "cannot say that this server is there");
+                    tracing::warn!(%error, "cannot write the heartbeat of this node");
                 }
             }
         }
     }
     if let Err(error) = store.unregister_node().await {
-        tracing::warn!(%error, "cannot say goodbye to the other servers");
+        tracing::warn!(%error, "cannot unregister this node");
     }
 }
 
-/// What goes on beside the requests, until the server stops.
-async fn tend(app: App, config: Config) {
+/// Runs the background work of all services until the server stops.
+async fn run_upkeep(app: App, config: Config) {
     let sweep = async {
         let mut hours = tokio::time::interval(Duration::from_secs(3600));
         loop {
             hours.tick().await;
             match app.store.sweep_events(config.retention(), Utc::now()).await {
                 Ok(0) => {}
-                Ok(removed) => tracing::info!(removed, "removed events that were kept long enough"),
-                Err(error) => tracing::warn!(%error, "cannot remove old events"),
+                Ok(removed) => tracing::info!(removed, "removed expired events"),
+                Err(error) => tracing::warn!(%error, "cannot remove expired events"),
             }
             match app.gate.sweep(Utc::now()).await {
                 Ok(0) => {}
-                Ok(removed) => tracing::info!(removed, "removed tool calls that were kept long enough"),
-                Err(error) => tracing::warn!(%error, "cannot remove old tool calls"),
+                Ok(removed) => tracing::info!(removed, "removed expired tool calls"),
+                Err(error) => tracing::warn!(%error, "cannot remove expired tool calls"),
             }
         }
     };
-    let upkeep = async {
+    let metrics = async {
         let mut seconds = tokio::time::interval(Duration::from_secs(5));
         loop {
             seconds.tick().await;
@@ -273,7 +301,7 @@ async fn tend(app: App, config: Config) {
         () = app.gate.tend() => {}
         () = app.files.run_background() => {}
         () = sweep => {}
-        () = upkeep => {}
+        () = metrics => {}
     }
 }
 
@@ -283,10 +311,10 @@ async fn stop_on_signal(stop: CancellationToken) {
         () = stop.cancelled() => {}
     }
     stop.cancel();
-    // Who asks twice does not want to wait for anything.
+    // A second signal stops the server immediately.
     tokio::spawn(async {
         let signal = signal().await;
-        tracing::warn!(signal, "stopping at once");
+        tracing::warn!(signal, "stopping immediately");
         std::process::exit(1);
     });
 }
@@ -312,25 +340,26 @@ async fn signal() -> &'static str {
     }
 }
 
-/// The address, the way in, and on the very first start a link that signs in once. On standard output, not in the
-/// log: whoever collects logs should not find such a link.
+/// Prints the address, how to get a token and, at the very first start, a sign-in link. The link goes to standard output
+/// and not to the log, where others might find it.
 ///
-/// The address comes last: whoever waits for it has heard everything.
-fn greet(url: &str, sign_in: Option<&str>, token: Option<&str>) {
+/// The address comes last, so that a program that waits for it has the rest as well.
+fn print_start(url: &str, sign_in: Option<&str>, token_command: Option<&str>) {
     let link = sign_in.map(|code| {
         format!(
-            "\n  Sign in once, within a day:  {url}/#sign-in={code}\n  \
-             A project and four agents are waiting; the project's page says how to let them at a folder.\n\n"
+            "\n  Open this link to sign in. It works once, within a day:\n    {url}/#sign-in={code}\n\n  \
+             Your first project has four agents. Its page says how to give agents access to a folder.\n\n"
         )
     });
-    let token =
-        token.map(|command| format!("  A token for the console or for `atelier login`:\n    {command}\n\n"));
+    let token = token_command.map(|command| {
+        format!("  To get a token for the console or for `atelier login`, run:\n    {command}\n\n")
+    });
     let [link, token] = [link, token].map(Option::unwrap_or_default);
     print_all(&format!("{link}{token}Atelier is listening on {url}\n"));
 }
 
-/// What gives the owner a token, as it works in any other terminal of this machine: with the program and the data
-/// that serve here.
+/// The command that makes a token for the owner. It works in any terminal of this machine, because it names this program
+/// and this data folder.
 fn token_command(config: &Config, file: Option<&Path>) -> String {
     let mut words = vec![program(), "token".into(), "--user".into(), atelier_server::OWNER.into()];
     words.extend(["--role".into(), "admin".into()]);
@@ -344,7 +373,7 @@ fn token_command(config: &Config, file: Option<&Path>) -> String {
     words.join(" ")
 }
 
-/// This program by its name where that finds it, and by its path elsewhere: after `make run` no shell knows the name.
+/// The name of this program if the shell finds it by that name, otherwise its path, as after `make run`.
 fn program() -> String {
     const NAME: &str = "atelier";
     let found = std::env::var_os("PATH").and_then(|path| {
@@ -357,14 +386,14 @@ fn program() -> String {
     }
 }
 
-/// A path as a shell takes it.
+/// A path, quoted for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:".contains(c);
     if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// Only the user who runs the server may look into its data.
+/// Creates a folder that only the current user can read.
 pub(crate) fn create_private(data: &Path) -> Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
@@ -373,14 +402,17 @@ pub(crate) fn create_private(data: &Path) -> Result<()> {
     builder.create(data).with_context(|| format!("cannot create the data folder {}", data.display()))
 }
 
-/// Two servers on one embedded database would each believe to be alone.
+/// Locks the data folder, because only one server may use an embedded database.
 fn lock(data: &Path) -> Result<File> {
     let path = data.join("lock");
     let file = File::create(&path).with_context(|| format!("cannot write to {}", data.display()))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
-            anyhow::bail!("another atelier is serving {}: stop it, or give another --data", data.display())
+            anyhow::bail!(
+                "another Atelier server is using {}: stop it, or choose another folder with --data",
+                data.display()
+            )
         }
         Err(TryLockError::Error(error)) => {
             Err(error).with_context(|| format!("cannot lock {}", path.display()))

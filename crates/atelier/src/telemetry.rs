@@ -1,4 +1,4 @@
-//! Logs, and traces for those who collect them.
+//! Logs and traces.
 
 use crate::config::TelemetrySettings;
 use anyhow::{Context, Result};
@@ -12,7 +12,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// Sends what is left of the traces when dropped.
+/// Sends the remaining traces when it is dropped.
 pub(crate) struct Telemetry {
     traces: Option<SdkTracerProvider>,
     _logs: Option<WorkerGuard>,
@@ -23,17 +23,18 @@ impl Drop for Telemetry {
         if let Some(provider) = &self.traces
             && let Err(error) = provider.shutdown()
         {
-            eprintln!("atelier: the last traces were not sent: {error}");
+            eprintln!("atelier: cannot send the last traces: {error}");
         }
     }
 }
 
-/// Logs go to standard error: readable on a terminal, JSON otherwise. `LOG_LEVEL` says how much.
+/// Starts logging to standard error: as text on a terminal, otherwise as JSON. `LOG_LEVEL` sets the level.
 pub(crate) fn start(settings: &TelemetrySettings) -> Result<Telemetry> {
     begin(settings, BoxMakeWriter::new(std::io::stderr), None)
 }
 
-/// The same for a program whose host need not read its standard error: nothing waits for it, and what does not fit is lost.
+/// Starts logging for a program whose host may not read its standard error: writing never blocks, and lines that do not fit
+/// into the buffer are lost.
 pub(crate) fn start_for_host(settings: &TelemetrySettings) -> Result<Telemetry> {
     let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
     begin(settings, BoxMakeWriter::new(writer), Some(guard))
@@ -46,15 +47,14 @@ fn begin(
 ) -> Result<Telemetry> {
     let level = std::env::var("LOG_LEVEL").unwrap_or_default().to_lowercase();
     let level = match level.as_str() {
-        // The MCP library tells of every request at `info` and of every mistake of a caller at `warn`, the index of its
-        // inner life, the watcher of every folder that moved; who wants that asks for `debug`.
+        // These libraries log every request, every error of a caller or internal details. `debug` shows them.
         "" | "info" => "info,rmcp=error,qdrant_edge=error,notify=error",
         level => level,
     };
     let level = if level == "warning" { "warn" } else { level };
-    // A single unknown word would be taken for the name of a module, and turn everything else off.
+    // A single unknown word would count as the name of a module and turn off everything else.
     let words = |level: &str| level.contains(['=', ',']) || level.parse::<LevelFilter>().is_ok();
-    // It shows what a provider sent as it came, in which there may be a key.
+    // async_openai logs responses of providers unchanged, and they may contain a key.
     let filter = EnvFilter::try_new(format!("{level},async_openai=off")).ok().filter(|_| words(level));
     let filter = filter
         .with_context(|| format!("LOG_LEVEL={level} is not a level (error, warn, info, debug, trace)"))?;
@@ -66,7 +66,7 @@ fn begin(
     let provider = settings.otlp_endpoint.as_deref().map(exporter).transpose()?;
     let traces = provider.as_ref().map(|provider| {
         let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("atelier"));
-        // Our own spans only: libraries have a lot to say about themselves.
+        // Only our own spans, because libraries produce many.
         layer.with_filter(EnvFilter::new("off,atelier=info,atelier_server=info,atelier_runtime=info"))
     });
     Registry::default().with(traces).with(logs.with_filter(filter)).init();

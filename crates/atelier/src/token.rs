@@ -1,4 +1,4 @@
-//! `atelier token`: a token for a user, from the data directory's secret. Needs no running server.
+//! `atelier token`: makes a token for a user with the secret of the data folder. The server need not run.
 
 use crate::config::{Config, Flags};
 use anyhow::{Context, Result};
@@ -10,16 +10,16 @@ use std::{io::Write, process::ExitCode};
 pub(crate) struct Args {
     #[command(flatten)]
     flags: Flags,
-    /// The user's name: the same name in the same tenant is always the same user
+    /// The user's name; the same name in the same tenant is always the same user
     #[arg(long, value_name = "NAME")]
     user: String,
-    /// What the token may do: user, admin, client or agent
+    /// The role of the token: user, admin, client or agent
     #[arg(long, default_value = "user")]
     role: Role,
-    /// How long it is valid: 30m, 12h, 30d
+    /// How long the token is valid, such as 30m, 12h or 30d
     #[arg(long, default_value = "24h", value_name = "TIME")]
     ttl: humantime::Duration,
-    /// The user's organisation
+    /// The user's organisation (tenant)
     #[arg(long, default_value = "default")]
     tenant: Tenant,
 }
@@ -30,10 +30,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let config = Config::load(args.flags.config.as_deref(), &args.flags)?;
     crate::serve::create_private(&config.data)?;
-    // A token of another data folder is refused, and nobody would know why.
+    // A server with another data folder refuses the token, which would be hard to understand.
     if !LocalKey::exists(&config.data) {
         let data = config.data.display();
-        eprintln!("there was no secret in {data}: made one; only a server with this --data takes the token");
+        eprintln!(
+            "there was no secret in {data}, so a new one was created; only a server with this data folder accepts the token"
+        );
     }
     let key = LocalKey::open(&config.data)
         .with_context(|| format!("cannot use the secret in {}", config.data.display()))?;

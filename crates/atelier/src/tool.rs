@@ -1,4 +1,4 @@
-//! `atelier tool`: one tool call through policy and executor, as the person at the keyboard.
+//! `atelier tool`: runs one tool call for the person at the keyboard, with rules and sandbox.
 
 use anyhow::Result;
 use atelier_client::LocalWorkspace;
@@ -7,17 +7,17 @@ use std::{io::Write, path::PathBuf, process::ExitCode};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The workspace to act in
+    /// The folder to act in
     #[arg(long, default_value = ".", value_name = "DIR")]
     root: PathBuf,
-    /// The tool: read_file, write_file, edit_file, list_directory, search_files, grep, …
+    /// The name of the tool, such as read_file, write_file, list_directory, search_files or execute_command
     name: String,
-    /// Its parameters, as JSON
+    /// The parameters of the call, as a JSON object
     #[arg(default_value = "{}")]
     params: String,
 }
 
-/// Prints the result as JSON; the exit status says whether the call did what it was asked.
+/// Prints the result as JSON. The exit status says whether the call succeeded.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let local = LocalWorkspace::open(&args.root)?;
     let (shown, success) = match serde_json::from_str::<Value>(&args.params) {

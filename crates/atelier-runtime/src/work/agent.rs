@@ -1,4 +1,4 @@
-//! One agent's part: ask its model, hand its calls to the gate, go on with what came of them.
+//! An agent's work on a task: ask its model, make the calls that the model wants, and continue with their results.
 
 use super::{
     AgentServices, Allowance, Job, ProjectSettings,
@@ -8,11 +8,11 @@ use super::{
 };
 use crate::{Ask, Error, Result, WorkerSpace};
 use atelier_core::{
-    Agent, Conversation, Project, Task, TaskFailure, TaskStatus, WorkspaceKind,
+    Agent, CallId, Conversation, Project, Task, TaskFailure, TaskStatus, WorkspaceKind,
     gate::GatedCall,
     task::{Step, StepCall, StepResult},
 };
-use atelier_model::{Answer, CallRequest, Finish, Request, ToolSchema};
+use atelier_model::{Answer, CallRequest, Finish, Model, Request, ToolSchema};
 use atelier_store::{AgentRef, Client, Error as StoreError, NewCall, Owned, TaskAnswer, TaskLease};
 use futures::future::OptionFuture;
 use serde_json::{Map, Value};
@@ -21,119 +21,180 @@ use std::{collections::HashMap, sync::Arc};
 /// The most tool calls that a model may ask for in one step.
 const MAX_CALLS: usize = 128;
 
-/// Everything a step of an agent goes by.
+/// What the steps of an agent depend on.
 struct StepContext {
     agent: Arc<Agent>,
     project: Project,
     allowance: Allowance,
     tools: Arc<[ToolSchema]>,
     client: Option<Client>,
-    /// Where the agent may use the conversation's own files.
+    /// The conversation, if the agent may use its files.
     files: Option<Conversation>,
+}
+
+/// What happens after a step.
+enum AfterStep {
+    /// The agent takes another step. The journal now contains this one.
+    TakeAnother(Step),
+    /// The task ended or was parked. These tasks were leased in exchange.
+    Leave(Vec<TaskLease>),
 }
 
 impl AgentServices {
     pub(super) async fn work_as_agent(&self, job: Job<'_>) -> Result<Vec<TaskLease>> {
-        let owned = &job.claim.owned;
-        let what = format!("task {}", job.claim.task.id);
-        // Held for as long as it works: the space is in use, and what hangs in it is seen.
-        let (space, _turn) = self.spaces.begin(owned.owner, owned.project, &what).await?;
+        let owned = &job.lease.owned;
+        let what = format!("task {}", job.lease.task.id);
+        // The tracked request shows that the space is in use, and reports a task that hangs.
+        let (space, _request) = self.spaces.begin(owned.owner, owned.project, &what).await?;
         self.take_steps(job, &space).await
     }
 
-    /// Asks the model until it has an answer, or calls that somebody else has to settle.
+    /// Asks the model until it gives an answer, or calls that have to wait for a person or a machine.
     async fn take_steps(&self, job: Job<'_>, space: &WorkerSpace) -> Result<Vec<TaskLease>> {
-        let claim = job.claim;
-        let mut task = claim.task.clone();
-        let context = match self.step_context(claim, space).await? {
+        let Job { lease, .. } = job;
+        let mut task = lease.task.clone();
+        let context = match self.step_context(lease, space).await? {
             Ok(context) => context,
             Err(why) => return job.finish(self, task, None, Err(why)).await,
         };
-        // Once for the steps that follow each other here: what they are about does not change in between.
+        // Memory is read once for all steps, because the task stays the same.
         let memory = self.recall(&context.agent, &task).await;
-        let mut telling = Some(self.memory.report_retrieval(
-            &claim.owned,
-            context.agent.id,
-            &claim.task.description,
-            &memory,
-        ));
-        let opening = self.request(&claim.owned, &context, &task, &memory.text).await?;
+        let retrieval =
+            self.memory.report_retrieval(&lease.owned, context.agent.id, &lease.task.description, &memory);
+        let mut report = Some(retrieval);
+        let opening = self.opening_request(&lease.owned, &context, &task, &memory.text).await?;
         let mut steps =
-            if task.steps > 0 { self.store.steps(&claim.owned, task.id).await? } else { Vec::new() };
+            if task.steps > 0 { self.store.steps(&lease.owned, task.id).await? } else { Vec::new() };
         loop {
-            if let Some(reached) = self.limit_reached(&claim.owned, &task, &context.allowance).await? {
-                return job.finish(self, task, None, Err(reached)).await;
-            }
-            let model = match self.model(claim, &context.agent.config.model).await {
+            let model = match self.model_within_limits(lease, &task, &context).await? {
                 Ok(model) => model,
                 Err(why) => return job.finish(self, task, None, Err(why)).await,
             };
-            let calls = self.settled_calls(&claim.owned, &steps).await?;
-            let mut request = opening.clone();
-            if let Some(conversation) = &context.files {
-                request.system.push_str("\n\n");
-                request.system.push_str(&self.files_context(claim, &context.project, conversation).await);
-            }
-            request.messages.extend(prompt::journal(&steps, &calls));
-            prompt::fit(&mut request, model.context_window(), context.agent.config.max_tokens);
+            let calls = self.settled_calls(&lease.owned, &steps).await?;
+            let request = self.step_request(lease, &context, &opening, &model, &steps, &calls).await;
             let time = context.allowance.limits.time_left(&task);
-            // The model need not wait until it is written down what it was reminded of.
+            // The model does not wait until the retrieval is reported.
             let (answered, _) = tokio::join!(
                 self.ask(job, &mut task, &model, &request, time),
-                OptionFuture::from(telling.take())
+                OptionFuture::from(report.take())
             );
             let (answer, step) = match answered {
                 Ok(answered) => answered,
                 Err(why) => return job.no_answer(self, task, why).await,
             };
-            if answer.calls.is_empty() {
-                let silent_before = steps.last().is_some_and(Step::is_empty);
-                if step.is_empty() && answer.finish == Finish::Stop && !silent_before {
-                    // It may have more to say when it is asked once more.
-                    self.store.record_step(claim, task.clone(), step.clone()).await?;
-                    steps.push(step);
-                    continue;
+            let after = match answer.calls.is_empty() {
+                true => self.finish_or_ask_again(job, &task, &model, &steps, step, &answer).await?,
+                false => {
+                    let known = KnownChecksums::on_machine(&steps, &calls);
+                    let sorted = self.sort_calls(lease, &context, step, answer, &known);
+                    self.make_calls(job, &task, &context, &steps, sorted).await?
                 }
-                let outcome = final_message(&answer, model.name());
-                return job.finish(self, task, Some(step), outcome).await;
+            };
+            match after {
+                AfterStep::TakeAnother(step) => steps.push(step),
+                AfterStep::Leave(leases) => return Ok(leases),
             }
-            let SortedCalls { mut step, asked, here, recalls } =
-                self.sort_calls(claim, &context, step, answer, &KnownChecksums::on_machine(&steps, &calls));
-            let notes = recalls.iter().any(|(place, _)| tool(&step.calls[*place].name) == ADD_CONTEXT);
-            if notes || !here.is_empty() {
-                // Before anything of it is done.
-                self.store.record_step(claim, task.clone(), step.clone()).await?;
+        }
+    }
+
+    /// The agent's model, or the limit or configuration error that keeps the task from asking it.
+    async fn model_within_limits(
+        &self,
+        lease: &TaskLease,
+        task: &Task,
+        context: &StepContext,
+    ) -> Result<Result<Model, TaskFailure>> {
+        match self.limit_reached(&lease.owned, task, &context.allowance).await? {
+            Some(limit) => Ok(Err(limit)),
+            None => Ok(self.model(lease, &context.agent.config.model).await),
+        }
+    }
+
+    /// The request of one step: the opening, the conversation's files, and the steps so far, cut to the model's window.
+    async fn step_request(
+        &self,
+        lease: &TaskLease,
+        context: &StepContext,
+        opening: &Request,
+        model: &Model,
+        steps: &[Step],
+        calls: &HashMap<CallId, GatedCall>,
+    ) -> Request {
+        let mut request = opening.clone();
+        if let Some(conversation) = &context.files {
+            request.system.push_str("\n\n");
+            request.system.push_str(&self.files_context(lease, &context.project, conversation).await);
+        }
+        request.messages.extend(prompt::journal(steps, calls));
+        prompt::fit(&mut request, model.context_window(), context.agent.config.max_tokens);
+        request
+    }
+
+    /// Ends the task with the model's text. A model that returned nothing is asked once more.
+    async fn finish_or_ask_again(
+        &self,
+        job: Job<'_>,
+        task: &Task,
+        model: &Model,
+        steps: &[Step],
+        step: Step,
+        answer: &Answer,
+    ) -> Result<AfterStep> {
+        let was_empty_before = steps.last().is_some_and(Step::is_empty);
+        if step.is_empty() && answer.finish == Finish::Stop && !was_empty_before {
+            self.store.record_step(job.lease, task.clone(), step.clone()).await?;
+            return Ok(AfterStep::TakeAnother(step));
+        }
+        let outcome = final_message(answer, model.name());
+        Ok(AfterStep::Leave(job.finish(self, task.clone(), Some(step), outcome).await?))
+    }
+
+    /// Makes the calls of a step. Calls on memory and on the conversation's files run here; if there are calls for the
+    /// gate, the task is parked until they are settled.
+    async fn make_calls(
+        &self,
+        job: Job<'_>,
+        task: &Task,
+        context: &StepContext,
+        steps: &[Step],
+        sorted: SortedCalls,
+    ) -> Result<AfterStep> {
+        let SortedCalls { mut step, gated, on_files, on_memory } = sorted;
+        let writes_memory = on_memory.iter().any(|(index, _)| tool(&step.calls[*index].name) == ADD_CONTEXT);
+        if writes_memory || !on_files.is_empty() {
+            // Recorded before any of the calls has an effect.
+            self.store.record_step(job.lease, task.clone(), step.clone()).await?;
+        }
+        for (index, params) in on_memory {
+            let call = &mut step.calls[index];
+            call.result = Some(self.use_context(job.lease, tool(&call.name), params).await?);
+        }
+        if let (Some(conversation), false) = (&context.files, on_files.is_empty()) {
+            let known = KnownChecksums::in_conversation(steps);
+            let project = &context.project;
+            self.run_on_own_files(job.lease, project, conversation, &mut step, on_files, known).await;
+        }
+        if gated.is_empty() {
+            // Every call has its result, so the model can continue immediately.
+            self.store.record_step(job.lease, task.clone(), step.clone()).await?;
+            return Ok(AfterStep::TakeAnother(step));
+        }
+        match self.store.park(job.lease, task.clone(), step, gated, job.next).await? {
+            Ok(leases) => Ok(AfterStep::Leave(leases)),
+            Err(invalid) => {
+                let why = TaskFailure::new("invalid_settings", invalid.to_string());
+                Ok(AfterStep::Leave(job.finish(self, task.clone(), None, Err(why)).await?))
             }
-            for (place, params) in recalls {
-                let call = &mut step.calls[place];
-                call.result = Some(self.use_context(claim, tool(&call.name), params).await?);
-            }
-            if let (Some(conversation), false) = (&context.files, here.is_empty()) {
-                let known = KnownChecksums::in_conversation(&steps);
-                self.run_on_own_files(claim, &context.project, conversation, &mut step, here, known).await;
-            }
-            if !asked.is_empty() {
-                return match self.store.park(claim, task.clone(), step, asked, job.next).await? {
-                    Ok(claims) => Ok(claims),
-                    Err(invalid) => {
-                        let why = TaskFailure::new("invalid_settings", invalid.to_string());
-                        job.finish(self, task, None, Err(why)).await
-                    }
-                };
-            }
-            // Nothing of it has left the server: the model hears at once what came of it.
-            self.store.record_step(claim, task.clone(), step.clone()).await?;
-            steps.push(step);
         }
     }
 
     async fn step_context(
         &self,
-        claim: &TaskLease,
+        lease: &TaskLease,
         space: &WorkerSpace,
     ) -> Result<Result<StepContext, TaskFailure>> {
-        let Some(agent) = claim.task.agent_id else {
-            return Ok(Err(TaskFailure::new("no_agent", "the task belongs to no agent")));
+        let Some(agent) = lease.task.agent_id else {
+            return Ok(Err(TaskFailure::new("no_agent", "the task has no agent")));
         };
         let agent = match space.agent(&AgentRef::Id(agent)).await {
             Err(Error::Store(StoreError::NotFound)) => {
@@ -141,22 +202,22 @@ impl AgentServices {
             }
             agent => agent?,
         };
-        let project = self.store.project(&claim.owned).await?;
+        let project = self.store.project(&lease.owned).await?;
         let settings = match ProjectSettings::of(&project.settings) {
             Ok(settings) => settings,
             Err(invalid) => return Ok(Err(TaskFailure::new("invalid_settings", invalid.to_string()))),
         };
         let mut allowance = Allowance::of(&self.settings, &settings);
         allowance.limits = allowance.limits.and(agent.config.limits);
-        let client = self.store.clients(&claim.owned).await?.into_iter().next();
-        let conversation = self.store.conversation(&claim.owned, claim.task.session_id).await?;
+        let client = self.store.clients(&lease.owned).await?.into_iter().next();
+        let conversation = self.store.conversation(&lease.owned, lease.task.session_id).await?;
         let files = conversation.workspace_enabled.then_some(conversation);
         let tools = tools::offered(&agent.config, project.workspace, files.is_some());
         Ok(Ok(StepContext { tools, agent, project, allowance, client, files }))
     }
 
-    /// What the agent is told before its own steps.
-    async fn request(
+    /// What the model gets before the agent's own steps: instructions, memory, conversation and task.
+    async fn opening_request(
         &self,
         owned: &Owned,
         context: &StepContext,
@@ -166,11 +227,11 @@ impl AgentServices {
         let config = &context.agent.config;
         let mut system = prompt::system(config, &context.project, context.client.as_ref());
         let history = self.history(owned, task).await?;
-        let done = match task.plan_id {
+        let plan_tasks = match task.plan_id {
             None => Vec::new(),
             Some(plan) => self.store.plan(owned, plan).await?.1,
         };
-        let done: Vec<&Task> = done
+        let dependencies: Vec<&Task> = plan_tasks
             .iter()
             .filter(|other| task.depends_on.contains(&other.id) && other.status == TaskStatus::Completed)
             .collect();
@@ -180,7 +241,7 @@ impl AgentServices {
         }
         Ok(Request {
             system,
-            messages: prompt::conversation(&history, task, &done),
+            messages: prompt::conversation(&history, task, &dependencies),
             tools: context.tools.clone(),
             temperature: Some(config.temperature as f32),
             max_tokens: Some(config.max_tokens),
@@ -188,53 +249,49 @@ impl AgentServices {
         })
     }
 
-    async fn settled_calls(
-        &self,
-        owned: &Owned,
-        steps: &[Step],
-    ) -> Result<HashMap<atelier_core::CallId, GatedCall>> {
+    async fn settled_calls(&self, owned: &Owned, steps: &[Step]) -> Result<HashMap<CallId, GatedCall>> {
         let calls = self.store.calls_of(owned, steps).await?;
         Ok(calls.into_iter().map(|call| (call.tool_id, call)).collect())
     }
 
-    /// Sorts what the model asks for into what the gate decides about, what is done here, and what cannot even be
-    /// asked.
+    /// Sorts the calls that the model wants: calls for the gate, calls that run on the server, and invalid calls, which
+    /// get an error as their result.
     fn sort_calls(
         &self,
-        claim: &TaskLease,
+        lease: &TaskLease,
         context: &StepContext,
         mut step: Step,
         answer: Answer,
         known: &KnownChecksums,
     ) -> SortedCalls {
-        let (mut asks, mut here, mut recalls) = (Vec::new(), Vec::new(), Vec::new());
-        let all = answer.calls.len();
+        let (mut asks, mut on_files, mut on_memory) = (Vec::new(), Vec::new(), Vec::new());
+        let total = answer.calls.len();
         let cut_at = (answer.finish == Finish::Length).then_some(context.agent.config.max_tokens);
-        // One more than may run, for the model to be told that there were too many.
+        // One call more than allowed is kept, to tell the model that there were too many.
         for call in answer.calls.into_iter().take(MAX_CALLS + 1) {
             let name = tool(&call.name);
-            let place = step.calls.len();
-            let parsed = match place < MAX_CALLS {
+            let index = step.calls.len();
+            let parsed = match index < MAX_CALLS {
                 true => parse_arguments(&call, &context.tools, cut_at),
                 false => Err(format!(
-                    "At most {MAX_CALLS} calls a step: this one and the {} after it were not made",
-                    all - MAX_CALLS - 1
+                    "A step may make at most {MAX_CALLS} calls: this one and the {} after it were not made",
+                    total - MAX_CALLS - 1
                 )),
             };
             let result = match parsed {
                 Ok(mut params) => {
                     if tools::is_about_memory(name) {
-                        recalls.push((place, params));
+                        on_memory.push((index, params));
                     } else if context.targets_conversation_files(name, &mut params) {
-                        here.push((place, params));
+                        on_files.push((index, params));
                     } else {
                         known.add_expected_checksum(name, &mut params);
                         asks.push(Ask {
                             tool_name: name.to_owned(),
                             tool_params: Value::Object(params),
-                            agent_id: claim.task.agent_id,
-                            session_id: Some(claim.task.session_id),
-                            task_id: Some(claim.task.id),
+                            agent_id: lease.task.agent_id,
+                            session_id: Some(lease.task.session_id),
+                            task_id: Some(lease.task.id),
                         });
                     }
                     None
@@ -244,44 +301,44 @@ impl AgentServices {
             let CallRequest { id, name, arguments } = call;
             step.calls.push(StepCall { id, name, arguments, tool_id: None, result });
         }
-        let asked = self.gate.of_task(&claim.owned, asks);
-        let here_at = |place: usize| here.iter().chain(&recalls).any(|(at, _)| *at == place);
-        let open = step
+        let gated = self.gate.of_task(&lease.owned, asks);
+        let runs_here = |index: usize| on_files.iter().chain(&on_memory).any(|(other, _)| *other == index);
+        let for_the_gate = step
             .calls
             .iter_mut()
             .enumerate()
-            .filter(|(place, call)| call.result.is_none() && !here_at(*place));
-        for ((_, call), new) in open.zip(&asked) {
+            .filter(|(index, call)| call.result.is_none() && !runs_here(*index));
+        for ((_, call), new) in for_the_gate.zip(&gated) {
             call.tool_id = Some(new.id);
         }
-        SortedCalls { step, asked, here, recalls }
+        SortedCalls { step, gated, on_files, on_memory }
     }
 }
 
-/// The calls of a step, by who settles them.
+/// The calls of a step, by where they run.
 struct SortedCalls {
     step: Step,
-    asked: Vec<NewCall>,
-    /// Places in the step, with the arguments.
-    here: Vec<(usize, Map<String, Value>)>,
-    /// The same, for calls about the agent's own memory.
-    recalls: Vec<(usize, Map<String, Value>)>,
+    /// Calls for the gate.
+    gated: Vec<NewCall>,
+    /// Calls on the conversation's files: their index in the step, and their arguments.
+    on_files: Vec<(usize, Map<String, Value>)>,
+    /// Calls on the agent's memory: their index in the step, and their arguments.
+    on_memory: Vec<(usize, Map<String, Value>)>,
 }
 
 impl StepContext {
-    /// Whether a call is about the conversation's own files. What says so is taken out of its arguments.
+    /// Whether a call acts on the conversation's files. Removes the argument that says so.
     fn targets_conversation_files(&self, tool: &str, params: &mut Map<String, Value>) -> bool {
-        let place = params.remove(tools::PLACE);
+        let workspace = params.remove(tools::WORKSPACE);
         let own = match self.project.workspace {
             WorkspaceKind::Conversation => true,
-            WorkspaceKind::Client => place.is_some_and(|place| place == "conversation"),
+            WorkspaceKind::Client => workspace.is_some_and(|workspace| workspace == "conversation"),
         };
         self.files.is_some() && (own || tool == tools::PRESENT)
     }
 }
 
-/// The arguments of a call to a tool that there is, or what to tell the model. `cut_at` is the `max_tokens` that its answer
-/// ran into.
+/// The arguments of a call, or the error for the model. `cut_at` is the `max_tokens` that the answer reached.
 fn parse_arguments(
     call: &CallRequest,
     tools: &[ToolSchema],
@@ -290,34 +347,35 @@ fn parse_arguments(
     let name = tool(&call.name);
     if !tools.iter().any(|tool| tool.name == name) {
         let known: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-        return Err(format!("There is no tool {:?}; there are {}", call.name, known.join(", ")));
+        return Err(format!("There is no tool {:?}. The tools are {}", call.name, known.join(", ")));
     }
     match serde_json::from_str(&call.arguments) {
         Ok(Value::Object(params)) => Ok(params),
-        Ok(_) => Err("The arguments have to be a JSON object".into()),
+        Ok(_) => Err("The arguments must be a JSON object".into()),
         Err(error) => Err(match cut_at {
             Some(most) if error.is_eof() => format!(
                 "This call was cut off and not made, because your answer reached max_tokens ({most}). Write in \
-                 smaller parts, one a step"
+                 smaller parts, one in each step"
             ),
             _ => format!("The arguments are not JSON: {error}"),
         }),
     }
 }
 
+/// The answer of a task, from the model's last text.
 pub(super) fn final_message(answer: &Answer, model: &str) -> Result<TaskAnswer, TaskFailure> {
     let text = match answer.finish {
         Finish::Stop | Finish::Calls if answer.text.trim().is_empty() => {
-            return Err(TaskFailure::new("model_said_nothing", "the model said nothing"));
+            return Err(TaskFailure::new("model_said_nothing", "the model returned an empty answer"));
         }
         Finish::Filtered => {
-            let said = if answer.text.is_empty() { "nothing" } else { &answer.text };
-            return Err(TaskFailure::new(
-                "model_filtered",
-                format!("the model held its answer back; it said {said}"),
-            ));
+            let detail = match answer.text.as_str() {
+                "" => "the provider withheld the model's answer".to_owned(),
+                text => format!("the provider withheld the model's answer after: {text}"),
+            };
+            return Err(TaskFailure::new("model_filtered", detail));
         }
-        Finish::Length => format!("{}\n\n(The answer was cut at the agent's max_tokens.)", answer.text),
+        Finish::Length => format!("{}\n\n(The answer was cut off at the agent's max_tokens.)", answer.text),
         Finish::Stop | Finish::Calls => answer.text.clone(),
     };
     Ok(TaskAnswer { text, model: Some(model.to_owned()) })

@@ -1,8 +1,7 @@
-//! The agent bus of this server: takes tasks from their queues and runs them.
+//! The agent bus of this node: leases tasks from their queues and runs them.
 //!
-//! The queues are in the store. A ring of the bell says that one of them may have something to run; a look
-//! around every second finds what a lost ring would have told, ends what was cancelled elsewhere, and fails what
-//! died with another server.
+//! The queues are in the store. A wakeup says that a queue may have something to run. A check every second finds what a
+//! lost wakeup would have said, interrupts tasks that were cancelled on another node, and fails tasks whose node died.
 
 use super::{AgentServices, ProjectSettings, completion::CompletionSignals};
 use crate::{Decider, Error, Result};
@@ -32,7 +31,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// How often the bus looks around by itself.
+/// How often the bus checks all queues and its own tasks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many calls of stopped tasks are cancelled at the same time.
@@ -43,12 +42,12 @@ pub struct Bus(Arc<Inner>);
 
 struct Inner {
     services: AgentServices,
-    /// For what runs. A little more may have been taken from the queues at once than there is room for.
+    /// One for each running task. At times a few more tasks are leased than there are slots; they wait for one.
     slots: Semaphore,
     running: Mutex<HashMap<TaskId, RunningTask>>,
-    /// Queues that are being asked, and whether somebody rang again meanwhile.
+    /// Queues that are being polled, and whether another wakeup for them has arrived since.
     polling: Mutex<HashMap<Uuid, bool>>,
-    /// There was something to run and no room for it.
+    /// Whether tasks were left in a queue because this node had no capacity.
     left_work_behind: AtomicBool,
     completions: CompletionSignals,
     tracker: TaskTracker,
@@ -60,7 +59,7 @@ struct Inner {
 pub struct QueueReport {
     #[schema(value_type = Option<Uuid>)]
     pub agent_id: Option<AgentId>,
-    /// The project's own queue, for plans and answers, has none.
+    /// Null for the project's own queue, which holds plans and answers.
     pub agent_name: Option<String>,
     pub queue_size: i64,
     pub active: i64,
@@ -70,8 +69,8 @@ pub struct QueueReport {
     pub oldest_wait_seconds: Option<f64>,
 }
 
-/// A task that this server runs. It may have been ended and taken again before the first run has returned, so the
-/// fence tells which run it is.
+/// A task that this node runs. It may be ended and leased again before the first execution has returned, so the fence
+/// tells the two apart.
 struct RunningTask {
     fence: i64,
     cancel: CancellationToken,
@@ -99,7 +98,7 @@ impl Bus {
         self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This node, while it can take on more.
+    /// This node, if it can run more tasks.
     fn node_with_capacity(&self) -> Option<NodeId> {
         let has_capacity =
             !self.0.stop.is_cancelled() && self.running().len() < self.0.services.settings.max_running;
@@ -109,7 +108,7 @@ impl Bus {
         has_capacity.then_some(self.store().node())
     }
 
-    /// Takes a message and sets going what it asks for.
+    /// Accepts a message and starts the work that it asks for.
     pub async fn send_message(
         &self,
         owned: &Owned,
@@ -117,18 +116,18 @@ impl Bus {
     ) -> Result<(Message, Task, Option<Plan>)> {
         said.max_queue = self.0.services.settings.max_queue.into();
         let (bus, owned) = (self.clone(), owned.clone());
-        // By itself: what was taken from the queue has to be run, even if whoever asked goes away at this moment.
+        // Spawned, because leased tasks have to run even if the caller goes away now.
         let saying = self.0.tracker.spawn(async move {
-            let AcceptedMessage { message, task, plan, leases: claims } =
+            let AcceptedMessage { message, task, plan, leases } =
                 bus.store().post_message(&owned, said, bus.node_with_capacity()).await?;
             counter!("atelier_messages_total").increment(1);
-            bus.spawn(claims);
+            bus.spawn(leases);
             Ok((message, task, plan))
         });
         saying.await.unwrap_or(Err(Error::Store(StoreError::Closed)))
     }
 
-    /// What was answered to a task or a plan, as soon as it is; nothing after `time`, or when it ended without an answer.
+    /// Waits for the answer to a task or a plan. `None` if there is none after `time`, or if the work ended without one.
     pub async fn wait(&self, owned: &Owned, work: Uuid, time: Duration) -> Result<Option<Message>> {
         let completion = self.0.completions.subscribe(work);
         let answered = async {
@@ -143,7 +142,7 @@ impl Bus {
         tokio::time::timeout(time, answered).await.unwrap_or(Ok(None))
     }
 
-    /// Ends a task: its model call and its tool calls with it.
+    /// Cancels a task with its model call and its tool calls.
     pub async fn cancel_task(&self, owned: &Owned, by: &Decider, id: TaskId) -> Result<Task> {
         let why = TaskFailure::new("cancelled", "it was cancelled");
         let (task, stopped) = self.store().stop_task(owned, id, TaskStatus::Cancelled, why).await?;
@@ -151,13 +150,13 @@ impl Bus {
         Ok(task)
     }
 
-    /// Deletes an agent and ends everything it does.
+    /// Deletes an agent and cancels all its tasks.
     pub async fn delete_agent(&self, owned: &Owned, by: &Decider, id: AgentId) -> Result<()> {
         let stopped = self.store().delete_agent(owned, id).await?;
         self.interrupt_and_cancel_calls(owned, by, stopped).await
     }
 
-    /// Ends the model calls and the tool calls of tasks that were stopped.
+    /// Interrupts the model calls and cancels the tool calls of tasks that were stopped.
     async fn interrupt_and_cancel_calls(
         &self,
         owned: &Owned,
@@ -166,7 +165,7 @@ impl Bus {
     ) -> Result<()> {
         stopped.iter().for_each(|stopped| self.interrupt(stopped.task));
         let calls = stopped.into_iter().flat_map(|stopped| stopped.calls);
-        // Many at a time: what is written at the same time shares its commit.
+        // Many at the same time, because concurrent writes share a commit.
         stream::iter(calls.map(Ok))
             .try_for_each_concurrent(CONCURRENT_CANCELS, async |call| {
                 match self.0.services.gate.cancel(owned, by.clone(), call).await {
@@ -192,7 +191,7 @@ impl Bus {
         let assigned = match tasks {
             None => None,
             Some(tasks) => {
-                // Whoever names a plan that is not theirs learns that first.
+                // A plan that is not the user's own is reported first.
                 self.store().plan(owned, id).await?;
                 let (agents, _) = self.store().agents(owned, 1000, 0).await?;
                 let settings = ProjectSettings::of(&self.store().project(owned).await?.settings)?;
@@ -215,7 +214,7 @@ impl Bus {
         Ok(plan)
     }
 
-    /// Ends everything of a project, or of one of its conversations, that has not ended.
+    /// Cancels all open tasks of a project, or of one of its conversations.
     pub async fn stop_all(
         &self,
         owned: &Owned,
@@ -227,8 +226,7 @@ impl Bus {
         self.interrupt_and_cancel_calls(owned, by, stopped).await
     }
 
-    /// Ends what a project has going: what waits at once, what runs when it has not ended by itself after
-    /// `grace`.
+    /// Cancels the tasks of a project: waiting ones immediately, running ones if they have not ended after `grace`.
     pub async fn stop_gracefully(
         &self,
         owned: &Owned,
@@ -242,7 +240,7 @@ impl Bus {
             self.interrupt_and_cancel_calls(owned, by, stopped).await?;
             let Some(id) = self.store().running_task(owned).await? else { return Ok(()) };
             let completion = self.0.completions.subscribe(id.0);
-            // One that parks rings nothing, so it is looked at again before long.
+            // A task that is parked causes no wakeup, so check again soon.
             let soon = (tokio::time::Instant::now() + CHECK_INTERVAL / 4).min(end);
             if tokio::time::timeout_at(soon, completion.notified()).await.is_err() && soon == end {
                 return self.stop_all(owned, None, by, why).await;
@@ -250,7 +248,7 @@ impl Bus {
         }
     }
 
-    /// The queues of a project: every agent's, and its own.
+    /// The queues of a project: one for each agent, and the project's own.
     pub async fn queues(&self, owned: &Owned) -> Result<Vec<QueueReport>> {
         let (agents, _) = self.store().agents(owned, 1000, 0).await?;
         let states: HashMap<Uuid, QueueState> = self.store().queues(owned).await?.into_iter().collect();
@@ -286,43 +284,43 @@ impl Bus {
         }
     }
 
-    /// Runs what was taken from the queues.
-    fn spawn(&self, claims: Vec<TaskLease>) {
-        for claim in claims {
-            // Ends with the server, too.
+    /// Runs leased tasks in the background.
+    fn spawn(&self, leases: Vec<TaskLease>) {
+        for lease in leases {
+            // Also cancelled when the server stops.
             let cancel = self.0.stop.child_token();
-            self.running().insert(claim.task.id, RunningTask { fence: claim.fence, cancel: cancel.clone() });
+            self.running().insert(lease.task.id, RunningTask { fence: lease.fence, cancel: cancel.clone() });
             let bus = self.clone();
-            self.0.tracker.spawn(async move { bus.run(claim, cancel).await });
+            self.0.tracker.spawn(async move { bus.run(lease, cancel).await });
         }
     }
 
-    async fn run(self, claim: TaskLease, cancel: CancellationToken) {
-        let id = claim.task.id;
+    async fn run(self, lease: TaskLease, cancel: CancellationToken) {
+        let id = lease.task.id;
         let work = async {
             let slot = tokio::select! {
                 slot = self.0.slots.acquire() => slot,
-                // It is handed back below.
+                // The task is returned to its queue below.
                 () = cancel.cancelled() => return Ok(Vec::new()),
             };
-            let done = self.0.services.work(&claim, &cancel, self.node_with_capacity()).await;
+            let done = self.0.services.work(&lease, &cancel, self.node_with_capacity()).await;
             drop(slot);
             done
         };
         let done = AssertUnwindSafe(work).catch_unwind().await;
         if cancel.is_cancelled() {
-            self.return_to_queue(&claim).await;
+            self.return_to_queue(&lease).await;
         }
         if let Entry::Occupied(run) = self.running().entry(id)
-            && run.get().fence == claim.fence
+            && run.get().fence == lease.fence
         {
             run.remove();
         }
         match done {
-            Ok(Ok(claims)) => self.spawn(claims),
+            Ok(Ok(leases)) => self.spawn(leases),
             Ok(Err(Error::Store(StoreError::TaskLost | StoreError::NotFound))) => {}
             Ok(Err(error)) => {
-                tracing::error!(%error, task = %id, "a task broke off");
+                tracing::error!(%error, task = %id, "a task failed with an internal error");
                 self.fail_crashed_task(id).await;
             }
             Err(_) => {
@@ -337,22 +335,22 @@ impl Bus {
 
     async fn fail_crashed_task(&self, id: TaskId) {
         if let Err(error) = self.store().fail_orphaned_task(id).await {
-            // Looking around finds a task that this server holds and does not run, and tries again.
-            tracing::warn!(%error, task = %id, "cannot fail a task that broke off");
+            // The periodic check finds tasks that this node holds but does not run, and tries again.
+            tracing::warn!(%error, task = %id, "cannot mark a task as failed");
         }
     }
 
-    /// Hands back what was interrupted: nothing of the step was done. Who ended the task, or finished it at the last
-    /// moment, has written so, and then this does nothing; a server that stops leaves it to the next.
-    async fn return_to_queue(&self, claim: &TaskLease) {
-        match self.store().release_task(claim).await {
-            // It was finished after all.
+    /// Returns an interrupted task to its queue, because nothing of the step was done. Does nothing if the task was
+    /// cancelled or finished in the meantime. After a server stops, another one continues its tasks.
+    async fn return_to_queue(&self, lease: &TaskLease) {
+        match self.store().release_task(lease).await {
+            // The task has ended in the meantime.
             Ok(()) | Err(StoreError::TaskLost) => {}
-            Err(error) => tracing::warn!(%error, task = %claim.task.id, "cannot hand a task back"),
+            Err(error) => tracing::warn!(%error, task = %lease.task.id, "cannot return a task to its queue"),
         }
     }
 
-    /// Asks a queue for something to run; one asks at a time.
+    /// Leases and runs tasks of a queue. Only one poll of a queue runs at a time.
     fn poll_queue(&self, queue: Uuid) {
         let mut polling = self.0.polling.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(again) = polling.get_mut(&queue) {
@@ -365,7 +363,7 @@ impl Bus {
         self.0.tracker.spawn(async move {
             loop {
                 if let Err(error) = bus.take_from(queue).await {
-                    tracing::warn!(%error, "cannot ask a queue for work");
+                    tracing::warn!(%error, "cannot lease tasks from a queue");
                 }
                 let mut polling = bus.0.polling.lock().unwrap_or_else(PoisonError::into_inner);
                 match polling.get_mut(&queue) {
@@ -382,8 +380,8 @@ impl Bus {
     async fn take_from(&self, queue: Uuid) -> Result<()> {
         let Some(owned) = self.store().queue_owner(queue).await? else { return Ok(()) };
         let Some(node) = self.node_with_capacity() else { return Ok(()) };
-        let claims = self.store().lease_tasks(&owned, queue, node).await?;
-        self.spawn(claims);
+        let leases = self.store().lease_tasks(&owned, queue, node).await?;
+        self.spawn(leases);
         Ok(())
     }
 
@@ -394,11 +392,11 @@ impl Bus {
                     .set(queues.iter().map(|(_, count)| *count as f64).sum::<f64>());
                 queues.into_iter().for_each(|(queue, _)| self.poll_queue(queue));
             }
-            Err(error) => tracing::warn!(%error, "cannot look for work"),
+            Err(error) => tracing::warn!(%error, "cannot find out which queues have tasks"),
         }
     }
 
-    /// Hears the bell and looks around until `stop`; then hands back what is running.
+    /// Follows wakeups and checks regularly until `stop`; then returns running tasks to their queues.
     pub async fn run_background(&self, stop: CancellationToken) {
         let mut held = HashSet::new();
         let mut bell = self.store().wakeups().subscribe();
@@ -422,7 +420,7 @@ impl Bus {
                 },
                 _ = rounds.tick() => {
                     if let Err(error) = self.check_tasks(&mut held).await {
-                        tracing::warn!(%error, "the agent bus cannot look around");
+                        tracing::warn!(%error, "the agent bus cannot check its tasks");
                     }
                 }
             }
@@ -436,7 +434,7 @@ impl Bus {
         self.0.tracker.wait().await;
     }
 
-    /// A task that this server runs may have been ended by another.
+    /// Interrupts a task that another node has ended.
     async fn interrupt_if_lost(&self, id: TaskId) {
         if self.running().contains_key(&id) && matches!(self.store().runs_task(id).await, Ok(false)) {
             self.interrupt(id);
@@ -446,7 +444,7 @@ impl Bus {
     async fn check_tasks(&self, held_before: &mut HashSet<TaskId>) -> Result<()> {
         let lost = self.store().recover_tasks().await?;
         if lost > 0 {
-            tracing::warn!(tasks = lost, "failed the tasks of a server that is gone");
+            tracing::warn!(tasks = lost, "marked the tasks of a dead node as failed");
         }
         let running: HashSet<TaskId> = self.running().keys().copied().collect();
         let held: HashSet<TaskId> = self.store().leased_tasks().await?.into_iter().collect();
@@ -454,7 +452,7 @@ impl Bus {
             self.interrupt_if_lost(id).await;
         }
         let orphans: HashSet<TaskId> = held.difference(&running).copied().collect();
-        // Twice in a row: one that was just taken is not running yet.
+        // Only if missing twice in a row, because a task that was just leased is not running yet.
         for &id in orphans.intersection(held_before) {
             if !self.running().contains_key(&id) {
                 self.fail_crashed_task(id).await;

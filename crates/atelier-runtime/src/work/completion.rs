@@ -1,4 +1,4 @@
-//! Those who wait for a task or a plan to end.
+//! Wakes requests that wait for a task or a plan to end.
 
 use std::{
     collections::HashMap,
@@ -28,7 +28,7 @@ impl CompletionSignals {
 
     pub(crate) fn wake(&self, id: Uuid) {
         if let Some(notify) = self.lock().get(&id) {
-            // One permit is kept for whoever looks just now; all who sleep are notified.
+            // `notify_waiters` wakes all that wait now; `notify_one` wakes one that is about to wait.
             notify.notify_waiters();
             notify.notify_one();
         }
@@ -51,7 +51,7 @@ impl CompletionSignal<'_> {
 impl Drop for CompletionSignal<'_> {
     fn drop(&mut self) {
         let mut waiting = self.signals.lock();
-        // The map's own and this one.
+        // Only the map and this value still refer to it.
         if Arc::strong_count(&self.notify) <= 2 {
             waiting.remove(&self.id);
         }

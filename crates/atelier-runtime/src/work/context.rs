@@ -1,4 +1,4 @@
-//! Memory at work: what an agent recalls before it begins, and the two tools by which it looks and notes for itself.
+//! An agent's memory at work: what it recalls before a task, and its two tools for searching and adding.
 
 use super::{AgentServices, tools::SEARCH_CONTEXT};
 use crate::Result;
@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 
 /// How many tokens of a prompt memory may take.
 const BUDGET: usize = 1500;
-/// How much of one result the model gets to see, in characters.
-const OF_ONE_RESULT: usize = 2000;
+/// How many characters of one result the model sees.
+const MAX_RESULT: usize = 2000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,20 +35,20 @@ struct Add {
 }
 
 impl AgentServices {
-    /// What the agent remembers about its task, for the prompt; empty if nothing bears on it.
+    /// What the agent remembers about its task, for the prompt. Empty if nothing is related to it.
     pub(super) async fn recall(&self, agent: &Agent, task: &Task) -> RetrievedContext {
         self.memory.retrieve_context(agent.id, &task.description, BUDGET).await
     }
 
-    /// Does what one of the two tools asks for.
+    /// Runs one of the two memory tools.
     pub(super) async fn use_context(
         &self,
-        claim: &TaskLease,
+        lease: &TaskLease,
         name: &str,
         params: Map<String, Value>,
     ) -> Result<StepResult> {
-        let Some(agent) = claim.task.agent_id else {
-            return Ok(StepResult::error("The task belongs to no agent"));
+        let Some(agent) = lease.task.agent_id else {
+            return Ok(StepResult::error("The task has no agent"));
         };
         let params = Value::Object(params);
         let refuse = |error: serde_json::Error| StepResult::error(error.to_string());
@@ -65,7 +65,7 @@ impl AgentServices {
                         .iter()
                         .map(|hit| {
                             json!({
-                                "text": shortened(&hit.interaction.text, OF_ONE_RESULT),
+                                "text": shortened(&hit.interaction.text, MAX_RESULT),
                                 "interaction_type": hit.interaction.interaction_type,
                                 "success": hit.interaction.success,
                                 "timestamp": hit.interaction.timestamp,
@@ -79,13 +79,13 @@ impl AgentServices {
                 Err(error) => refuse(error),
                 Ok(asked) => {
                     let memo = NewInteraction::new(InteractionType::AgentResponse, asked.text)
-                        .of_task(claim.task.id)
-                        .of_session(claim.task.session_id)
+                        .of_task(lease.task.id)
+                        .of_session(lease.task.session_id)
                         .with("note", true);
                     match memo.validate() {
                         Err(invalid) => StepResult::error(invalid.to_string()),
                         Ok(()) => {
-                            self.store.add_interactions(&claim.owned, agent, vec![memo]).await?;
+                            self.store.add_interactions(&lease.owned, agent, vec![memo]).await?;
                             StepResult::new(json!({"remembered": true}).to_string())
                         }
                     }

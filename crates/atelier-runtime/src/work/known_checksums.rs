@@ -1,5 +1,5 @@
-//! What an agent has seen of files. Changes of a file are made against that: its checksum goes along, so that a file
-//! that somebody changed meanwhile is a conflict, not a lost update.
+//! Checksums of the files that an agent has read or written. A change of a file carries the known checksum, so that a
+//! change by somebody else is a conflict and not a lost update.
 
 use super::tools::tool;
 use atelier_core::{
@@ -10,12 +10,12 @@ use atelier_core::{
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// Checksums by path, in one of the two places an agent works in.
+/// Checksums by path, in one of the two workspaces of an agent.
 #[derive(Debug, Default)]
 pub(super) struct KnownChecksums(HashMap<String, String>);
 
 impl KnownChecksums {
-    /// On the person's machine.
+    /// Checksums of files on the user's machine.
     pub(super) fn on_machine(steps: &[Step], calls: &HashMap<CallId, GatedCall>) -> Self {
         let mut known = Self::default();
         let calls = steps.iter().flat_map(|step| &step.calls).filter_map(|call| calls.get(&call.tool_id?));
@@ -26,14 +26,14 @@ impl KnownChecksums {
         known
     }
 
-    /// In the conversation's own files.
+    /// Checksums of the conversation's files.
     pub(super) fn in_conversation(steps: &[Step]) -> Self {
         let mut known = Self::default();
         steps.iter().flat_map(|step| &step.calls).for_each(|call| known.record_file_call(call));
         known
     }
 
-    /// A call on the conversation's own files has come to its end.
+    /// Records a finished call on the conversation's files.
     pub(super) fn record_file_call(&mut self, call: &StepCall) {
         let Some(result) = call.result.as_ref().filter(|result| !result.is_error) else { return };
         let params: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
@@ -48,7 +48,7 @@ impl KnownChecksums {
                     self.0.remove(gone);
                 }
             }
-            // The checksum of a part of a file says nothing about the rest.
+            // The agent has read only a part of the file, so it must not replace the whole.
             _ if ["head", "tail"].iter().any(|part| params[*part].as_u64().unwrap_or(0) > 0) => {}
             (_, Some(path), Some(checksum)) => {
                 self.0.insert(path.to_owned(), checksum.to_owned());
@@ -57,7 +57,7 @@ impl KnownChecksums {
         }
     }
 
-    /// Adds to the arguments of a change what the agent has seen of the file.
+    /// Adds the known checksum to the arguments of a write.
     pub(super) fn add_expected_checksum(&self, name: &str, params: &mut Map<String, Value>) {
         if !matches!(tool(name), "write_file" | "edit_file") || params.contains_key("if_checksum") {
             return;

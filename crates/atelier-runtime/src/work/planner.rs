@@ -1,4 +1,4 @@
-//! The orchestrator: a message becomes a graph of tasks, and their results become one answer.
+//! The orchestrator: turns a message into a plan of tasks, and their results into one answer.
 
 use super::{AgentServices, Allowance, Job, NoAnswer, ProjectSettings, agent::final_message, prompt};
 use crate::Result;
@@ -19,14 +19,14 @@ struct Proposal {
 
 impl AgentServices {
     pub(super) async fn make_plan(&self, job: Job<'_>) -> Result<Vec<TaskLease>> {
-        let claim = job.claim;
-        let mut task = claim.task.clone();
-        let (agents, _) = self.store.agents(&claim.owned, 100, 0).await?;
+        let lease = job.lease;
+        let mut task = lease.task.clone();
+        let (agents, _) = self.store.agents(&lease.owned, 100, 0).await?;
         if agents.is_empty() {
-            let why = TaskFailure::new("no_agents", "the project has no agents: make one first");
+            let why = TaskFailure::new("no_agents", "the project has no agents: create one first");
             return job.finish(self, task, None, Err(why)).await;
         }
-        let settings = match self.project_settings(claim).await? {
+        let settings = match self.project_settings(lease).await? {
             Ok(settings) => settings,
             Err(why) => return job.finish(self, task, None, Err(why)).await,
         };
@@ -42,16 +42,17 @@ impl AgentServices {
             }
         };
         let ask = settings.planner.approve_above.is_some_and(|most| assigned.len() > most);
-        Ok(self.store.finish_planning(claim, task, step, assigned, ask, job.next).await?)
+        Ok(self.store.finish_planning(lease, task, step, assigned, ask, job.next).await?)
     }
 
-    async fn project_settings(&self, claim: &TaskLease) -> Result<Result<ProjectSettings, TaskFailure>> {
-        let project = self.store.project(&claim.owned).await?;
+    async fn project_settings(&self, lease: &TaskLease) -> Result<Result<ProjectSettings, TaskFailure>> {
+        let project = self.store.project(&lease.owned).await?;
         Ok(ProjectSettings::of(&project.settings)
             .map_err(|invalid| TaskFailure::new("invalid_settings", invalid.to_string())))
     }
 
-    /// Asks for a plan, once more if it cannot be run; then one task for the agent that fits best will do.
+    /// Asks the model for a plan, and once more if the plan is not valid. Without a valid plan, the agent that fits best
+    /// gets a single task.
     async fn propose(
         &self,
         job: Job<'_>,
@@ -60,8 +61,8 @@ impl AgentServices {
         agents: &[Agent],
     ) -> Result<(Vec<ProposedTask>, Option<atelier_core::task::Step>), NoAnswer> {
         let (allowance, settings) = (Allowance::of(&self.settings, settings), &settings.planner);
-        let model = self.model(job.claim, &settings.model).await?;
-        let history = self.history(&job.claim.owned, task).await.map_err(unavailable)?;
+        let model = self.model(job.lease, &settings.model).await?;
+        let history = self.history(&job.lease.owned, task).await.map_err(unavailable)?;
         let mut request = Request {
             system: instructions(agents, settings.max_tasks),
             messages: prompt::conversation(&history, task, &[]),
@@ -71,7 +72,7 @@ impl AgentServices {
         };
         let mut said = None;
         for _ in 0..2 {
-            match self.limit_reached(&job.claim.owned, task, &allowance).await.map_err(unavailable)? {
+            match self.limit_reached(&job.lease.owned, task, &allowance).await.map_err(unavailable)? {
                 Some(reached) if said.is_none() => return Err(reached.into()),
                 Some(_) => break,
                 None => {}
@@ -80,16 +81,18 @@ impl AgentServices {
             let time = allowance.limits.time_left(task);
             let (answer, step) = self.ask(job, task, &model, &request, time).await?;
             said = Some(step);
-            let why = match serde_json::from_str::<Proposal>(bare(&answer.text)) {
+            let why = match serde_json::from_str::<Proposal>(without_code_block(&answer.text)) {
                 Ok(Proposal { tasks }) => match check(&tasks, agents, settings.max_tasks) {
                     Ok(()) => return Ok((tasks, said)),
                     Err(why) => why,
                 },
-                Err(error) => format!("it is not the JSON that was asked for: {error}"),
+                Err(error) => format!("it is not the required JSON: {error}"),
             };
-            tracing::info!(task = %task.id, why, "a plan was refused");
+            tracing::info!(task = %task.id, why, "the model's plan is not valid");
             request.messages.push(Message::Assistant { text: answer.text, calls: Vec::new() });
-            request.messages.push(Message::User(format!("That plan cannot be run: {why}. Give another.")));
+            request
+                .messages
+                .push(Message::User(format!("That plan is not valid: {why}. Write another one.")));
         }
         let agent = best_match(agents, &task.description).map(|agent| agent.name.to_string());
         let single = ProposedTask {
@@ -101,21 +104,21 @@ impl AgentServices {
         Ok((vec![single], said))
     }
 
-    /// The last step of a plan of several tasks.
+    /// Writes the answer of a plan with several tasks.
     pub(super) async fn write_answer(&self, job: Job<'_>) -> Result<Vec<TaskLease>> {
-        let mut task = job.claim.task.clone();
+        let mut task = job.lease.task.clone();
         let Some(plan) = task.plan_id else {
-            let why = TaskFailure::new("no_plan", "an answer without a plan");
+            let why = TaskFailure::new("no_plan", "the task has no plan");
             return job.finish(self, task, None, Err(why)).await;
         };
-        let (_, tasks) = self.store.plan(&job.claim.owned, plan).await?;
-        let (spoken, step) = match self.sum_up(job, &mut task, &tasks).await {
+        let (_, tasks) = self.store.plan(&job.lease.owned, plan).await?;
+        let (spoken, step) = match self.summarise(job, &mut task, &tasks).await {
             Ok((spoken, step)) => (spoken, Some(step)),
             Err(NoAnswer::Interrupted) => return Ok(Vec::new()),
-            // The work is done; only the words for it are missing.
+            // The work is done; only the summary is missing.
             Err(NoAnswer::Failed(why)) => {
                 let text = format!(
-                    "(No model could sum this up: {})\n\n{}",
+                    "(No model could summarise the results: {})\n\n{}",
                     why.detail,
                     results("", &tasks, usize::MAX)
                 );
@@ -125,29 +128,29 @@ impl AgentServices {
         job.finish(self, task, step, Ok(spoken)).await
     }
 
-    async fn sum_up(
+    async fn summarise(
         &self,
         job: Job<'_>,
         task: &mut Task,
         tasks: &[Task],
     ) -> Result<(TaskAnswer, atelier_core::task::Step), NoAnswer> {
-        let settings = self.project_settings(job.claim).await.map_err(unavailable)??;
+        let settings = self.project_settings(job.lease).await.map_err(unavailable)??;
         let allowance = Allowance::of(&self.settings, &settings);
         if let Some(reached) =
-            self.limit_reached(&job.claim.owned, task, &allowance).await.map_err(unavailable)?
+            self.limit_reached(&job.lease.owned, task, &allowance).await.map_err(unavailable)?
         {
             return Err(reached.into());
         }
-        let model = self.model(job.claim, &settings.planner.model).await?;
-        let history = self.history(&job.claim.owned, task).await.map_err(unavailable)?;
-        let asked = history.iter().rfind(|said| said.id == task.message_id);
-        let asked = asked.map_or("", |said| said.content.as_str());
-        // Each gets its share of the window, so that none is cut for another's sake.
+        let model = self.model(job.lease, &settings.planner.model).await?;
+        let history = self.history(&job.lease.owned, task).await.map_err(unavailable)?;
+        let asked = history.iter().rfind(|message| message.id == task.message_id);
+        let asked = asked.map_or("", |message| message.content.as_str());
+        // Each result gets the same share of the window, so that a long one does not displace the others.
         let most = model.context_window() as usize * BYTES_PER_TOKEN / 2 / tasks.len().max(1);
         let mut request = Request {
             system:
-                "You tell a person what came of what they asked for. Answer from the results below: short, \
-                     plain, complete; say what failed and why."
+                "You tell the user what came of their request. Answer from the results below, briefly, plainly \
+                     and completely. Say what failed and why."
                     .into(),
             messages: vec![Message::User(results(asked, tasks, most))],
             max_tokens: Some(4096),
@@ -160,7 +163,7 @@ impl AgentServices {
     }
 }
 
-/// Finds the agent of each task.
+/// Assigns an agent to each task.
 pub(super) fn assign(
     tasks: Vec<ProposedTask>,
     agents: &[Agent],
@@ -179,10 +182,10 @@ pub(super) fn assign(
 
 fn instructions(agents: &[Agent], max_tasks: usize) -> String {
     let mut text = format!(
-        "You split what a person asks for into tasks for the agents below. A small request is one task. Use at most \
-         {max_tasks} tasks, and as few as the request needs. Tasks that do not need each other's results do not depend \
-         on each other, so that they run at the same time. Each description stands by itself: the agent sees nothing \
-         else of the plan. Answer with JSON only.\n\nAgents:\n"
+        "You split the user's request into tasks for the agents below. A small request is one task. Use at most \
+         {max_tasks} tasks, and as few as the request needs. Let a task depend on another only if it needs the other \
+         task's result, so that independent tasks run at the same time. Each description must be complete: the agent \
+         sees nothing else of the plan. Answer with JSON only.\n\nAgents:\n"
     );
     for agent in agents {
         let about = |key: &str| match agent.config.metadata.get(key) {
@@ -192,7 +195,7 @@ fn instructions(agents: &[Agent], max_tasks: usize) -> String {
             }
             _ => String::new(),
         };
-        // Writing into a String does not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "- {}: {}; {}", agent.name, about("role"), about("capabilities"));
     }
     text
@@ -218,8 +221,8 @@ fn schema(agents: &[Agent]) -> Value {
     })
 }
 
-/// JSON that a model has put into a code block all the same.
-fn bare(text: &str) -> &str {
+/// Removes the code block that some models put around JSON.
+fn without_code_block(text: &str) -> &str {
     let text = text.trim();
     let inside = text.strip_prefix("```json").or_else(|| text.strip_prefix("```"));
     inside.and_then(|rest| rest.strip_suffix("```")).unwrap_or(text).trim()
@@ -229,17 +232,17 @@ fn unavailable(error: crate::Error) -> TaskFailure {
     TaskFailure::new("store_unavailable", error.to_string())
 }
 
-/// What came of each task, in at most so many bytes.
+/// The result of each task, each cut to at most `most` bytes.
 fn results(asked: &str, tasks: &[Task], most: usize) -> String {
-    let mut text = if asked.is_empty() { String::new() } else { format!("The person asked: {asked}\n\n") };
+    let mut text = if asked.is_empty() { String::new() } else { format!("The user asked: {asked}\n\n") };
     for task in tasks.iter().filter(|task| task.kind == TaskKind::Work) {
-        let came = match (task.status, &task.result, &task.error) {
+        let result = match (task.status, &task.result, &task.error) {
             (TaskStatus::Completed, Some(result), _) if result.len() > most => prompt::cut(result, most),
             (TaskStatus::Completed, Some(result), _) => result.clone(),
             (_, _, Some(error)) => format!("FAILED: {}", error.detail),
             (status, ..) => status.as_str().to_owned(),
         };
-        let _ = write!(text, "## {}\n{came}\n\n", task.description);
+        let _ = write!(text, "## {}\n{result}\n\n", task.description);
     }
     text.trim_end().to_owned()
 }

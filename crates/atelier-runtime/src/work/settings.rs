@@ -1,4 +1,4 @@
-//! How much work at once, and how much a task may use up.
+//! How much work runs at once, and how much a task may use.
 
 use atelier_core::{Invalid, plan::MAX_TASKS, policy::verdict::Verdict, task::Limits};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub struct WorkSettings {
     /// The verdict for changes of a conversation's own files. Nobody is asked about them, so everything
     /// above LOW is refused.
     pub own_files: Verdict,
-    /// What a task may use up, unless its project or agent allows less.
+    /// What a task may use, unless its project or agent allows less.
     pub limits: Limits,
 }
 
@@ -32,7 +32,7 @@ impl Default for WorkSettings {
     }
 }
 
-/// What a project's settings say about work.
+/// The part of a project's settings that is about work.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ProjectSettings {
@@ -40,14 +40,14 @@ pub struct ProjectSettings {
     pub limits: Limits,
 }
 
-/// The planner and the final answer belong to the project.
+/// Settings of the planner, and of the model that writes the final answer.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlannerSettings {
     pub model: String,
     /// The most tasks of one plan.
     pub max_tasks: usize,
-    /// US dollars that a plan may cost, where prices are known.
+    /// How many US dollars a plan may cost. Only models with known prices count.
     pub budget: Option<f64>,
     /// Plans with more tasks than this wait for the owner's approval.
     pub approve_above: Option<usize>,
@@ -69,7 +69,10 @@ impl ProjectSettings {
         parsed.limits.validate()?;
         let planner = &parsed.planner;
         if planner.max_tasks == 0 || planner.max_tasks > MAX_TASKS || planner.model.is_empty() {
-            return Err(Invalid::new("settings", "planner: max_tasks must be 1 to 20, and model a name"));
+            return Err(Invalid::new(
+                "settings",
+                "planner: max_tasks must be between 1 and 20, and model must not be empty",
+            ));
         }
         if planner.budget.is_some_and(|budget| !(budget.is_finite() && budget >= 0.0)) {
             return Err(Invalid::new("settings", "planner.budget: must not be negative"));

@@ -119,7 +119,7 @@ async fn two_servers_do_not_share_an_embedded_database() {
     let second = server.command(&["serve", "--listen", "127.0.0.1:0"]);
     assert!(!second.status.success());
     let said = String::from_utf8_lossy(&second.stderr);
-    assert!(said.contains("another atelier is serving"), "{said}");
+    assert!(said.contains("another Atelier server is using"), "{said}");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ fn called(id: &str) -> Message {
 }
 
 #[test]
-fn the_oldest_results_go_first_and_the_last_stays() {
+fn oldest_results_are_left_out_first() {
     let mut request = Request {
         messages: vec![
             Message::User("do it".into()),
@@ -28,7 +28,7 @@ fn the_oldest_results_go_first_and_the_last_stays() {
 }
 
 #[test]
-fn whole_turns_go_when_results_are_not_enough() {
+fn turns_are_left_out_if_results_are_not_enough() {
     let said = |text: &str| Message::Assistant { text: text.into(), calls: Vec::new() };
     let mut request = Request {
         messages: vec![
@@ -45,7 +45,7 @@ fn whole_turns_go_when_results_are_not_enough() {
 }
 
 #[test]
-fn what_fits_is_left_alone() {
+fn request_that_fits_is_unchanged() {
     let mut request = Request { messages: vec![Message::User("a".into())], ..Request::default() };
     let before = request.clone();
     fit(&mut request, 128_000, 4096);
@@ -53,7 +53,7 @@ fn what_fits_is_left_alone() {
 }
 
 #[test]
-fn a_long_result_keeps_its_head_and_its_tail() {
+fn long_result_keeps_its_beginning_and_end() {
     let text = format!("head{}tail", "é".repeat(MAX_RESULT));
     let short = shortened(&text);
     assert!(short.starts_with("head") && short.ends_with("tail") && short.contains("left out"));
@@ -65,7 +65,7 @@ fn total(request: &Request) -> usize {
 }
 
 #[test]
-fn the_oldest_steps_go_when_there_is_only_one_turn() {
+fn oldest_steps_of_a_single_turn_are_left_out() {
     let step = |n: usize| {
         let arguments = format!("{{\"n\": {n}, \"content\": \"{}\"}}", "x".repeat(900));
         let call = CallRequest { id: n.to_string(), name: "write_file".into(), arguments };
@@ -79,7 +79,7 @@ fn the_oldest_steps_go_when_there_is_only_one_turn() {
     let Message::User(asked) = &request.messages[0] else { panic!("the person") };
     assert!(asked.starts_with("do it") && asked.contains("left out"), "{asked}");
     assert_eq!(request.messages[request.messages.len() - 2..], step(11));
-    // Calls keep their results, and results their calls.
+    // Every call still has its result, and every result its call.
     assert!(request.messages[1..].chunks(2).all(|pair| matches!(
         pair,
         [Message::Assistant { calls, .. }, Message::Results(results)] if calls[0].id == results[0].id
@@ -87,7 +87,7 @@ fn the_oldest_steps_go_when_there_is_only_one_turn() {
 }
 
 #[test]
-fn what_is_too_large_by_itself_is_shortened() {
+fn too_large_message_is_shortened() {
     let mut request = Request {
         messages: vec![Message::User("u".repeat(60_000)), called("1"), result("1", 70_000)],
         ..Request::default()
