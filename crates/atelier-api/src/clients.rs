@@ -1,9 +1,8 @@
 //! Machines that are connected to a project.
 
-use atelier_core::ClientId;
+use atelier_core::{ClientId, isolation::ReportedIsolation};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 /// A machine that connects to a project.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -19,7 +18,7 @@ pub struct NewClient {
     pub os: String,
     /// Which limits the machine can enforce on commands.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
-    pub isolation: Map<String, Value>,
+    pub isolation: ReportedIsolation,
     /// The same process comes back after its connection was lost. Otherwise permissions that were given for
     /// the connection end.
     #[serde(default)]
@@ -38,7 +37,7 @@ pub struct Client {
     pub os: String,
     /// Which limits the machine can enforce on commands.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
-    pub isolation: Value,
+    pub isolation: ReportedIsolation,
     pub connected_at: DateTime<Utc>,
     /// Until when the machine counts as connected without another sign of life.
     pub lease_until: DateTime<Utc>,

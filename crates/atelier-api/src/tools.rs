@@ -2,12 +2,12 @@
 
 use atelier_core::{
     ClientId,
-    gate::{CallFailure, CallRating, GatedCall},
+    gate::{CallFailure, CallRating, GatedCall, ToolOutcome},
     json,
     policy::Extension,
 };
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -94,5 +94,5 @@ pub struct OutcomeReport {
     pub attempt: u32,
     /// The tool's answer: `success`, its own fields, and on failure `error` and `code`.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
-    pub result: Map<String, Value>,
+    pub result: ToolOutcome,
 }

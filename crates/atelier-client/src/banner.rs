@@ -2,8 +2,6 @@
 
 use crate::{local_workspace::LocalWorkspace, project::ProjectApi, rules::ClientRules, screen::visible};
 use atelier_api::tools::ServerPolicy;
-use atelier_executor::{Isolation, NetworkWall, ProcessWall};
-use serde_json::{Map, Value, json};
 
 pub(crate) fn banner(
     local: &LocalWorkspace,
@@ -18,7 +16,7 @@ pub(crate) fn banner(
     row("Project", &format!("{} ({})", project.project.name.as_str(), project.project.id));
     row("Server", project.api.server());
     row("Sandbox", &isolation.to_string());
-    for missing in missing(&isolation) {
+    for missing in isolation.missing() {
         row("  missing", missing);
     }
     let folders: Vec<String> =
@@ -60,30 +58,4 @@ pub(crate) fn rule_notes(policy: &ServerPolicy, rules: &ClientRules, local: &Loc
         added.push(format!("git commands that you approve with network access may use {}", file.display()));
     }
     added
-}
-
-/// What this machine cannot enforce, and what follows from it.
-fn missing(isolation: &Isolation) -> Vec<&'static str> {
-    let lacks = [
-        (isolation.landlock == 0, "no Landlock: commands can read and write everything that you can"),
-        (!isolation.mounts, "no mount namespace: secret files cannot be hidden from commands"),
-        (isolation.network == NetworkWall::None, "no network isolation: commands can use the network"),
-        (
-            isolation.processes == ProcessWall::Group,
-            "no process isolation: a command could leave processes behind",
-        ),
-        (isolation.process_limit.is_none(), "no process limit: a command can start any number of processes"),
-        (!isolation.enforces_read_only(), "for these reasons, every command needs your approval here"),
-    ];
-    lacks.into_iter().filter_map(|(lacking, words)| lacking.then_some(words)).collect()
-}
-
-/// What the server is told about the sandbox of this machine.
-pub(crate) fn isolation(local: &LocalWorkspace) -> Map<String, Value> {
-    let isolation = local.runner().isolation();
-    let mut fields = json!(isolation).as_object().cloned().unwrap_or_default();
-    fields.insert("enforces_read_only".into(), isolation.enforces_read_only().into());
-    fields.insert("words".into(), isolation.to_string().into());
-    fields.insert("missing".into(), missing(&isolation).into());
-    fields
 }

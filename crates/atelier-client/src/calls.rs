@@ -6,17 +6,17 @@ use crate::{
     dispatched_call::DispatchedCall,
     error::{Error, Result},
     journal::{CallStage, Journal, Key, OpenCalls},
-    local_workspace::{LocalWorkspace, failed},
+    local_workspace::LocalWorkspace,
     machine_api::MachineApi,
     screen::{Screen, summary},
 };
 use atelier_core::{
-    CallId,
-    gate::{CallStatus, GatedCall},
+    CallId, FailureCode,
+    gate::{CallStatus, GatedCall, ToolOutcome},
     policy::{call::ToolCall, verdict::Verdict},
 };
-use atelier_executor::{Cancel, ToolResult};
-use serde_json::{Map, Value, json};
+use atelier_executor::Cancel;
+use serde_json::Value;
 use std::{
     collections::{HashMap, hash_map::Entry},
     sync::{Arc, Mutex, PoisonError},
@@ -54,9 +54,6 @@ pub(crate) struct Client {
 pub(crate) const MAX_FILE_CALLS: usize = 64;
 /// An outcome with more content than this keeps its slots until it is delivered.
 const LARGE: usize = 1 << 20;
-
-/// The outcome of a call as it is sent and recorded.
-type Outcome = Map<String, Value>;
 
 /// The server's answer to a claim.
 enum ClaimAnswer {
@@ -122,9 +119,8 @@ impl Client {
             let outcome = match stage {
                 CallStage::Result { result } => result,
                 CallStage::Running => {
-                    let unknown =
-                        failed("unknown", "the client stopped while the call ran; it may have happened");
-                    let outcome = to_outcome(&unknown);
+                    let detail = "the client stopped while the call ran; it may have happened";
+                    let outcome = ToolOutcome::failed(FailureCode::Unknown, detail);
                     self.journal.record(key, CallStage::Result { result: outcome.clone() }, true)?;
                     outcome
                 }
@@ -134,7 +130,8 @@ impl Client {
                 }
                 CallStage::Done => continue,
             };
-            let code = outcome.get("code").and_then(Value::as_str).unwrap_or("success");
+            let failure = outcome.failure.as_ref();
+            let code = failure.map_or("success", |failure| failure.code.as_str());
             self.screen.line(&format!("earlier call {}: sending its outcome ({code})", key.0));
             let client = self.clone();
             self.tasks.spawn(async move {
@@ -159,9 +156,8 @@ impl Client {
             Ok(checked) => checked,
             Err(refusal) => {
                 self.screen.line(&format!("{what}: refused by this machine: {}", outcome_text(&refusal)));
-                let outcome = to_outcome(&refusal);
-                self.journal.record(key, CallStage::Result { result: outcome.clone() }, false)?;
-                return self.deliver(key, outcome).await;
+                self.journal.record(key, CallStage::Result { result: refusal.clone() }, false)?;
+                return self.deliver(key, refusal).await;
             }
         };
         // Recorded before the claim is sent, so that a lost answer leaves a trace here.
@@ -185,7 +181,7 @@ impl Client {
         let (outcome, text) = running.map_err(|_| Error::Panicked)??;
         self.screen.line(&format!("{what}: {text}"));
         // The next call may start now, unless a few outcomes of this size would not fit into memory.
-        let content = outcome.get("content").and_then(Value::as_str);
+        let content = outcome.fields.get("content").and_then(Value::as_str);
         let is_large = content.is_some_and(|content| content.len() > LARGE);
         let held_slot = (is_large || !is_command).then_some(slot);
         let held_file_slot = is_large.then_some(file_slot);
@@ -194,10 +190,12 @@ impl Client {
         delivered
     }
 
-    async fn check(self: &Arc<Self>, call: &DispatchedCall) -> Result<ToolCall, ToolResult> {
+    async fn check(self: &Arc<Self>, call: &DispatchedCall) -> Result<ToolCall, ToolOutcome> {
         let (client, call) = (self.clone(), call.clone());
         let checking = tokio::task::spawn_blocking(move || call.check(&client.local, client.up_to));
-        checking.await.unwrap_or_else(|_| Err(failed("internal", "the check of the call failed")))
+        checking.await.unwrap_or_else(|_| {
+            Err(ToolOutcome::failed(FailureCode::Internal, "the check of the call failed"))
+        })
     }
 
     /// Claims a call. If the answer to an earlier claim was lost, that claim counts: a call that the journal shows as
@@ -240,20 +238,25 @@ impl Client {
     }
 
     /// Runs the call, and records its start and its outcome in the journal. Blocks.
-    fn run(&self, call: &DispatchedCall, checked: &ToolCall, cancel: &Cancel) -> Result<(Outcome, String)> {
+    fn run(
+        &self,
+        call: &DispatchedCall,
+        checked: &ToolCall,
+        cancel: &Cancel,
+    ) -> Result<(ToolOutcome, String)> {
         let changes = call.risk_level > Verdict::Low;
         self.journal.record(call.key(), CallStage::Running, changes)?;
-        let result = match cancel.is_cancelled() {
-            true => failed("cancelled", "the call was cancelled before it started"),
+        let outcome = match cancel.is_cancelled() {
+            true => ToolOutcome::failed(FailureCode::Cancelled, "the call was cancelled before it started"),
             false => self.local.tools().execute(checked, &call.approval(), cancel),
         };
-        let outcome = to_outcome(&result);
         self.journal.record(call.key(), CallStage::Result { result: outcome.clone() }, changes)?;
-        Ok((outcome, outcome_text(&result)))
+        let text = outcome_text(&outcome);
+        Ok((outcome, text))
     }
 
     /// Sends an outcome until the server has it. An outcome that the server refuses is not sent again.
-    async fn deliver(&self, key: Key, mut outcome: Outcome) -> Result<()> {
+    async fn deliver(&self, key: Key, mut outcome: ToolOutcome) -> Result<()> {
         let (mut backoff, mut is_shortened) = (Backoff::new(), false);
         loop {
             match self.machine.send_outcome(key.0, key.1, &outcome).await {
@@ -267,7 +270,7 @@ impl Client {
                 Err(Error::Refused(problem)) if problem.status == 413 && !is_shortened => {
                     is_shortened = true;
                     let detail = format!("the call ran, but its result was not accepted: {}", problem.detail);
-                    outcome = to_outcome(&failed("result_too_large", detail));
+                    outcome = ToolOutcome::failed(FailureCode::ResultTooLarge, detail);
                     self.journal.record(key, CallStage::Result { result: outcome.clone() }, true)?;
                 }
                 Err(error @ Error::Refused(_)) => {
@@ -280,21 +283,14 @@ impl Client {
     }
 }
 
-fn to_outcome(result: &ToolResult) -> Outcome {
-    match json!(result) {
-        Value::Object(outcome) => outcome,
-        _ => unreachable!("a tool result is a JSON object"),
-    }
-}
-
 /// The outcome in a few words.
-fn outcome_text(result: &ToolResult) -> String {
+fn outcome_text(result: &ToolOutcome) -> String {
     match &result.failure {
         None => "done".to_owned(),
-        Some(failure) if failure.code == "stale" => {
+        Some(failure) if failure.code == FailureCode::Stale => {
             "the file has changed since the preview; asking again".to_owned()
         }
-        Some(failure) if failure.code == "approval_required" => {
+        Some(failure) if failure.code == FailureCode::ApprovalRequired => {
             format!("{} This is more than what was approved; asking again", failure.detail)
         }
         Some(failure) => format!("{} ({})", failure.detail, failure.code),

@@ -486,5 +486,5 @@ fn diff_lines(call: &GatedCall) -> impl Iterator<Item = &str> {
 
 /// What the machine says about its sandbox.
 fn sandbox(machine: &MachineInfo) -> &str {
-    machine.isolation["words"].as_str().unwrap_or("unknown")
+    machine.isolation.words.as_deref().unwrap_or("unknown")
 }

@@ -20,12 +20,13 @@ use crate::{
     token,
 };
 use atelier_core::{
-    CallId, Event, Role,
+    CallId, Event, FailureCode, Role,
     gate::{CallStatus, GatedCall, LINK},
+    isolation::ReportedIsolation,
     policy::verdict::Verdict,
 };
 use chrono::{DateTime, Utc};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::{
     convert::Infallible,
     path::PathBuf,
@@ -109,7 +110,7 @@ fn approvals_note(asks_here: bool, low_only: bool) -> &'static str {
 struct Connection {
     client: Arc<Client>,
     state: State,
-    isolation: Map<String, Value>,
+    isolation: ReportedIsolation,
     /// Present if approvals are asked for in this terminal.
     cards: Option<OpenCards>,
 }
@@ -127,7 +128,7 @@ impl Connection {
         let state = State::open(local.root(), project.api.server(), &project.project.id.to_string())?;
         let (journal, open_calls) = Journal::open(state.journal())?;
         let machine = MachineApi { project, client: state.client, registered: AtomicBool::new(false) };
-        let isolation = banner::isolation(&local);
+        let isolation = ReportedIsolation::from(&local.runner().isolation());
         let client = Arc::new(Client {
             machine,
             local,
@@ -308,7 +309,11 @@ impl Connection {
                 None => client.screen.line(&expires_soon(expires_at)),
             },
             Ok(Event::ToolCallUpdated { tool_id, status, error, .. }) => {
-                self.updated(tool_id, status, error.is_some_and(|error| error.code == "cancelled"));
+                self.updated(
+                    tool_id,
+                    status,
+                    error.is_some_and(|error| error.code == FailureCode::Cancelled),
+                );
             }
             Ok(_) => {}
             // A newer server sends events that this version does not know: ask for the current state instead.

@@ -1,19 +1,16 @@
 //! A call that the server has dispatched to this machine, and the last check before it runs.
 
-use crate::{
-    journal::Key,
-    local_workspace::{LocalWorkspace, failed},
-};
+use crate::{journal::Key, local_workspace::LocalWorkspace};
 use atelier_core::{
-    CallId,
+    CallId, FailureCode,
     digest::CallDigest,
-    gate::GatedCall,
+    gate::{GatedCall, ToolOutcome},
     policy::{
         call::ToolCall,
         verdict::{Judgement, Verdict},
     },
 };
-use atelier_executor::{Approval, Expect, ToolResult};
+use atelier_executor::{Approval, Expect};
 use serde_json::Value;
 
 /// A dispatched call, and what was approved.
@@ -60,10 +57,13 @@ impl DispatchedCall {
     }
 
     /// Judges the call again on this machine, where links in paths can be resolved.
-    pub(crate) fn check(&self, local: &LocalWorkspace, up_to: Verdict) -> Result<ToolCall, ToolResult> {
+    pub(crate) fn check(&self, local: &LocalWorkspace, up_to: Verdict) -> Result<ToolCall, ToolOutcome> {
         let call = local.parse(&self.tool_name, self.tool_params.clone())?;
         if self.digest != Some(CallDigest::of(&call)) {
-            return Err(failed("digest_mismatch", "the call is not the one that was approved"));
+            return Err(ToolOutcome::failed(
+                FailureCode::DigestMismatch,
+                "the call is not the one that was approved",
+            ));
         }
         let judgement = local.tools().judge(&call);
         if judgement.verdict == Verdict::Deny || judgement.verdict > self.risk_level {
@@ -73,17 +73,17 @@ impl DispatchedCall {
         // The user is asked again, now with the information that the call needs the network.
         if judgement.network && judgement.verdict > Verdict::Low && !self.network {
             let reason = "The call needs network access, which the approval did not mention.".to_owned();
-            return Err(ToolResult::refused(&Judgement { reason, ..judgement }));
+            return Err(ToolOutcome::refused(&Judgement { reason, ..judgement }));
         }
         Ok(call)
     }
 }
 
 /// Checks the highest risk that the owner of this machine allows.
-pub(crate) fn check_risk_limit(up_to: Verdict, verdict: Verdict) -> Result<(), ToolResult> {
+pub(crate) fn check_risk_limit(up_to: Verdict, verdict: Verdict) -> Result<(), ToolOutcome> {
     match verdict > up_to {
-        true => Err(failed(
-            "low_only",
+        true => Err(ToolOutcome::failed(
+            FailureCode::LowOnly,
             format!("this machine runs only calls rated up to {up_to}; this one is rated {verdict}"),
         )),
         false => Ok(()),
@@ -112,30 +112,31 @@ mod tests {
             network: true,
         };
         let code = |signal: &DispatchedCall, up_to| {
-            signal.check(&local, up_to).err().and_then(|result| result.failure).map(|failure| failure.code)
+            let refusal = signal.check(&local, up_to).err()?;
+            refusal.failure.and_then(|failure| failure.code.known())
         };
         let run = |command: &str, args: &[&str]| json!({"command": command, "args": args});
         let write = signal("write_file", json!({"path": "a", "content": "x"}), Verdict::Medium);
         assert_eq!(code(&write, Verdict::High), None);
-        assert_eq!(code(&write, Verdict::Low).as_deref(), Some("low_only"));
+        assert_eq!(code(&write, Verdict::Low), Some("low_only"));
         let swapped = DispatchedCall { tool_params: json!({"path": "a", "content": "y"}), ..write.clone() };
-        assert_eq!(code(&swapped, Verdict::High).as_deref(), Some("digest_mismatch"));
+        assert_eq!(code(&swapped, Verdict::High), Some("digest_mismatch"));
         assert_eq!(
-            code(&DispatchedCall { digest: None, ..write.clone() }, Verdict::High).as_deref(),
+            code(&DispatchedCall { digest: None, ..write.clone() }, Verdict::High),
             Some("digest_mismatch")
         );
         let unasked = DispatchedCall { risk_level: Verdict::Low, ..write };
-        assert_eq!(code(&unasked, Verdict::High).as_deref(), Some("approval_required"));
+        assert_eq!(code(&unasked, Verdict::High), Some("approval_required"));
         let rm = signal("execute_command", run("rm", &["-rf", "/"]), Verdict::High);
-        assert_eq!(code(&rm, Verdict::High).as_deref(), Some("command_not_allowed"));
+        assert_eq!(code(&rm, Verdict::High), Some("command_not_allowed"));
         let outside = signal("read_file", json!({"path": "/etc/passwd"}), Verdict::High);
-        assert_eq!(code(&outside, Verdict::High).as_deref(), Some("path_outside_workspace"));
+        assert_eq!(code(&outside, Verdict::High), Some("path_outside_workspace"));
         // No verdict is above DENY, whatever a server says was approved.
         let denied = signal("execute_command", run("sudo", &["id"]), Verdict::Deny);
-        assert_eq!(code(&denied, Verdict::High).as_deref(), Some("command_not_allowed"));
+        assert_eq!(code(&denied, Verdict::High), Some("command_not_allowed"));
         let install = signal("execute_command", run("npm", &["install", "express"]), Verdict::Medium);
         assert_eq!(code(&install, Verdict::High), None);
         let hidden = DispatchedCall { network: false, ..install };
-        assert_eq!(code(&hidden, Verdict::High).as_deref(), Some("approval_required"));
+        assert_eq!(code(&hidden, Verdict::High), Some("approval_required"));
     }
 }

@@ -4,9 +4,8 @@
 //! running (their outcome is unknown), and which outcomes the server does not have yet (they are sent again).
 
 use crate::error::{Error, Result};
-use atelier_core::CallId;
+use atelier_core::{CallId, gate::ToolOutcome};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use std::{
     collections::BTreeMap,
     fs::File,
@@ -26,7 +25,7 @@ pub(crate) enum CallStage {
     /// The call starts now. From here on it may have had an effect.
     Running,
     Result {
-        result: Map<String, Value>,
+        result: ToolOutcome,
     },
     /// The server has the outcome, or has refused it.
     Done,
@@ -161,11 +160,11 @@ fn rewrite(path: &Path, open: &OpenCalls) -> std::io::Result<Inner> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::Map;
     use uuid::Uuid;
 
-    fn object(value: Value) -> Map<String, Value> {
-        value.as_object().unwrap().clone()
+    fn with_content(content: &str) -> ToolOutcome {
+        ToolOutcome::succeeded(Map::from_iter([("content".to_owned(), content.into())]))
     }
 
     fn key(n: u128) -> Key {
@@ -178,7 +177,7 @@ mod tests {
         let path = folder.path().join("journal.jsonl");
         let (journal, open) = Journal::open(path.clone()).unwrap();
         assert_eq!(open, OpenCalls::new());
-        let result = CallStage::Result { result: object(json!({"success": true})) };
+        let result = CallStage::Result { result: ToolOutcome::succeeded(Map::new()) };
         for (n, steps) in [
             (1, vec![CallStage::Claiming]),
             (2, vec![CallStage::Claiming, CallStage::Running]),
@@ -210,9 +209,7 @@ mod tests {
         let big = "x".repeat(100_000);
         for n in 0..50 {
             journal.record(key(n), CallStage::Running, false).unwrap();
-            journal
-                .record(key(n), CallStage::Result { result: object(json!({"content": big})) }, false)
-                .unwrap();
+            journal.record(key(n), CallStage::Result { result: with_content(&big) }, false).unwrap();
             if n > 0 {
                 journal.record(key(n), CallStage::Done, false).unwrap();
             }
@@ -230,9 +227,7 @@ mod tests {
         let (journal, _) = Journal::open(path).unwrap();
         let (big, mut anew, mut last) = ("x".repeat(100_000), 0, 0);
         for n in 0..100 {
-            journal
-                .record(key(n), CallStage::Result { result: object(json!({"content": big})) }, false)
-                .unwrap();
+            journal.record(key(n), CallStage::Result { result: with_content(&big) }, false).unwrap();
             let kept = journal.inner.lock().unwrap().kept;
             anew += u32::from(std::mem::replace(&mut last, kept) != kept);
         }

@@ -5,18 +5,19 @@ use crate::{
     rules::ClientRules,
 };
 use atelier_core::{
+    FailureCode,
+    gate::ToolOutcome,
     path::Roots,
     policy::{
-        Extension, Policy, Wisher,
+        Extension, Policy, RestrictionSource,
         call::ToolCall,
         verdict::{Judgement, Verdict},
     },
 };
 use atelier_executor::{
-    Approval, Cancel, Failure, GitIdentity, Options, Runner, RunnerOptions, ToolResult, Toolchains, Tools,
-    Workspace,
+    Approval, Cancel, GitIdentity, Options, Runner, RunnerOptions, Toolchains, Tools, Workspace,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::{
     borrow::Cow,
@@ -46,10 +47,10 @@ impl LocalWorkspace {
         let builtin = Policy::builtin();
         // The owner's rules may also name commands of the server that are not accepted here.
         let all = builtin.extended(server).map_err(Error::ServerRules)?;
-        all.check_wishes(&rules.policy).map_err(Error::OwnRules)?;
+        all.check_restrictions(&rules.policy).map_err(Error::OwnRules)?;
         let accepted = server.accepted(&rules.accept, builtin.limits());
         let policy = builtin.extended(&accepted).map_err(Error::ServerRules)?;
-        let policy = Cow::Owned(policy.narrowed(Wisher::Machine, rules.policy.clone()));
+        let policy = Cow::Owned(policy.restricted(RestrictionSource::Machine, rules.policy.clone()));
         let environment = rules.environment.clone().into_iter().collect();
         let known = accepted.commands();
         let unaccepted = server.commands().into_iter().filter(|name| !known.contains(name));
@@ -97,13 +98,13 @@ impl LocalWorkspace {
     }
 
     /// Parses a call by the rules of this machine.
-    pub(crate) fn parse(&self, tool: &str, params: Value) -> Result<ToolCall, ToolResult> {
+    pub(crate) fn parse(&self, tool: &str, params: Value) -> Result<ToolCall, ToolOutcome> {
         let (call, judgement) = self.policy.judge_request(tool, params, &self.roots);
-        call.map_err(|_| ToolResult::refused(&judgement))
+        call.map_err(|_| ToolOutcome::refused(&judgement))
     }
 
     /// The outcome of a call that does not run here. It says who can change that.
-    pub(crate) fn refused(&self, call: &ToolCall, judgement: Judgement) -> ToolResult {
+    pub(crate) fn refused(&self, call: &ToolCall, judgement: Judgement) -> ToolOutcome {
         let reason = match call {
             ToolCall::ExecuteCommand(command)
                 if judgement.verdict == Verdict::Deny && self.unaccepted.contains(&command.command) =>
@@ -115,7 +116,7 @@ impl LocalWorkspace {
             }
             _ => judgement.reason,
         };
-        ToolResult::refused(&Judgement { reason, ..judgement })
+        ToolOutcome::refused(&Judgement { reason, ..judgement })
     }
 
     /// The verdict on a call, with links in its paths resolved.
@@ -125,22 +126,16 @@ impl LocalWorkspace {
     }
 
     /// Runs a call for the person at the keyboard: everything below DENY is allowed.
-    pub fn run(&self, tool: &str, params: Value) -> ToolResult {
+    pub fn run(&self, tool: &str, params: Value) -> ToolOutcome {
         let call = match self.parse(tool, params) {
             Ok(call) => call,
             Err(refusal) => return refusal,
         };
         match Cancel::new() {
             Ok(cancel) => self.tools().execute(&call, &Approval::full(), &cancel),
-            Err(error) => failed("io_error", error.to_string()),
+            Err(error) => ToolOutcome::failed(FailureCode::IoError, error.to_string()),
         }
     }
-}
-
-/// A failure that does not come from the tool itself.
-pub(crate) fn failed(code: &str, detail: impl Into<String>) -> ToolResult {
-    let failure = Failure { code: code.to_owned(), detail: detail.into(), refusal: None };
-    ToolResult { fields: Map::new(), failure: Some(failure) }
 }
 
 /// The folder for HOME, caches and temporary files of commands. It is kept between calls, outside the workspace.

@@ -5,9 +5,9 @@ use atelier_api::{
     clients::NewClient,
     tools::{Claim, OutcomeReport, PreviewReport},
 };
-use atelier_core::{CallId, ClientId};
+use atelier_core::{CallId, ClientId, gate::ToolOutcome, isolation::ReportedIsolation};
 use reqwest::Method;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use std::{
     sync::{
         Arc,
@@ -28,7 +28,7 @@ pub(crate) struct MachineApi {
 }
 
 impl MachineApi {
-    pub(crate) async fn register(&self, root: &str, isolation: &Map<String, Value>) -> Result<()> {
+    pub(crate) async fn register(&self, root: &str, isolation: &ReportedIsolation) -> Result<()> {
         let body = NewClient {
             client_id: self.client,
             root: root.to_owned(),
@@ -61,12 +61,7 @@ impl MachineApi {
         self.project.api.post_only(&self.project.path(&format!("tools/{id}/claim")), &body).await
     }
 
-    pub(crate) async fn send_outcome(
-        &self,
-        id: CallId,
-        attempt: u32,
-        result: &Map<String, Value>,
-    ) -> Result<()> {
+    pub(crate) async fn send_outcome(&self, id: CallId, attempt: u32, result: &ToolOutcome) -> Result<()> {
         let body = OutcomeReport { client_id: self.client, attempt, result: result.clone() };
         let path = self.project.path(&format!("tools/{id}/result"));
         let request = self.project.api.request(Method::POST, &path).timeout(OUTCOME_TIMEOUT);

@@ -3,14 +3,13 @@
 use crate::{backoff::Backoff, calls::Client, diff, dispatched_call, screen::summary};
 use atelier_api::tools::{PreviewFailed, PreviewReport, PreviewShown};
 use atelier_core::{
-    CallId,
-    gate::{CallFailure, CallRating},
+    CallId, FailureCode,
+    gate::{CallFailure, CallRating, ToolOutcome},
     policy::{
         call::ToolCall,
         verdict::{Judgement, Verdict},
     },
 };
-use atelier_executor::ToolResult;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -28,8 +27,8 @@ impl Client {
                 tokio::task::spawn_blocking(move || client.compute_preview(&tool, params)).await
             };
             drop(slot);
-            let preview =
-                computing.unwrap_or_else(|_| Err(CallFailure::new("internal", "the preview failed")));
+            let preview = computing
+                .unwrap_or_else(|_| Err(CallFailure::new(FailureCode::Internal, "the preview failed")));
             let outcome = match &preview {
                 Ok(_) => "preview sent".to_owned(),
                 Err(failure) => format!("cannot be done: {}", failure.detail),
@@ -66,20 +65,21 @@ impl Client {
     }
 
     fn compute_preview(&self, tool: &str, params: Value) -> Result<PreviewShown, CallFailure> {
-        let refused = |result: ToolResult| match result.failure {
-            Some(failure) => CallFailure::new(&failure.code, failure.detail),
-            None => CallFailure::new("internal", "refused without a reason"),
+        let refused = |result: ToolOutcome| match result.failure {
+            Some(failure) => CallFailure::new(failure.code, failure.detail),
+            None => CallFailure::new(FailureCode::Internal, "refused without a reason"),
         };
         let call = self.local.parse(tool, params).map_err(refused)?;
         // Nobody should be asked about a call that this machine will refuse.
         let judgement = self.local.tools().judge(&call);
         if judgement.verdict == Verdict::Deny {
-            return Err(refused(ToolResult::refused(&judgement)));
+            return Err(refused(ToolOutcome::refused(&judgement)));
         }
         dispatched_call::check_risk_limit(self.up_to, judgement.verdict).map_err(refused)?;
         let preview = self.local.tools().preview(&call);
         let preview = preview.map_err(|error| CallFailure::new(error.code(), error.to_string()))?;
-        let preview = preview.ok_or_else(|| CallFailure::new("internal", "this tool has no preview"))?;
+        let preview =
+            preview.ok_or_else(|| CallFailure::new(FailureCode::Internal, "this tool has no preview"))?;
         let path = match &call {
             ToolCall::WriteFile { path, .. } | ToolCall::EditFile { path, .. } => path.as_str(),
             _ => "",

@@ -19,7 +19,7 @@
 //! ```
 
 use crate::error::{Error, Result};
-use atelier_core::policy::Narrowing;
+use atelier_core::policy::Restrictions;
 use atelier_executor::GitIdentity;
 use serde::Deserialize;
 use std::{
@@ -34,7 +34,7 @@ pub struct ClientRules {
     pub parallel: usize,
     /// Commands for which a server's own rules apply here. Stricter rules of the server always apply.
     pub accept: Vec<String>,
-    pub policy: Narrowing,
+    pub policy: Restrictions,
     /// Environment variables for commands that may use the network.
     pub environment: BTreeMap<String, String>,
     git: Git,
@@ -56,7 +56,7 @@ impl Default for ClientRules {
         Self {
             parallel: 4,
             accept: Vec::new(),
-            policy: Narrowing::default(),
+            policy: Restrictions::default(),
             environment: BTreeMap::new(),
             git: Git::default(),
         }
@@ -164,7 +164,7 @@ mod tests {
         let manual = include_str!("../../../docs/gate.md");
         let text = manual.split("`~/.config/atelier/client.toml`:\n\n```toml\n").nth(1).unwrap();
         let rules: ClientRules = toml::from_str(text.split("```").next().unwrap()).unwrap();
-        Policy::builtin().check_wishes(&rules.policy).unwrap();
+        Policy::builtin().check_restrictions(&rules.policy).unwrap();
         assert_eq!(rules.checked().unwrap().policy.deny, ["git push", "delete_file"]);
     }
 

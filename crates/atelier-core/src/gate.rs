@@ -1,14 +1,25 @@
 //! The life of a tool call between the agent that asks for it and the machine that runs it.
 //!
-//! Pure: each step takes the call as it is and the time, and gives the call as it is then and what to tell.
-//! A step that comes too late is refused with the state that won, so that of approve, reject, timeout and
-//! cancel exactly one happens.
+//! Everything here is pure. `decide.rs` decides whether a call runs, is asked about or is refused;
+//! `transitions.rs` holds what each decision does to the call, and which events it publishes. A
+//! transition that comes too late is refused with the state that won, so that of approve, reject, timeout
+//! and cancel exactly one happens.
 
-mod steps;
+mod audit;
+mod decide;
+mod outcome;
+mod permission;
+mod transitions;
+
+pub use audit::{Audit, AuditDecision};
+pub use decide::{AskedBy, Decider, DecisionContext, Effects, GateInput, GateRules, NewCall, NewIds};
+pub use outcome::{OutcomeFailure, PolicyRefusal, ToolOutcome};
+pub use permission::{Grant, GrantScope, covering_grant};
 
 use crate::{
     AgentId, ApprovalId, CallId, ClientId, ConversationId, GrantId, ProjectId, TaskId, UserId,
     digest::CallDigest,
+    failure::FailureCode,
     policy::verdict::{Judgement, Verdict},
 };
 use chrono::{DateTime, TimeDelta, Utc};
@@ -19,21 +30,21 @@ use serde_json::Value;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CallStatus {
-    /// The client is asked what the call would change.
+    /// A machine is asked what the call would change.
     Previewing,
     /// A person is asked.
     PendingApproval,
-    /// It may run, and waits for a client.
+    /// The call may run, and waits for a machine.
     Approved,
-    /// A client was told to run it.
+    /// The call was sent to a machine.
     Dispatched,
     Completed,
     Failed,
-    /// The client was lost while it ran: it may have happened or not.
+    /// The machine was lost while it ran the call: it may have happened or not.
     Unknown,
     Denied,
     Rejected,
-    /// Nobody decided in time, or no client came in time.
+    /// Nobody decided in time, or no machine ran it in time.
     Expired,
     Cancelled,
 }
@@ -55,7 +66,7 @@ impl CallStatus {
         }
     }
 
-    /// Nothing will happen to it any more.
+    /// Whether the call has ended, so that nothing happens to it any more.
     pub fn is_settled(self) -> bool {
         !matches!(
             self,
@@ -71,27 +82,15 @@ impl CallStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CallFailure {
-    pub code: String,
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub code: FailureCode,
     pub detail: String,
 }
 
 impl CallFailure {
-    pub fn new(code: &str, detail: impl Into<String>) -> Self {
-        Self { code: code.to_owned(), detail: detail.into() }
+    pub fn new(code: FailureCode, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into() }
     }
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum GrantScope {
-    /// This call only.
-    #[default]
-    Once,
-    /// Calls of the same rule, in this session.
-    Class,
-    /// Everything this agent asks for in this session, up to Medium.
-    Agent,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,19 +116,19 @@ impl ApprovalStatus {
     }
 }
 
-/// What the client found that a write would change.
+/// What a write would change, as the machine found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CallPreview {
-    /// Of the file that the diff was made from; none where there is no file yet.
+    /// Checksum of the file that the diff was made from; `None` if the file does not exist yet.
     pub base_checksum: Option<String>,
-    /// Unified, against the file on the user's machine.
+    /// Unified diff against the file on the user's machine.
     pub diff: String,
 }
 
-/// What the client finds a call to be, where that is more than the server could see: a link that leads to a secret,
-/// a stricter rule of the machine's owner.
+/// How a machine rates a call. It can see more than the server: a link that leads to a secret file, or a
+/// stricter rule of the machine's owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -153,14 +152,15 @@ pub struct CallApproval {
     pub warned: bool,
     pub decided_at: Option<DateTime<Utc>>,
     pub decided_by: Option<UserId>,
-    /// The machine that was to run it when it was asked about or, where none was connected, when it was approved.
+    /// The machine that would have run the call when the question was asked or, if none was connected
+    /// then, when it was approved.
     pub client_id: Option<ClientId>,
     pub scope: Option<GrantScope>,
-    /// Why it was rejected.
+    /// Why the person rejected the call.
     pub reason: Option<String>,
 }
 
-/// One tool call, whole.
+/// One tool call with everything that happened to it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = ToolCall))]
@@ -172,123 +172,81 @@ pub struct GatedCall {
     pub tool_params: Value,
     pub status: CallStatus,
     pub risk_level: Verdict,
-    /// The rule that decided about the risk; a class of calls is named by it.
+    /// The rule that decided about the risk. A class of calls is named by it.
     pub rule: String,
     pub reason: String,
     pub network: bool,
     /// How long a command may run, in seconds.
     pub timeout: Option<u32>,
     pub requires_approval: bool,
-    /// Of the call as it was judged. None where it was refused before it was a call.
+    /// Digest of the call as it was rated; `None` if it could not be parsed.
     pub digest: Option<CallDigest>,
     pub agent_id: Option<AgentId>,
     pub session_id: Option<ConversationId>,
-    /// The task whose agent asks: it waits until the call is settled.
+    /// The task whose agent asks. It waits until the call is settled.
     #[serde(default)]
     pub task_id: Option<TaskId>,
     pub approval_id: Option<ApprovalId>,
     pub approval: Option<CallApproval>,
-    /// By which standing permission it runs unasked.
+    /// The standing permission that let the call run without a question.
     pub grant_id: Option<GrantId>,
     pub preview: Option<CallPreview>,
     pub client_id: Option<ClientId>,
-    /// Counts the times it was sent to a client.
+    /// How often the call was sent to a machine.
     pub attempt: u32,
-    /// The client has said that it begins; from here on it is not sent again.
+    /// The machine has said that it begins. From then on the call is not sent again.
     pub claimed: bool,
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     pub result: Option<Value>,
     pub error: Option<CallFailure>,
     pub created_at: DateTime<Utc>,
     pub completed_at: Option<DateTime<Utc>>,
-    /// When time has something to do with it next: to remind the person, to decide, to give up on a client.
+    /// When the call is due next: to remind the person, to expire, or to give up on a machine.
     pub deadline: Option<DateTime<Utc>>,
-    /// What it waits for beside a decision, or why it is asked about again, in a sentence.
+    /// What the call waits for, or why it needs approval again, in one sentence.
     #[serde(default)]
     pub note: Option<String>,
 }
 
-/// A standing permission, for one session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Grant {
-    pub id: GrantId,
-    pub project_id: ProjectId,
-    pub scope: GrantScope,
-    /// The conversation it holds for or, for calls without one, the client's connection.
-    pub session: uuid::Uuid,
-    /// For a class: its rule, such as `git.commit`.
-    pub rule: Option<String>,
-    /// For everything of an agent.
-    pub agent_id: Option<AgentId>,
-    /// Whether it reaches to High: the person has said so, or was shown something High as an example of a class.
-    pub include_high: bool,
-    /// What it allows, for people.
-    pub words: String,
-    pub created_by: UserId,
-    pub created_at: DateTime<Utc>,
-    pub withdrawn_at: Option<DateTime<Utc>>,
-}
-
-impl Grant {
-    /// Whether it allows the call. What it does not clearly cover, it does not cover.
-    pub fn covers(&self, call: &GatedCall, session: Option<uuid::Uuid>) -> bool {
-        let risk = match call.risk_level {
-            Verdict::Low | Verdict::Deny => false,
-            Verdict::Medium => true,
-            Verdict::High => self.include_high,
-        };
-        let what = match self.scope {
-            GrantScope::Once => false,
-            // A class was shown with its own risk, so it covers just that.
-            GrantScope::Class => self.rule.as_deref() == Some(&call.rule) && risk,
-            GrantScope::Agent => self.agent_id.is_some() && self.agent_id == call.agent_id && risk,
-        };
-        what && self.withdrawn_at.is_none()
-            && self.project_id == call.project_id
-            && Some(self.session) == session
-    }
-}
-
-/// How long things wait.
+/// How long a call waits for people and machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Waits {
-    /// For a person to decide about a call rated Medium.
+pub struct GateTimeouts {
+    /// How long a person has to decide about a MEDIUM call.
     pub medium: TimeDelta,
-    /// The same for High.
+    /// How long a person has to decide about a HIGH call.
     pub high: TimeDelta,
-    /// For a client to come.
+    /// How long a call waits for a machine to take it.
     pub dispatch: TimeDelta,
-    /// For a result, beyond the call's own timeout.
+    /// How long an outcome may take beyond the call's own timeout.
     pub result: TimeDelta,
 }
 
-impl Waits {
+impl GateTimeouts {
     fn approval(self, risk: Verdict) -> TimeDelta {
         if risk == Verdict::High { self.high } else { self.medium }
     }
 }
 
-/// A step that came too late, or does not fit.
+/// Why an input changes nothing: it came too late, or from the wrong machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Somebody else was first; this is how it stands.
-    #[error("it is {} already", .0.as_str())]
+    /// Another input came first. This is the state of the call.
+    #[error("the call is already {}", .0.as_str())]
     Already(CallStatus),
-    #[error("the call was sent to another client, or for another attempt")]
+    #[error("the call was sent to another machine, or this is an outdated attempt")]
     NotYours,
-    #[error("a different result was taken already")]
+    #[error("the call already has a different result")]
     OtherResult,
-    /// Of a word about an earlier question.
-    #[error("it was asked about anew since: decide about what is asked now")]
+    /// The answer is to an earlier question about the call.
+    #[error("a newer question has replaced this one: decide about the newer one")]
     AskedAnew,
 }
 
-/// Stands in an event's `tool_params` for parameters that are too large to be told.
+/// Key in an event's `tool_params` that links to the call whose parameters are too large for an event.
 pub const LINK: &str = "$link";
 
 impl GatedCall {
-    /// A call as it was asked for and judged. Nothing has happened to it: what does first is a step.
+    /// A call as it was asked for and rated. The first transition decides about its state.
     pub fn new(
         tool_id: CallId,
         project_id: ProjectId,
@@ -329,7 +287,7 @@ impl GatedCall {
         }
     }
 
-    /// The class of calls that it belongs to, for people.
+    /// The class that the call belongs to, for people.
     pub fn class_in_words(&self) -> String {
         let (what, about) = self.rule.split_once(' ').unwrap_or((&self.rule, ""));
         let what = what.replace('.', " ");
@@ -341,7 +299,7 @@ impl GatedCall {
         format!("{what}, in this project and this session")
     }
 
-    /// Whether the client can show what it would change.
+    /// Whether the machine can show what the call would change.
     pub fn changes_a_file(&self) -> bool {
         matches!(self.tool_name.as_str(), "write_file" | "edit_file")
     }

@@ -4,13 +4,16 @@
 
 pub mod agent;
 pub mod chat;
+pub mod client;
 pub mod conversation;
 pub mod digest;
 pub mod event;
+pub mod failure;
 pub mod file;
 pub mod gate;
 pub mod identity;
 pub mod ids;
+pub mod isolation;
 pub mod json;
 pub mod memory;
 pub mod name;
@@ -23,8 +26,10 @@ pub mod terms;
 
 pub use agent::{Agent, AgentConfig, AgentStatus};
 pub use chat::{Message, MessageRole};
+pub use client::Client;
 pub use conversation::{Conversation, ConversationStatus};
 pub use event::Event;
+pub use failure::FailureCode;
 pub use file::{ConversationFile, FileChange, FilePath, FileSource, FileVersion};
 pub use identity::{Role, Tenant};
 pub use ids::{

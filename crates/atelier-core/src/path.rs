@@ -8,6 +8,7 @@ mod windows;
 
 pub use lookalike::is_unprintable;
 
+use crate::failure::FailureCode;
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, fmt};
 
@@ -38,14 +39,14 @@ pub enum PathError {
 
 impl PathError {
     /// The stable code of the error, as it goes over the wire.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> FailureCode {
         match self {
-            Self::Outside { .. } => "path_outside_workspace",
-            Self::Empty => "path_empty",
-            Self::TooLong => "path_too_long",
-            Self::TooDeep => "path_too_deep",
-            Self::Unprintable(_) => "path_unprintable",
-            Self::Reserved(_) => "path_reserved",
+            Self::Outside { .. } => FailureCode::PathOutsideWorkspace,
+            Self::Empty => FailureCode::PathEmpty,
+            Self::TooLong => FailureCode::PathTooLong,
+            Self::TooDeep => FailureCode::PathTooDeep,
+            Self::Unprintable(_) => FailureCode::PathUnprintable,
+            Self::Reserved(_) => FailureCode::PathReserved,
         }
     }
 }

@@ -18,10 +18,13 @@ pub use command::{
     PathUse,
     table::{CommandData, RuleError, RuleFile},
 };
-pub use config::{Extension, Narrowing, Wisher};
+pub use config::{Extension, RestrictionSource, Restrictions};
 pub use files::{Access, FileClass};
 
-use crate::path::{Roots, WorkspacePath};
+use crate::{
+    failure::FailureCode,
+    path::{Roots, WorkspacePath},
+};
 use call::{CallError, Command, ToolCall};
 use command::{
     Judge, TOP_LEVEL,
@@ -56,7 +59,7 @@ pub struct Policy {
     commands: HashMap<Box<str>, Rule>,
     refused: BTreeMap<String, String>,
     limits: Limits,
-    narrowings: Vec<(Wisher, Narrowing)>,
+    restrictions: Vec<(RestrictionSource, Restrictions)>,
     /// What changing an ordinary file is rated, before its kind is looked at.
     changes: Verdict,
     /// What `commands` was compiled from, so that a server can add to it.
@@ -96,7 +99,7 @@ impl Policy {
             commands,
             refused,
             limits,
-            narrowings: Vec::new(),
+            restrictions: Vec::new(),
             changes: Verdict::Medium,
             sources,
         })
@@ -118,23 +121,23 @@ impl Policy {
         let limits = extension.limits.clone().unwrap_or_else(|| self.limits.clone());
         let policy = Policy::of(classes, sources, limits)?;
         policy.check_examples(&extension.rules, &extension.files)?;
-        policy.check_wishes(&extension.narrow)?;
-        let narrowings = self.narrowings.iter().cloned();
-        let own =
-            (extension.narrow != Narrowing::default()).then(|| (Wisher::Server, extension.narrow.clone()));
-        Ok(Policy { narrowings: narrowings.chain(own).collect(), changes: self.changes, ..policy })
+        policy.check_restrictions(&extension.narrow)?;
+        let own = (extension.narrow != Restrictions::default())
+            .then(|| (RestrictionSource::Server, extension.narrow.clone()));
+        let restrictions = self.restrictions.iter().cloned().chain(own).collect();
+        Ok(Policy { restrictions, changes: self.changes, ..policy })
     }
 
-    /// A project's or a person's stricter wishes on top. They enter as one more verdict into the maximum, so
-    /// there is nothing in them that could allow what was refused.
-    pub fn narrowed(&self, whose: Wisher, narrowing: Narrowing) -> Policy {
+    /// The policy with further restrictions. Each enters as one more verdict into the maximum, so a
+    /// restriction cannot allow what another rule denies.
+    pub fn restricted(&self, source: RestrictionSource, restrictions: Restrictions) -> Policy {
         let mut policy = self.clone();
-        policy.narrowings.push((whose, narrowing));
+        policy.restrictions.push((source, restrictions));
         policy
     }
 
-    /// Whether every wish concerns a tool or a command that there is.
-    pub fn check_wishes(&self, narrowing: &Narrowing) -> Result<(), RuleError> {
+    /// Checks that every restriction names a tool or a command that exists.
+    pub fn check_restrictions(&self, restrictions: &Restrictions) -> Result<(), RuleError> {
         fn ids<'r>(rule: &'r Rule, all: &mut Vec<&'r str>) {
             all.push(&rule.id);
             rule.children.values().for_each(|child| ids(child, all));
@@ -142,11 +145,11 @@ impl Policy {
         let optional = optional()?;
         let mut all: Vec<&str> = call::TOOL_NAMES.to_vec();
         self.commands.values().for_each(|rule| ids(rule, &mut all));
-        // Off or refused here, and not to be allowed by anybody else either.
+        // Commands that are off or refused here: a project may make sure that they stay so.
         all.extend(optional.command.iter().map(|rule| rule.name.as_str()));
         all.extend(self.refused.keys().map(String::as_str));
-        match narrowing.idle(&all) {
-            Some(key) => Err(RuleError::Wish(key.to_owned())),
+        match restrictions.unused_key(&all) {
+            Some(key) => Err(RuleError::Restriction(key.to_owned())),
             None => Ok(()),
         }
     }
@@ -172,7 +175,7 @@ impl Policy {
         let call = ToolCall::parse(tool_name, params, roots, &self.limits);
         let judgement = match &call {
             Ok(call) => self.judge(call, roots),
-            Err(error) => Judgement::denied(error.code(), error.code(), error.to_string()),
+            Err(error) => Judgement::denied(error.code(), error.code().as_str(), error.to_string()),
         };
         (call, judgement)
     }
@@ -220,7 +223,7 @@ impl Policy {
             }
             ToolCall::ExecuteCommand(command) => return self.judge_command(command, roots),
         };
-        self.narrow(judgement, &[tool])
+        self.restrict(judgement, &[tool])
     }
 
     fn with_file(&self, judgement: Judgement, path: &WorkspacePath, access: Access) -> Judgement {
@@ -241,7 +244,7 @@ impl Policy {
         let (judgement, leaf) = Judge::new(&self.files, roots, &call.cwd).judge(rule, call);
         let default = if leaf.slow { self.limits.timeout_slow } else { self.limits.timeout_default };
         let timeout = Some(call.timeout.unwrap_or(default));
-        self.narrow(Judgement { timeout, ..judgement }, &["execute_command", &rule.id, &leaf.id])
+        self.restrict(Judgement { timeout, ..judgement }, &["execute_command", &rule.id, &leaf.id])
     }
 
     fn unknown(&self, command: &str) -> Judgement {
@@ -257,13 +260,13 @@ impl Policy {
             None => "Command not allowed: it is not on the list of commands.".to_owned(),
         };
         let rule = if self.refused.contains_key(command) { "command.refused" } else { "command.unknown" };
-        Judgement::denied("command_not_allowed", rule, reason)
+        Judgement::denied(FailureCode::CommandNotAllowed, rule, reason)
     }
 
-    fn narrow(&self, judgement: Judgement, rules: &[&str]) -> Judgement {
-        let joined =
-            |judgement, (whose, narrowing): &(Wisher, Narrowing)| narrowing.apply(*whose, judgement, rules);
-        self.narrowings.iter().fold(judgement, joined)
+    fn restrict(&self, judgement: Judgement, rules: &[&str]) -> Judgement {
+        self.restrictions.iter().fold(judgement, |judgement, (source, restrictions)| {
+            restrictions.apply(*source, judgement, rules)
+        })
     }
 
     /// The paths that a call names, for the executor to resolve. Costs allocations, so only asked for when run.
@@ -314,7 +317,7 @@ impl Policy {
 
     /// One path that a tool of another catalogue is about to use, with what server and project wish of that tool.
     pub fn judge_path(&self, tool: &str, path: &WorkspacePath, access: Access) -> Judgement {
-        self.narrow(self.judge_resolved(path, access, false), &[tool])
+        self.restrict(self.judge_resolved(path, access, false), &[tool])
     }
 
     /// The second judgement of one path, now that its links are resolved and it is known what lies there.
@@ -338,8 +341,11 @@ fn optional() -> Result<RuleFile, RuleError> {
 fn removal(judgement: Judgement, path: &WorkspacePath, is_directory: bool) -> Judgement {
     let directory = is_directory || path.demands_directory();
     if path.is_root() || (path.depth() == 1 && directory) {
-        let denied =
-            Judgement::denied("write_not_allowed", format!("{} top-level", judgement.rule), TOP_LEVEL);
+        let denied = Judgement::denied(
+            FailureCode::WriteNotAllowed,
+            format!("{} top-level", judgement.rule),
+            TOP_LEVEL,
+        );
         return judgement.stricter(denied);
     }
     judgement

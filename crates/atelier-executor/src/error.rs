@@ -3,6 +3,7 @@
 //! Paths in errors are the caller's own words or workspace-relative: no message tells where the root
 //! lies or what is outside it.
 
+use atelier_core::FailureCode;
 use std::io;
 
 #[derive(Debug, thiserror::Error)]
@@ -69,32 +70,32 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// The stable code of RFC 9457 problems and tool results.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> FailureCode {
         match self {
-            Self::NotFound { .. } | Self::NoFolder { .. } => "not_found",
-            Self::NotAFile { .. } => "not_a_file",
-            Self::NotADirectory { .. } => "not_a_directory",
-            Self::Exists { .. } => "already_exists",
-            Self::NotEmpty { .. } => "directory_not_empty",
-            Self::Permission { .. } => "permission_denied",
-            Self::Outside { .. } => "path_outside_workspace",
-            Self::Link { .. } => "link_refused",
-            Self::LinkLoop { .. } => "too_many_links",
-            Self::Protected { .. } => "path_protected",
-            Self::TooLarge { .. } => "file_size_exceeded",
-            Self::Binary { .. } => "binary_file",
-            Self::InvalidUtf8 { .. } => "invalid_utf8",
-            Self::Stale { .. } => "stale",
-            Self::Conflict { .. } => "conflict",
-            Self::EditMismatch { .. } => "edit_mismatch",
-            Self::EditEmpty => "edit_empty",
-            Self::Pattern { .. } => "pattern_not_allowed",
-            Self::NameTooLong { .. } => "name_too_long",
-            Self::CommandNotFound { .. } => "command_not_found",
-            Self::ProgramInWorkspace { .. } | Self::NulArgument => "command_not_allowed",
-            Self::Sandbox { .. } => "sandbox_failed",
-            Self::Cancelled => "cancelled",
-            Self::Io { .. } => "io_error",
+            Self::NotFound { .. } | Self::NoFolder { .. } => FailureCode::NotFound,
+            Self::NotAFile { .. } => FailureCode::NotAFile,
+            Self::NotADirectory { .. } => FailureCode::NotADirectory,
+            Self::Exists { .. } => FailureCode::AlreadyExists,
+            Self::NotEmpty { .. } => FailureCode::DirectoryNotEmpty,
+            Self::Permission { .. } => FailureCode::PermissionDenied,
+            Self::Outside { .. } => FailureCode::PathOutsideWorkspace,
+            Self::Link { .. } => FailureCode::LinkRefused,
+            Self::LinkLoop { .. } => FailureCode::TooManyLinks,
+            Self::Protected { .. } => FailureCode::PathProtected,
+            Self::TooLarge { .. } => FailureCode::FileSizeExceeded,
+            Self::Binary { .. } => FailureCode::BinaryFile,
+            Self::InvalidUtf8 { .. } => FailureCode::InvalidUtf8,
+            Self::Stale { .. } => FailureCode::Stale,
+            Self::Conflict { .. } => FailureCode::Conflict,
+            Self::EditMismatch { .. } => FailureCode::EditMismatch,
+            Self::EditEmpty => FailureCode::EditEmpty,
+            Self::Pattern { .. } => FailureCode::PatternNotAllowed,
+            Self::NameTooLong { .. } => FailureCode::NameTooLong,
+            Self::CommandNotFound { .. } => FailureCode::CommandNotFound,
+            Self::ProgramInWorkspace { .. } | Self::NulArgument => FailureCode::CommandNotAllowed,
+            Self::Sandbox { .. } => FailureCode::SandboxFailed,
+            Self::Cancelled => FailureCode::Cancelled,
+            Self::Io { .. } => FailureCode::IoError,
         }
     }
 

@@ -27,12 +27,11 @@ pub use glob::Glob;
 pub use grep::{GrepSpec, Grepped, Line};
 pub use ignored::IGNORE_FILE;
 pub use process::{
-    Access, CommandSpec, Ending, GitIdentity, Isolation, NetworkWall, Outcome, ProcessWall, Runner,
-    RunnerOptions, Toolchains,
+    Access, CommandSpec, Ending, GitIdentity, Outcome, Runner, RunnerOptions, Toolchains, detect_isolation,
 };
 pub use read::{Content, OpenFile, Part, checksum};
 pub use search::{Entry, Found, Listed, Listing};
-pub use tools::{Approval, Failure, Preview, Refused, ToolResult, Tools};
+pub use tools::{Approval, Preview, Tools};
 pub use tree::{Leaf, Stamp};
 pub use walk::{Hit, Kind};
 pub use workspace::{Options, Workspace};

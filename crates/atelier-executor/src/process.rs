@@ -22,6 +22,7 @@ mod toolchain;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use atelier_core::isolation::Isolation;
 use atelier_core::path::WorkspacePath;
 use serde::Serialize;
 
@@ -29,7 +30,7 @@ pub(crate) use asking::{Answered, Guarded, Seen};
 pub(crate) use exposure::{Shows, Sight, compares_files, is_number, leaving_out, path_in, shows};
 pub use git::GitIdentity;
 pub(crate) use git::{at_hooks, configures};
-pub use isolation::{Isolation, NetworkWall, ProcessWall};
+pub use isolation::detect_isolation;
 pub use surroundings::{Runner, RunnerOptions};
 pub use toolchain::Toolchains;
 

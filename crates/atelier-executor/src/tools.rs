@@ -12,13 +12,14 @@ mod veil;
 
 use std::time::Duration;
 
+use atelier_core::FailureCode;
+use atelier_core::gate::ToolOutcome;
 use atelier_core::path::{Roots, WorkspacePath};
 use atelier_core::policy::Policy;
 use atelier_core::policy::call::{self, ToolCall, WriteMode};
 use atelier_core::policy::verdict::Verdict;
 use serde_json::json;
 
-pub use answer::{Failure, Refused, ToolResult};
 pub use judge::Preview;
 
 use crate::cancel::Cancel;
@@ -68,15 +69,15 @@ impl Approval {
 
 impl Tools<'_> {
     /// Judges again and, within the approval, runs. Never panics, never hangs: every call has an answer.
-    pub fn execute(&self, call: &ToolCall, approval: &Approval, cancel: &Cancel) -> ToolResult {
+    pub fn execute(&self, call: &ToolCall, approval: &Approval, cancel: &Cancel) -> ToolOutcome {
         let judged = self.judge_whole(call);
         let judgement = &judged.judgement;
         if judgement.verdict == Verdict::Deny || judgement.verdict > approval.up_to {
-            return ToolResult::refused(judgement);
+            return ToolOutcome::refused(judgement);
         }
         match self.run(call, judged, &approval.expect, cancel) {
             Ok(answer) => answer.into(),
-            Err(error) => ToolResult::failed(&error),
+            Err(error) => ToolOutcome::from(&error),
         }
     }
 
@@ -88,7 +89,7 @@ impl Tools<'_> {
                 let part = match (head.filter(|n| *n > 0), tail.filter(|n| *n > 0)) {
                     (Some(_), Some(_)) => {
                         return Ok(Answer::Failed(
-                            "invalid_params",
+                            FailureCode::InvalidParams,
                             "Cannot specify both 'head' and 'tail' parameters".into(),
                         ));
                     }
@@ -182,7 +183,7 @@ impl Tools<'_> {
         let Judged { judgement, without_guarded } = judged;
         let Some(runner) = self.runner else {
             let words = "Command not allowed: there is nothing to run commands with here";
-            return Ok(Answer::Failed("command_not_allowed", words.into()));
+            return Ok(Answer::Failed(FailureCode::CommandNotAllowed, words.into()));
         };
         let limits = self.policy.limits();
         let low = judgement.verdict == Verdict::Low;
@@ -267,10 +268,12 @@ fn ran(outcome: &Outcome, timeout: u32, notes: &[&str]) -> Answer {
     }
     let failure = match outcome.ending {
         Ending::Exited(0) => return fields(body),
-        Ending::Exited(code) => ("command_failed", format!("Command exited with status {code}")),
-        Ending::Killed(signal) => ("command_failed", format!("Command was ended by signal {signal}")),
-        Ending::TimedOut => ("command_timeout", format!("Command timed out after {timeout} s")),
-        Ending::Cancelled => ("cancelled", "Cancelled".to_owned()),
+        Ending::Exited(code) => (FailureCode::CommandFailed, format!("Command exited with status {code}")),
+        Ending::Killed(signal) => {
+            (FailureCode::CommandFailed, format!("Command was ended by signal {signal}"))
+        }
+        Ending::TimedOut => (FailureCode::CommandTimeout, format!("Command timed out after {timeout} s")),
+        Ending::Cancelled => (FailureCode::Cancelled, "Cancelled".to_owned()),
     };
     answer::fields_and_failure(body, failure.0, failure.1)
 }

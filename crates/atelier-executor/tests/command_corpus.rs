@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use atelier_core::policy::verdict::Verdict;
-use atelier_executor::{Access, Cancel, CommandSpec, Isolation};
+use atelier_executor::{Access, Cancel, CommandSpec, detect_isolation};
 use common::{Fixture, corpus};
 use serde_json::{Value, json};
 
@@ -187,7 +187,7 @@ fn every_case_that_would_not_end_is_ended() {
 /// The boundary is the sandbox: with the policy taken away, the marker still does not appear outside.
 #[test]
 fn without_the_policy_the_sandbox_alone_stops_the_harm() {
-    if Isolation::detect().landlock == 0 {
+    if detect_isolation().landlock == 0 {
         return;
     }
     let visible = |case: &Value| {

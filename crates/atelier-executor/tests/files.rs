@@ -55,7 +55,7 @@ fn p(text: &str) -> WorkspacePath {
 }
 
 fn code<T: std::fmt::Debug>(result: Result<T, Error>) -> &'static str {
-    result.unwrap_err().code()
+    result.unwrap_err().code().known().unwrap()
 }
 
 fn write(s: &Space, name: &str, text: &str) -> Result<atelier_executor::Written, Error> {

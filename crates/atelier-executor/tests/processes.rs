@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use atelier_executor::{
-    Access, Cancel, CommandSpec, Ending, Error, GitIdentity, Isolation, Options, Outcome, Runner,
-    RunnerOptions, Toolchains, Workspace,
+    Access, Cancel, CommandSpec, Ending, Error, GitIdentity, Options, Outcome, Runner, RunnerOptions,
+    Toolchains, Workspace, detect_isolation,
 };
 use tempfile::TempDir;
 
@@ -109,7 +109,7 @@ fn the_environment_is_clean() {
 #[test]
 fn looking_commands_can_write_nowhere_and_run_nothing_of_the_workspace() {
     let s = space();
-    if !Isolation::detect().enforces_read_only() {
+    if !detect_isolation().enforces_read_only() {
         return;
     }
     s.put("f", "x");
@@ -150,7 +150,7 @@ fn working_commands_write_the_workspace_and_nothing_else() {
     ok(&s.work("touch", &["new"]));
     ok(&s.work("chmod", &["700", "new"]));
     ok(&s.python("import tempfile; tempfile.NamedTemporaryFile().write(b'x')"));
-    if Isolation::detect().landlock == 0 {
+    if detect_isolation().landlock == 0 {
         return;
     }
     let out = s.dir.path().join("out");
@@ -172,7 +172,7 @@ fn working_commands_write_the_workspace_and_nothing_else() {
         }
     }
     assert!(!s.pwned());
-    if Isolation::detect().mounts {
+    if detect_isolation().mounts {
         assert_eq!(fs::metadata(out.join("secret.txt")).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }
@@ -382,7 +382,7 @@ fn a_flood_of_output_is_drained_and_cut() {
 #[test]
 fn a_fork_bomb_stays_in_its_pot() {
     let s = space();
-    let Some(limit) = Isolation::detect().process_limit else { return };
+    let Some(limit) = detect_isolation().process_limit else { return };
     let mark = format!("atelier-bomb-{}", std::process::id());
     let (outcome, took) = timed(
         &s,
@@ -409,7 +409,7 @@ fn programs_come_from_the_fixed_path_only() {
     for program in ["./ls", "/bin/ls", "bin/cat", "", "..", "no-such-program", "ls\0rm"] {
         let error =
             s.runner.run(&s.ws, &CommandSpec::new(program, [""; 0]), &Cancel::new().unwrap()).unwrap_err();
-        assert_eq!(error.code(), "command_not_found", "{program:?}");
+        assert_eq!(error.code().as_str(), "command_not_found", "{program:?}");
     }
     let nul = s.runner.run(&s.ws, &CommandSpec::new("echo", ["a\0b"]), &Cancel::new().unwrap());
     assert!(matches!(nul, Err(Error::NulArgument)));
@@ -419,7 +419,7 @@ fn programs_come_from_the_fixed_path_only() {
 #[test]
 fn hidden_files_are_empty_for_commands() {
     let s = space();
-    if !Isolation::detect().mounts {
+    if !detect_isolation().mounts {
         return;
     }
     s.put(".env", "KEY=SECRET");
@@ -565,7 +565,7 @@ fn git_starts_nothing_of_another_repository() {
 #[test]
 fn no_command_sees_who_started_it() {
     let s = space();
-    if !Isolation::detect().mounts {
+    if !detect_isolation().mounts {
         return;
     }
     let code = "import os\nseen = [p for p in os.listdir('/proc') if p.isdigit()]\n\
@@ -577,7 +577,7 @@ fn no_command_sees_who_started_it() {
 #[test]
 fn what_hidden_files_lie_in_is_not_moved() {
     let s = space();
-    if !Isolation::detect().mounts {
+    if !detect_isolation().mounts {
         return;
     }
     s.put("a/b/private/key", "SECRET");
@@ -681,7 +681,7 @@ fn a_start_removes_what_killed_runs_left_behind() {
 fn state_inside_the_workspace_is_refused() {
     let s = space();
     let options = RunnerOptions { state_dir: s.path("state"), ..RunnerOptions::default() };
-    assert_eq!(Runner::new(&s.ws, options).unwrap_err().code(), "path_protected");
+    assert_eq!(Runner::new(&s.ws, options).unwrap_err().code().as_str(), "path_protected");
 }
 
 /// Files that run as their owner are a way out for whoever else is on the machine.

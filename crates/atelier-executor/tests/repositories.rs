@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 
 use atelier_core::policy::verdict::Verdict;
-use atelier_executor::{Approval, Expect, Isolation};
+use atelier_executor::{Approval, Expect, detect_isolation};
 use common::{Fixture, approved, git};
 use serde_json::json;
 
@@ -156,7 +156,7 @@ fn what_git_remembers_is_asked_about() {
         &["diff", "--no-index", "a.txt", "c"],
     ] {
         let result = approved(&f, "execute_command", git(args), &Approval::none());
-        let ended = result.failure.as_ref().is_none_or(|failure| failure.code == "command_failed");
+        let ended = result.failure.as_ref().is_none_or(|failure| failure.code.as_str() == "command_failed");
         let shown = json!(result).to_string();
         assert!(ended && !shown.contains("SECRET-") && !shown.contains("fatal"), "{args:?}: {shown}");
     }
@@ -195,7 +195,7 @@ fn git_shows_what_holds_no_secrets() {
     let id = fs::read_to_string(f.path("id")).unwrap().trim().to_owned();
     for args in [&["show", &*id][..], &["show", &id[..7]], &["cat-file", "-p", &id]] {
         let result = approved(&f, "execute_command", git(args), &Approval::none());
-        assert_eq!(result.failure.unwrap().code, "approval_required", "{args:?}");
+        assert_eq!(result.failure.unwrap().code.as_str(), "approval_required", "{args:?}");
     }
     // Outside of every repository git says so itself.
     let none = Fixture::new();
@@ -206,7 +206,7 @@ fn git_shows_what_holds_no_secrets() {
 /// What is in `.git` runs programs, of the person's own git as well; only git changes it.
 #[test]
 fn no_command_plants_what_git_would_run() {
-    if !Isolation::detect().mounts {
+    if !detect_isolation().mounts {
         return;
     }
     let f = Fixture::new();
@@ -281,7 +281,7 @@ fn git_works_in_worktrees_and_submodules() {
         "w.py",
         "for p in ['wt/.git', 'lib/.git']:\n\ttry: open(p, 'w'); print('WROTE')\n\texcept OSError: pass\n",
     );
-    if Isolation::detect().mounts {
+    if detect_isolation().mounts {
         let result = f.call("execute_command", json!({ "command": "python3", "args": ["w.py"] }));
         assert_eq!(result.fields["stdout"], "", "{result:?}");
     }
@@ -383,7 +383,7 @@ fn what_a_repository_is_configured_with_is_not_shown_unasked() {
     ] {
         assert_eq!(f.judge(tool, params).verdict, Verdict::High, "{tool}");
     }
-    if Isolation::detect().mounts {
+    if detect_isolation().mounts {
         let grep = json!({ "command": "grep", "args": ["-r", "SECRET", "."] });
         let result = approved(&f, "execute_command", grep, &Approval::none());
         assert_eq!(result.fields["stdout"], "", "{result:?}");
@@ -439,7 +439,7 @@ fn a_tree_is_asked_about() {
 /// Some of git's commands run a hook before they have read where hooks are.
 #[test]
 fn no_hook_runs_however_early() {
-    if !Isolation::detect().mounts {
+    if !detect_isolation().mounts {
         return;
     }
     let f = Fixture::new();

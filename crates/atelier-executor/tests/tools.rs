@@ -6,12 +6,13 @@ mod common;
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use atelier_core::gate::ToolOutcome;
 use atelier_core::policy::verdict::Verdict;
-use atelier_executor::{Approval, Expect, Isolation, Preview, ToolResult, checksum};
+use atelier_executor::{Approval, Expect, Preview, checksum, detect_isolation};
 use common::{Fixture, approved, parse};
 use serde_json::{Value, json};
 
-fn json_of(result: &ToolResult) -> Value {
+fn json_of(result: &ToolOutcome) -> Value {
     serde_json::to_value(result).unwrap()
 }
 
@@ -84,7 +85,7 @@ fn what_was_shown_is_what_is_written_or_it_is_stale() {
     let approval =
         Approval { up_to: Verdict::Medium, expect: Expect::Checksum(shown.base_checksum.unwrap()) };
     f.put("notes.txt", "changed meanwhile: notes\n");
-    assert_eq!(approved(&f, "edit_file", edit.clone(), &approval).failure.unwrap().code, "stale");
+    assert_eq!(approved(&f, "edit_file", edit.clone(), &approval).failure.unwrap().code.as_str(), "stale");
     assert_eq!(fs::read_to_string(f.path("notes.txt")).unwrap(), "changed meanwhile: notes\n");
     f.put("notes.txt", "notes\n");
     assert!(approved(&f, "edit_file", edit, &approval).success());
@@ -107,14 +108,14 @@ fn a_harmless_name_does_not_stand_for_a_secret() {
     ] {
         assert_eq!(f.judge(tool, params.clone()).verdict, Verdict::High, "{tool}");
         let result = approved(&f, tool, params, &Approval::none());
-        assert_eq!(result.failure.unwrap().code, "approval_required");
+        assert_eq!(result.failure.unwrap().code.as_str(), "approval_required");
     }
 }
 
 #[test]
 fn commands_nobody_was_asked_about_see_no_secrets() {
     let f = Fixture::new();
-    if !Isolation::detect().mounts {
+    if !detect_isolation().mounts {
         return;
     }
     f.put(".env", "KEY=SECRET-42");
@@ -143,9 +144,9 @@ fn what_is_ignored_is_not_found_by_any_tool() {
         ("execute_command", json!({ "command": "cat", "args": ["private/plan"] })),
     ] {
         let result = f.call(tool, params);
-        assert_eq!(result.failure.as_ref().unwrap().code, "not_found", "{tool}");
+        assert_eq!(result.failure.as_ref().unwrap().code.as_str(), "not_found", "{tool}");
     }
-    if Isolation::detect().mounts {
+    if detect_isolation().mounts {
         let python = json!({ "command": "python3", "args": ["look.py"] });
         f.put("look.py", "import os\nprint(os.listdir('private'))\n");
         assert_eq!(f.call("execute_command", python).fields["stdout"], "[]\n");
@@ -245,7 +246,7 @@ fn what_is_kept_from_agents_stays_where_it_is() {
     // Rules that are not read to their end are none.
     f.put(".atelierignore", "#".repeat(2 << 20) + "\na/data/private/\n");
     let read = f.call("read_file", json!({ "path": "notes.txt" }));
-    assert_eq!(read.failure.unwrap().code, "file_size_exceeded");
+    assert_eq!(read.failure.unwrap().code.as_str(), "file_size_exceeded");
 }
 
 #[test]
@@ -274,7 +275,7 @@ fn processes_of_a_command_can_share_memory() {
 /// A name that no tool takes is met by commands all the same.
 #[test]
 fn a_secret_with_an_odd_name_is_hidden_too() {
-    if !Isolation::detect().mounts {
+    if !detect_isolation().mounts {
         return;
     }
     let f = Fixture::new();

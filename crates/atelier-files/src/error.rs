@@ -74,7 +74,7 @@ impl Error {
             Error::NotText(_) => "not_text",
             Error::Broken(_) => "upload_broken",
             Error::Parts(_) => "upload_incomplete",
-            Error::Folder(error) => error.code(),
+            Error::Folder(error) => error.code().known().unwrap_or("failed"),
             Error::Io(_) => "io_error",
         }
     }

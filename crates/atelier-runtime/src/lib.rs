@@ -15,7 +15,7 @@ mod space;
 mod spaces;
 mod work;
 
-pub use gate::{Ask, Decider, Decision, Gate, GateSettings, Named};
+pub use gate::{Decision, Gate, GateSettings};
 pub use health::{Health, Part, Status};
 pub use model_keys::ModelKeys;
 pub use requests::TrackedRequest;

@@ -8,9 +8,9 @@ use crate::{
     error::Error,
     path::{ConversationInPath, ProjectInPath, SessionInPath, TenantInPath, has_segment},
 };
-use atelier_core::{Agent, Conversation, ConversationId, Role, Tenant, UserId};
+use atelier_core::{Agent, Conversation, ConversationId, Role, Tenant, UserId, gate::Decider};
 use atelier_files::ConversationWorkspace;
-use atelier_runtime::{Decider, Error as RuntimeError, WorkerSpace};
+use atelier_runtime::{Error as RuntimeError, WorkerSpace};
 use atelier_store::{AgentRef, Author, Error as StoreError, Owned};
 use axum::{
     extract::FromRequestParts,

@@ -3,29 +3,17 @@
 use crate::{
     Error, Owned, Result, Store, Tx,
     db::{Conn, on},
-    gate::{carry_out, end_session, read, tell_task},
+    decision_context::database_time,
+    gate::{end_session, log_problem, new_ids, read, store_decision, wake_task},
     projects::{corrupt, json},
-    situation::{Situation, database_time},
 };
-use atelier_core::{ClientId, Event, ProjectId, gate::GatedCall};
+use atelier_core::{
+    Client, ClientId, Event, ProjectId,
+    gate::{GateInput, GateRules, GatedCall},
+};
 use chrono::{DateTime, TimeDelta, Utc};
-use serde::Serialize;
-use serde_json::Value;
+use std::sync::Arc;
 use uuid::Uuid;
-
-/// A machine of the user that is connected to a project.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Client {
-    pub id: ClientId,
-    pub project_id: ProjectId,
-    /// What the user calls the folder there; absolute paths beneath it are good.
-    pub root: String,
-    pub os: String,
-    /// What holds its commands in.
-    pub isolation: Value,
-    pub connected_at: DateTime<Utc>,
-    pub lease_until: DateTime<Utc>,
-}
 
 /// How long a client may be silent before another takes over.
 pub const CLIENT_LEASE: TimeDelta = TimeDelta::seconds(30);
@@ -40,23 +28,20 @@ pub enum Disconnect {
 }
 
 impl Store {
-    /// Notes a client, or that one is still there, and lets `assign` hand it what waits. Unless it resumed its
-    /// connection, what was permitted for the last one ends.
-    pub async fn connect_client<F>(
+    /// Stores a connected machine, or that it is still connected, and sends the calls that wait for a
+    /// machine. Unless the machine resumes its connection, the permissions of the last connection end.
+    pub async fn connect_client(
         &self,
         owned: &Owned,
         client: Client,
         resumed: bool,
-        assign: F,
-    ) -> Result<Client>
-    where
-        F: Fn(&mut GatedCall, &Situation) -> Vec<Event> + Send + 'static,
-    {
+        rules: Arc<GateRules>,
+    ) -> Result<Client> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let time = tx.time().await?;
-                tx.forget_situations();
+                tx.forget_contexts();
                 let fresh = Client { connected_at: time, lease_until: time + CLIENT_LEASE, ..client };
                 // An id that another project's client has is nobody's here.
                 let row: Option<(DateTime<Utc>,)> = on!(&mut tx.conn, |c| sqlx::query_as(
@@ -84,7 +69,7 @@ impl Store {
                         Event::ClientConnected { client_id: client.id, root: client.root.clone() };
                     tx.emit(owned.project, owned.owner, &connected);
                 }
-                assign_waiting(tx, &owned, assign).await?;
+                assign_waiting(tx, &owned, &rules).await?;
                 Ok(client)
             })
         })
@@ -92,15 +77,17 @@ impl Store {
     }
 
     /// A client's lease goes on; what waits for one is handed out.
-    pub async fn renew_client<F>(&self, owned: &Owned, id: ClientId, assign: F) -> Result<DateTime<Utc>>
-    where
-        F: Fn(&mut GatedCall, &Situation) -> Vec<Event> + Send + 'static,
-    {
+    pub async fn renew_client(
+        &self,
+        owned: &Owned,
+        id: ClientId,
+        rules: Arc<GateRules>,
+    ) -> Result<DateTime<Utc>> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let until = tx.time().await? + CLIENT_LEASE;
-                tx.forget_situations();
+                tx.forget_contexts();
                 let renewed: u64 = on!(&mut tx.conn, |c| sqlx::query(
                     "UPDATE clients SET lease_until = $1 WHERE id = $2 AND project_id = $3"
                 )
@@ -113,7 +100,7 @@ impl Store {
                 if renewed == 0 {
                     return Err(Error::NotFound);
                 }
-                assign_waiting(tx, &owned, assign).await?;
+                assign_waiting(tx, &owned, &rules).await?;
                 Ok(until)
             })
         })
@@ -122,21 +109,18 @@ impl Store {
 
     /// A client has gone, and the next one takes over. What was permitted for its connection ends with a goodbye; one that
     /// is only silent may have slept. Nothing happens if it has been heard of since.
-    pub async fn remove_client<F>(
+    pub async fn remove_client(
         &self,
         owned: &Owned,
         id: ClientId,
         how: Disconnect,
-        assign: F,
-    ) -> Result<()>
-    where
-        F: Fn(&mut GatedCall, &Situation) -> Vec<Event> + Send + 'static,
-    {
+        rules: Arc<GateRules>,
+    ) -> Result<()> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let time = tx.time().await?;
-                tx.forget_situations();
+                tx.forget_contexts();
                 let removed: u64 = on!(&mut tx.conn, |c| sqlx::query(
                     "DELETE FROM clients WHERE id = $1 AND project_id = $2 AND ($3 OR lease_until <= $4)"
                 )
@@ -154,7 +138,7 @@ impl Store {
                 if how == Disconnect::Requested {
                     end_session(tx, &owned, id.0).await?;
                 }
-                assign_waiting(tx, &owned, assign).await
+                assign_waiting(tx, &owned, &rules).await
             })
         })
         .await
@@ -213,16 +197,13 @@ pub(crate) async fn clients(conn: &mut Conn, project: ProjectId, time: DateTime<
         .collect()
 }
 
-/// Lets `assign` look at every call that waits for a client.
-async fn assign_waiting<F>(tx: &mut Tx, owned: &Owned, assign: F) -> Result<()>
-where
-    F: Fn(&mut GatedCall, &Situation) -> Vec<Event>,
-{
-    let situation = tx.situation(owned.project).await?;
-    if situation.deleted {
+/// Decides anew about every call that waits for a machine.
+async fn assign_waiting(tx: &mut Tx, owned: &Owned, rules: &GateRules) -> Result<()> {
+    let context = tx.decision_context(owned.project).await?;
+    if context.deleted {
         return Err(Error::NotFound);
     }
-    // What is not settled has a deadline: so the index leads to those alone.
+    // Only calls that are not settled have a deadline, so the index finds just those.
     let rows: Vec<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
         "UPDATE tool_calls SET status = status WHERE project_id = $1 AND deadline IS NOT NULL
          AND status IN ('previewing', 'approved', 'dispatched') RETURNING record"
@@ -232,12 +213,15 @@ where
     .await)?;
     let mut calls: Vec<GatedCall> = rows.into_iter().map(read).collect::<Result<_>>()?;
     calls.sort_by_key(|call| call.tool_id);
-    for mut call in calls {
-        let events = assign(&mut call, &situation);
-        if !events.is_empty() {
-            carry_out(tx, owned, call.clone(), events.into());
-            tell_task(tx, owned, &call, true);
+    for call in calls {
+        let decided = rules.decide(call, GateInput::Assign, &context, new_ids());
+        let Ok((call, effects)) = decided else { continue };
+        if effects.events.is_empty() {
+            log_problem(&effects, call.tool_id);
+            continue;
         }
+        store_decision(tx, owned, call.clone(), effects);
+        wake_task(tx, owned, &call, true);
     }
     Ok(())
 }

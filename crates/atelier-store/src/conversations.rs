@@ -213,7 +213,7 @@ impl Store {
                         sqlx::query(table).bind(id.0).execute(&mut *c).await?;
                     }
                 });
-                tx.forget_situations();
+                tx.forget_contexts();
                 end_session(tx, &owned, id.0).await?;
                 tx.emit(owned.project, owned.owner, &Event::ConversationDeleted { session_id: id });
                 Ok(())

@@ -1,58 +1,33 @@
-//! Tool calls, the clients that run them, standing permissions and the record of every decision.
+//! Tool calls, standing permissions and the audit of every decision.
 //!
-//! What happens to a call is decided by the pure steps of `atelier_core::gate`; here they get the call and
-//! everything they have to know in one transaction, and what they decide is written and told in the same.
+//! Decisions are pure functions of `atelier_core::gate`. The store reads the call and its context, lets
+//! them decide, and writes the call, its effects and their events, all in one transaction.
 
 use crate::{
     Error, Owned, Result, Store, Tx,
     db::{Conn, on},
+    decision_context::{database_time, grants},
     memos, now,
     projects::corrupt,
-    situation::{Situation, database_time, grants},
     writer::Manner,
 };
 use atelier_core::{
     ApprovalId, CallId, Event, GrantId, Invalid, ProjectId, UserId,
-    gate::{ApprovalStatus, GatedCall, Grant, Refusal},
+    gate::{
+        ApprovalStatus, Audit, DecisionContext, Effects, GateInput, GateRules, GatedCall, Grant, NewCall,
+        NewIds, Refusal,
+    },
 };
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use std::collections::{BTreeSet, HashMap};
+use serde::de::DeserializeOwned;
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 use uuid::Uuid;
 
-/// What a step decided, beside what became of the call.
-#[derive(Debug, Default)]
-pub struct Decided {
-    pub events: Vec<Event>,
-    pub grant: Option<Grant>,
-    pub audit: Option<Audit>,
-}
-
-impl From<Vec<Event>> for Decided {
-    fn from(events: Vec<Event>) -> Self {
-        Self { events, ..Self::default() }
-    }
-}
-
-/// One decision, about a call or about a permission.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Audit {
-    /// None where a permission was withdrawn.
-    pub tool_id: Option<CallId>,
-    pub approval_id: Option<ApprovalId>,
-    /// approved, rejected, expired, cancelled, granted, withdrawn.
-    pub decision: String,
-    /// Nobody where time or a permission decided.
-    pub by: Option<UserId>,
-    /// The program that said so.
-    pub via: Option<String>,
-    /// What exactly was decided about.
-    pub digest: Option<String>,
-    pub grant_id: Option<GrantId>,
-    pub at: DateTime<Utc>,
-}
-
-/// In SQL: of a permission, that nobody can come back to its session. One that is only silent may.
+/// SQL condition on `grants`: the permission's session is over. A machine that is only silent may come
+/// back to its session.
 macro_rules! sessionless {
     () => {
         "NOT EXISTS (SELECT 1 FROM clients c WHERE c.id = grants.session)
@@ -60,32 +35,32 @@ macro_rules! sessionless {
     };
 }
 
-/// Makes a call, judged, and says what happens to it first.
-pub type Begin = Box<dyn FnOnce(&Situation) -> Result<(GatedCall, Decided), Invalid> + Send>;
-
-/// A call of a task on its way to the gate.
-pub struct NewCall {
-    pub id: CallId,
-    pub begin: Begin,
+/// A decision that was stored.
+#[derive(Debug)]
+pub struct Decided {
+    pub call: GatedCall,
+    /// The permission that an approval made.
+    pub grant: Option<Grant>,
 }
 
 impl Store {
-    /// Keeps a new call that `begin` makes, knowing how things stand.
-    pub async fn add_call<F, E>(&self, owned: &Owned, begin: F) -> Result<Result<GatedCall, E>>
-    where
-        F: FnOnce(&Situation) -> Result<(GatedCall, Decided), E> + Send + 'static,
-        E: Send + 'static,
-    {
+    /// Stores a new call with what the gate decides about it.
+    pub async fn add_call(
+        &self,
+        owned: &Owned,
+        rules: Arc<GateRules>,
+        new: NewCall,
+    ) -> Result<Result<GatedCall, Invalid>> {
         let owned = owned.clone();
         self.write_kept(owned.owner, move |tx| {
             Box::pin(async move {
-                let situation = tx.situation(owned.project).await?;
-                if situation.deleted {
+                let context = tx.decision_context(owned.project).await?;
+                if context.deleted {
                     return Err(Error::NotFound);
                 }
-                let begun = begin(&situation);
-                Ok(begun.map(|(call, decided)| {
-                    carry_out(tx, &owned, call.clone(), decided);
+                let begun = rules.begin(owned.project, new, &context, new_ids());
+                Ok(begun.map(|(call, effects)| {
+                    store_decision(tx, &owned, call.clone(), effects);
                     remember(tx, &owned, &call);
                     call
                 }))
@@ -94,47 +69,29 @@ impl Store {
         .await
     }
 
-    /// Takes one step with a call. Steps on one call happen one after the other, on every node.
-    pub async fn step<F>(&self, owned: &Owned, id: CallId, step: F) -> Result<Result<GatedCall, Refusal>>
-    where
-        F: FnOnce(&mut GatedCall, &Situation) -> Result<Decided, Refusal> + Send + 'static,
-    {
-        let owned = owned.clone();
-        self.hand_in(owned.owner, Manner::Keeps(Some((owned.project, id))), move |tx| {
-            Box::pin(async move {
-                let mut call = lock_call(tx, owned.project, id).await?;
-                let situation = tx.situation(owned.project).await?;
-                let was_open = !call.status.is_settled();
-                Ok(step(&mut call, &situation).map(|decided| {
-                    carry_out(tx, &owned, call.clone(), decided);
-                    tell_task(tx, &owned, &call, was_open);
-                    call
-                }))
-            })
-        })
-        .await
-    }
-
-    /// The same for a step that has to know nothing beside the call but the time.
-    pub async fn step_alone<F>(
+    /// Decides what an input does to a call, and stores it. Decisions about one call are made one after
+    /// the other, on every node.
+    pub async fn decide(
         &self,
         owned: &Owned,
         id: CallId,
-        step: F,
-    ) -> Result<Result<GatedCall, Refusal>>
-    where
-        F: FnOnce(&mut GatedCall, DateTime<Utc>) -> Result<Decided, Refusal> + Send + 'static,
-    {
+        rules: Arc<GateRules>,
+        input: GateInput,
+    ) -> Result<Result<Decided, Refusal>> {
         let owned = owned.clone();
         self.hand_in(owned.owner, Manner::Keeps(Some((owned.project, id))), move |tx| {
             Box::pin(async move {
-                let mut call = lock_call(tx, owned.project, id).await?;
-                let now = tx.time().await?;
+                let call = lock_call(tx, owned.project, id).await?;
+                let context = match input.needs_project() {
+                    true => tx.decision_context(owned.project).await?,
+                    false => DecisionContext::time_only(tx.time().await?),
+                };
                 let was_open = !call.status.is_settled();
-                Ok(step(&mut call, now).map(|decided| {
-                    carry_out(tx, &owned, call.clone(), decided);
-                    tell_task(tx, &owned, &call, was_open);
-                    call
+                Ok(rules.decide(call, input, &context, new_ids()).map(|(call, effects)| {
+                    let grant = effects.grant.clone();
+                    store_decision(tx, &owned, call.clone(), effects);
+                    wake_task(tx, &owned, &call, was_open);
+                    Decided { call, grant }
                 }))
             })
         })
@@ -153,7 +110,7 @@ impl Store {
         read(row.ok_or(Error::NotFound)?)
     }
 
-    /// Which call an approval is about. One that the call was asked about before is not known any more.
+    /// The call that an approval is about. Only a call's newest approval is known.
     pub async fn call_of_approval(&self, owned: &Owned, id: ApprovalId) -> Result<CallId> {
         let mut conn = self.db.connect().await?;
         let row: Option<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
@@ -166,7 +123,7 @@ impl Store {
         row.map(|(id,)| CallId(id)).ok_or(Error::NotFound)
     }
 
-    /// The project's calls, newest first, in one state or in any.
+    /// The project's calls, newest first, optionally of one status.
     pub async fn calls(
         &self,
         owned: &Owned,
@@ -202,7 +159,7 @@ impl Store {
         Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total.0))
     }
 
-    /// Calls that a person was asked about, newest first, by what became of that or all of them.
+    /// Calls that a person was asked about, newest first, optionally by the status of the approval.
     pub async fn approvals(
         &self,
         owned: &Owned,
@@ -239,8 +196,8 @@ impl Store {
         Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total.0))
     }
 
-    /// Removes calls that are settled and were made before `calls`, permissions from before then whose session is gone, and
-    /// decisions from before `audit`.
+    /// Removes settled calls that were made before `calls`, permissions from before then whose session is
+    /// over, and audit records from before `audit`.
     pub async fn sweep_calls(&self, calls: DateTime<Utc>, audit: DateTime<Utc>) -> Result<u64> {
         let (first, audit) = (first_id(calls), first_id(audit));
         let mut conn = self.db.connect().await?;
@@ -264,9 +221,9 @@ impl Store {
             removed += self
                 .write(UserId(owner), move |tx| {
                     Box::pin(async move {
-                        tx.forget_situations();
+                        tx.forget_contexts();
                         on!(&mut tx.conn, |c| {
-                            // What is not settled has a deadline.
+                            // A call without a deadline is settled.
                             let calls = sqlx::query(
                                 "DELETE FROM tool_calls WHERE project_id = $1 AND id < $2 AND deadline IS NULL",
                             )
@@ -297,12 +254,12 @@ impl Store {
         Ok(removed)
     }
 
-    /// What waits for the user's decision, in one project or in all, oldest first.
+    /// Calls that wait for the user's decision, in one project or in all, oldest first.
     pub async fn pending_calls(&self, user: UserId, project: Option<ProjectId>) -> Result<Vec<GatedCall>> {
         let mut conn = self.db.connect().await?;
         let (any, project) = (project.is_none(), project.map_or(Uuid::nil(), |project| project.0));
         let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
-            // CROSS JOIN: SQLite would begin with the calls, all of them.
+            // CROSS JOIN, because SQLite would otherwise scan all calls first.
             "SELECT t.record FROM projects p CROSS JOIN tool_calls t
              WHERE p.user_id = $1 AND ($2 OR p.id = $3) AND p.deleted_at IS NULL
              AND t.project_id = p.id AND t.deadline IS NOT NULL AND t.status = 'pending_approval'
@@ -316,7 +273,7 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
-    /// The calls a task has made at the gate.
+    /// Calls by their ids. Ids of other projects are left out.
     pub async fn calls_by_id(&self, owned: &Owned, ids: &[CallId]) -> Result<Vec<GatedCall>> {
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -335,7 +292,7 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
-    /// Calls for which time has something to decide, with their project's owner.
+    /// Calls whose deadline has passed, with their project and its owner.
     pub async fn due_calls(&self, limit: i64) -> Result<Vec<(Owned, CallId)>> {
         let mut conn = self.db.connect().await?;
         let time = database_time(&mut conn).await?;
@@ -364,7 +321,7 @@ impl Store {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
-                tx.forget_situations();
+                tx.forget_contexts();
                 let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
                     "UPDATE grants SET withdrawn_at = $1 WHERE id = $2 AND project_id = $3 AND withdrawn_at IS NULL
                      RETURNING record"
@@ -384,7 +341,7 @@ impl Store {
         .await
     }
 
-    /// The project's decisions, newest first, and how many there are.
+    /// The project's audit records, newest first, and how many there are.
     pub async fn audit(&self, owned: &Owned, limit: i64, offset: i64) -> Result<(Vec<Audit>, i64)> {
         let mut conn = self.db.connect().await?;
         let (rows, total): (Vec<(String,)>, (i64,)) = on!(&mut conn, |c| {
@@ -406,7 +363,7 @@ impl Store {
     }
 }
 
-/// Withdraws what was permitted for a session that is over.
+/// Withdraws the permissions of a session that is over.
 pub(crate) async fn end_session(tx: &mut Tx, owned: &Owned, session: Uuid) -> Result<()> {
     let ended: Vec<(Uuid,)> = on!(&mut tx.conn, |c| {
         sqlx::query_as(
@@ -429,13 +386,13 @@ pub(crate) fn read<T: DeserializeOwned>((record,): (String,)) -> Result<T> {
     corrupt(serde_json::from_str(&record))
 }
 
-/// The smallest id that is given at this time: ids begin with it.
+/// The smallest id that can be made at this time: ids begin with their time.
 fn first_id(time: DateTime<Utc>) -> Uuid {
     let milliseconds = u64::try_from(time.timestamp_millis()).unwrap_or(0);
     uuid::Builder::from_unix_timestamp_millis(milliseconds, &[0; 10]).into_uuid()
 }
 
-/// The call, for this transaction alone.
+/// The call, locked for this transaction.
 async fn lock_call(tx: &mut Tx, project: ProjectId, id: CallId) -> Result<GatedCall> {
     let call = match tx.unwritten_call(id) {
         Some(call) => call.clone(),
@@ -452,7 +409,8 @@ async fn lock_call(tx: &mut Tx, project: ProjectId, id: CallId) -> Result<GatedC
     if call.project_id == project { Ok(call) } else { Err(Error::NotFound) }
 }
 
-/// The last one again and again, so that there are a few statements and not one for each number.
+/// The ids, with the last one repeated up to a power of two: so there are only a few different statements
+/// to prepare.
 fn padded(ids: BTreeSet<Uuid>) -> Vec<Uuid> {
     let mut ids: Vec<Uuid> = ids.into_iter().collect();
     let last = ids.last().copied().unwrap_or_default();
@@ -460,13 +418,13 @@ fn padded(ids: BTreeSet<Uuid>) -> Vec<Uuid> {
     ids
 }
 
-/// The calls as they are stored, for this transaction alone. SQLite has one writer; elsewhere the rows are locked,
-/// although their owner's lane is, too: a lock on what is changed does not depend on how writers are spread.
+/// The stored calls, locked for this transaction. SQLite has one writer anyway. PostgreSQL locks the rows,
+/// although the owner's lane is locked too, so that correctness does not depend on how lanes are assigned.
 pub(crate) async fn lock_calls(
     conn: &mut Conn,
     calls: &[(ProjectId, CallId)],
 ) -> Result<HashMap<CallId, String>, sqlx::Error> {
-    // Calls of other projects than those that are asked about are not even locked.
+    // A call of another project is not even locked.
     let projects = padded(calls.iter().map(|(project, _)| project.0).collect());
     let ids = padded(calls.iter().map(|(_, id)| id.0).collect());
     let lock = if matches!(conn, Conn::Lite(_)) { "" } else { " FOR UPDATE" };
@@ -486,15 +444,20 @@ pub(crate) async fn lock_calls(
     Ok(rows.into_iter().map(|(id, record)| (CallId(id), record)).collect())
 }
 
-/// The agent remembers a call that is settled.
+/// Ids for what a decision may make.
+pub(crate) fn new_ids() -> NewIds {
+    NewIds { approval: ApprovalId(Uuid::now_v7()), grant: GrantId(Uuid::now_v7()) }
+}
+
+/// A settled call becomes part of its agent's memory.
 pub(crate) fn remember(tx: &mut Tx, owned: &Owned, call: &GatedCall) {
     if call.status.is_settled() {
         memos::call(tx, owned, call);
     }
 }
 
-/// The task that waits for a call goes on when the last of them is settled.
-pub(crate) fn tell_task(tx: &mut Tx, owned: &Owned, call: &GatedCall, was_open: bool) {
+/// A task that waits for its calls continues when the last of them is settled.
+pub(crate) fn wake_task(tx: &mut Tx, owned: &Owned, call: &GatedCall, was_open: bool) {
     if was_open {
         remember(tx, owned, call);
     }
@@ -503,16 +466,24 @@ pub(crate) fn tell_task(tx: &mut Tx, owned: &Owned, call: &GatedCall, was_open: 
     }
 }
 
-/// Keeps the call as it is now and what was decided with it. The last act of a write: nothing in it can fail.
-pub(crate) fn carry_out(tx: &mut Tx, owned: &Owned, call: GatedCall, decided: Decided) {
-    if let Some(grant) = decided.grant {
+pub(crate) fn log_problem(effects: &Effects, call: CallId) {
+    if let Some(invalid) = &effects.problem {
+        tracing::warn!(%invalid, %call, "a call waits: the project's restrictions cannot be read");
+    }
+}
+
+/// Adds the call and the effects of a decision to the pending rows. It cannot fail, so it comes last in
+/// a write.
+pub(crate) fn store_decision(tx: &mut Tx, owned: &Owned, call: GatedCall, effects: Effects) {
+    log_problem(&effects, call.tool_id);
+    if let Some(grant) = effects.grant {
         tx.keep_grant(grant.clone());
         tx.emit(owned.project, owned.owner, &Event::GrantMade { grant });
     }
-    if let Some(audit) = decided.audit {
+    if let Some(audit) = effects.audit {
         tx.keep_audit(owned.project, audit);
     }
-    for event in &decided.events {
+    for event in &effects.events {
         tx.emit(owned.project, owned.owner, event);
     }
     tx.keep_call(call);

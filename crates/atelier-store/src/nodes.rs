@@ -4,7 +4,7 @@
 use crate::{
     Owned, Result, Store,
     db::{Conn, on},
-    situation::database_time,
+    decision_context::database_time,
     tasks::{interrupted, lock_task, stop},
 };
 use atelier_core::{NodeId, TaskId, TaskStatus};

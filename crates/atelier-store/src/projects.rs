@@ -210,7 +210,7 @@ impl Store {
                 project.name = name.unwrap_or(project.name);
                 project.workspace = workspace.unwrap_or(project.workspace);
                 project.settings = settings.unwrap_or(project.settings);
-                tx.forget_situations();
+                tx.forget_contexts();
                 on!(&mut tx.conn, |c| sqlx::query(
                     "UPDATE projects SET name = $1, workspace = $2, settings = $3 WHERE id = $4"
                 )
@@ -245,7 +245,7 @@ impl Store {
                 for (conversation,) in conversations {
                     forget_files(tx, ConversationId(conversation)).await?;
                 }
-                tx.forget_situations();
+                tx.forget_contexts();
                 on!(&mut tx.conn, |c| {
                     for table in [
                         "DELETE FROM agents WHERE project_id = $1",

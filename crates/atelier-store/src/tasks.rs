@@ -18,7 +18,7 @@ use crate::{
     Error, Owned, Result, Store, Tx,
     db::on,
     feed::Wakeup,
-    gate::{NewCall, carry_out, remember},
+    gate::{new_ids, remember, store_decision},
     memos,
     messages::add_message,
     now, plans,
@@ -26,9 +26,14 @@ use crate::{
 };
 use atelier_core::{
     CallId, Event, Invalid, Message, MessageId, MessageRole, NodeId, ProjectId, Task, TaskFailure, TaskId,
-    TaskStatus, Usage, UserId, event::TaskCall, task::Step,
+    TaskStatus, Usage, UserId,
+    event::TaskCall,
+    gate::{GateRules, NewCall},
+    policy::verdict::Verdict,
+    task::Step,
 };
 use chrono::{DateTime, Utc};
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// How many tasks of the project itself, plans and answers, run at once.
@@ -57,6 +62,15 @@ impl TaskLease {
 pub struct StoppedTask {
     pub task: TaskId,
     pub calls: Vec<CallId>,
+}
+
+/// What parking a task led to.
+#[derive(Debug)]
+pub struct Parked {
+    /// Tasks that became free to run.
+    pub leases: Vec<TaskLease>,
+    /// How the calls of the task were rated.
+    pub verdicts: Vec<Verdict>,
 }
 
 /// What a call to a model has used that nobody waited for.
@@ -260,16 +274,16 @@ impl Store {
         lease: &TaskLease,
         mut task: Task,
         step: Step,
-        calls: Vec<NewCall>,
+        (rules, calls): (Arc<GateRules>, Vec<NewCall>),
         next: Option<NodeId>,
-    ) -> Result<Result<Vec<TaskLease>, Invalid>> {
+    ) -> Result<Result<Parked, Invalid>> {
         let lease = lease.clone();
         self.write(lease.owned.owner, move |tx| {
             Box::pin(async move {
                 let owned = &lease.owned;
-                let situation = tx.situation(owned.project).await?;
-                let begun: Result<Vec<_>, Invalid> =
-                    calls.into_iter().map(|new| (new.begin)(&situation)).collect();
+                let context = tx.decision_context(owned.project).await?;
+                let begin = |new| rules.begin(owned.project, new, &context, new_ids());
+                let begun: Result<Vec<_>, Invalid> = calls.into_iter().map(begin).collect();
                 let begun = match begun {
                     Ok(begun) => begun,
                     Err(invalid) => return Ok(Err(invalid)),
@@ -282,11 +296,12 @@ impl Store {
                 progress(tx, owned, &task, &step);
                 let leases = lease_or_wake(tx, owned, lease.queue(), next).await?;
                 // Last, because it cannot fail.
-                for (call, decided) in begun {
+                let verdicts = begun.iter().map(|(call, _)| call.risk_level).collect();
+                for (call, effects) in begun {
                     remember(tx, owned, &call);
-                    carry_out(tx, owned, call, decided);
+                    store_decision(tx, owned, call, effects);
                 }
-                Ok(Ok(leases))
+                Ok(Ok(Parked { leases, verdicts }))
             })
         })
         .await

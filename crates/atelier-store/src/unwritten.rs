@@ -9,7 +9,6 @@ use crate::{
     CollectionState, Owned, Result, Tx,
     collections::{self, open_collection},
     db::{Conn, on},
-    gate::Audit,
     interactions::Prepared,
     messages::write_messages,
     new_id,
@@ -18,7 +17,7 @@ use crate::{
 };
 use atelier_core::{
     AgentId, CallId, ConversationId, Message, NewInteraction, ProjectId, TaskId, UserId,
-    gate::{GatedCall, Grant},
+    gate::{Audit, GatedCall, Grant},
     task::Step,
 };
 use chrono::{DateTime, Utc};
@@ -91,8 +90,8 @@ impl Tx {
 
     pub(crate) fn keep_grant(&mut self, grant: Grant) {
         // The next step in this group goes by it already.
-        if let Some(situation) = self.situations.get_mut(&grant.project_id) {
-            situation.grants = situation.grants.iter().cloned().chain([grant.clone()]).collect();
+        if let Some(context) = self.contexts.get_mut(&grant.project_id) {
+            context.grants = context.grants.iter().cloned().chain([grant.clone()]).collect();
         }
         self.unwritten.grants.push(grant);
     }

@@ -10,10 +10,9 @@ use crate::{
     db::{Conn, Db},
     events::{self, Pending},
     feed::{Feeds, Wakeup},
-    situation::Situation,
     unwritten::Unwritten,
 };
-use atelier_core::{CallId, Event, NodeId, ProjectId, UserId};
+use atelier_core::{CallId, Event, NodeId, ProjectId, UserId, gate::DecisionContext};
 use chrono::{DateTime, SubsecRound, Utc};
 use futures::{FutureExt, future::BoxFuture};
 use sqlx::{AssertSqlSafe, Row};
@@ -43,8 +42,8 @@ pub struct Tx {
     events: Vec<Pending>,
     rings: Vec<Wakeup>,
     pub(crate) unwritten: Unwritten,
-    /// How things stand in the projects that this group is about.
-    pub(crate) situations: HashMap<ProjectId, Situation>,
+    /// What decisions about calls depend on, for the projects that this group is about.
+    pub(crate) contexts: HashMap<ProjectId, DecisionContext>,
     /// The database's time, and when it was asked for.
     pub(crate) clock: Option<(DateTime<Utc>, Instant)>,
     /// Calls as they were when the group began, for those in it that only keep.
@@ -58,7 +57,7 @@ impl Tx {
             events: Vec::new(),
             rings: Vec::new(),
             unwritten: Unwritten::default(),
-            situations: HashMap::new(),
+            contexts: HashMap::new(),
             clock: None,
             calls_ahead: HashMap::new(),
         }
@@ -67,7 +66,7 @@ impl Tx {
     /// What was known in one transaction is not known in the next.
     fn forget(&mut self) {
         self.unwritten = Unwritten::default();
-        self.situations.clear();
+        self.contexts.clear();
         self.clock = None;
         self.calls_ahead.clear();
     }
@@ -338,7 +337,7 @@ async fn run_group(
         kept += usize::from(done);
         if !done {
             tx.drop_kept();
-            tx.forget_situations();
+            tx.forget_contexts();
         }
         match (done, alone) {
             // The commit takes what the last one holds.
@@ -395,7 +394,8 @@ async fn attempt(tx: &mut Tx, job: &mut Box<dyn Job>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Audit, Settings};
+    use crate::Settings;
+    use atelier_core::gate::{Audit, AuditDecision};
     use uuid::Uuid;
 
     type Handed = (Box<dyn Job>, oneshot::Receiver<Result<()>>);
@@ -413,7 +413,7 @@ mod tests {
         Audit {
             tool_id: Some(CallId(Uuid::now_v7())),
             approval_id: None,
-            decision: "approved".into(),
+            decision: AuditDecision::Approved,
             by: None,
             via: None,
             digest: None,

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use atelier_client::{LocalWorkspace, visible};
 use atelier_core::{
+    FailureCode,
     path::Roots,
     policy::{Policy, verdict::Judgement},
 };
@@ -134,7 +135,7 @@ fn check(args: &Args) -> Result<()> {
                 let judgement = match serde_json::from_slice::<Call>(&line) {
                     Ok(call) => judge(&call.tool_name, call.tool_params),
                     Err(error) => Judgement::denied(
-                        "invalid_call",
+                        FailureCode::InvalidCall,
                         "call",
                         format!("The line is not a tool call: {error}."),
                     ),
@@ -148,8 +149,8 @@ fn check(args: &Args) -> Result<()> {
 
 fn as_json(judgement: &Judgement) -> Value {
     let mut shown = json!({"verdict": judgement.verdict, "rule": judgement.rule, "reason": judgement.reason});
-    if let Some(code) = judgement.code {
-        shown["code"] = code.into();
+    if let Some(code) = &judgement.code {
+        shown["code"] = code.as_str().into();
     }
     if judgement.network {
         shown["network"] = true.into();

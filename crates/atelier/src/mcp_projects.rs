@@ -4,15 +4,17 @@
 
 use crate::mcp_mounts::{Mounts, PROGRESS, door};
 use atelier_core::{
-    gate::{CallStatus, GatedCall},
+    CallId,
+    gate::{AskedBy, CallStatus, Decider, GatedCall, NewCall},
     policy::catalog::catalog,
 };
 use atelier_mcp::{Call, Mount, Offer, Outcome, Run};
-use atelier_runtime::{Ask, Decider, Gate, Named};
+use atelier_runtime::Gate;
 use atelier_server::McpHandler;
 use atelier_store::Owned;
 use serde_json::Value;
 use std::sync::Arc;
+use uuid::Uuid;
 
 const INSTRUCTIONS: &str = "Files and commands on the user's machine, through Atelier. Paths are relative to the \
      workspace. Calls that change something wait until the user approves them, which can take minutes.";
@@ -44,14 +46,16 @@ impl Projects {
     }
 
     async fn run(&self, owned: &Owned, asked: Call) -> atelier_runtime::Result<Outcome> {
-        let ask = Ask {
+        let new = NewCall {
+            id: CallId(Uuid::now_v7()),
             tool_name: asked.tool.clone(),
             tool_params: Value::Object(asked.arguments),
             agent_id: None,
             session_id: None,
             task_id: None,
+            asked_by: AskedBy::Program,
         };
-        let mut call = self.gate.execute(owned, ask, Named::ByItself).await?;
+        let mut call = self.gate.execute(owned, new).await?;
         while !call.status.is_settled() {
             asked.progress.tell(self.progress_text(owned, &call)).await;
             call = tokio::select! {

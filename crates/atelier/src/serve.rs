@@ -298,7 +298,7 @@ async fn run_upkeep(app: App, config: Config) {
         () = app.stop.cancelled() => {}
         () = app.spaces.clone().run_background(app.stop.clone()) => {}
         () = app.auth.run_background() => {}
-        () = app.gate.tend() => {}
+        () = app.gate.run_background() => {}
         () = app.files.run_background() => {}
         () = sweep => {}
         () = metrics => {}

@@ -1,8 +1,8 @@
-//! The steps that a client takes when things go wrong on its side.
+//! Every transition of a call, and what it does when it comes too late or from the wrong machine.
 
-use super::{steps::MAX_TOLD, *};
+use super::{transitions::MAX_IN_EVENT, *};
 use crate::event::Event;
-use serde_json::json;
+use serde_json::{Map, json};
 use uuid::Uuid;
 
 const CLIENT: ClientId = ClientId(Uuid::from_u128(1));
@@ -12,9 +12,9 @@ fn now() -> DateTime<Utc> {
     DateTime::from_timestamp(1_700_000_000, 0).unwrap()
 }
 
-fn waits() -> Waits {
+fn timeouts() -> GateTimeouts {
     let time = TimeDelta::seconds(60);
-    Waits { medium: time, high: time, dispatch: time, result: time }
+    GateTimeouts { medium: time, high: time, dispatch: time, result: time }
 }
 
 fn call() -> GatedCall {
@@ -23,16 +23,20 @@ fn call() -> GatedCall {
     GatedCall::new(id, project, "edit_file".into(), json!({}), &judgement, now())
 }
 
+fn succeeded() -> ToolOutcome {
+    ToolOutcome::succeeded(Map::new())
+}
+
 fn claimed() -> GatedCall {
     let mut call = call();
-    call.allow(waits(), now());
-    call.dispatch(CLIENT, waits(), now()).unwrap();
-    call.claim(CLIENT, 1, waits(), now()).unwrap();
+    call.allow(timeouts(), now());
+    call.dispatch(CLIENT, timeouts(), now()).unwrap();
+    call.claim(CLIENT, 1, timeouts(), now()).unwrap();
     call
 }
 
 #[test]
-fn a_class_is_told_in_words() {
+fn a_class_is_described_in_words() {
     for (rule, words) in [
         ("git.commit", "every “git commit”"),
         ("write_file file.script", "every “write_file” on files of the kind “script”"),
@@ -45,9 +49,9 @@ fn a_class_is_told_in_words() {
 
 #[test]
 fn a_preview_that_fails_ends_the_call() {
-    let failure = CallFailure::new("edit_mismatch", "not found");
+    let failure = CallFailure::new(FailureCode::EditMismatch, "not found");
     let mut call = call();
-    call.begin_preview(Some(CLIENT), waits(), now());
+    call.begin_preview(Some(CLIENT), timeouts(), now());
     assert_eq!(call.preview_failed(STRANGER, failure.clone(), now()), Err(Refusal::NotYours));
     call.preview_failed(CLIENT, failure.clone(), now()).unwrap();
     assert_eq!(
@@ -59,27 +63,27 @@ fn a_preview_that_fails_ends_the_call() {
 }
 
 #[test]
-fn a_client_that_does_not_know_says_so() {
-    let lost = json!({"success": false, "code": "unknown", "error": "lost"});
+fn a_lost_call_is_unknown_until_a_late_outcome_comes() {
+    let lost = ToolOutcome::failed(FailureCode::Unknown, "lost");
     let mut call = claimed();
     let events = call.finish(CLIENT, 1, lost.clone(), now()).unwrap();
     assert_eq!((call.status, events.len()), (CallStatus::Unknown, 2));
-    assert_eq!(call.error, Some(CallFailure::new("unknown", "lost")));
-    // Posted again, it changes nothing and tells nobody.
+    assert_eq!(call.error, Some(CallFailure::new(FailureCode::Unknown, "lost")));
+    // The same outcome again changes nothing and publishes nothing.
     assert_eq!(call.finish(CLIENT, 1, lost, now()), Ok(Vec::new()));
-    // Another result is not taken from one that has given its own …
-    let done = json!({"success": true});
+    // A different outcome is refused …
+    let done = succeeded();
     assert_eq!(call.finish(CLIENT, 1, done.clone(), now()), Err(Refusal::OtherResult));
-    // … but from one that was given up too early: late, it is better than not knowing.
+    // … unless the machine was given up too early and has not reported yet.
     let mut late = claimed();
-    late.time_passes(later(10_000));
+    late.time_passed(later(10_000));
     assert_eq!(late.status, CallStatus::Unknown);
     late.finish(CLIENT, 1, done, now()).unwrap();
     assert_eq!((late.status, &late.error), (CallStatus::Completed, &None));
 }
 
 #[test]
-fn a_signal_tells_no_file_from_no_preview() {
+fn a_signal_distinguishes_no_file_from_no_preview() {
     for (preview, base) in [
         (None, None),
         (Some(CallPreview { base_checksum: None, diff: String::new() }), Some(None)),
@@ -90,8 +94,8 @@ fn a_signal_tells_no_file_from_no_preview() {
     ] {
         let mut call = call();
         call.preview = preview;
-        call.allow(waits(), now());
-        let signal = call.dispatch(CLIENT, waits(), now()).unwrap().pop().unwrap();
+        call.allow(timeouts(), now());
+        let signal = call.dispatch(CLIENT, timeouts(), now()).unwrap().pop().unwrap();
         let read: Event = serde_json::from_str(&serde_json::to_string(&signal).unwrap()).unwrap();
         assert_eq!(read, signal);
         let Event::ToolExecutionSignal { base_checksum, .. } = read else { panic!("{read:?}") };
@@ -102,10 +106,10 @@ fn a_signal_tells_no_file_from_no_preview() {
 const PERSON: UserId = UserId(Uuid::from_u128(5));
 const QUESTION: ApprovalId = ApprovalId(Uuid::from_u128(6));
 
-/// Times that tell each other apart.
-fn distinct() -> Waits {
+/// Timeouts that all differ.
+fn distinct() -> GateTimeouts {
     let seconds = TimeDelta::seconds;
-    Waits { medium: seconds(300), high: seconds(600), dispatch: seconds(120), result: seconds(60) }
+    GateTimeouts { medium: seconds(300), high: seconds(600), dispatch: seconds(120), result: seconds(60) }
 }
 
 fn later(seconds: i64) -> DateTime<Utc> {
@@ -119,18 +123,18 @@ fn asked(risk: Verdict) -> GatedCall {
     call
 }
 
-/// A call in every state there is.
+/// A call in each state.
 fn in_every_state() -> Vec<GatedCall> {
-    let failure = || CallFailure::new("x", "x");
+    let failure = || CallFailure::new(FailureCode::Internal, "x");
     let mut previewing = call();
-    previewing.begin_preview(Some(CLIENT), waits(), now());
+    previewing.begin_preview(Some(CLIENT), timeouts(), now());
     let mut approved = call();
-    approved.allow(waits(), now());
+    approved.allow(timeouts(), now());
     let mut dispatched = approved.clone();
-    dispatched.dispatch(CLIENT, waits(), now()).unwrap();
-    let settled = |result: Value| {
+    dispatched.dispatch(CLIENT, timeouts(), now()).unwrap();
+    let settled = |outcome: ToolOutcome| {
         let mut call = claimed();
-        call.finish(CLIENT, 1, result, now()).unwrap();
+        call.finish(CLIENT, 1, outcome, now()).unwrap();
         call
     };
     let mut denied = call();
@@ -138,7 +142,7 @@ fn in_every_state() -> Vec<GatedCall> {
     let mut rejected = asked(Verdict::Medium);
     rejected.reject(QUESTION, PERSON, None, now()).unwrap();
     let mut expired = asked(Verdict::Medium);
-    expired.time_passes(later(300));
+    expired.time_passed(later(300));
     let mut cancelled = asked(Verdict::Medium);
     cancelled.cancel(now()).unwrap();
     vec![
@@ -146,9 +150,9 @@ fn in_every_state() -> Vec<GatedCall> {
         asked(Verdict::Medium),
         approved,
         dispatched,
-        settled(json!({"success": true})),
-        settled(json!({"success": false, "code": "x", "error": "x"})),
-        settled(json!({"success": false, "code": "unknown", "error": "x"})),
+        settled(succeeded()),
+        settled(ToolOutcome::failed(FailureCode::CommandFailed, "x")),
+        settled(ToolOutcome::failed(FailureCode::Unknown, "x")),
         denied,
         rejected,
         expired,
@@ -160,40 +164,40 @@ fn names(events: &[Event]) -> Vec<&'static str> {
     events.iter().map(Event::name).collect()
 }
 
-/// TL-03.1: each step is for one state only, and tells the others which state won.
+/// TL-03.1: each transition is for one state only, and is refused in others with the state that won.
 #[test]
-fn every_step_is_for_its_own_state_only() {
+fn every_transition_is_for_one_state_only() {
     use CallStatus::*;
-    let failure = || CallFailure::new("x", "x");
+    let failure = || CallFailure::new(FailureCode::Internal, "x");
     let preview = || CallPreview { base_checksum: None, diff: "+x".into() };
     let rating =
         || CallRating { verdict: Verdict::High, rule: "r".into(), reason: "why".into(), network: false };
     type Try = Box<dyn Fn(&mut GatedCall) -> Result<(), Refusal>>;
-    let steps: Vec<(&str, CallStatus, Try)> = vec![
+    let transitions: Vec<(&str, CallStatus, Try)> = vec![
         (
             "approve",
             PendingApproval,
-            Box::new(|c| c.approve(QUESTION, PERSON, GrantScope::Once, waits(), now()).map(drop)),
+            Box::new(|c| c.approve(QUESTION, PERSON, GrantScope::Once, timeouts(), now()).map(drop)),
         ),
         ("reject", PendingApproval, Box::new(|c| c.reject(QUESTION, PERSON, None, now()).map(drop))),
         (
             "previewed",
             Previewing,
-            Box::new(move |c| c.previewed(CLIENT, preview(), None, QUESTION, waits(), now()).map(drop)),
+            Box::new(move |c| c.previewed(CLIENT, preview(), None, QUESTION, timeouts(), now()).map(drop)),
         ),
         (
             "preview_failed",
             Previewing,
             Box::new(move |c| c.preview_failed(CLIENT, failure(), now()).map(drop)),
         ),
-        ("dispatch", Approved, Box::new(|c| c.dispatch(CLIENT, waits(), now()).map(drop))),
-        ("claim", Dispatched, Box::new(|c| c.claim(CLIENT, 1, waits(), now()).map(drop))),
-        ("stale", Dispatched, Box::new(|c| c.stale(CLIENT, 1, waits(), now()).map(drop))),
+        ("dispatch", Approved, Box::new(|c| c.dispatch(CLIENT, timeouts(), now()).map(drop))),
+        ("claim", Dispatched, Box::new(|c| c.claim(CLIENT, 1, timeouts(), now()).map(drop))),
+        ("stale", Dispatched, Box::new(|c| c.stale(CLIENT, 1, timeouts(), now()).map(drop))),
         (
-            "reconsider",
+            "rerate",
             Dispatched,
             Box::new(move |c| {
-                c.reconsider((CLIENT, 1), rating(), |_| None, QUESTION, waits(), now()).map(drop)
+                c.rerate((CLIENT, 1), rating(), |_| None, QUESTION, timeouts(), now()).map(drop)
             }),
         ),
     ];
@@ -206,85 +210,87 @@ fn every_step_is_for_its_own_state_only() {
         let settled = ![Previewing, PendingApproval, Approved, Dispatched].contains(&status);
         assert_eq!((status.is_settled(), call.completed_at.is_some()), (settled, settled), "{status:?}");
         assert_eq!(call.deadline.is_none(), settled, "{status:?}");
-        for (name, fits, step) in &steps {
+        for (name, fits, transition) in &transitions {
             let mut tried = call.clone();
-            let outcome = step(&mut tried);
+            let outcome = transition(&mut tried);
             match *fits == status {
                 true => assert_eq!(outcome, Ok(()), "{name} in {status:?}"),
                 false => {
                     assert_eq!(outcome, Err(Refusal::Already(status)), "{name} in {status:?}");
-                    assert_eq!(tried, call, "a refused step changes nothing: {name} in {status:?}");
+                    assert_eq!(tried, call, "a refused transition changes nothing: {name} in {status:?}");
                 }
             }
         }
         let cancelled = call.clone().cancel(now());
         assert_eq!(cancelled.is_ok(), !settled, "cancel in {status:?}");
-        assert_eq!(call.clone().time_passes(later(-1)), [], "nothing before the deadline: {status:?}");
-        // What has ended has ended, however late it is.
-        assert_eq!(call.clone().time_passes(later(1_000_000)).is_empty(), settled, "{status:?}");
+        assert_eq!(call.clone().time_passed(later(-1)), [], "nothing before the deadline: {status:?}");
+        // A settled call stays settled, however late it is.
+        assert_eq!(call.clone().time_passed(later(1_000_000)).is_empty(), settled, "{status:?}");
     }
 }
 
 #[test]
-fn only_the_client_that_was_told_may_answer() {
+fn only_the_machine_that_was_asked_may_answer() {
     let dispatched = in_every_state().remove(3);
     for (client, attempt) in [(STRANGER, 1), (CLIENT, 2)] {
         let mut call = dispatched.clone();
         let rating =
             CallRating { verdict: Verdict::High, rule: "r".into(), reason: "why".into(), network: true };
-        assert_eq!(call.claim(client, attempt, waits(), now()), Err(Refusal::NotYours));
-        assert_eq!(call.finish(client, attempt, json!({}), now()), Err(Refusal::NotYours));
-        assert_eq!(call.stale(client, attempt, waits(), now()), Err(Refusal::NotYours));
-        let again = call.reconsider((client, attempt), rating, |_| None, QUESTION, waits(), now());
+        assert_eq!(call.claim(client, attempt, timeouts(), now()), Err(Refusal::NotYours));
+        assert_eq!(call.finish(client, attempt, succeeded(), now()), Err(Refusal::NotYours));
+        assert_eq!(call.stale(client, attempt, timeouts(), now()), Err(Refusal::NotYours));
+        let again = call.rerate((client, attempt), rating, |_| None, QUESTION, timeouts(), now());
         assert_eq!(again, Err(Refusal::NotYours));
         assert_eq!(call, dispatched);
     }
     let preview = CallPreview { base_checksum: None, diff: String::new() };
     let mut previewing = in_every_state().remove(0);
-    let outcome = previewing.previewed(STRANGER, preview, None, QUESTION, waits(), now());
+    let outcome = previewing.previewed(STRANGER, preview, None, QUESTION, timeouts(), now());
     assert_eq!((outcome, previewing.status), (Err(Refusal::NotYours), CallStatus::Previewing));
 }
 
 #[test]
-fn a_claim_is_given_once() {
+fn an_attempt_is_claimed_once() {
     let mut call = claimed();
-    assert_eq!(call.claim(CLIENT, 1, waits(), now()), Err(Refusal::NotYours));
-    let other = call.finish(CLIENT, 1, json!({"success": true}), now());
+    assert_eq!(call.claim(CLIENT, 1, timeouts(), now()), Err(Refusal::NotYours));
+    let other = call.finish(CLIENT, 1, succeeded(), now());
     assert_eq!(names(&other.unwrap()), ["TOOL_CALL_UPDATED", "TOOL_RESULT_ACK"]);
-    let differs = call.finish(CLIENT, 1, json!({"success": true, "more": 1}), now());
+    let more = ToolOutcome::succeeded(Map::from_iter([("more".into(), 1.into())]));
+    let differs = call.finish(CLIENT, 1, more, now());
     assert_eq!(differs, Err(Refusal::OtherResult));
-    let failed = call.finish(CLIENT, 1, json!({"success": false}), now());
+    let failure = ToolOutcome::failed(FailureCode::Failed, "x");
+    let failed = call.finish(CLIENT, 1, failure, now());
     assert_eq!(failed, Err(Refusal::OtherResult));
 }
 
-/// TL-02.2: how long each thing waits, to the second, and who says so.
+/// TL-02.2: how long a call waits in each state, to the second.
 #[test]
-fn each_wait_has_its_own_length() {
+fn each_timeout_has_its_own_length() {
     for (risk, time) in [(Verdict::Medium, 300), (Verdict::High, 600)] {
         let mut call = asked(risk);
         let approval = call.approval.clone().unwrap();
         assert_eq!((approval.expires_at, call.approval_id), (later(time), Some(QUESTION)));
         assert_eq!(call.deadline, Some(later(time - 60)), "a warning a minute before");
-        assert_eq!(call.time_passes(later(time - 61)), []);
-        assert_eq!(names(&call.time_passes(later(time - 60))), ["TOOL_APPROVAL_WARNING"]);
+        assert_eq!(call.time_passed(later(time - 61)), []);
+        assert_eq!(names(&call.time_passed(later(time - 60))), ["TOOL_APPROVAL_WARNING"]);
         assert!(call.approval.as_ref().unwrap().warned);
-        assert_eq!(call.time_passes(later(time - 1)), [], "it warns once");
+        assert_eq!(call.time_passed(later(time - 1)), [], "it warns once");
         let mut late = call.clone();
-        assert_eq!(names(&call.time_passes(later(time))), ["TOOL_CALL_UPDATED"]);
-        assert_eq!(call.error, Some(CallFailure::new("approval_timeout", "Approval timeout")));
+        assert_eq!(names(&call.time_passed(later(time))), ["TOOL_CALL_UPDATED"]);
+        assert_eq!(call.error, Some(CallFailure::new(FailureCode::ApprovalTimeout, "Approval timeout")));
         assert_eq!(call.approval.as_ref().unwrap().status, ApprovalStatus::Expired);
-        // Nobody wrote it down yet, but the time is up.
+        // The expiry has not been stored yet, but the time is up.
         let expired = Err(Refusal::Already(CallStatus::Expired));
         assert_eq!(late.approve(QUESTION, PERSON, GrantScope::Once, distinct(), later(time)), expired);
         assert_eq!(late.reject(QUESTION, PERSON, None, later(time)), expired);
         assert_eq!(late.cancel(later(time)), expired);
         assert!(late.clone().cancel(later(time - 1)).is_ok());
         assert!(late.approve(QUESTION, PERSON, GrantScope::Once, distinct(), later(time - 1)).is_ok());
-        assert_eq!(late.deadline, Some(later(time - 1 + 120)), "now it waits for a client");
+        assert_eq!(late.deadline, Some(later(time - 1 + 120)), "now it waits for a machine");
     }
-    // A short time warns half way.
+    // A short timeout warns halfway.
     let mut call = call();
-    call.ask(QUESTION, Waits { medium: TimeDelta::seconds(10), ..distinct() }, now());
+    call.ask(QUESTION, GateTimeouts { medium: TimeDelta::seconds(10), ..distinct() }, now());
     assert_eq!(call.deadline, Some(later(5)));
 
     let mut call = self::call();
@@ -293,24 +299,24 @@ fn each_wait_has_its_own_length() {
     assert_eq!(call.deadline, Some(later(120)));
     call.allow(distinct(), now());
     let mut alone = call.clone();
-    alone.time_passes(later(120));
+    alone.time_passed(later(120));
     assert_eq!((alone.status, alone.error.unwrap().code.as_str()), (CallStatus::Expired, "no_client"));
     call.dispatch(CLIENT, distinct(), later(10)).unwrap();
     assert_eq!((call.deadline, call.attempt, call.claimed), (Some(later(130)), 1, false));
     let mut unclaimed = call.clone();
-    unclaimed.time_passes(later(130));
+    unclaimed.time_passed(later(130));
     assert_eq!(
         (unclaimed.status, unclaimed.error.unwrap().code.as_str()),
         (CallStatus::Expired, "not_begun")
     );
     call.claim(CLIENT, 1, distinct(), later(20)).unwrap();
-    assert_eq!(call.deadline, Some(later(20 + 60 + 30)), "its own time, and some for the way");
-    call.time_passes(later(110));
+    assert_eq!(call.deadline, Some(later(20 + 60 + 30)), "its own timeout, and some for the way");
+    call.time_passed(later(110));
     assert_eq!((call.status, call.error.unwrap().code.as_str()), (CallStatus::Unknown, "client_lost"));
 }
 
 #[test]
-fn a_call_that_was_cancelled_while_it_ran_is_unknown() {
+fn a_call_cancelled_while_it_ran_is_unknown() {
     let mut call = claimed();
     call.cancel(now()).unwrap();
     assert_eq!(call.status, CallStatus::Unknown);
@@ -324,9 +330,9 @@ fn a_call_that_was_cancelled_while_it_ran_is_unknown() {
 }
 
 #[test]
-fn decisions_are_written_down() {
+fn decisions_are_recorded_in_the_approval() {
     let mut call = asked(Verdict::High);
-    let events = call.approve(QUESTION, PERSON, GrantScope::Class, waits(), now()).unwrap();
+    let events = call.approve(QUESTION, PERSON, GrantScope::Class, timeouts(), now()).unwrap();
     let approval = call.approval.clone().unwrap();
     assert_eq!((names(&events), call.status), (vec!["TOOL_CALL_UPDATED"], CallStatus::Approved));
     assert_eq!((approval.status, approval.decided_by), (ApprovalStatus::Approved, Some(PERSON)));
@@ -334,24 +340,23 @@ fn decisions_are_written_down() {
     for (reason, detail) in [(None, "Rejected by the user"), (Some("no"), "Rejected by the user: no")] {
         let mut call = asked(Verdict::Medium);
         call.reject(QUESTION, PERSON, reason.map(str::to_owned), now()).unwrap();
-        assert_eq!(call.error, Some(CallFailure::new("approval_rejected", detail)));
+        assert_eq!(call.error, Some(CallFailure::new(FailureCode::ApprovalRejected, detail)));
         assert_eq!(call.approval.unwrap().reason.as_deref(), reason);
     }
 }
 
-/// A word about one question is none about the next.
 #[test]
-fn what_is_asked_anew_is_decided_anew() {
+fn an_answer_to_an_earlier_question_is_refused() {
     let mut call = asked(Verdict::Medium);
-    call.ask(ApprovalId(Uuid::from_u128(60)), waits(), now());
-    let approved = call.approve(QUESTION, PERSON, GrantScope::Once, waits(), now());
+    call.ask(ApprovalId(Uuid::from_u128(60)), timeouts(), now());
+    let approved = call.approve(QUESTION, PERSON, GrantScope::Once, timeouts(), now());
     assert_eq!(approved, Err(Refusal::AskedAnew));
     assert_eq!(call.reject(QUESTION, PERSON, None, now()), Err(Refusal::AskedAnew));
     assert_eq!(call.status, CallStatus::PendingApproval);
 }
 
 #[test]
-fn what_has_changed_since_is_shown_again() {
+fn a_changed_file_is_previewed_again() {
     let mut call = claimed();
     call.preview = Some(CallPreview { base_checksum: Some("c".into()), diff: "+x".into() });
     call.grant_id = Some(GrantId(Uuid::from_u128(9)));
@@ -361,9 +366,9 @@ fn what_has_changed_since_is_shown_again() {
     assert!(!call.claimed && call.client_id == Some(CLIENT));
 }
 
-/// TL-06.1: a client makes the gate stricter, never looser.
+/// TL-06.1: a machine makes the gate stricter, never looser.
 #[test]
-fn a_call_that_is_more_than_was_approved_is_asked_about_again() {
+fn a_call_rated_higher_by_the_machine_is_asked_about_again() {
     let rating = |verdict, network| CallRating {
         verdict,
         rule: "file.secret".into(),
@@ -373,8 +378,8 @@ fn a_call_that_is_more_than_was_approved_is_asked_about_again() {
     let sent = |tool: &str, risk: Verdict| {
         let mut call = call();
         (call.tool_name, call.risk_level, call.requires_approval) = (tool.into(), risk, false);
-        call.allow(waits(), now());
-        call.dispatch(CLIENT, waits(), now()).unwrap();
+        call.allow(timeouts(), now());
+        call.dispatch(CLIENT, timeouts(), now()).unwrap();
         call.grant_id = Some(GrantId(Uuid::from_u128(9)));
         call
     };
@@ -384,7 +389,7 @@ fn a_call_that_is_more_than_was_approved_is_asked_about_again() {
         (Verdict::Medium, Verdict::Medium, true),
     ] {
         let mut call = sent("read_file", risk);
-        let events = call.reconsider((CLIENT, 1), rating(found, network), |_| None, QUESTION, waits(), now());
+        let events = call.rerate((CLIENT, 1), rating(found, network), |_| None, QUESTION, timeouts(), now());
         let expected = ["TOOL_RESULT_ACK", "TOOL_CALL_UPDATED", "TOOL_APPROVAL_REQUEST"];
         assert_eq!(names(&events.unwrap().unwrap()), expected);
         assert_eq!(
@@ -395,25 +400,25 @@ fn a_call_that_is_more_than_was_approved_is_asked_about_again() {
         assert_eq!(call.rule == "file.secret", risk != found);
         assert_eq!(call.requires_approval, risk != found);
     }
-    // Not less, not the same, and nothing can be asked about what is refused.
+    // A lower or equal rating changes nothing, and nobody is asked about a denied call.
     for found in [Verdict::Low, Verdict::Medium, Verdict::Deny] {
         let mut call = sent("read_file", Verdict::Medium);
         let before = call.clone();
         assert_eq!(
-            call.reconsider((CLIENT, 1), rating(found, false), |_| None, QUESTION, waits(), now()),
+            call.rerate((CLIENT, 1), rating(found, false), |_| None, QUESTION, timeouts(), now()),
             Ok(None)
         );
         assert_eq!(call, before);
     }
-    // A write that a permission covered unseen is shown first; one that was seen is not shown again.
+    // A write that a permission covered without a preview is previewed first; another is not.
     let mut unseen = sent("write_file", Verdict::Medium);
-    unseen.reconsider((CLIENT, 1), rating(Verdict::High, false), |_| None, QUESTION, waits(), now()).unwrap();
+    unseen.rerate((CLIENT, 1), rating(Verdict::High, false), |_| None, QUESTION, timeouts(), now()).unwrap();
     assert_eq!(unseen.status, CallStatus::Previewing);
     let mut seen = sent("edit_file", Verdict::Medium);
     seen.preview = Some(CallPreview { base_checksum: None, diff: "+x".into() });
-    seen.reconsider((CLIENT, 1), rating(Verdict::High, false), |_| None, QUESTION, waits(), now()).unwrap();
+    seen.rerate((CLIENT, 1), rating(Verdict::High, false), |_| None, QUESTION, timeouts(), now()).unwrap();
     assert_eq!(seen.status, CallStatus::PendingApproval);
-    // And a preview may say so before anybody is asked.
+    // A preview can bring the higher rating before a person is asked.
     let mut previewing = in_every_state().remove(0);
     let preview = CallPreview { base_checksum: None, diff: "+x".into() };
     let found = Some(rating(Verdict::High, false));
@@ -422,13 +427,13 @@ fn a_call_that_is_more_than_was_approved_is_asked_about_again() {
 }
 
 #[test]
-fn large_parameters_and_differences_are_linked() {
-    assert_eq!(MAX_TOLD, 65_536);
-    for (size, whole) in [(MAX_TOLD - 14, true), (MAX_TOLD, false)] {
+fn large_parameters_and_diffs_are_linked() {
+    assert_eq!(MAX_IN_EVENT, 65_536);
+    for (size, whole) in [(MAX_IN_EVENT - 14, true), (MAX_IN_EVENT, false)] {
         let mut call = call();
         call.tool_params = json!({"content": "x".repeat(size)});
         call.preview = Some(CallPreview { base_checksum: None, diff: "+".repeat(size + 14) });
-        let events = call.ask(QUESTION, waits(), now());
+        let events = call.ask(QUESTION, timeouts(), now());
         let Event::ToolApprovalRequest { tool_params, preview, .. } = &events[1] else {
             panic!("{events:?}")
         };
@@ -439,7 +444,7 @@ fn large_parameters_and_differences_are_linked() {
 }
 
 #[test]
-fn a_grant_covers_what_it_says_and_nothing_else() {
+fn a_permission_covers_what_it_names_and_nothing_else() {
     let (session, agent) = (Uuid::from_u128(20), AgentId(Uuid::from_u128(21)));
     let mut call = call();
     (call.rule, call.agent_id) = ("git.commit".into(), Some(agent));
@@ -485,9 +490,8 @@ fn a_grant_covers_what_it_says_and_nothing_else() {
     assert!(!covers(&nobody, &unsaid) && !covers(&all, &unsaid));
 }
 
-/// What is stored and what is told is the same word.
 #[test]
-fn states_have_one_name() {
+fn a_status_is_stored_and_sent_by_the_same_name() {
     for call in in_every_state() {
         assert_eq!(json!(call.status), json!(call.status.as_str()));
         if let Some(approval) = call.approval {
@@ -498,10 +502,10 @@ fn states_have_one_name() {
 }
 
 #[test]
-fn a_call_that_fits_no_machine_fails_with_the_reason() {
+fn a_call_that_no_machine_may_run_fails_with_the_reason() {
     let mut call = call();
-    call.allow(waits(), now());
-    let failure = CallFailure::new("isolation_required", "no walls");
+    call.allow(timeouts(), now());
+    let failure = CallFailure::new(FailureCode::IsolationRequired, "no sandbox");
     assert_eq!(names(&call.refuse(failure.clone(), now())), ["TOOL_CALL_UPDATED"]);
     assert_eq!((call.status, call.error, call.deadline), (CallStatus::Failed, Some(failure), None));
 }

@@ -4,7 +4,10 @@ use super::{
     limits::Limits,
     pattern::{GlobPattern, PatternError},
 };
-use crate::path::{PathError, Roots, WorkspacePath};
+use crate::{
+    failure::FailureCode,
+    path::{PathError, Roots, WorkspacePath},
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -123,16 +126,16 @@ pub enum CallError {
 
 impl CallError {
     /// The stable code of the error, as it goes over the wire.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> FailureCode {
         match self {
-            Self::UnknownTool(_) => "unknown_tool",
-            Self::Params(_) => "invalid_params",
+            Self::UnknownTool(_) => FailureCode::UnknownTool,
+            Self::Params(_) => FailureCode::InvalidParams,
             Self::Path(error) => error.code(),
             Self::Pattern(error) => error.code(),
-            Self::Size { .. } => "file_size_exceeded",
-            Self::Timeout { .. } => "timeout_exceeded",
-            Self::Arguments { .. } => "arguments_too_long",
-            Self::NotAFile(_) => "not_a_file",
+            Self::Size { .. } => FailureCode::FileSizeExceeded,
+            Self::Timeout { .. } => FailureCode::TimeoutExceeded,
+            Self::Arguments { .. } => FailureCode::ArgumentsTooLong,
+            Self::NotAFile(_) => FailureCode::NotAFile,
         }
     }
 }

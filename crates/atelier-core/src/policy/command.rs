@@ -13,7 +13,10 @@ use super::{
     files::{Access, FileRules},
     verdict::{Judgement, Verdict},
 };
-use crate::path::{PathError, Roots, WorkspacePath, normalise};
+use crate::{
+    failure::FailureCode,
+    path::{PathError, Roots, WorkspacePath, normalise},
+};
 use std::borrow::Cow;
 use table::Rule;
 
@@ -49,10 +52,10 @@ struct Finding<'p> {
     /// What in the command line it was, e.g. `--force`.
     about: Cow<'p, str>,
     reason: Cow<'p, str>,
-    code: &'static str,
+    code: FailureCode,
 }
 
-const NOT_ALLOWED: &str = "command_not_allowed";
+const NOT_ALLOWED: FailureCode = FailureCode::CommandNotAllowed;
 
 impl<'p, 'c> Judge<'p, 'c> {
     pub(super) fn new(files: &'p FileRules, roots: &'c Roots, cwd: &'c WorkspacePath) -> Self {
@@ -84,10 +87,11 @@ impl<'p, 'c> Judge<'p, 'c> {
                 } else {
                     format!("{} {}", leaf.id, worst.about)
                 };
+                let is_command_refused = worst.code == NOT_ALLOWED;
                 let code = (worst.verdict == Verdict::Deny).then_some(worst.code);
                 let reason = match worst.verdict {
                     // The seed's words first, for the models that know them.
-                    Verdict::Deny if worst.code == NOT_ALLOWED => {
+                    Verdict::Deny if is_command_refused => {
                         format!("Command not allowed: {}", worst.reason)
                     }
                     _ => worst.reason.into_owned(),
@@ -114,7 +118,7 @@ impl<'p, 'c> Judge<'p, 'c> {
         self.raise_coded(verdict, NOT_ALLOWED, words);
     }
 
-    fn raise_coded<F>(&mut self, verdict: Verdict, code: &'static str, words: F)
+    fn raise_coded<F>(&mut self, verdict: Verdict, code: FailureCode, words: F)
     where
         F: FnOnce() -> (Cow<'p, str>, Cow<'p, str>),
     {
@@ -169,7 +173,9 @@ impl<'p, 'c> Judge<'p, 'c> {
     fn removal(&mut self, relative: &str, directory: bool) {
         let top = !relative.contains('/');
         if relative.is_empty() || (top && directory) {
-            self.raise_coded(Verdict::Deny, "write_not_allowed", || ("top-level".into(), TOP_LEVEL.into()));
+            self.raise_coded(Verdict::Deny, FailureCode::WriteNotAllowed, || {
+                ("top-level".into(), TOP_LEVEL.into())
+            });
         } else if top && !relative.contains('.') {
             // Only the file system knows whether this is a directory; the executor looks.
             let why = "It may move or delete a whole directory directly beneath the workspace's root.";

@@ -1,18 +1,20 @@
-//! What a server's owner may add to the rules, and how a project may tighten them.
+//! What a server's owner may add to the rules, and how a project or a machine may restrict them.
 
 use super::{
     FileClass, RuleFile,
     limits::Limits,
     verdict::{Judgement, Verdict},
 };
+use crate::{Invalid, failure::FailureCode};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A server's own rules, in the form of the built-in ones.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Extension {
-    /// Commands whose rules come with Atelier and are in force only where somebody wants them: `curl`, `wget`.
+    /// Commands whose built-in rules apply only if a server lists them here: `curl`, `wget`.
     pub allow: Vec<String>,
     /// Rules for commands, written like the built-in ones.
     pub rules: RuleFile,
@@ -21,19 +23,20 @@ pub struct Extension {
     /// Limits of tool calls, in place of the built-in ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
-    /// What it does not want of the rest.
-    pub narrow: Narrowing,
+    /// What the server restricts in all other rules.
+    pub narrow: Restrictions,
 }
 
 impl Extension {
-    /// Commands that it adds, or judges by rules of its own.
+    /// Commands that the server allows in addition, or rates by rules of its own.
     pub fn commands(&self) -> BTreeSet<&str> {
         let own = self.rules.command.iter().filter_map(|rule| rule.name.split(' ').next());
         self.allow.iter().map(String::as_str).chain(own).collect()
     }
 
-    /// As much of it as a machine takes on whose owner accepts only these commands: those, and everything that makes
-    /// its own rules stricter. A server can tighten what runs there, but loosen only what its owner named.
+    /// The part that applies on a machine whose owner accepts only these commands: their rules, and
+    /// everything that is stricter than the machine's own rules. A server can restrict what runs on a
+    /// machine, but allow only what the machine's owner accepts.
     #[must_use]
     pub fn accepted(&self, accept: &[String], own: &Limits) -> Extension {
         let named =
@@ -46,78 +49,85 @@ impl Extension {
     }
 }
 
-/// The stricter wishes of a project or of a machine's owner. Keys are tools (`delete_file`), commands (`npm`) or sub-commands (`git push`).
+/// What a server, a project or a machine's owner forbids or rates higher. Keys are tools (`delete_file`),
+/// commands (`npm`) or subcommands (`git push`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Narrowing {
-    /// Tools, commands and sub-commands that are denied.
+pub struct Restrictions {
+    /// Tools, commands and subcommands that are denied.
     pub deny: Vec<String>,
-    /// Tools, commands and sub-commands with the lowest verdict that they get.
+    /// The lowest verdict that these tools, commands and subcommands get.
     pub at_least: BTreeMap<String, Verdict>,
-    /// Commands that need the network are refused.
+    /// Commands that need the network are denied.
     pub no_network: bool,
 }
 
-/// Whose wishes they are, for the words of a refusal.
+/// Who set a restriction. The reason of a refusal names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wisher {
+pub enum RestrictionSource {
     Server,
     Project,
     Machine,
 }
 
-impl Wisher {
-    fn word(self) -> &'static str {
+impl RestrictionSource {
+    fn as_str(self) -> &'static str {
         match self {
-            Wisher::Server => "server",
-            Wisher::Project => "project",
-            Wisher::Machine => "machine",
+            Self::Server => "server",
+            Self::Project => "project",
+            Self::Machine => "machine",
         }
     }
 }
 
-impl Narrowing {
-    /// Joins the wishes that concern a call of these rules into its judgement.
-    pub(super) fn apply(&self, whose: Wisher, judgement: Judgement, rules: &[&str]) -> Judgement {
-        let whose = whose.word();
-        let refused = |reason: String| {
-            Judgement::denied("command_not_allowed", whose, format!("Command not allowed: {reason}"))
+impl Restrictions {
+    /// The restrictions in the `policy` setting of a project, if it has that setting.
+    pub fn from_setting(policy: Option<&Value>) -> Result<Option<Self>, Invalid> {
+        let Some(policy) = policy else { return Ok(None) };
+        let read = Self::deserialize(policy).map(Some);
+        read.map_err(|error| Invalid::new("settings.policy", error.to_string()))
+    }
+
+    /// Adds the restrictions that concern a call of these rules to its judgement.
+    pub(super) fn apply(&self, source: RestrictionSource, judgement: Judgement, rules: &[&str]) -> Judgement {
+        let source = source.as_str();
+        let denied = |reason: String| {
+            let reason = format!("Command not allowed: {reason}");
+            Judgement::denied(FailureCode::CommandNotAllowed, source, reason)
         };
-        let concerns = |key: &String| rules.iter().any(|rule| same(key, rule));
+        let concerns = |key: &String| rules.iter().any(|rule| names(key, rule));
         let mut judgement = judgement;
         if let Some(key) = self.deny.iter().find(|key| concerns(key)) {
-            judgement = judgement.stricter(refused(format!("This {whose} does not allow {key}.")));
+            judgement = judgement.stricter(denied(format!("This {source} does not allow {key}.")));
         }
         if self.no_network && judgement.network {
-            judgement = judgement.stricter(refused(format!("This {whose} allows no network.")));
+            judgement = judgement.stricter(denied(format!("This {source} allows no network access.")));
         }
-        let floor =
+        let minimum =
             self.at_least.iter().filter(|(key, _)| concerns(key)).max_by_key(|(_, verdict)| **verdict);
-        if let Some((key, verdict)) = floor {
+        if let Some((key, verdict)) = minimum {
             let raised = match verdict {
-                Verdict::Deny => refused(format!("This {whose} does not allow {key}.")),
+                Verdict::Deny => denied(format!("This {source} does not allow {key}.")),
                 verdict => Judgement::new(
                     *verdict,
-                    format!("{} {whose}", judgement.rule),
-                    format!("This {whose} rates {key} as {verdict}."),
+                    format!("{} {source}", judgement.rule),
+                    format!("This {source} rates {key} as {verdict}."),
                 ),
             };
             judgement = judgement.stricter(raised);
         }
         judgement
     }
-}
 
-impl Narrowing {
-    /// A wish that concerns nothing there is: a slip of the pen that would protect nothing.
-    pub(super) fn idle<'a>(&'a self, rules: &[&str]) -> Option<&'a str> {
+    /// A key that names no tool or command: probably a typing error, which would protect nothing.
+    pub(super) fn unused_key<'a>(&'a self, rules: &[&str]) -> Option<&'a str> {
         let keys = self.deny.iter().chain(self.at_least.keys());
-        keys.map(String::as_str).find(|key| !rules.iter().any(|rule| same(key, rule)))
+        keys.map(String::as_str).find(|key| !rules.iter().any(|rule| names(key, rule)))
     }
 }
 
-/// `git push` is the rule `git.push`, and `git` all that begins with `git.`.
-fn same(key: &str, rule: &str) -> bool {
+/// Whether a key names a rule: `git push` names `git.push`, and `git` names every rule of git.
+fn names(key: &str, rule: &str) -> bool {
     let alike = |(k, r): (u8, u8)| k == r || (k == b' ' && r == b'.');
     key.len() <= rule.len()
         && key.bytes().zip(rule.bytes()).all(alike)

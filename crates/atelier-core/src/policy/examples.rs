@@ -105,7 +105,8 @@ mod tests {
         {
             let call = ToolCall::ExecuteCommand(command(line));
             let judged = Policy::builtin().judge(&call, &Roots::relative_only());
-            assert_eq!((judged.verdict, judged.code), (Verdict::Deny, Some("command_not_allowed")), "{line}");
+            let denied = (Verdict::Deny, Some(crate::FailureCode::CommandNotAllowed));
+            assert_eq!((judged.verdict, judged.code), denied, "{line}");
             assert!(judged.reason.starts_with("Command not allowed"), "{line}: {}", judged.reason);
         }
     }

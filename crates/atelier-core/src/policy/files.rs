@@ -4,7 +4,7 @@ use super::{
     RuleError,
     verdict::{Judgement, Verdict},
 };
-use crate::path::WorkspacePath;
+use crate::{failure::FailureCode, path::WorkspacePath};
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, collections::HashMap};
 
@@ -258,8 +258,11 @@ impl FileClass {
     }
 
     /// The stable code of a refusal: for the whole file, or for changing it.
-    pub(super) fn code(&self) -> &'static str {
-        if self.on.contains(&On::Read) { "path_not_allowed" } else { "write_not_allowed" }
+    pub(super) fn code(&self) -> FailureCode {
+        match self.on.contains(&On::Read) {
+            true => FailureCode::PathNotAllowed,
+            false => FailureCode::WriteNotAllowed,
+        }
     }
 
     pub(super) fn judgement(&self, shown: &str) -> Judgement {

@@ -1,6 +1,7 @@
 //! Glob patterns of `list_directory`, `search_files` and `grep`: they choose among the names of the workspace
 //! and can name nothing else.
 
+use crate::failure::FailureCode;
 use serde::{Serialize, Serializer};
 
 /// The longest glob pattern in a tool call, in bytes.
@@ -23,10 +24,10 @@ pub enum PatternError {
 }
 
 impl PatternError {
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> FailureCode {
         match self {
-            Self::Outside => "path_outside_workspace",
-            _ => "pattern_invalid",
+            Self::Outside => FailureCode::PathOutsideWorkspace,
+            _ => FailureCode::PatternInvalid,
         }
     }
 }

@@ -28,8 +28,8 @@ fn a_conversations_own_files_are_written_without_asking_unless_their_kind_asks_f
     let path = WorkspacePath::parse("report.md", &Roots::relative_only()).expect("a path");
     assert_eq!(policy.judge_resolved(&path, Access::Write, false).verdict, Low);
     // A project may still be stricter.
-    let strict = Narrowing { at_least: [("write_file".to_owned(), Medium)].into(), ..Default::default() };
-    let (_, judgement) = policy.narrowed(Wisher::Project, strict).judge_request(
+    let strict = Restrictions { at_least: [("write_file".to_owned(), Medium)].into(), ..Default::default() };
+    let (_, judgement) = policy.restricted(RestrictionSource::Project, strict).judge_request(
         "write_file",
         json!({"path": "report.md", "content": ""}),
         &Roots::relative_only(),
@@ -119,7 +119,7 @@ fn commands_say_what_they_need() {
     // Of several that are as bad, the first is named.
     assert_eq!(judge(&["cat", ".env", "id_rsa"], None).reason, ".env: The file usually holds secrets.");
     let refused = judge(&["npm", "config", "list"], None);
-    assert_eq!((refused.code, &*refused.rule), (Some("command_not_allowed"), "npm.config"));
+    assert_eq!((refused.code, &*refused.rule), (Some(FailureCode::CommandNotAllowed), "npm.config"));
     assert!(refused.reason.starts_with("Command not allowed: npm's settings"), "{}", refused.reason);
     let line = judge(&["git status"], None);
     assert!(line.verdict == Verdict::Deny && line.reason.contains("go into `args`"), "{}", line.reason);
@@ -151,9 +151,9 @@ fn commands_say_what_they_need() {
         assert_eq!(judge(line, None).reason, says, "{line:?}");
     }
     let denied = judge(&["cp", "a", "x.exe"], None);
-    assert_eq!(denied.code, Some("write_not_allowed"));
+    assert_eq!(denied.code, Some(FailureCode::WriteNotAllowed));
     let denied = judge(&["cat", "../x"], None);
-    assert_eq!(denied.code, Some("path_outside_workspace"));
+    assert_eq!(denied.code, Some(FailureCode::PathOutsideWorkspace));
     assert_eq!(denied.reason, "Access denied. Path must be within /workspace");
 }
 
@@ -240,7 +240,7 @@ fn paths_are_listed_for_the_second_judgement() {
     assert_eq!(policy.judge_resolved(&root_dir, Access::Remove, true).verdict, Verdict::Deny);
     assert_eq!(policy.judge_resolved(&root_dir, Access::Remove, false).verdict, Verdict::Medium);
     for (name, access, verdict, code) in [
-        ("x.exe", Access::Write, Verdict::Deny, Some("write_not_allowed")),
+        ("x.exe", Access::Write, Verdict::Deny, Some(FailureCode::WriteNotAllowed)),
         (".env", Access::Read, Verdict::High, None),
     ] {
         let found = policy.judge_resolved(&WorkspacePath::parse(name, &roots).unwrap(), access, false);
@@ -281,10 +281,10 @@ fn a_server_adds_and_a_project_only_tightens() {
     assert_eq!(run(&server, &["curl", "-s", "x"]), Verdict::High);
     assert_eq!(run(&server, &["cat", "ledger.csv"]), Verdict::Deny);
     let ledger = server.judge_request("read_file", json!({"path": "ledger.csv"}), &roots).1;
-    assert_eq!((ledger.verdict, ledger.code), (Verdict::Deny, Some("path_not_allowed")));
+    assert_eq!((ledger.verdict, ledger.code), (Verdict::Deny, Some(FailureCode::PathNotAllowed)));
     assert_eq!(run(&server, &["ls"]), Verdict::Low);
 
-    let narrowing: Narrowing = toml::from_str(
+    let narrowing: Restrictions = toml::from_str(
         r#"
         deny = ["git push", "delete_file"]
         no_network = true
@@ -292,7 +292,7 @@ fn a_server_adds_and_a_project_only_tightens() {
         "#,
     )
     .unwrap();
-    let project = server.narrowed(Wisher::Project, narrowing);
+    let project = server.restricted(RestrictionSource::Project, narrowing);
     assert_eq!(run(&project, &["ls"]), Verdict::Medium);
     assert_eq!(run(&project, &["make"]), Verdict::High, "lowering has no effect");
     assert_eq!(run(&project, &["curl", "x"]), Verdict::Deny, "it needs the network");
@@ -300,7 +300,7 @@ fn a_server_adds_and_a_project_only_tightens() {
     assert_eq!(run(&project, &["git", "status"]), Verdict::Medium);
     assert_eq!(run(&project, &["rm"]), Verdict::Deny);
     let delete = project.judge_request("delete_file", json!({"path": "a/b"}), &roots).1;
-    assert_eq!((delete.verdict, delete.code), (Verdict::Deny, Some("command_not_allowed")));
+    assert_eq!((delete.verdict, delete.code), (Verdict::Deny, Some(FailureCode::CommandNotAllowed)));
 }
 
 #[test]
@@ -443,13 +443,17 @@ fn faulty_rules_say_where() {
 #[test]
 fn a_wish_has_to_concern_something() {
     let policy = Policy::builtin();
-    let deny = |key: &str| Narrowing { deny: vec![key.to_owned()], ..Narrowing::default() };
+    let deny = |key: &str| Restrictions { deny: vec![key.to_owned()], ..Restrictions::default() };
     for key in ["touch", "git push", "git", "delete_file", "execute_command", "curl", "bash", "npm"] {
-        policy.check_wishes(&deny(key)).unwrap_or_else(|error| panic!("{key}: {error}"));
+        policy.check_restrictions(&deny(key)).unwrap_or_else(|error| panic!("{key}: {error}"));
     }
     for key in ["toch", "git  push", "git psh", "gitxpush", "git pus ", "", "delete-file"] {
-        assert_eq!(policy.check_wishes(&deny(key)), Err(RuleError::Wish(key.to_owned())), "{key}");
+        assert_eq!(
+            policy.check_restrictions(&deny(key)),
+            Err(RuleError::Restriction(key.to_owned())),
+            "{key}"
+        );
     }
     let extension = Extension { narrow: deny("toch"), ..Extension::default() };
-    assert_eq!(policy.extended(&extension).unwrap_err(), RuleError::Wish("toch".into()));
+    assert_eq!(policy.extended(&extension).unwrap_err(), RuleError::Restriction("toch".into()));
 }

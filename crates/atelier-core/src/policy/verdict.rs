@@ -1,6 +1,6 @@
 //! What the policy answers: how dangerous a call is, by which rule, and why.
 
-use crate::path::PathError;
+use crate::{failure::FailureCode, path::PathError};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
@@ -77,7 +77,7 @@ pub struct Judgement {
     pub reason: String,
     /// The stable code of a refusal; none unless the verdict is Deny.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub code: Option<&'static str>,
+    pub code: Option<FailureCode>,
     /// The command needs the network, and gets it once approved.
     pub network: bool,
     /// How long the command may run, in seconds; none for what is no command.
@@ -90,7 +90,7 @@ impl Judgement {
         Self { verdict, rule: rule.into(), reason: reason.into(), code: None, network: false, timeout: None }
     }
 
-    pub fn denied(code: &'static str, rule: impl Into<String>, reason: impl Into<String>) -> Self {
+    pub fn denied(code: FailureCode, rule: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { code: Some(code), ..Self::new(Verdict::Deny, rule, reason) }
     }
 

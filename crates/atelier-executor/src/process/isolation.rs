@@ -3,94 +3,11 @@
 use std::ffi::CString;
 use std::sync::OnceLock;
 
-use serde::Serialize;
+use atelier_core::isolation::{Isolation, NetworkIsolation, ProcessIsolation};
 
-/// What holds a command in. Part of every result, and shown before anything runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Isolation {
-    /// Landlock's ABI: reads limited to system folders and the workspace, writes to the workspace. 0: not available.
-    pub landlock: u8,
-    /// Everything outside is mounted read-only, and files can be hidden.
-    pub mounts: bool,
-    pub network: NetworkWall,
-    pub processes: ProcessWall,
-    /// How many processes a command may have; `None` when nothing stops a fork bomb but the timeout.
-    pub process_limit: Option<u32>,
-    /// Namespaces are made inside a user namespace, without being root.
-    pub user_namespace: bool,
-}
-
-/// What stands between a command and the network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NetworkWall {
-    NamespaceAndSeccomp,
-    Namespace,
-    Seccomp,
-    None,
-}
-
-/// How a process tree is ended whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ProcessWall {
-    /// The kernel ends everything in the namespace with its first process.
-    PidNamespace,
-    /// A supervising parent collects and kills; a process that kills the supervisor first could get away.
-    Supervisor,
-    /// Only the process group is ended.
-    Group,
-}
-
-impl Isolation {
-    /// Tried once per process.
-    pub fn detect() -> Self {
-        walls().0.clone()
-    }
-
-    /// LOW commands run unasked only where "no write, no network" is enforced rather than hoped for.
-    /// Landlock before ABI 3 lets files be truncated.
-    pub fn enforces_read_only(&self) -> bool {
-        (self.landlock >= 3 || (self.landlock >= 1 && self.mounts)) && self.network != NetworkWall::None
-    }
-
-    /// Nothing at all: other systems.
-    pub fn none() -> Self {
-        Self {
-            landlock: 0,
-            mounts: false,
-            network: NetworkWall::None,
-            processes: ProcessWall::Group,
-            process_limit: None,
-            user_namespace: false,
-        }
-    }
-}
-
-impl std::fmt::Display for Isolation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.landlock {
-            0 => write!(f, "files: not limited (no Landlock)")?,
-            abi => write!(f, "files: Landlock {abi}")?,
-        }
-        let mounts = if self.mounts { " and read-only mounts" } else { "" };
-        let network = match self.network {
-            NetworkWall::NamespaceAndSeccomp => "namespace and seccomp",
-            NetworkWall::Namespace => "namespace",
-            NetworkWall::Seccomp => "seccomp",
-            NetworkWall::None => "not limited",
-        };
-        let processes = match self.processes {
-            ProcessWall::PidNamespace => "pid namespace",
-            ProcessWall::Supervisor => "supervisor",
-            ProcessWall::Group => "process group",
-        };
-        write!(f, "{mounts}; network: {network}; processes: {processes}")?;
-        match self.process_limit {
-            Some(limit) => write!(f, ", at most {limit}"),
-            None => write!(f, ", not limited in number"),
-        }
-    }
+/// What this machine can enforce. Found out once per process.
+pub fn detect_isolation() -> Isolation {
+    walls().0.clone()
 }
 
 /// The system's side of an isolation: what a launch passes to the kernel.
@@ -120,12 +37,16 @@ fn detect() -> (Isolation, Walls) {
         landlock: landlock_abi(),
         mounts: has(libc::CLONE_NEWNS),
         network: match (has(libc::CLONE_NEWNET), seccomp) {
-            (true, true) => NetworkWall::NamespaceAndSeccomp,
-            (true, false) => NetworkWall::Namespace,
-            (false, true) => NetworkWall::Seccomp,
-            (false, false) => NetworkWall::None,
+            (true, true) => NetworkIsolation::NamespaceAndSeccomp,
+            (true, false) => NetworkIsolation::Namespace,
+            (false, true) => NetworkIsolation::Seccomp,
+            (false, false) => NetworkIsolation::None,
         },
-        processes: if has(libc::CLONE_NEWPID) { ProcessWall::PidNamespace } else { ProcessWall::Supervisor },
+        processes: if has(libc::CLONE_NEWPID) {
+            ProcessIsolation::PidNamespace
+        } else {
+            ProcessIsolation::Supervisor
+        },
         // The kernel counts an ordinary user's processes, but never root's.
         process_limit: (spaces.pid_max.is_some() || !root).then_some(MAX_PROCESSES),
         user_namespace: spaces.maps.is_some(),

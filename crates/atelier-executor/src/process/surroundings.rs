@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use super::git::{self, GitIdentity};
 use super::temporary::{Temporary, sweep};
-use super::{CommandSpec, Guarded, Isolation, Outcome, Seen, Toolchains};
+use super::{CommandSpec, Guarded, Isolation, Outcome, Seen, Toolchains, detect_isolation};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::workspace::Workspace;
@@ -77,7 +77,7 @@ impl Runner {
     }
 
     pub fn isolation(&self) -> Isolation {
-        Isolation::detect()
+        detect_isolation()
     }
 
     /// Runs to its end, to the timeout or to `cancel`. Blocks.

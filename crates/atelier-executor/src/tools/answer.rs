@@ -1,7 +1,7 @@
-//! Answers in the seed's shape: `success`, the tool's own fields, and on failure `error` with its code.
+//! Makes outcomes of what the tools return.
 
-use atelier_core::policy::verdict::{Judgement, Verdict};
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use atelier_core::FailureCode;
+use atelier_core::gate::{OutcomeFailure, ToolOutcome};
 use serde_json::{Map, Value, json};
 
 use crate::entries::Info;
@@ -10,101 +10,29 @@ use crate::grep::Grepped;
 use crate::search::{Found, Listed};
 use crate::walk::Kind;
 
-/// Why a call did not do what it was asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// Stable, for programs.
-    pub code: String,
-    /// For people and models.
-    pub detail: String,
-    /// Set when the policy refused: nothing was tried.
-    pub refusal: Option<Refused>,
-}
-
-/// What the policy found a refused call to be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
-    pub verdict: Verdict,
-    pub rule: String,
-    pub network: bool,
-}
-
-/// What a tool answers.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ToolResult {
-    pub fields: Map<String, Value>,
-    pub failure: Option<Failure>,
-}
-
-impl ToolResult {
-    pub fn success(&self) -> bool {
-        self.failure.is_none()
-    }
-
-    /// The policy says no, or says that a person must be asked first.
-    pub fn refused(judgement: &Judgement) -> Self {
-        let code = judgement.code.unwrap_or(match judgement.verdict {
-            Verdict::Deny => "denied",
-            _ => "approval_required",
-        });
-        let failure = Failure {
-            code: code.to_owned(),
-            detail: judgement.reason.clone(),
-            refusal: Some(Refused {
-                verdict: judgement.verdict,
-                rule: judgement.rule.clone(),
-                network: judgement.network,
-            }),
-        };
-        Self { fields: Map::new(), failure: Some(failure) }
-    }
-
-    pub fn failed(error: &Error) -> Self {
+impl From<&Error> for ToolOutcome {
+    fn from(error: &Error) -> Self {
         if let Error::Sandbox { source, .. } | Error::Io { source, .. } = error {
             tracing::warn!(%error, %source, "tool failed");
         }
-        let failure = Failure { code: error.code().to_owned(), detail: error.to_string(), refusal: None };
-        Self { fields: Map::new(), failure: Some(failure) }
+        Self::failed(error.code(), error.to_string())
     }
 }
 
-impl Serialize for ToolResult {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("success", &self.success())?;
-        for (name, value) in &self.fields {
-            map.serialize_entry(name, value)?;
-        }
-        if let Some(failure) = &self.failure {
-            map.serialize_entry("error", &failure.detail)?;
-            map.serialize_entry("code", &failure.code)?;
-            if let Some(Refused { verdict, rule, network }) = &failure.refusal {
-                map.serialize_entry("verdict", verdict)?;
-                map.serialize_entry("rule", rule)?;
-                if *network {
-                    map.serialize_entry("network", network)?;
-                }
-            }
-        }
-        map.end()
-    }
-}
-
-/// What one tool came to.
+/// What one tool returned.
 pub(super) enum Answer {
     Done(Map<String, Value>),
-    /// It ran, and what it ran failed.
-    DoneBadly(Map<String, Value>, Failure),
-    Failed(&'static str, String),
+    /// The tool ran a command, and the command failed.
+    DoneBadly(Map<String, Value>, OutcomeFailure),
+    Failed(FailureCode, String),
 }
 
-impl From<Answer> for ToolResult {
+impl From<Answer> for ToolOutcome {
     fn from(answer: Answer) -> Self {
-        let plain = |code: &str, detail| Failure { code: code.to_owned(), detail, refusal: None };
         match answer {
-            Answer::Done(fields) => Self { fields, failure: None },
+            Answer::Done(fields) => Self::succeeded(fields),
             Answer::DoneBadly(fields, failure) => Self { fields, failure: Some(failure) },
-            Answer::Failed(code, detail) => Self { fields: Map::new(), failure: Some(plain(code, detail)) },
+            Answer::Failed(code, detail) => Self::failed(code, detail),
         }
     }
 }
@@ -116,8 +44,8 @@ pub(super) fn fields(value: Value) -> Answer {
     }
 }
 
-pub(super) fn fields_and_failure(value: Value, code: &str, detail: String) -> Answer {
-    let failure = Failure { code: code.to_owned(), detail, refusal: None };
+pub(super) fn fields_and_failure(value: Value, code: FailureCode, detail: String) -> Answer {
+    let failure = OutcomeFailure { code, detail, refusal: None };
     match fields(value) {
         Answer::Done(fields) => Answer::DoneBadly(fields, failure),
         other => other,

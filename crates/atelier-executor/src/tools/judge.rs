@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use atelier_core::FailureCode;
+use atelier_core::isolation::Isolation;
 use atelier_core::path::WorkspacePath;
 use atelier_core::policy::call::{self, ToolCall, WriteMode};
 use atelier_core::policy::verdict::{Judgement, Verdict};
@@ -12,7 +14,7 @@ use rustix::io::Errno;
 use super::veil::Veil;
 use super::{Tools, exact};
 use crate::error::{Error, Result};
-use crate::process::Isolation;
+use crate::process::detect_isolation;
 use crate::read::Part;
 use crate::workspace::{relative, to_workspace_path};
 use crate::write::apply;
@@ -60,7 +62,7 @@ impl Tools<'_> {
         };
         let judgement = self.judge_patches(command, judgement);
         let Judged { judgement, without_guarded } = self.judge_git(command, judgement);
-        let judgement = self.judge_isolation(&Isolation::detect(), command, judgement);
+        let judgement = self.judge_isolation(&detect_isolation(), command, judgement);
         Judged { judgement, without_guarded }
     }
 
@@ -111,18 +113,18 @@ impl Tools<'_> {
         let ws = self.workspace;
         // By its name alone as well: git may still have what is not there any more.
         if ws.ignored().is_ok_and(|ignored| ignored.hides(relative(&used.path), false)) {
-            return Judgement::denied("not_found", "path.ignored", format!("Not found: {shown}"));
+            return Judgement::denied(FailureCode::NotFound, "path.ignored", format!("Not found: {shown}"));
         }
         let walked = self.as_the_kernel_walks(call, used);
         let real = match self.resolve(&walked, used.access) {
             Ok(real) => real,
             Err(Errno::XDEV) => {
                 let reason = format!("Access denied. {shown} leads outside the workspace.");
-                return Judgement::denied("path_outside_workspace", "path.link", reason);
+                return Judgement::denied(FailureCode::PathOutsideWorkspace, "path.link", reason);
             }
             Err(Errno::LOOP) => {
                 return Judgement::denied(
-                    "too_many_links",
+                    FailureCode::TooManyLinks,
                     "path.link",
                     format!("{shown} goes through too many links."),
                 );
@@ -136,7 +138,7 @@ impl Tools<'_> {
             .map(|stat| FileType::from_raw_mode(stat.st_mode));
         let is_dir = kind == Some(FileType::Directory);
         if ws.ignored().is_ok_and(|ignored| ignored.hides(&real, is_dir)) {
-            return Judgement::denied("not_found", "path.ignored", format!("Not found: {shown}"));
+            return Judgement::denied(FailureCode::NotFound, "path.ignored", format!("Not found: {shown}"));
         }
         let is_command = matches!(call, ToolCall::ExecuteCommand(_));
         let opens = matches!(
@@ -148,14 +150,14 @@ impl Tools<'_> {
             && !matches!(kind, None | Some(FileType::Directory | FileType::RegularFile | FileType::Symlink))
         {
             return Judgement::denied(
-                "not_a_file",
+                FailureCode::NotAFile,
                 "path.special",
                 format!("{shown} is neither a file nor a directory."),
             );
         }
         if !is_command && used.access != Access::Read && real != relative(&used.path) {
             return Judgement::denied(
-                "link_refused",
+                FailureCode::LinkRefused,
                 "path.link",
                 format!("Refusing to write through a link: {shown}"),
             );
@@ -163,11 +165,13 @@ impl Tools<'_> {
         // Under another name it would be hidden no more.
         if is_command && used.access == Access::Remove && is_dir && ws.holds_hidden(&real) {
             let reason = format!("{shown} holds files that are kept from agents, so it stays where it is.");
-            return Judgement::denied("path_protected", "path.ignored", reason);
+            return Judgement::denied(FailureCode::PathProtected, "path.ignored", reason);
         }
         match to_workspace_path(&real, shown) {
             Ok(resolved) => self.policy.judge_resolved(&resolved, used.access, is_dir),
-            Err(error) => Judgement::denied("path_outside_workspace", "path.link", error.to_string()),
+            Err(error) => {
+                Judgement::denied(FailureCode::PathOutsideWorkspace, "path.link", error.to_string())
+            }
         }
     }
 

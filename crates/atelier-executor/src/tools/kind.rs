@@ -46,8 +46,9 @@ mod tests {
 
     #[test]
     fn text_pictures_and_the_rest() {
-        let shown =
-            |bytes: &[u8]| present("f", bytes.to_vec()).map(|(_, encoding)| encoding).map_err(|e| e.code());
+        let shown = |bytes: &[u8]| {
+            present("f", bytes.to_vec()).map(|(_, encoding)| encoding).map_err(|e| e.code().known().unwrap())
+        };
         assert_eq!(shown("привет\n".as_bytes()), Ok("utf-8"));
         assert_eq!(shown(b""), Ok("utf-8"));
         assert_eq!(shown(b"BM looks like text"), Ok("utf-8"));

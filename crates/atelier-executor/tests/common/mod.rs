@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use atelier_core::gate::ToolOutcome;
 use atelier_core::path::Roots;
 use atelier_core::policy::Policy;
 use atelier_core::policy::call::ToolCall;
 use atelier_core::policy::verdict::Judgement;
 use atelier_executor::{
-    Approval, Cancel, GitIdentity, Options, Runner, RunnerOptions, ToolResult, Toolchains, Tools, Workspace,
+    Approval, Cancel, GitIdentity, Options, Runner, RunnerOptions, Toolchains, Tools, Workspace,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -109,11 +110,11 @@ impl Fixture {
     }
 
     /// As the person at the keyboard: everything below DENY runs.
-    pub(crate) fn call(&self, tool: &str, params: Value) -> ToolResult {
+    pub(crate) fn call(&self, tool: &str, params: Value) -> ToolOutcome {
         let (call, judgement) = Policy::builtin().judge_request(tool, params, &self.roots);
         match call {
             Ok(call) => self.tools().execute(&call, &Approval::full(), &Cancel::new().unwrap()),
-            Err(_) => ToolResult::refused(&judgement),
+            Err(_) => ToolOutcome::refused(&judgement),
         }
     }
 
@@ -158,7 +159,7 @@ pub(crate) fn parse(f: &Fixture, tool: &str, params: Value) -> ToolCall {
 }
 
 /// With an approval of our choice.
-pub(crate) fn approved(f: &Fixture, tool: &str, params: Value, approval: &Approval) -> ToolResult {
+pub(crate) fn approved(f: &Fixture, tool: &str, params: Value, approval: &Approval) -> ToolOutcome {
     f.tools().execute(&parse(f, tool, params), approval, &Cancel::new().unwrap())
 }
 

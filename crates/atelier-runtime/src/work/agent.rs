@@ -6,17 +6,18 @@ use super::{
     prompt,
     tools::{self, ADD_CONTEXT, tool},
 };
-use crate::{Ask, Error, Result, WorkerSpace};
+use crate::{Error, Result, WorkerSpace, gate::count_call};
 use atelier_core::{
-    Agent, CallId, Conversation, Project, Task, TaskFailure, TaskStatus, WorkspaceKind,
-    gate::GatedCall,
+    Agent, CallId, Client, Conversation, Project, Task, TaskFailure, TaskStatus, WorkspaceKind,
+    gate::{AskedBy, GatedCall, NewCall},
     task::{Step, StepCall, StepResult},
 };
 use atelier_model::{Answer, CallRequest, Finish, Model, Request, ToolSchema};
-use atelier_store::{AgentRef, Client, Error as StoreError, NewCall, Owned, TaskAnswer, TaskLease};
+use atelier_store::{AgentRef, Error as StoreError, Owned, TaskAnswer, TaskLease};
 use futures::future::OptionFuture;
 use serde_json::{Map, Value};
 use std::{collections::HashMap, sync::Arc};
+use uuid::Uuid;
 
 /// The most tool calls that a model may ask for in one step.
 const MAX_CALLS: usize = 128;
@@ -179,8 +180,12 @@ impl AgentServices {
             self.store.record_step(job.lease, task.clone(), step.clone()).await?;
             return Ok(AfterStep::TakeAnother(step));
         }
-        match self.store.park(job.lease, task.clone(), step, gated, job.next).await? {
-            Ok(leases) => Ok(AfterStep::Leave(leases)),
+        let calls = (self.gate.rules(), gated);
+        match self.store.park(job.lease, task.clone(), step, calls, job.next).await? {
+            Ok(parked) => {
+                parked.verdicts.into_iter().for_each(count_call);
+                Ok(AfterStep::Leave(parked.leases))
+            }
             Err(invalid) => {
                 let why = TaskFailure::new("invalid_settings", invalid.to_string());
                 Ok(AfterStep::Leave(job.finish(self, task.clone(), None, Err(why)).await?))
@@ -264,7 +269,7 @@ impl AgentServices {
         answer: Answer,
         known: &KnownChecksums,
     ) -> SortedCalls {
-        let (mut asks, mut on_files, mut on_memory) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut gated, mut on_files, mut on_memory) = (Vec::new(), Vec::new(), Vec::new());
         let total = answer.calls.len();
         let cut_at = (answer.finish == Finish::Length).then_some(context.agent.config.max_tokens);
         // One call more than allowed is kept, to tell the model that there were too many.
@@ -286,12 +291,14 @@ impl AgentServices {
                         on_files.push((index, params));
                     } else {
                         known.add_expected_checksum(name, &mut params);
-                        asks.push(Ask {
+                        gated.push(NewCall {
+                            id: CallId(Uuid::now_v7()),
                             tool_name: name.to_owned(),
                             tool_params: Value::Object(params),
                             agent_id: lease.task.agent_id,
                             session_id: Some(lease.task.session_id),
                             task_id: Some(lease.task.id),
+                            asked_by: AskedBy::Owner,
                         });
                     }
                     None
@@ -301,7 +308,6 @@ impl AgentServices {
             let CallRequest { id, name, arguments } = call;
             step.calls.push(StepCall { id, name, arguments, tool_id: None, result });
         }
-        let gated = self.gate.of_task(&lease.owned, asks);
         let runs_here = |index: usize| on_files.iter().chain(&on_memory).any(|(other, _)| *other == index);
         let for_the_gate = step
             .calls

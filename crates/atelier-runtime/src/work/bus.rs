@@ -4,10 +4,10 @@
 //! lost wakeup would have said, interrupts tasks that were cancelled on another node, and fails tasks whose node died.
 
 use super::{AgentServices, ProjectSettings, completion::CompletionSignals};
-use crate::{Decider, Error, Result};
+use crate::{Error, Result};
 use atelier_core::{
     AgentId, ConversationId, Message, NodeId, Plan, PlanId, Task, TaskFailure, TaskId, TaskStatus,
-    gate::Refusal,
+    gate::{Decider, Refusal},
 };
 use atelier_store::{
     AcceptedMessage, Error as StoreError, Owned, QueueState, StoppedTask, Store, TaskLease, UserMessage,

@@ -6,12 +6,13 @@ use super::{
     tools::{PRESENT, tool},
 };
 use atelier_core::{
-    Conversation, FilePath, Project, WorkspaceKind,
+    Conversation, FailureCode, FilePath, Project, WorkspaceKind,
+    gate::ToolOutcome,
     path::Roots,
     policy::{Policy, call::ToolCall, verdict::Verdict},
     task::{Step, StepResult},
 };
-use atelier_executor::{Approval, Cancel, Failure, Options, ToolResult, Tools, Workspace};
+use atelier_executor::{Approval, Cancel, Options, Tools, Workspace};
 use atelier_files::Run;
 use atelier_store::TaskLease;
 use serde::Deserialize;
@@ -100,42 +101,45 @@ impl AgentServices {
         claim: &TaskLease,
         project: &Project,
         conversation: &Conversation,
-    ) -> Result<(Run, Arc<Policy>), ToolResult> {
+    ) -> Result<(Run, Arc<Policy>), ToolOutcome> {
         let policy = self.gate.policy_of(project.settings.get("policy"));
-        let policy = policy.map_err(|invalid| failed("invalid_settings", invalid.to_string()))?;
+        let policy = policy
+            .map_err(|invalid| ToolOutcome::failed(FailureCode::InvalidSettings, invalid.to_string()))?;
         let policy = Arc::new(policy.for_own_files(self.settings.own_files));
         let run = self.files.workspace(&claim.owned, conversation).sync_to_local(WAIT).await;
-        let run = run.map_err(|error| failed(error.code(), error.to_string()))?;
+        let run = run.map_err(|error| ToolOutcome::failed(error.code().into(), error.to_string()))?;
         Ok((run, policy))
     }
 }
 
-async fn act(run: &Run, policy: Arc<Policy>, name: String, params: Map<String, Value>) -> ToolResult {
+async fn act(run: &Run, policy: Arc<Policy>, name: String, params: Map<String, Value>) -> ToolOutcome {
     let folder = run.folder().to_owned();
     let acted = tokio::task::spawn_blocking(move || act_in(folder, &policy, &name, params));
-    acted.await.unwrap_or_else(|_| failed("internal", "the tool broke off".into()))
+    acted
+        .await
+        .unwrap_or_else(|_| ToolOutcome::failed(FailureCode::Internal, "the tool stopped unexpectedly"))
 }
 
-fn act_in(folder: PathBuf, policy: &Policy, name: &str, params: Map<String, Value>) -> ToolResult {
+fn act_in(folder: PathBuf, policy: &Policy, name: &str, params: Map<String, Value>) -> ToolOutcome {
     let workspace = match Workspace::open(&folder, Options::default()) {
         Ok(workspace) => workspace,
-        Err(error) => return ToolResult::failed(&error),
+        Err(error) => return ToolOutcome::from(&error),
     };
     let roots = Roots::announced(folder.to_string_lossy().into_owned());
     let (call, judgement) = policy.judge_request(name, Value::Object(params), &roots);
     let call: ToolCall = match call {
         Ok(call) => call,
-        Err(_) => return ToolResult::refused(&judgement),
+        Err(_) => return ToolOutcome::refused(&judgement),
     };
     let tools = Tools { workspace: &workspace, runner: None, policy, roots: &roots };
     match Cancel::new() {
         Ok(cancel) => unasked(tools.execute(&call, &Approval::none(), &cancel)),
-        Err(error) => failed("io_error", error.to_string()),
+        Err(error) => ToolOutcome::failed(FailureCode::IoError, error.to_string()),
     }
 }
 
 /// Nobody is asked about a conversation's own files: what would need it is refused, and the agent is told who can do it.
-fn unasked(mut result: ToolResult) -> ToolResult {
+fn unasked(mut result: ToolOutcome) -> ToolOutcome {
     if let Some(failure) = &mut result.failure
         && failure.refusal.as_ref().is_some_and(|refused| refused.verdict < Verdict::Deny)
     {
@@ -146,32 +150,32 @@ fn unasked(mut result: ToolResult) -> ToolResult {
     result
 }
 
-async fn present(run: &Run, params: Map<String, Value>) -> ToolResult {
+async fn present(run: &Run, params: Map<String, Value>) -> ToolOutcome {
     let wanted: Present = match serde_json::from_value(Value::Object(params)) {
         Ok(wanted) => wanted,
-        Err(error) => return failed("invalid_params", format!("Invalid parameters: {error}")),
+        Err(error) => {
+            return ToolOutcome::failed(FailureCode::InvalidParams, format!("Invalid parameters: {error}"));
+        }
     };
     let paths: std::result::Result<Vec<FilePath>, _> =
         wanted.paths.iter().map(|path| FilePath::parse(path)).collect();
     let paths = match paths {
         Ok(paths) => paths,
-        Err(error) => return failed("invalid_params", format!("Invalid parameters: {error}")),
+        Err(error) => {
+            return ToolOutcome::failed(FailureCode::InvalidParams, format!("Invalid parameters: {error}"));
+        }
     };
     match run.present_files(&paths, wanted.description).await {
         Ok(files) => {
             let shown: Vec<String> = files.iter().map(|file| file.file_path.to_string()).collect();
             let fields = json!({"presented": shown});
-            ToolResult { fields: fields.as_object().cloned().unwrap_or_default(), failure: None }
+            ToolOutcome::succeeded(fields.as_object().cloned().unwrap_or_default())
         }
-        Err(error) => failed(error.code(), error.to_string()),
+        Err(error) => ToolOutcome::failed(error.code().into(), error.to_string()),
     }
 }
 
-fn failed(code: &str, detail: String) -> ToolResult {
-    ToolResult { fields: Map::new(), failure: Some(Failure { code: code.to_owned(), detail, refusal: None }) }
-}
-
-fn told(result: ToolResult) -> StepResult {
+fn told(result: ToolOutcome) -> StepResult {
     let is_error = !result.success();
     let checksum = result.fields.get("checksum").and_then(Value::as_str).map(str::to_owned);
     let content = serde_json::to_string(&result)

@@ -2,14 +2,13 @@
 //! prompt is too long.
 
 use atelier_core::{
-    AgentConfig, CallId, Message as ChatMessage, MessageRole, Project, Task, WorkspaceKind,
+    AgentConfig, CallId, Client, Message as ChatMessage, MessageRole, Project, Task, WorkspaceKind,
     gate::{CallStatus, GatedCall},
     task::Step,
 };
 use atelier_model::{
     BYTES_PER_TOKEN as BYTES, CallRequest, CallResult, Message, Request, ToolSchema, tokens,
 };
-use atelier_store::Client;
 use serde_json::json;
 use std::{collections::HashMap, fmt::Write};
 

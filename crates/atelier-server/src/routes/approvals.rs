@@ -12,9 +12,8 @@ use crate::{
 use atelier_api::approvals::{ApproveRequest, DecideRequest, DecisionResult, DecisionResults, RejectRequest};
 use atelier_core::{
     Plan,
-    gate::{ApprovalStatus, GatedCall, Grant},
+    gate::{ApprovalStatus, Audit, GatedCall, Grant},
 };
-use atelier_store::Audit;
 use axum::{Json as Reply, extract::State, http::HeaderMap};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};

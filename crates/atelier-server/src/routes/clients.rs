@@ -10,7 +10,7 @@ use crate::{
     path::{ClientInPath, ProjectInPath},
 };
 use atelier_api::clients::{Client, ClientList, Lease, NewClient};
-use atelier_store::Client as StoredClient;
+use atelier_core::Client as StoredClient;
 use axum::{Json as Reply, extract::State, http::StatusCode};
 use chrono::Utc;
 
@@ -38,7 +38,7 @@ pub(super) async fn connect(
         project_id: space.owned().project,
         root: new.root,
         os: new.os,
-        isolation: new.isolation.into(),
+        isolation: new.isolation,
         connected_at: Utc::now(),
         lease_until: Utc::now(),
     };

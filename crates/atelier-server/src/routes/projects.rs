@@ -99,7 +99,7 @@ pub(super) async fn update(
 
 fn check_settings(app: &App, settings: Option<&Map<String, Value>>) -> Result<()> {
     if let Some(settings) = settings {
-        app.gate.check_wishes(settings.get("policy"))?;
+        app.gate.check_restrictions(settings.get("policy"))?;
         atelier_runtime::ProjectSettings::of(settings)?;
     }
     match settings.is_none_or(atelier_core::agent::fits) {

@@ -13,15 +13,15 @@ use atelier_api::tools::{
     Claim, OutcomeReport, PreviewFailed, PreviewReport, PreviewShown, ServerPolicy, ToolCallList,
 };
 use atelier_core::{
-    ConversationId, Role,
-    gate::{CallPreview, CallStatus, GatedCall},
+    CallId, ConversationId, Role,
+    gate::{AskedBy, CallPreview, CallStatus, GatedCall, NewCall},
     policy::catalog::{ToolInfo, catalog},
 };
-use atelier_runtime::{Ask, Named};
 use axum::{Json as Reply, extract::State, http::HeaderMap};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -75,17 +75,19 @@ pub(super) async fn execute(
         // Permissions hold for one conversation, so it must be a conversation of this project.
         app.store.conversation(space.owned(), session).await?;
     }
-    let named = if caller.role == Role::Agent { Named::ByItself } else { Named::ByOwner };
-    let ask = Ask {
+    let asked_by = if caller.role == Role::Agent { AskedBy::Program } else { AskedBy::Owner };
+    let new = NewCall {
+        id: CallId(Uuid::now_v7()),
         tool_name: request.tool_name,
         tool_params: request.tool_params.into(),
         agent_id,
         session_id: request.session_id,
         task_id: None,
+        asked_by,
     };
     Ok(Reply(match preferred_wait(&app, &headers) {
-        Some(time) => app.gate.execute_and_wait(space.owned(), ask, named, time).await?,
-        None => app.gate.execute(space.owned(), ask, named).await?,
+        Some(time) => app.gate.execute_and_wait(space.owned(), new, time).await?,
+        None => app.gate.execute(space.owned(), new).await?,
     }))
 }
 
@@ -213,5 +215,5 @@ pub(super) async fn result(
     Json(report): Json<OutcomeReport, true>,
 ) -> Result<Reply<GatedCall>> {
     let OutcomeReport { client_id, attempt, result } = report;
-    Ok(Reply(app.gate.finish(space.owned(), call, client_id, attempt, result.into()).await?))
+    Ok(Reply(app.gate.finish(space.owned(), call, client_id, attempt, result).await?))
 }

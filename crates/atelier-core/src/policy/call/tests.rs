@@ -2,7 +2,8 @@ use super::*;
 use serde_json::json;
 
 fn parse(name: &str, params: Value) -> Result<ToolCall, &'static str> {
-    ToolCall::parse(name, params, &Roots::relative_only(), &Limits::default()).map_err(|e| e.code())
+    ToolCall::parse(name, params, &Roots::relative_only(), &Limits::default())
+        .map_err(|e| e.code().known().unwrap())
 }
 
 fn path(raw: &str) -> WorkspacePath {
@@ -83,7 +84,8 @@ fn a_checksum_is_one() {
 fn edits_are_counted_and_measured() {
     let limits = Limits { edits: 2, write_bytes: 8, argument_bytes: 4, ..Limits::default() };
     let parse = |name: &str, params: Value| {
-        ToolCall::parse(name, params, &Roots::relative_only(), &limits).map_err(|error| error.code())
+        ToolCall::parse(name, params, &Roots::relative_only(), &limits)
+            .map_err(|error| error.code().known().unwrap())
     };
     let edit = |old: &str, new: &str| json!({"old_text": old, "new_text": new});
     let edits = |edits: Value| parse("edit_file", json!({"path": "x", "edits": edits})).map(drop);
@@ -108,7 +110,8 @@ fn arguments_are_counted_and_measured() {
     let limits = Limits { arguments: 3, argument_bytes: 4, arguments_bytes: 6, ..Limits::default() };
     let run = |command: &str, args: &[&str]| {
         let params = json!({"command": command, "args": args});
-        ToolCall::parse("execute_command", params, &Roots::relative_only(), &limits).map_err(|e| e.code())
+        ToolCall::parse("execute_command", params, &Roots::relative_only(), &limits)
+            .map_err(|e| e.code().known().unwrap())
     };
     for (command, args) in
         [("aaaa", &[][..]), ("a", &["b", "c", "d"]), ("a", &["bbbb"]), ("a", &["bbbb", "cc"])]
@@ -126,6 +129,6 @@ fn arguments_are_counted_and_measured() {
 fn parameters_have_names() {
     for params in [json!(["notes.txt", null, null]), json!("notes.txt"), json!(null)] {
         let error = ToolCall::parse("read_file", params, &Roots::relative_only(), &Limits::default());
-        assert_eq!(error.unwrap_err().code(), "invalid_params");
+        assert_eq!(error.unwrap_err().code().as_str(), "invalid_params");
     }
 }

@@ -17,7 +17,7 @@ pub enum RuleError {
     #[error("allow: {0:?} is none of the commands that can be allowed by name: {1}")]
     Optional(String, String),
     #[error("{0:?} is no tool and no command that there is a rule for")]
-    Wish(String),
+    Restriction(String),
     #[error("rule {0}: its command is not there")]
     Orphan(String),
     #[error("rule {rule}: the example {example:?} is {found}")]

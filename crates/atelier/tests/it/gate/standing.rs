@@ -222,7 +222,10 @@ async fn what_waits_with_an_ended_permission_is_asked_about(#[values(Sqlite, Pos
     desk.connect().await;
     let asked = desk.show(&waiting).await;
     assert_eq!((&asked["status"], &asked["grant_id"]), (&json!("pending_approval"), &json!(null)));
-    assert!(asked["note"].as_str().unwrap().contains("permission that it had has ended"), "{asked}");
+    assert!(
+        asked["note"].as_str().unwrap().contains("permission that covered this call has ended"),
+        "{asked}"
+    );
     // One that ends with its conversation is none any more, either.
     desk.decide(&asked, "approve", json!({"scope": "class"})).await.expect(200);
     assert_eq!(desk.user.get(&desk.path("grants")).await.expect(200)["total"], 1);

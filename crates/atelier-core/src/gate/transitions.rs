@@ -1,31 +1,32 @@
-//! What can happen to a call, a function each.
+//! The transitions of a call: each method changes the call's state and returns the events to publish.
 
 use super::{
-    ApprovalStatus, CallApproval, CallFailure, CallPreview, CallRating, CallStatus, GatedCall, GrantScope,
-    LINK, Refusal, Waits,
+    ApprovalStatus, CallApproval, CallFailure, CallPreview, CallRating, CallStatus, GateTimeouts, GatedCall,
+    GrantScope, LINK, Refusal, ToolOutcome,
 };
-use crate::{ApprovalId, ClientId, GrantId, UserId, event::Event, policy::verdict::Verdict};
+use crate::{
+    ApprovalId, ClientId, GrantId, UserId, event::Event, failure::FailureCode, policy::verdict::Verdict,
+};
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 
-type Step = Result<Vec<Event>, Refusal>;
+type Transition = Result<Vec<Event>, Refusal>;
 
-/// Event bodies stay small; what is larger is looked up.
-pub(super) const MAX_TOLD: usize = 64 * 1024;
+/// Most bytes of parameters or of a diff in an event. Larger ones are looked up by their link.
+pub(super) const MAX_IN_EVENT: usize = 64 * 1024;
 
-const NO_CLIENT: &str =
-    "No machine is connected: it waits for one. Run `atelier connect FOLDER --project NAME` on yours.";
+const NO_CLIENT: &str = "No machine is connected, so the call timeouts. Run `atelier connect FOLDER --project NAME` on your machine.";
 
-/// A warning comes this long before an approval runs out, or at half its time if that is later.
+/// A person is reminded this long before an approval expires, or halfway if that is later.
 const WARNING: TimeDelta = TimeDelta::seconds(60);
 
-/// Texts of more bytes than this are cut where not all of them is needed.
-const LONG: usize = 4096;
+/// Texts of more bytes than this are shortened in events, lists and denied calls.
+const LONG_TEXT: usize = 4096;
 
-/// The same with long texts cut short.
+/// The value with long texts shortened.
 fn shortened(value: &Value) -> Value {
     match value {
-        Value::String(text) if text.len() > LONG => {
+        Value::String(text) if text.len() > LONG_TEXT => {
             let start: String = text.chars().take(200).collect();
             format!("{start}… ({} bytes)", text.len()).into()
         }
@@ -38,33 +39,34 @@ fn shortened(value: &Value) -> Value {
 }
 
 impl GatedCall {
-    /// The parameters as events carry them: whole while they are small, otherwise cut short and with a link to the call.
-    fn told_params(&self) -> Value {
-        self.told(&self.tool_params)
+    fn brief_params(&self) -> Value {
+        self.brief(&self.tool_params)
     }
 
-    fn told(&self, value: &Value) -> Value {
-        let fits = |value: &Value| serde_json::to_string(value).is_ok_and(|json| json.len() <= MAX_TOLD);
+    /// The value as events and lists carry it: unchanged if it is small, otherwise shortened and with a
+    /// link to the whole call.
+    fn brief(&self, value: &Value) -> Value {
+        let fits = |value: &Value| serde_json::to_string(value).is_ok_and(|json| json.len() <= MAX_IN_EVENT);
         if fits(value) {
             return value.clone();
         }
-        let mut told =
-            Some(shortened(value)).filter(|told| told.is_object() && fits(told)).unwrap_or(json!({}));
-        told[LINK] = format!("/my/projects/{}/tools/{}", self.project_id, self.tool_id).into();
-        told
+        let short = Some(shortened(value)).filter(|short| short.is_object() && fits(short));
+        let mut brief = short.unwrap_or(json!({}));
+        brief[LINK] = format!("/my/projects/{}/tools/{}", self.project_id, self.tool_id).into();
+        brief
     }
 
-    /// As it stands in a list, where many of them may be large.
+    /// The call as lists carry it, because many calls in a list may be large.
     pub fn in_brief(mut self) -> Self {
-        self.tool_params = self.told_params();
-        self.preview = self.told_preview();
-        self.result = self.result.as_ref().map(|result| self.told(result));
+        self.tool_params = self.brief_params();
+        self.preview = self.brief_preview();
+        self.result = self.result.as_ref().map(|result| self.brief(result));
         self
     }
 
-    fn told_preview(&self) -> Option<CallPreview> {
+    fn brief_preview(&self) -> Option<CallPreview> {
         let mut preview = self.preview.clone()?;
-        if preview.diff.len() > MAX_TOLD {
+        if preview.diff.len() > MAX_IN_EVENT {
             preview.diff = format!("({} bytes: see the tool call)", preview.diff.len());
         }
         Some(preview)
@@ -88,27 +90,27 @@ impl GatedCall {
         Event::ToolCallUpdated { tool_id, session_id, status: self.status, error }
     }
 
-    /// The policy refuses: nobody is asked, nothing is sent.
-    pub fn deny(&mut self, failure: CallFailure, now: DateTime<Utc>) -> Vec<Event> {
-        // What nobody will ever run is kept to be recognised, not to fill the disk.
+    /// The policy denies the call: nobody is asked and nothing is sent.
+    pub(super) fn deny(&mut self, failure: CallFailure, now: DateTime<Utc>) -> Vec<Event> {
+        // A denied call never runs, so it is stored only to be recognised.
         self.tool_params = shortened(&self.tool_params);
         vec![self.settle(CallStatus::Denied, Some(failure), now)]
     }
 
-    /// It may run, but not where it would have to.
-    pub fn refuse(&mut self, failure: CallFailure, now: DateTime<Utc>) -> Vec<Event> {
+    /// The call may run, but not on the machine that would have to run it.
+    pub(super) fn refuse(&mut self, failure: CallFailure, now: DateTime<Utc>) -> Vec<Event> {
         vec![self.settle(CallStatus::Failed, Some(failure), now)]
     }
 
-    /// Asks the client what the call would change, before a person is asked.
-    pub fn begin_preview(
+    /// Asks the machine what the call would change, before a person is asked.
+    pub(super) fn begin_preview(
         &mut self,
         client: Option<ClientId>,
-        waits: Waits,
+        timeouts: GateTimeouts,
         now: DateTime<Utc>,
     ) -> Vec<Event> {
         self.status = CallStatus::Previewing;
-        self.deadline = Some(now + waits.dispatch);
+        self.deadline = Some(now + timeouts.dispatch);
         self.client_id = client;
         match client {
             None => self.await_client(),
@@ -119,21 +121,21 @@ impl GatedCall {
             tool_id: self.tool_id,
             client_id,
             tool_name: self.tool_name.clone(),
-            tool_params: self.told_params(),
+            tool_params: self.brief_params(),
         }));
         events
     }
 
-    /// The client says what the call would change: now a person can decide about it.
-    pub fn previewed(
+    /// The machine shows what the call would change, so a person can be asked now.
+    pub(super) fn previewed(
         &mut self,
         from: ClientId,
         preview: CallPreview,
         rating: Option<CallRating>,
         id: ApprovalId,
-        waits: Waits,
+        timeouts: GateTimeouts,
         now: DateTime<Utc>,
-    ) -> Step {
+    ) -> Transition {
         self.expect(CallStatus::Previewing)?;
         if self.client_id != Some(from) {
             return Err(Refusal::NotYours);
@@ -142,11 +144,16 @@ impl GatedCall {
             self.rate(rating);
         }
         self.preview = Some(preview);
-        Ok(self.ask(id, waits, now))
+        Ok(self.ask(id, timeouts, now))
     }
 
-    /// The client cannot say what the call would change, because it cannot be done: nobody is asked.
-    pub fn preview_failed(&mut self, from: ClientId, failure: CallFailure, now: DateTime<Utc>) -> Step {
+    /// The machine says that the call cannot be done, so nobody is asked.
+    pub(super) fn preview_failed(
+        &mut self,
+        from: ClientId,
+        failure: CallFailure,
+        now: DateTime<Utc>,
+    ) -> Transition {
         self.expect(CallStatus::Previewing)?;
         if self.client_id != Some(from) {
             return Err(Refusal::NotYours);
@@ -154,9 +161,9 @@ impl GatedCall {
         Ok(vec![self.settle(CallStatus::Failed, Some(failure), now)])
     }
 
-    /// Asks a person, for as long as the risk allows.
-    pub fn ask(&mut self, id: ApprovalId, waits: Waits, now: DateTime<Utc>) -> Vec<Event> {
-        let time = waits.approval(self.risk_level);
+    /// Asks a person. How long they have depends on the risk.
+    pub(super) fn ask(&mut self, id: ApprovalId, timeouts: GateTimeouts, now: DateTime<Utc>) -> Vec<Event> {
+        let time = timeouts.approval(self.risk_level);
         let expires_at = now + time;
         self.note = self.note.take().filter(|note| note != NO_CLIENT);
         self.status = CallStatus::PendingApproval;
@@ -178,12 +185,12 @@ impl GatedCall {
             approval_id: id,
             tool_id: self.tool_id,
             tool_name: self.tool_name.clone(),
-            tool_params: self.told_params(),
+            tool_params: self.brief_params(),
             risk_level: self.risk_level,
             rule: self.rule.clone(),
             reason: self.reason.clone(),
             network: self.network,
-            preview: self.told_preview(),
+            preview: self.brief_preview(),
             digest: self.digest,
             agent_id: self.agent_id,
             session_id: self.session_id,
@@ -194,8 +201,8 @@ impl GatedCall {
         vec![self.updated(), request]
     }
 
-    /// Nobody is there to do it.
-    pub fn await_client(&mut self) {
+    /// Notes that no machine is connected.
+    pub(super) fn await_client(&mut self) {
         self.note = Some(NO_CLIENT.to_owned());
     }
 
@@ -203,8 +210,8 @@ impl GatedCall {
         if self.status == status { Ok(()) } else { Err(Refusal::Already(self.status)) }
     }
 
-    /// Whether a person's word still counts. Time decides at its own moment, not when somebody gets around to
-    /// writing it down.
+    /// Whether a person can still decide. An approval expires at its time, even if that has not been
+    /// stored yet.
     fn expect_pending(&self, now: DateTime<Utc>) -> Result<(), Refusal> {
         self.expect(CallStatus::PendingApproval)?;
         match self.approval.as_ref().is_some_and(|approval| now >= approval.expires_at) {
@@ -213,7 +220,8 @@ impl GatedCall {
         }
     }
 
-    /// The same for a word about one question: a call may have been asked about anew since, about something else.
+    /// Whether a person can still decide about this question. A newer question about the call may have
+    /// replaced it.
     fn expect_asked(&self, id: ApprovalId, now: DateTime<Utc>) -> Result<(), Refusal> {
         self.expect_pending(now)?;
         if self.approval_id == Some(id) { Ok(()) } else { Err(Refusal::AskedAnew) }
@@ -232,29 +240,35 @@ impl GatedCall {
         Some(approval)
     }
 
-    pub fn approve(
+    pub(super) fn approve(
         &mut self,
         id: ApprovalId,
         by: UserId,
         scope: GrantScope,
-        waits: Waits,
+        timeouts: GateTimeouts,
         now: DateTime<Utc>,
-    ) -> Step {
+    ) -> Transition {
         self.expect_asked(id, now)?;
         if let Some(approval) = self.decide(ApprovalStatus::Approved, Some(by), now) {
             approval.scope = Some(scope);
         }
-        Ok(self.allow(waits, now))
+        Ok(self.allow(timeouts, now))
     }
 
-    /// It may run: as soon as there is a client.
-    pub fn allow(&mut self, waits: Waits, now: DateTime<Utc>) -> Vec<Event> {
+    /// The call may run as soon as a machine is connected.
+    pub(super) fn allow(&mut self, timeouts: GateTimeouts, now: DateTime<Utc>) -> Vec<Event> {
         self.status = CallStatus::Approved;
-        self.deadline = Some(now + waits.dispatch);
+        self.deadline = Some(now + timeouts.dispatch);
         vec![self.updated()]
     }
 
-    pub fn reject(&mut self, id: ApprovalId, by: UserId, reason: Option<String>, now: DateTime<Utc>) -> Step {
+    pub(super) fn reject(
+        &mut self,
+        id: ApprovalId,
+        by: UserId,
+        reason: Option<String>,
+        now: DateTime<Utc>,
+    ) -> Transition {
         self.expect_asked(id, now)?;
         let detail = match &reason {
             Some(reason) => format!("Rejected by the user: {reason}"),
@@ -263,18 +277,24 @@ impl GatedCall {
         if let Some(approval) = self.decide(ApprovalStatus::Rejected, Some(by), now) {
             approval.reason = reason;
         }
-        Ok(vec![self.settle(CallStatus::Rejected, Some(CallFailure::new("approval_rejected", detail)), now)])
+        let failure = CallFailure::new(FailureCode::ApprovalRejected, detail);
+        Ok(vec![self.settle(CallStatus::Rejected, Some(failure), now)])
     }
 
-    /// Sends it to a client. The signal carries the digest of what was approved and, for a write, the
-    /// checksum of the file it was shown against.
-    pub fn dispatch(&mut self, client_id: ClientId, waits: Waits, now: DateTime<Utc>) -> Step {
+    /// Sends the call to a machine. The signal carries the digest of what was approved and, for a write,
+    /// the checksum of the file that the preview was made from.
+    pub(super) fn dispatch(
+        &mut self,
+        client_id: ClientId,
+        timeouts: GateTimeouts,
+        now: DateTime<Utc>,
+    ) -> Transition {
         self.expect(CallStatus::Approved)?;
         self.status = CallStatus::Dispatched;
         self.client_id = Some(client_id);
         self.attempt += 1;
         self.claimed = false;
-        self.deadline = Some(now + waits.dispatch);
+        self.deadline = Some(now + timeouts.dispatch);
         self.note = None;
         Ok(vec![
             self.updated(),
@@ -283,7 +303,7 @@ impl GatedCall {
                 client_id,
                 attempt: self.attempt,
                 tool_name: self.tool_name.clone(),
-                tool_params: self.told_params(),
+                tool_params: self.brief_params(),
                 digest: self.digest,
                 risk_level: self.risk_level,
                 base_checksum: self.preview.as_ref().map(|preview| preview.base_checksum.clone()),
@@ -293,22 +313,38 @@ impl GatedCall {
         ])
     }
 
-    /// The client begins. Granted once for each attempt, so that a call runs at most once.
-    pub fn claim(&mut self, client: ClientId, attempt: u32, waits: Waits, now: DateTime<Utc>) -> Step {
+    /// The machine is about to run the call. An attempt is claimed once, so that a call runs at most once.
+    pub(super) fn claim(
+        &mut self,
+        client: ClientId,
+        attempt: u32,
+        timeouts: GateTimeouts,
+        now: DateTime<Utc>,
+    ) -> Transition {
         self.expect(CallStatus::Dispatched)?;
         if self.client_id != Some(client) || self.attempt != attempt || self.claimed {
             return Err(Refusal::NotYours);
         }
         self.claimed = true;
-        self.deadline = Some(now + waits.result + TimeDelta::seconds(self.timeout.unwrap_or(0).into()));
+        let own_time = TimeDelta::seconds(self.timeout.unwrap_or(0).into());
+        self.deadline = Some(now + timeouts.result + own_time);
         Ok(Vec::new())
     }
 
-    /// Takes the result, once. The same again is fine, another is not.
-    pub fn finish(&mut self, client: ClientId, attempt: u32, result: Value, now: DateTime<Utc>) -> Step {
+    /// Takes the outcome, once. The same outcome again changes nothing; a different one is refused.
+    pub(super) fn finish(
+        &mut self,
+        client: ClientId,
+        attempt: u32,
+        outcome: ToolOutcome,
+        now: DateTime<Utc>,
+    ) -> Transition {
         if self.client_id != Some(client) || self.attempt != attempt {
             return Err(Refusal::NotYours);
         }
+        let failure = outcome.failure.as_ref();
+        let failure = failure.map(|failure| CallFailure::new(failure.code.clone(), &*failure.detail));
+        let result = Value::Object(outcome.into_map());
         match self.status {
             CallStatus::Dispatched => {}
             CallStatus::Completed | CallStatus::Failed | CallStatus::Unknown | CallStatus::Cancelled
@@ -316,23 +352,18 @@ impl GatedCall {
             {
                 return Ok(Vec::new());
             }
-            // Late, but true: better than not knowing.
+            // The machine was given up too early: its late outcome is better than none.
             CallStatus::Unknown if self.result.is_none() => {}
             CallStatus::Completed | CallStatus::Failed | CallStatus::Unknown => {
                 return Err(Refusal::OtherResult);
             }
             other => return Err(Refusal::Already(other)),
         }
-        let success = result["success"] == true;
-        let failure = (!success).then(|| {
-            let text = |key: &str, otherwise: &str| result[key].as_str().unwrap_or(otherwise).to_owned();
-            CallFailure { code: text("code", "failed"), detail: text("error", "the tool failed") }
-        });
-        let status = match &failure {
+        let status = match failure.as_ref().map(|failure| &failure.code) {
             None => CallStatus::Completed,
-            // A client that was lost while it ran cannot say more than that.
-            Some(failure) if failure.code == "unknown" => CallStatus::Unknown,
-            Some(failure) if failure.code == "cancelled" => CallStatus::Cancelled,
+            // The machine was restarted while the call ran and does not know more than that.
+            Some(FailureCode::Unknown) => CallStatus::Unknown,
+            Some(FailureCode::Cancelled) => CallStatus::Cancelled,
             Some(_) => CallStatus::Failed,
         };
         self.result = Some(result);
@@ -340,9 +371,15 @@ impl GatedCall {
         Ok(vec![settled, Event::ToolResultAck { tool_id: self.tool_id, attempt, status }])
     }
 
-    /// The file has changed since the diff was made: what was approved cannot run any more, so a new
-    /// preview is asked for, and then the person again.
-    pub fn stale(&mut self, client: ClientId, attempt: u32, waits: Waits, now: DateTime<Utc>) -> Step {
+    /// The file has changed since the preview was made, so what was approved cannot run any more: the
+    /// machine is asked for a new preview, and then the person is asked again.
+    pub(super) fn stale(
+        &mut self,
+        client: ClientId,
+        attempt: u32,
+        timeouts: GateTimeouts,
+        now: DateTime<Utc>,
+    ) -> Transition {
         self.expect(CallStatus::Dispatched)?;
         if self.client_id != Some(client) || self.attempt != attempt {
             return Err(Refusal::NotYours);
@@ -350,23 +387,30 @@ impl GatedCall {
         self.preview = None;
         self.grant_id = None;
         self.claimed = false;
-        let mut events = vec![Event::ToolResultAck { tool_id: self.tool_id, attempt, status: self.status }];
-        events.extend(self.begin_preview(Some(client), waits, now));
-        self.note = Some("The file has changed since it was shown, so it is asked about again.".to_owned());
+        let (tool_id, status) = (self.tool_id, self.status);
+        let mut events = vec![Event::ToolResultAck { tool_id, attempt, status }];
+        events.extend(self.begin_preview(Some(client), timeouts, now));
+        let note = "The file has changed since it was shown, so this call needs approval again.";
+        self.note = Some(note.to_owned());
         Ok(events)
     }
 
-    /// A permission that was made while it waited covers it.
-    pub fn granted(&mut self, grant: GrantId, waits: Waits, now: DateTime<Utc>) -> Step {
+    /// A permission that was made while the call waited for a person covers the call.
+    pub(super) fn granted(
+        &mut self,
+        grant: GrantId,
+        timeouts: GateTimeouts,
+        now: DateTime<Utc>,
+    ) -> Transition {
         self.expect_pending(now)?;
         self.decide(ApprovalStatus::Approved, None, now);
         self.grant_id = Some(grant);
-        Ok(self.allow(waits, now))
+        Ok(self.allow(timeouts, now))
     }
 
-    /// Takes over what the client finds the call to be, if that is more than was known. Never less: a client can make
-    /// the gate stricter, not looser.
-    pub fn rate(&mut self, rating: CallRating) -> bool {
+    /// Takes over a rating if it is stricter than the one so far. It is never relaxed: a machine can make
+    /// the gate stricter, not looser. Returns whether anything changed.
+    pub(super) fn rate(&mut self, rating: CallRating) -> bool {
         let riskier = rating.verdict > self.risk_level && rating.verdict != Verdict::Deny;
         let network = rating.network && !self.network;
         if riskier {
@@ -377,15 +421,16 @@ impl GatedCall {
         riskier || network
     }
 
-    /// The client will not run it on the approval it has, because it is more than what was approved: the person
-    /// is asked about what it really is. Anything else that a client refuses stands.
-    pub fn reconsider(
+    /// The machine does not run the call, because it rates it higher than what was approved: unless a
+    /// permission covers the higher rating, the person is asked again. `None` if the machine's rating is
+    /// not higher, so that its refusal stands.
+    pub(super) fn rerate(
         &mut self,
         (client, attempt): (ClientId, u32),
         rating: CallRating,
         permitted: impl FnOnce(&Self) -> Option<GrantId>,
         id: ApprovalId,
-        waits: Waits,
+        timeouts: GateTimeouts,
         now: DateTime<Utc>,
     ) -> Result<Option<Vec<Event>>, Refusal> {
         self.expect(CallStatus::Dispatched)?;
@@ -396,24 +441,25 @@ impl GatedCall {
         if !self.rate(rating) {
             return Ok(None);
         }
-        // No permission was given with the network in sight.
+        // Whoever gave a permission did not know that the call would use the network.
         self.grant_id = if network { None } else { permitted(self) };
         self.claimed = false;
-        let mut events = vec![Event::ToolResultAck { tool_id: self.tool_id, attempt, status: self.status }];
+        let (tool_id, status) = (self.tool_id, self.status);
+        let mut events = vec![Event::ToolResultAck { tool_id, attempt, status }];
         if self.grant_id.is_some() {
-            events.extend(self.allow(waits, now));
+            events.extend(self.allow(timeouts, now));
             return Ok(Some(events));
         }
-        // A permission that covered it unseen covers it no more: it has to be seen first.
+        // A write that a permission covered without a preview has to be shown first.
         events.extend(match self.changes_a_file() && self.preview.is_none() {
-            true => self.begin_preview(Some(client), waits, now),
-            false => self.ask(id, waits, now),
+            true => self.begin_preview(Some(client), timeouts, now),
+            false => self.ask(id, timeouts, now),
         });
         Ok(Some(events))
     }
 
-    /// Whoever may, whenever it is not settled. A claimed call may still have its effect.
-    pub fn cancel(&mut self, now: DateTime<Utc>) -> Step {
+    /// Cancels a call that is not settled. A claimed call may still have its effect.
+    pub(super) fn cancel(&mut self, now: DateTime<Utc>) -> Transition {
         if self.status.is_settled() {
             return Err(Refusal::Already(self.status));
         }
@@ -425,36 +471,39 @@ impl GatedCall {
             true => (CallStatus::Unknown, "cancelled while it ran: it may have had an effect"),
             false => (CallStatus::Cancelled, "cancelled before it ran"),
         };
-        Ok(vec![self.settle(status, Some(CallFailure::new("cancelled", detail)), now)])
+        let failure = CallFailure::new(FailureCode::Cancelled, detail);
+        Ok(vec![self.settle(status, Some(failure), now)])
     }
 
-    /// What time decides. Nothing before the deadline.
-    pub fn time_passes(&mut self, now: DateTime<Utc>) -> Vec<Event> {
+    /// Does what is due at the call's deadline; nothing before it.
+    pub(super) fn time_passed(&mut self, now: DateTime<Utc>) -> Vec<Event> {
         if self.deadline.is_none_or(|deadline| now < deadline) {
             return Vec::new();
         }
         match self.status {
-            CallStatus::PendingApproval => self.approval_time(now),
+            CallStatus::PendingApproval => self.approval_due(now),
             CallStatus::Dispatched if self.claimed => {
-                let failure = CallFailure::new("client_lost", "the client did not say what came of it");
+                let detail = "the machine did not report what came of the call";
+                let failure = CallFailure::new(FailureCode::ClientLost, detail);
                 vec![self.settle(CallStatus::Unknown, Some(failure), now)]
             }
             CallStatus::Dispatched => {
-                let detail =
-                    "the machine did not begin in time: it is busy with other commands, or out of reach";
-                vec![self.settle(CallStatus::Expired, Some(CallFailure::new("not_begun", detail)), now)]
+                let detail = "the machine did not begin in time: it is busy with other commands, \
+                              or it cannot be reached";
+                let failure = CallFailure::new(FailureCode::NotBegun, detail);
+                vec![self.settle(CallStatus::Expired, Some(failure), now)]
             }
             CallStatus::Previewing | CallStatus::Approved => {
-                let detail =
-                    "no machine was connected in time: run `atelier connect FOLDER --project NAME` on yours";
-                let failure = CallFailure::new("no_client", detail);
+                let detail = "no machine was connected in time: run `atelier connect FOLDER --project \
+                              NAME` on your machine";
+                let failure = CallFailure::new(FailureCode::NoClient, detail);
                 vec![self.settle(CallStatus::Expired, Some(failure), now)]
             }
             _ => Vec::new(),
         }
     }
 
-    fn approval_time(&mut self, now: DateTime<Utc>) -> Vec<Event> {
+    fn approval_due(&mut self, now: DateTime<Utc>) -> Vec<Event> {
         let Some(approval) = &mut self.approval else { return Vec::new() };
         if now < approval.expires_at {
             approval.warned = true;
@@ -464,10 +513,7 @@ impl GatedCall {
             return vec![Event::ToolApprovalWarning { approval_id, tool_id, session_id, expires_at }];
         }
         self.decide(ApprovalStatus::Expired, None, now);
-        vec![self.settle(
-            CallStatus::Expired,
-            Some(CallFailure::new("approval_timeout", "Approval timeout")),
-            now,
-        )]
+        let failure = CallFailure::new(FailureCode::ApprovalTimeout, "Approval timeout");
+        vec![self.settle(CallStatus::Expired, Some(failure), now)]
     }
 }

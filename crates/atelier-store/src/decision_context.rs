@@ -1,65 +1,50 @@
-//! How things stand in a project when a step is taken: which machines are there, what is permitted, what its owner set.
+//! Reads what decisions about tool calls depend on: connected machines, permissions and restrictions.
 //!
-//! Read once for a group of writes, which is alone with its owner's rows: what belongs to one owner is written in one
-//! lane, on every node. Whoever changes any of it within the group forgets it.
+//! A context is read once for a group of writes. All writes of one owner use the same lane on every node,
+//! so nothing else changes the owner's rows meanwhile. A write that changes them drops the contexts.
 
 use crate::{
     Error, Result, Tx,
-    clients::{Client, clients},
+    clients::clients,
     db::{Conn, on},
     gate::read,
     now,
     projects::corrupt,
 };
-use atelier_core::{ProjectId, gate::Grant};
+use atelier_core::{
+    ProjectId,
+    gate::{DecisionContext, Grant},
+    policy::Restrictions,
+};
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use serde_json::Value;
 use std::{sync::Arc, time::Instant};
 
-/// What a step has to know beside the call itself.
-#[derive(Debug, Clone)]
-pub struct Situation {
-    /// The database's time, so that nodes agree.
-    pub now: DateTime<Utc>,
-    /// Those whose lease is good, the first to connect first: that one runs the calls.
-    pub clients: Arc<[Client]>,
-    /// The project's permissions that were not withdrawn.
-    pub grants: Arc<[Grant]>,
-    /// The project's own.
-    pub settings: Arc<Value>,
-    pub deleted: bool,
-}
-
-impl Situation {
-    pub fn holder(&self) -> Option<&Client> {
-        self.clients.first()
-    }
-}
-
 impl Tx {
-    pub(crate) async fn situation(&mut self, project: ProjectId) -> Result<Situation> {
+    pub(crate) async fn decision_context(&mut self, project: ProjectId) -> Result<DecisionContext> {
         let now = self.time().await?;
-        if let Some(known) = self.situations.get(&project) {
-            return Ok(Situation { now, ..known.clone() });
+        if let Some(known) = self.contexts.get(&project) {
+            return Ok(DecisionContext { now, ..known.clone() });
         }
         let (settings, deleted) = settings(&mut self.conn, project).await?;
-        let situation = Situation {
+        let restrictions = Restrictions::from_setting(settings.get("policy"));
+        let context = DecisionContext {
             now,
             clients: clients(&mut self.conn, project, now).await?.into(),
             grants: grants(&mut self.conn, project).await?.into(),
-            settings: Arc::new(settings),
+            restrictions: restrictions.map(|own| own.map(Arc::new)),
             deleted,
         };
-        self.situations.insert(project, situation.clone());
-        Ok(situation)
+        self.contexts.insert(project, context.clone());
+        Ok(context)
     }
 
-    /// Somebody changes what a situation is made of.
-    pub(crate) fn forget_situations(&mut self) {
-        self.situations.clear();
+    /// Drops the contexts, because this write changes what they are made of.
+    pub(crate) fn forget_contexts(&mut self) {
+        self.contexts.clear();
     }
 
-    /// The database's time, asked for once in a transaction and counted on from there.
+    /// The database's time: asked for once in a transaction, and advanced by the local clock from there.
     pub(crate) async fn time(&mut self) -> Result<DateTime<Utc>, sqlx::Error> {
         let (time, asked) = match self.clock {
             Some(clock) => clock,
@@ -72,7 +57,7 @@ impl Tx {
 
 pub(crate) async fn database_time(conn: &mut Conn) -> Result<DateTime<Utc>, sqlx::Error> {
     match conn {
-        // One node: its own clock is the database's.
+        // SQLite has one node, whose clock counts.
         Conn::Lite(_) => Ok(now()),
         Conn::Pg(conn) => {
             let (time,): (DateTime<Utc>,) =

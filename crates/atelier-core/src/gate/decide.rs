@@ -1,0 +1,517 @@
+//! Where it is decided whether a tool call runs, is asked about or is refused.
+//!
+//! Pure: a decision takes the call, what happened to it ([`GateInput`]) and how things stand in its
+//! project ([`DecisionContext`]), and returns the call as it is then with the [`Effects`] to store. The
+//! store makes each decision in the transaction that stores it, so two decisions about one call never
+//! overlap.
+
+use super::{
+    Audit, AuditDecision, CallFailure, CallPreview, CallRating, CallStatus, GateTimeouts, GatedCall, Grant,
+    GrantScope, Refusal, ToolOutcome, covering_grant,
+};
+use crate::{
+    AgentId, ApprovalId, CallId, ClientId, ConversationId, GrantId, Invalid, ProjectId, TaskId, UserId,
+    client::Client,
+    digest::CallDigest,
+    event::Event,
+    failure::FailureCode,
+    path::Roots,
+    policy::{
+        Policy, RestrictionSource, Restrictions,
+        call::ToolCall,
+        verdict::{Judgement, Verdict},
+    },
+};
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use std::{borrow::Cow, sync::Arc};
+
+/// How things stand in a project when a decision is made.
+#[derive(Debug, Clone)]
+pub struct DecisionContext {
+    /// The database's time, so that all nodes agree.
+    pub now: DateTime<Utc>,
+    /// Connected machines, the earliest connection first. That machine runs the calls.
+    pub clients: Arc<[Client]>,
+    /// The project's permissions that have not been withdrawn.
+    pub grants: Arc<[Grant]>,
+    /// The project's own restrictions. An error if its settings cannot be read: then no call may run.
+    pub restrictions: Result<Option<Arc<Restrictions>>, Invalid>,
+    /// The project has been deleted.
+    pub deleted: bool,
+}
+
+impl DecisionContext {
+    /// Knows nothing but the time. Enough for every input that does not
+    /// [need the project](GateInput::needs_project).
+    pub fn time_only(now: DateTime<Utc>) -> Self {
+        Self { now, clients: Arc::default(), grants: Arc::default(), restrictions: Ok(None), deleted: false }
+    }
+
+    /// The machine that runs calls, if one is connected.
+    pub fn machine(&self) -> Option<&Client> {
+        self.clients.first()
+    }
+}
+
+/// Who asks for a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AskedBy {
+    /// The project's owner, or the server for an agent that it runs.
+    Owner,
+    /// A program with an agent token. It can claim to be any agent.
+    Program,
+}
+
+impl AskedBy {
+    /// Who asked for a stored call: the server made the calls of tasks. Of other calls it is not stored,
+    /// so they get the least.
+    fn stored(call: &GatedCall) -> Self {
+        if call.task_id.is_some() { Self::Owner } else { Self::Program }
+    }
+}
+
+/// Who decides, and through which program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decider {
+    pub user: UserId,
+    pub via: Option<String>,
+}
+
+/// A tool call as it is asked for.
+#[derive(Debug, Clone)]
+pub struct NewCall {
+    pub id: CallId,
+    pub tool_name: String,
+    pub tool_params: Value,
+    pub agent_id: Option<AgentId>,
+    pub session_id: Option<ConversationId>,
+    /// The task that waits for the call.
+    pub task_id: Option<TaskId>,
+    pub asked_by: AskedBy,
+}
+
+/// What happens to a call.
+#[derive(Debug, Clone)]
+pub enum GateInput {
+    /// A person approves.
+    Approve { approval: ApprovalId, by: Decider, scope: GrantScope, include_high: bool },
+    /// A person rejects.
+    Reject { approval: ApprovalId, by: Decider, reason: Option<String> },
+    /// A person or a program does not want the call any more.
+    Cancel { by: Decider },
+    /// A permission was made that may cover a call that waits for a person.
+    Cover,
+    /// Machines have come or gone, so a call that waits for one may be sent.
+    Assign,
+    /// A machine shows what the call would change.
+    Preview { client: ClientId, preview: CallPreview, rating: Option<CallRating> },
+    /// A machine says that the call cannot be done.
+    PreviewFailed { client: ClientId, failure: CallFailure },
+    /// A machine is about to run the call.
+    Claim { client: ClientId, attempt: u32 },
+    /// A machine reports what came of the call.
+    Outcome { client: ClientId, attempt: u32, outcome: ToolOutcome },
+    /// Time has passed.
+    TimePassed,
+}
+
+impl GateInput {
+    /// Whether the decision depends on the project's machines, permissions and restrictions. The store
+    /// does not read them for the others, which are most of all inputs.
+    pub fn needs_project(&self) -> bool {
+        match self {
+            Self::Approve { .. } | Self::Cover | Self::Assign => true,
+            Self::Outcome { outcome, .. } => outcome.higher_rating().is_some(),
+            Self::Reject { .. }
+            | Self::Cancel { .. }
+            | Self::Preview { .. }
+            | Self::PreviewFailed { .. }
+            | Self::Claim { .. }
+            | Self::TimePassed => false,
+        }
+    }
+}
+
+/// What a decision leads to, besides the new state of the call.
+#[derive(Debug, Default, PartialEq)]
+pub struct Effects {
+    pub events: Vec<Event>,
+    pub audit: Option<Audit>,
+    /// A permission that an approval makes.
+    pub grant: Option<Grant>,
+    /// Why the call has to wait although a machine is there: the project's restrictions cannot be read.
+    pub problem: Option<Invalid>,
+}
+
+impl From<Vec<Event>> for Effects {
+    fn from(events: Vec<Event>) -> Self {
+        Self { events, ..Self::default() }
+    }
+}
+
+/// Unused ids for what a decision may make. They come from outside because this crate has no clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewIds {
+    pub approval: ApprovalId,
+    pub grant: GrantId,
+}
+
+/// What the server decides by, the same for all projects.
+#[derive(Debug, Clone)]
+pub struct GateRules {
+    pub policy: Arc<Policy>,
+    pub timeouts: GateTimeouts,
+    /// Commands are refused on machines that cannot sandbox them.
+    pub demand_isolation: bool,
+}
+
+/// How far a call has come when it is decided whether it runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    New(AskedBy),
+    /// Approved, covered by a permission, or LOW.
+    Allowed,
+}
+
+impl GateRules {
+    /// The server's policy, with the project's restrictions on top.
+    pub fn policy_with(&self, restrictions: Option<&Restrictions>) -> Cow<'_, Policy> {
+        match restrictions {
+            None => Cow::Borrowed(&*self.policy),
+            Some(restrictions) => {
+                let (source, restrictions) = (RestrictionSource::Project, restrictions.clone());
+                Cow::Owned(self.policy.restricted(source, restrictions))
+            }
+        }
+    }
+
+    fn policy(&self, context: &DecisionContext) -> Result<Cow<'_, Policy>, Invalid> {
+        Ok(self.policy_with(context.restrictions.clone()?.as_deref()))
+    }
+
+    /// Rates a new call and decides what happens to it first.
+    pub fn begin(
+        &self,
+        project: ProjectId,
+        new: NewCall,
+        context: &DecisionContext,
+        ids: NewIds,
+    ) -> Result<(GatedCall, Effects), Invalid> {
+        let policy = self.policy(context)?;
+        let (parsed, judgement) = rate(&policy, &new.tool_name, &new.tool_params, context);
+        let name = parsed.as_ref().map_or(new.tool_name, |call| call.name().to_owned());
+        let mut call = GatedCall {
+            digest: parsed.as_ref().map(CallDigest::of),
+            agent_id: new.agent_id,
+            session_id: new.session_id,
+            task_id: new.task_id,
+            ..GatedCall::new(new.id, project, name, new.tool_params, &judgement, context.now)
+        };
+        let stage = Stage::New(new.asked_by);
+        let effects = self.run_ask_or_refuse(&mut call, stage, judgement, context, ids);
+        Ok((call, effects))
+    }
+
+    /// Decides what an input does to a call. An input that comes too late, or from the wrong machine, is
+    /// refused and changes nothing.
+    pub fn decide(
+        &self,
+        mut call: GatedCall,
+        input: GateInput,
+        context: &DecisionContext,
+        ids: NewIds,
+    ) -> Result<(GatedCall, Effects), Refusal> {
+        let (timeouts, now) = (self.timeouts, context.now);
+        let effects = match input {
+            GateInput::Approve { approval, by, scope, include_high } => {
+                self.approve(&mut call, (approval, scope, include_high), by, context, ids)?
+            }
+            GateInput::Reject { approval, by, reason } => {
+                let events = call.reject(approval, by.user, reason, now)?;
+                let audit = Audit::of_call(&call, AuditDecision::Rejected, Some(by), now);
+                Effects { events, audit: Some(audit), ..Effects::default() }
+            }
+            GateInput::Cancel { by } => {
+                let events = call.cancel(now)?;
+                let audit = Audit::of_call(&call, AuditDecision::Cancelled, Some(by), now);
+                Effects { events, audit: Some(audit), ..Effects::default() }
+            }
+            GateInput::Cover => self.cover(&mut call, context, ids)?,
+            GateInput::Assign => self.assign(&mut call, context, ids),
+            GateInput::Preview { client, preview, rating } => {
+                call.previewed(client, preview, rating, ids.approval, timeouts, now)?.into()
+            }
+            GateInput::PreviewFailed { client, failure } => call.preview_failed(client, failure, now)?.into(),
+            GateInput::Claim { client, attempt } => call.claim(client, attempt, timeouts, now)?.into(),
+            GateInput::Outcome { client, attempt, outcome } => {
+                self.outcome(&mut call, (client, attempt), outcome, context, ids)?
+            }
+            GateInput::TimePassed => {
+                let events = call.time_passed(now);
+                let expired = call.status == CallStatus::Expired && !events.is_empty();
+                let audit = expired.then(|| Audit::of_call(&call, AuditDecision::Expired, None, now));
+                Effects { events, audit, ..Effects::default() }
+            }
+        };
+        Ok((call, effects))
+    }
+
+    /// The one place that says yes, no or ask: about a new call, and about a call that was allowed
+    /// earlier and is about to be sent, because rules, permissions and machines may have changed since.
+    fn run_ask_or_refuse(
+        &self,
+        call: &mut GatedCall,
+        stage: Stage,
+        judgement: Judgement,
+        context: &DecisionContext,
+        ids: NewIds,
+    ) -> Effects {
+        let now = context.now;
+        if judgement.verdict == Verdict::Deny {
+            let code = judgement.code.unwrap_or(FailureCode::Denied);
+            return call.deny(CallFailure::new(code, judgement.reason), now).into();
+        }
+        // Before the question, so that no person is asked about a call that cannot run in the end.
+        if let Some(failure) = self.lacks_isolation(call, context) {
+            return match stage {
+                Stage::New(_) => call.deny(failure, now),
+                Stage::Allowed => call.refuse(failure, now),
+            }
+            .into();
+        }
+        let mut audit = None;
+        let ask = match stage {
+            Stage::New(_) if !call.requires_approval => false,
+            Stage::New(asked_by) => {
+                call.grant_id = covering_grant(call, asked_by, context);
+                audit = call.grant_id.map(|grant| Audit::granted(call, grant, now));
+                call.grant_id.is_none()
+            }
+            Stage::Allowed => must_ask_again(call, judgement, context),
+        };
+        let mut events = Vec::new();
+        if ask {
+            events = self.ask(call, context, ids);
+        } else {
+            if stage != Stage::Allowed {
+                events = call.allow(self.timeouts, now);
+            }
+            events.extend(self.send(call, context));
+        }
+        Effects { events, audit, ..Effects::default() }
+    }
+
+    /// Asks a person or, if the machine can show what the call would change, the machine first.
+    fn ask(&self, call: &mut GatedCall, context: &DecisionContext, ids: NewIds) -> Vec<Event> {
+        call.client_id = context.machine().map(|client| client.id);
+        match call.changes_a_file() && call.preview.is_none() {
+            true => call.begin_preview(call.client_id, self.timeouts, context.now),
+            false => call.ask(ids.approval, self.timeouts, context.now),
+        }
+    }
+
+    /// Sends a call that may run to the machine that runs calls, if one is connected.
+    fn send(&self, call: &mut GatedCall, context: &DecisionContext) -> Vec<Event> {
+        match context.machine() {
+            Some(client) => call.dispatch(client.id, self.timeouts, context.now).unwrap_or_default(),
+            None => {
+                call.await_client();
+                Vec::new()
+            }
+        }
+    }
+
+    /// Why a call must not run on the connected machine, if so.
+    fn lacks_isolation(&self, call: &GatedCall, context: &DecisionContext) -> Option<CallFailure> {
+        let unsandboxed = context.machine().is_some_and(|client| !is_sandboxed(client));
+        let refused = self.demand_isolation && call.tool_name == "execute_command" && unsandboxed;
+        refused.then(|| CallFailure::new(FailureCode::IsolationRequired, NEEDS_SANDBOX))
+    }
+
+    fn approve(
+        &self,
+        call: &mut GatedCall,
+        (approval, scope, include_high): (ApprovalId, GrantScope, bool),
+        by: Decider,
+        context: &DecisionContext,
+        ids: NewIds,
+    ) -> Result<Effects, Refusal> {
+        let (now, user) = (context.now, by.user);
+        let mut events = call.approve(approval, user, scope, self.timeouts, now)?;
+        // Before another question can replace the one that was answered.
+        let mut audit = Audit::of_call(call, AuditDecision::Approved, Some(by), now);
+        if let Some(approval) = &mut call.approval {
+            let machine = context.machine().map(|client| client.id);
+            approval.client_id = approval.client_id.or(machine);
+        }
+        let policy = match self.policy(context) {
+            Ok(policy) => policy,
+            Err(invalid) => {
+                let failure = CallFailure::new(FailureCode::InvalidSettings, invalid.to_string());
+                events.extend(call.deny(failure, now));
+                return Ok(Effects { events, audit: Some(audit), ..Effects::default() });
+            }
+        };
+        let (_, judgement) = rate(&policy, &call.tool_name, &call.tool_params, context);
+        let next = self.run_ask_or_refuse(call, Stage::Allowed, judgement, context, ids);
+        events.extend(next.events);
+        // A permission is made only if the approval itself let the call run.
+        let mut grant = None;
+        if matches!(call.status, CallStatus::Approved | CallStatus::Dispatched) {
+            grant = Grant::from_approval(ids.grant, call, scope, include_high, user, context);
+            if let (None, Some(approval)) = (&grant, &mut call.approval) {
+                approval.scope = Some(GrantScope::Once);
+            }
+            audit.grant_id = grant.as_ref().map(|grant| grant.id);
+        }
+        Ok(Effects { events, grant, audit: Some(audit), problem: None })
+    }
+
+    /// Lets a call that waits for a person run, if a permission covers it now.
+    fn cover(
+        &self,
+        call: &mut GatedCall,
+        context: &DecisionContext,
+        ids: NewIds,
+    ) -> Result<Effects, Refusal> {
+        let grant =
+            covering_grant(call, AskedBy::stored(call), context).ok_or(Refusal::Already(call.status))?;
+        let mut events = call.granted(grant, self.timeouts, context.now)?;
+        let audit = Audit::granted(call, grant, context.now);
+        let next = self.assign(call, context, ids);
+        events.extend(next.events);
+        Ok(Effects { events, audit: Some(audit), ..next })
+    }
+
+    /// Sends a waiting call to the machine that runs calls now. Nothing happens to a call that waits for
+    /// something else, or that a connected machine has already.
+    fn assign(&self, call: &mut GatedCall, context: &DecisionContext, ids: NewIds) -> Effects {
+        let policy = match self.policy(context) {
+            Ok(policy) => policy,
+            Err(invalid) => return Effects { problem: Some(invalid), ..Effects::default() },
+        };
+        let Some(machine) = context.machine() else {
+            if call.status == CallStatus::Approved {
+                call.await_client();
+            }
+            return Effects::default();
+        };
+        let connected = context.clients.iter().any(|client| Some(client.id) == call.client_id);
+        match call.status {
+            CallStatus::Approved => {}
+            // The call never began on the machine that has gone, so it may begin on another.
+            CallStatus::Dispatched if !connected && !call.claimed => {
+                call.status = CallStatus::Approved;
+            }
+            CallStatus::Previewing if !connected => {
+                return call.begin_preview(Some(machine.id), self.timeouts, context.now).into();
+            }
+            _ => return Effects::default(),
+        }
+        let (_, judgement) = rate(&policy, &call.tool_name, &call.tool_params, context);
+        self.run_ask_or_refuse(call, Stage::Allowed, judgement, context, ids)
+    }
+
+    fn outcome(
+        &self,
+        call: &mut GatedCall,
+        (client, attempt): (ClientId, u32),
+        outcome: ToolOutcome,
+        context: &DecisionContext,
+        ids: NewIds,
+    ) -> Result<Effects, Refusal> {
+        let (timeouts, now) = (self.timeouts, context.now);
+        if outcome.is_stale() {
+            return Ok(call.stale(client, attempt, timeouts, now)?.into());
+        }
+        if let (CallStatus::Dispatched, Some(rating)) = (call.status, outcome.higher_rating()) {
+            let permitted = |call: &GatedCall| covering_grant(call, AskedBy::stored(call), context);
+            let rerated = call.rerate((client, attempt), rating, permitted, ids.approval, timeouts, now)?;
+            if let Some(mut events) = rerated {
+                let audit = call.grant_id.map(|grant| Audit::granted(call, grant, now));
+                let next = match call.status {
+                    CallStatus::Approved => self.assign(call, context, ids),
+                    _ => Effects::default(),
+                };
+                events.extend(next.events);
+                return Ok(Effects { events, audit, ..next });
+            }
+        }
+        Ok(call.finish(client, attempt, outcome, now)?.into())
+    }
+}
+
+const NEEDS_SANDBOX: &str = "This server runs commands only on machines that can sandbox them, and the connected machine cannot. \
+     It needs Linux with Landlock and seccomp or namespaces; `atelier connect` shows at its start what is missing.";
+
+/// Parses a call and rates it for the machine that would run it.
+fn rate(
+    policy: &Policy,
+    tool: &str,
+    params: &Value,
+    context: &DecisionContext,
+) -> (Option<ToolCall>, Judgement) {
+    let machine = context.machine();
+    let roots = machine.map_or_else(Roots::relative_only, |client| Roots::announced(&*client.root));
+    let (parsed, mut judgement) = policy.judge_request(tool, params.clone(), &roots);
+    let parsed = parsed.ok();
+    let is_command = matches!(parsed, Some(ToolCall::ExecuteCommand(_)));
+    if is_command && machine.is_some_and(|client| !is_sandboxed(client)) {
+        let unsandboxed = unsandboxed_command(&judgement.rule);
+        judgement = judgement.stricter(unsandboxed);
+    }
+    (parsed, judgement)
+}
+
+/// Whether the machine can keep a command from writing and from the network.
+fn is_sandboxed(client: &Client) -> bool {
+    client.isolation.enforces_read_only
+}
+
+/// An unsandboxed machine runs no command without a question. A permission for the class covers this
+/// command only, because the rule names the command.
+fn unsandboxed_command(rule: &str) -> Judgement {
+    let command = rule.split(' ').next().unwrap_or_default();
+    let reason = "The machine cannot sandbox commands, so every command needs approval.";
+    Judgement::new(Verdict::Medium, format!("{command} isolation"), reason)
+}
+
+/// Whether a call that was allowed earlier has to be asked about again, and takes over the stricter
+/// rating and the reason if so.
+fn must_ask_again(call: &mut GatedCall, judgement: Judgement, context: &DecisionContext) -> bool {
+    let Judgement { verdict, rule, reason, network, .. } = judgement;
+    let riskier = call.rate(CallRating { verdict, rule, reason, network });
+    let note = if permission_ended(call, context) {
+        Some("The permission that covered this call has ended, so it needs approval.")
+    } else if approved_for_another_machine(call, context) {
+        Some("This call was approved for another machine, so it needs approval again.")
+    } else {
+        None
+    };
+    if !riskier && note.is_none() {
+        return false;
+    }
+    call.grant_id = None;
+    call.note = note.map(str::to_owned).or(call.note.take());
+    true
+}
+
+/// Whether the permission that a call waits with was withdrawn, or ended with its session.
+fn permission_ended(call: &GatedCall, context: &DecisionContext) -> bool {
+    call.grant_id.is_some_and(|had| context.grants.iter().all(|grant| grant.id != had))
+}
+
+/// Whether a call would run on another machine than the one it was approved for: in another folder, and
+/// with another sandbox. A write that was shown is not asked about again, because the machine checks
+/// that the file is still the one that was shown.
+fn approved_for_another_machine(call: &GatedCall, context: &DecisionContext) -> bool {
+    let by_person = call.grant_id.is_none() && call.preview.is_none();
+    let approval = call.approval.as_ref().filter(|_| by_person);
+    let approved_for = approval.and_then(|approval| approval.client_id);
+    let machine = context.machine().map(|client| client.id);
+    approved_for.is_some() && machine.is_some() && approved_for != machine
+}
+
+#[cfg(test)]
+mod tests;

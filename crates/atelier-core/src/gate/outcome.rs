@@ -1,0 +1,230 @@
+//! What a machine reports about a call that it ran or refused.
+
+use super::CallRating;
+use crate::{
+    failure::FailureCode,
+    policy::verdict::{Judgement, Verdict},
+};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+
+/// The outcome of a tool call. On the wire it is one flat object: `success`, the tool's own fields and,
+/// if the call failed, `error` and `code`, with `verdict`, `rule` and `network` if a policy refused it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolOutcome {
+    /// The tool's own fields, such as `content` or `stdout`.
+    pub fields: Map<String, Value>,
+    /// `None` if the call succeeded.
+    pub failure: Option<OutcomeFailure>,
+}
+
+/// Why a call did not do what it was asked to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutcomeFailure {
+    pub code: FailureCode,
+    /// For people and models.
+    pub detail: String,
+    /// Set if the policy refused the call, so that nothing was tried.
+    pub refusal: Option<PolicyRefusal>,
+}
+
+/// How the machine's policy rates a call that it refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyRefusal {
+    pub verdict: Verdict,
+    pub rule: String,
+    pub network: bool,
+}
+
+impl ToolOutcome {
+    pub fn succeeded(fields: Map<String, Value>) -> Self {
+        Self { fields, failure: None }
+    }
+
+    pub fn failed(code: FailureCode, detail: impl Into<String>) -> Self {
+        let failure = OutcomeFailure { code, detail: detail.into(), refusal: None };
+        Self { fields: Map::new(), failure: Some(failure) }
+    }
+
+    /// The policy denies the call, or requires an approval that the call does not have.
+    pub fn refused(judgement: &Judgement) -> Self {
+        let code = judgement.code.clone().unwrap_or(match judgement.verdict {
+            Verdict::Deny => FailureCode::Denied,
+            _ => FailureCode::ApprovalRequired,
+        });
+        let refusal = PolicyRefusal {
+            verdict: judgement.verdict,
+            rule: judgement.rule.clone(),
+            network: judgement.network,
+        };
+        let failure = OutcomeFailure { code, detail: judgement.reason.clone(), refusal: Some(refusal) };
+        Self { fields: Map::new(), failure: Some(failure) }
+    }
+
+    pub fn success(&self) -> bool {
+        self.failure.is_none()
+    }
+
+    /// The file changed after the person was shown what the call would change.
+    pub fn is_stale(&self) -> bool {
+        self.failure.as_ref().is_some_and(|failure| failure.code == FailureCode::Stale)
+    }
+
+    /// The machine's rating of a call that it did not run because the approval was for less.
+    pub fn higher_rating(&self) -> Option<CallRating> {
+        let failure = self.failure.as_ref()?;
+        let refusal = failure.refusal.as_ref()?;
+        (failure.code == FailureCode::ApprovalRequired).then(|| CallRating {
+            verdict: refusal.verdict,
+            rule: refusal.rule.clone(),
+            reason: failure.detail.clone(),
+            network: refusal.network,
+        })
+    }
+
+    /// The flat object of the wire, without copying the fields.
+    pub fn into_map(self) -> Map<String, Value> {
+        let mut map = self.fields;
+        map.insert("success".into(), self.failure.is_none().into());
+        if let Some(OutcomeFailure { code, detail, refusal }) = self.failure {
+            map.insert("error".into(), detail.into());
+            map.insert("code".into(), code.as_str().into());
+            if let Some(PolicyRefusal { verdict, rule, network }) = refusal {
+                map.insert("verdict".into(), verdict.as_str().into());
+                map.insert("rule".into(), rule.into());
+                if network {
+                    map.insert("network".into(), true.into());
+                }
+            }
+        }
+        map
+    }
+}
+
+impl From<Map<String, Value>> for ToolOutcome {
+    /// Every object is an outcome: one that does not say `success: true` failed, so that nothing unclear
+    /// counts as done.
+    fn from(mut fields: Map<String, Value>) -> Self {
+        if fields.remove("success") == Some(Value::Bool(true)) {
+            return Self::succeeded(fields);
+        }
+        let mut text = |key: &str| match fields.remove(key) {
+            Some(Value::String(text)) => Some(text),
+            _ => None,
+        };
+        let code = text("code").map_or(FailureCode::Failed, |code| code.as_str().into());
+        let detail = text("error").unwrap_or_else(|| "the tool failed".to_owned());
+        let refusal = refusal(&mut fields);
+        Self { fields, failure: Some(OutcomeFailure { code, detail, refusal }) }
+    }
+}
+
+/// Takes a policy's rating out of the fields. A command that ran has a `network` of its own, which stays.
+fn refusal(fields: &mut Map<String, Value>) -> Option<PolicyRefusal> {
+    let verdict = Verdict::deserialize(fields.get("verdict")?).ok()?;
+    let rule = fields.get("rule")?.as_str()?.to_owned();
+    let network = fields.get("network") == Some(&Value::Bool(true));
+    for key in ["verdict", "rule", "network"] {
+        fields.remove(key);
+    }
+    Some(PolicyRefusal { verdict, rule, network })
+}
+
+impl Serialize for ToolOutcome {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.clone().into_map().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for ToolOutcome {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Map::deserialize(deserializer)?.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OutcomeFailure, PolicyRefusal, ToolOutcome};
+    use crate::{
+        failure::FailureCode,
+        gate::CallRating,
+        policy::verdict::{Judgement, Verdict},
+    };
+    use serde_json::{Value, json};
+
+    fn read(body: Value) -> ToolOutcome {
+        serde_json::from_value(body).unwrap()
+    }
+
+    #[test]
+    fn outcomes_survive_the_wire_as_they_are() {
+        for body in [
+            json!({"success": true}),
+            json!({"success": true, "code": "its own", "error": null, "content": "x"}),
+            json!({"success": false, "code": "stale", "error": "It changed."}),
+            json!({"success": false, "code": "command_failed", "error": "1", "network": true}),
+            json!({"success": false, "code": "new_code", "error": "x", "stdout": "y"}),
+            json!({"success": false, "code": "approval_required", "error": "why", "verdict": "HIGH",
+                   "rule": "git.push", "network": true}),
+            json!({"success": false, "code": "denied", "error": "why", "verdict": "DENY", "rule": "r"}),
+        ] {
+            assert_eq!(json!(read(body.clone())), body);
+            assert_eq!(Value::Object(read(body.clone()).into_map()), body);
+        }
+    }
+
+    #[test]
+    fn what_does_not_say_success_has_failed() {
+        let failed = ToolOutcome::failed(FailureCode::Failed, "the tool failed");
+        for body in [
+            json!({}),
+            json!({"success": false}),
+            json!({"success": "true"}),
+            json!({"success": 1, "error": 7, "code": {}}),
+        ] {
+            assert_eq!(read(body.clone()), failed, "{body}");
+        }
+        assert!(!failed.success() && read(json!({"success": true})).success());
+        assert!(serde_json::from_value::<ToolOutcome>(json!([true])).is_err());
+    }
+
+    #[test]
+    fn a_refusal_carries_the_rating() {
+        let judgement = Judgement { network: true, ..Judgement::new(Verdict::High, "git.push", "It sends.") };
+        let outcome = ToolOutcome::refused(&judgement);
+        let rating = CallRating {
+            verdict: Verdict::High,
+            rule: "git.push".into(),
+            reason: "It sends.".into(),
+            network: true,
+        };
+        assert_eq!(outcome.higher_rating(), Some(rating));
+        assert_eq!(read(json!(outcome)), outcome);
+        let denied = ToolOutcome::refused(&Judgement::new(Verdict::Deny, "r", "No."));
+        let refusal = PolicyRefusal { verdict: Verdict::Deny, rule: "r".into(), network: false };
+        let failure =
+            OutcomeFailure { code: FailureCode::Denied, detail: "No.".into(), refusal: Some(refusal) };
+        assert_eq!(denied.failure, Some(failure));
+        assert_eq!(denied.higher_rating(), None);
+        let coded = Judgement::denied(FailureCode::PathProtected, "r", "No.");
+        let code = ToolOutcome::refused(&coded).failure.unwrap().code;
+        assert_eq!(code, FailureCode::PathProtected);
+        // Without a whole rating there is nothing to ask about.
+        for incomplete in [
+            json!({"code": "approval_required", "error": "why"}),
+            json!({"code": "approval_required", "error": "why", "verdict": "HIGH"}),
+            json!({"code": "approval_required", "error": "why", "rule": "r"}),
+            json!({"code": "approval_required", "error": "why", "rule": "r", "verdict": "?"}),
+            json!({"code": "command_failed", "error": "why", "rule": "r", "verdict": "HIGH"}),
+        ] {
+            assert_eq!(read(incomplete.clone()).higher_rating(), None, "{incomplete}");
+        }
+    }
+
+    #[test]
+    fn only_a_stale_failure_is_stale() {
+        assert!(read(json!({"success": false, "code": "stale"})).is_stale());
+        assert!(!read(json!({"success": true, "code": "stale"})).is_stale());
+        assert!(!read(json!({"success": false, "code": "conflict"})).is_stale());
+    }
+}

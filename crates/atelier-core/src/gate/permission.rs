@@ -1,0 +1,129 @@
+//! Standing permissions: what they cover, and how an approval makes one.
+
+use super::{AskedBy, DecisionContext, GatedCall};
+use crate::{AgentId, GrantId, ProjectId, UserId, policy::verdict::Verdict};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// How far an approval reaches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum GrantScope {
+    /// This call only.
+    #[default]
+    Once,
+    /// Calls of the same rule, in this session.
+    Class,
+    /// Everything this agent asks for in this session, up to MEDIUM.
+    Agent,
+}
+
+/// A standing permission, for one session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Grant {
+    pub id: GrantId,
+    pub project_id: ProjectId,
+    pub scope: GrantScope,
+    /// The conversation that the permission holds for or, for calls outside a conversation, the
+    /// machine's connection.
+    pub session: Uuid,
+    /// For a class: its rule, such as `git.commit`.
+    pub rule: Option<String>,
+    /// For all calls of one agent: that agent.
+    pub agent_id: Option<AgentId>,
+    /// Whether the permission reaches HIGH: the person said so, or the call that was shown as the
+    /// example of its class was HIGH.
+    pub include_high: bool,
+    /// What the permission allows, for people.
+    pub words: String,
+    pub created_by: UserId,
+    pub created_at: DateTime<Utc>,
+    pub withdrawn_at: Option<DateTime<Utc>>,
+}
+
+impl Grant {
+    /// Whether the permission covers the call. In doubt it does not.
+    pub fn covers(&self, call: &GatedCall, session: Option<Uuid>) -> bool {
+        let risk = match call.risk_level {
+            Verdict::Low | Verdict::Deny => false,
+            Verdict::Medium => true,
+            Verdict::High => self.include_high,
+        };
+        let what = match self.scope {
+            GrantScope::Once => false,
+            GrantScope::Class => self.rule.as_deref() == Some(&call.rule),
+            GrantScope::Agent => self.agent_id.is_some() && self.agent_id == call.agent_id,
+        };
+        what && risk
+            && self.withdrawn_at.is_none()
+            && self.project_id == call.project_id
+            && Some(self.session) == session
+    }
+
+    /// Whether the permission could cover a call that waits, judging by what does not change. Saves a
+    /// decision about each of the others.
+    pub fn concerns(&self, call: &GatedCall) -> bool {
+        match self.scope {
+            GrantScope::Agent => self.agent_id == call.agent_id,
+            GrantScope::Class | GrantScope::Once => self.rule.as_ref() == Some(&call.rule),
+        }
+    }
+
+    /// The permission that an approval of this call leaves behind. `None` if the approval is for this
+    /// call only, or if there is no session or agent that the permission could hold for.
+    pub fn from_approval(
+        id: GrantId,
+        call: &GatedCall,
+        scope: GrantScope,
+        include_high: bool,
+        by: UserId,
+        context: &DecisionContext,
+    ) -> Option<Self> {
+        let session = session(call, context)?;
+        let (rule, agent_id, include_high, words) = match scope {
+            GrantScope::Once => return None,
+            GrantScope::Class => {
+                let include_high = call.risk_level == Verdict::High;
+                (Some(call.rule.clone()), None, include_high, call.class_in_words())
+            }
+            GrantScope::Agent => {
+                let highest = if include_high { Verdict::High } else { Verdict::Medium };
+                let words = format!("everything this agent asks for in this session, up to {highest}");
+                (None, Some(call.agent_id?), include_high, words)
+            }
+        };
+        Some(Self {
+            id,
+            project_id: call.project_id,
+            scope,
+            session,
+            rule,
+            agent_id,
+            include_high,
+            words,
+            created_by: by,
+            created_at: context.now,
+            withdrawn_at: None,
+        })
+    }
+}
+
+/// What "this session" means for a call: its conversation or, outside a conversation, the connection of
+/// the machine that runs calls.
+fn session(call: &GatedCall, context: &DecisionContext) -> Option<Uuid> {
+    let conversation = call.session_id.map(|conversation| conversation.0);
+    conversation.or_else(|| context.machine().map(|client| client.id.0))
+}
+
+/// The standing permission that covers the call, if there is one. A permission for an agent does not
+/// cover calls of programs that only say they are that agent.
+pub fn covering_grant(call: &GatedCall, asked_by: AskedBy, context: &DecisionContext) -> Option<GrantId> {
+    let session = session(call, context);
+    let covers = |grant: &&Grant| {
+        grant.covers(call, session) && (asked_by == AskedBy::Owner || grant.scope != GrantScope::Agent)
+    };
+    context.grants.iter().find(covers).map(|grant| grant.id)
+}

@@ -1,0 +1,209 @@
+//! Which limits a machine can enforce on the commands that it runs.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What keeps a command inside its sandbox. It is part of every command's outcome, and the machine
+/// reports it when it connects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Isolation {
+    /// Version of the kernel's Landlock interface, which limits reads to system folders and the
+    /// workspace, and writes to the workspace. 0 if the kernel has no Landlock.
+    pub landlock: u8,
+    /// Everything outside the workspace is mounted read-only, and files can be hidden.
+    pub mounts: bool,
+    pub network: NetworkIsolation,
+    pub processes: ProcessIsolation,
+    /// How many processes a command may have; `None` if only the timeout stops a fork bomb.
+    pub process_limit: Option<u32>,
+    /// Namespaces are made inside a user namespace, without being root.
+    pub user_namespace: bool,
+}
+
+/// What keeps a command from the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkIsolation {
+    NamespaceAndSeccomp,
+    Namespace,
+    Seccomp,
+    None,
+}
+
+/// How all processes of a command are ended together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ProcessIsolation {
+    /// The kernel kills everything in the namespace when its first process ends.
+    PidNamespace,
+    /// A supervising parent collects and kills the processes. A process that kills the supervisor
+    /// first could escape.
+    Supervisor,
+    /// Only the process group is killed.
+    Group,
+}
+
+impl Isolation {
+    /// Whether a command that only reads can be kept from writing and from the network. LOW commands
+    /// run without approval only where this holds. Landlock before version 3 allows truncating files,
+    /// so it counts only together with read-only mounts.
+    pub fn enforces_read_only(&self) -> bool {
+        let files = self.landlock >= 3 || (self.landlock >= 1 && self.mounts);
+        files && self.network != NetworkIsolation::None
+    }
+
+    /// No limits at all, as on systems other than Linux.
+    pub fn none() -> Self {
+        Self {
+            landlock: 0,
+            mounts: false,
+            network: NetworkIsolation::None,
+            processes: ProcessIsolation::Group,
+            process_limit: None,
+            user_namespace: false,
+        }
+    }
+
+    /// What this machine cannot enforce, one sentence for each consequence.
+    pub fn missing(&self) -> Vec<&'static str> {
+        let lacks = [
+            (self.landlock == 0, "no Landlock: commands can read and write everything that you can"),
+            (!self.mounts, "no mount namespace: secret files cannot be hidden from commands"),
+            (self.network == NetworkIsolation::None, "no network isolation: commands can use the network"),
+            (
+                self.processes == ProcessIsolation::Group,
+                "no process isolation: a command could leave processes behind",
+            ),
+            (self.process_limit.is_none(), "no process limit: a command can start any number of processes"),
+            (!self.enforces_read_only(), "for these reasons, every command needs your approval here"),
+        ];
+        lacks.into_iter().filter_map(|(lacking, words)| lacking.then_some(words)).collect()
+    }
+}
+
+impl fmt::Display for Isolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.landlock {
+            0 => write!(f, "files: not limited (no Landlock)")?,
+            version => write!(f, "files: Landlock {version}")?,
+        }
+        let mounts = if self.mounts { " and read-only mounts" } else { "" };
+        let network = match self.network {
+            NetworkIsolation::NamespaceAndSeccomp => "namespace and seccomp",
+            NetworkIsolation::Namespace => "namespace",
+            NetworkIsolation::Seccomp => "seccomp",
+            NetworkIsolation::None => "not limited",
+        };
+        let processes = match self.processes {
+            ProcessIsolation::PidNamespace => "pid namespace",
+            ProcessIsolation::Supervisor => "supervisor",
+            ProcessIsolation::Group => "process group",
+        };
+        write!(f, "{mounts}; network: {network}; processes: {processes}")?;
+        match self.process_limit {
+            Some(limit) => write!(f, ", at most {limit}"),
+            None => write!(f, ", not limited in number"),
+        }
+    }
+}
+
+/// The isolation that a machine reports when it connects.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct ReportedIsolation {
+    /// Whether commands that only read are kept from writing and from the network. A machine that
+    /// does not say so is unsandboxed: every command is asked about.
+    pub enforces_read_only: bool,
+    /// The isolation in one line, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub words: Option<String>,
+    /// What the machine cannot enforce, for people.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+    /// The mechanisms behind it; `None` if the machine does not name them in a form known here.
+    #[serde(flatten)]
+    pub mechanisms: Option<Isolation>,
+}
+
+impl From<&Isolation> for ReportedIsolation {
+    fn from(isolation: &Isolation) -> Self {
+        Self {
+            enforces_read_only: isolation.enforces_read_only(),
+            words: Some(isolation.to_string()),
+            missing: isolation.missing().into_iter().map(str::to_owned).collect(),
+            mechanisms: Some(isolation.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Isolation, NetworkIsolation, ProcessIsolation, ReportedIsolation};
+    use serde_json::json;
+
+    fn full() -> Isolation {
+        Isolation {
+            landlock: 6,
+            mounts: true,
+            network: NetworkIsolation::NamespaceAndSeccomp,
+            processes: ProcessIsolation::PidNamespace,
+            process_limit: Some(512),
+            user_namespace: false,
+        }
+    }
+
+    #[test]
+    fn read_only_needs_files_and_network_to_be_limited() {
+        use NetworkIsolation::{Namespace, None, Seccomp};
+        for (landlock, mounts, network, enforces) in [
+            (3, false, Seccomp, true),
+            (6, false, Namespace, true),
+            (2, true, Namespace, true),
+            (1, true, Seccomp, true),
+            (2, false, Seccomp, false),
+            (0, true, Namespace, false),
+            (6, true, None, false),
+        ] {
+            let isolation = Isolation { landlock, mounts, network, ..full() };
+            assert_eq!(isolation.enforces_read_only(), enforces, "{isolation}");
+        }
+    }
+
+    #[test]
+    fn a_report_says_what_is_enforced_and_what_is_missing() {
+        let report = ReportedIsolation::from(&full());
+        assert!(report.enforces_read_only && report.missing.is_empty());
+        let words = "files: Landlock 6 and read-only mounts; network: namespace and seccomp; \
+                     processes: pid namespace, at most 512";
+        assert_eq!(report.words.as_deref(), Some(words));
+        let none = ReportedIsolation::from(&Isolation::none());
+        assert!(!none.enforces_read_only);
+        assert_eq!(none.missing.len(), 6);
+        let words = "files: not limited (no Landlock); network: not limited; \
+                     processes: process group, not limited in number";
+        assert_eq!(none.words.as_deref(), Some(words));
+        for report in [report, none] {
+            let read: ReportedIsolation = serde_json::from_value(json!(report)).unwrap();
+            assert_eq!(read, report);
+        }
+    }
+
+    #[test]
+    fn a_machine_that_says_nothing_is_unsandboxed() {
+        for (body, enforces_read_only) in [
+            (json!({}), false),
+            (json!({"enforces_read_only": true}), true),
+            (json!({"landlock": 6, "mounts": true}), false),
+            (json!({"landlock": 9, "network": "a new kind", "enforces_read_only": true}), true),
+        ] {
+            let read: ReportedIsolation = serde_json::from_value(body).unwrap();
+            assert_eq!(read, ReportedIsolation { enforces_read_only, ..Default::default() });
+        }
+        let wrong = json!({"enforces_read_only": "yes"});
+        assert!(serde_json::from_value::<ReportedIsolation>(wrong).is_err());
+    }
+}
