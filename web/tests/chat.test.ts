@@ -4,8 +4,9 @@ import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";
 import type { Page } from "playwright-core";
 import { PHONE } from "./harness/browser.ts";
-import { ConnectedFolder, eventually } from "./harness/server.ts";
+import { ConnectedFolder, eventually, Server } from "./harness/server.ts";
 import { browser, server } from "./harness/fixtures.ts";
+import { ScriptedModel } from "./harness/model.ts";
 
 /** A user with a project and a connected folder, for one test. */
 async function setUp(t: TestContext, name: string, files: Record<string, string>) {
@@ -103,6 +104,23 @@ test("a large plan needs approval, can be edited and runs as edited", async (t) 
   await page.getByRole("article", { name: "Project" }).waitFor();
   assert.equal(folder.read("b.txt").trim(), "two");
   assert.throws(() => folder.read("a.txt"));
+  await tab.close();
+});
+
+test("a failed task shows its error, which would keep a picture from being taken", async (t) => {
+  const model = await ScriptedModel.start([]);
+  t.after(() => model.stop());
+  const server = await Server.start(model.settings);
+  t.after(() => server.stop());
+  const ann = server.user("ann");
+  const project = await ann.project("report", { workspace: "conversation" });
+  const tab = await browser.open(ann, `#/projects/${project.id}/chat/new`);
+  const { page } = tab;
+  await page.getByText("What should the agents do?").waitFor();
+  assert.deepEqual(await tab.errorsShown(), []);
+  await send(page, "write a report", "agent_writer");
+  await page.getByRole("button", { name: "Resume" }).waitFor();
+  assert.match((await tab.errorsShown()).join("\n"), /the script has ended/);
   await tab.close();
 });
 

@@ -69,29 +69,10 @@ async function requestCall(tool: string, params: object, agent: string) {
   await project.waitForStatus(call, "pending_approval");
 }
 
-/** Texts on the page that tell of a failure: error messages, failed tasks, plans and calls, lost connections. */
-function errorsShown({ page }: Tab): Promise<string[]> {
-  return page.evaluate(() => {
-    const marked = [
-      ...document.querySelectorAll('[role="alert"], .error, .task > .line .failed, g.failed'),
-    ];
-    const texts = marked.map(
-      (element) => element.textContent?.trim() || `<${element.tagName} failed>`,
-    );
-    const telltale =
-      /something went wrong|could not|is not responding|connection to the server lost/i;
-    const lines = document.body.innerText.split("\n").filter((line) => telltale.test(line));
-    const pills = [...document.querySelectorAll(".call .pill")].map(
-      (pill) => pill.textContent?.trim() ?? "",
-    );
-    return [...texts, ...lines, ...pills.filter((text) => /^(Failed|Outcome unknown)$/.test(text))];
-  });
-}
-
 async function picture(tab: Tab, name: string) {
   // Fonts, highlighting and the last events need a moment.
   await tab.page.waitForTimeout(400);
-  assert.deepEqual(await errorsShown(tab), [], `docs/img/${name}.png would show an error`);
+  assert.deepEqual(await tab.errorsShown(), [], `docs/img/${name}.png would show an error`);
   await tab.page.screenshot({ path: `${IMAGES}${name}.png` });
   console.info(`docs/img/${name}.png`);
 }
@@ -139,6 +120,10 @@ try {
   await chat.page.getByRole("button", { name: "Approve" }).click();
   await chat.page.getByRole("article", { name: "Project" }).waitFor();
   await chat.page.getByRole("img", { name: "3 of 3 tasks done" }).waitFor();
+  // The plan with its tasks, rather than the end of the answer.
+  await chat.page
+    .getByRole("group", { name: "Plan graph" })
+    .evaluate((graph) => graph.scrollIntoView());
   await picture(chat, "chat");
   await chat.goto(`#/projects/${project.id}/decisions`);
   await chat.page.getByRole("cell", { name: "you" }).first().waitFor();

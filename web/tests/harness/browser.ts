@@ -197,6 +197,27 @@ export class Tab {
     );
   }
 
+  /** The errors that the page shows: messages, failed tasks, plans and calls, and a lost connection. */
+  errorsShown(): Promise<string[]> {
+    return this.page.evaluate(() => {
+      const marks = '[role="alert"], .error, .task > .line .failed, g.failed';
+      const marked = [...document.querySelectorAll(marks)].map(
+        (element) => element.textContent?.trim() || "failed",
+      );
+      const phrases =
+        /something went wrong|could not|is not responding|connection to the server lost/i;
+      const lines = document.body.innerText.split("\n").filter((line) => phrases.test(line));
+      const pills = [...document.querySelectorAll(".call .pill")].map(
+        (pill) => pill.textContent ?? "",
+      );
+      return [
+        ...marked,
+        ...lines,
+        ...pills.filter((text) => /^(Failed|Outcome unknown)$/.test(text.trim())),
+      ];
+    });
+  }
+
   /** Fails if axe finds a serious or critical accessibility problem. */
   async assertAccessible(where: string): Promise<void> {
     // Evaluated through the debugger, which the content security policy does not restrict.
