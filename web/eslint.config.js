@@ -31,7 +31,7 @@ export default ts.config(
   {
     rules: {
       // `== null` is the one comparison that means both `null` and `undefined`.
-      eqeqeq: ["error", "always", { null: "ignore" }],
+      "eqeqeq": ["error", "always", { null: "ignore" }],
       // Texts come from models and other people and must never become markup.
       "svelte/no-at-html-tags": "error",
       // Reactive collections are replaced as a whole (`$state.raw`), so plain maps and sets are fine.

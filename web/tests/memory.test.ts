@@ -54,7 +54,7 @@ test("memory is searched, counted, pruned after a preview, exported and imported
   await page.getByText("of 1,000,000 interactions").waitFor();
   assert.equal(await page.locator(".limit strong").innerText(), "4");
   assert.match(await page.locator("main dl").first().innerText(), /Success rate\s+75 %/);
-  await page.getByRole("img", { name: /periods, at most 1 interactions in one/ }).waitFor();
+  await page.getByRole("img", { name: /periods, at most 1 per period/ }).waitFor();
 
   const query = page.getByRole("searchbox", { name: "Search this agent’s memory" });
   const results = page.getByRole("list", { name: "Results, best first" });

@@ -287,7 +287,7 @@ export const ja: Messages = {
   "trust.high": "高リスクも含める: スクリプト、ビルドファイル、機密情報",
   "trust.yes": "信頼する",
 
-  risk: "リスク",
+  "risk": "リスク",
   "risk.LOW": "低",
   "risk.MEDIUM": "中",
   "risk.HIGH": "高",

@@ -321,7 +321,7 @@ export const ru: Messages = {
   "trust.high": "Включая высокий риск: скрипты, файлы сборки, секреты",
   "trust.yes": "Доверять",
 
-  risk: "Риск",
+  "risk": "Риск",
   "risk.LOW": "Низкий",
   "risk.MEDIUM": "Средний",
   "risk.HIGH": "Высокий",
