@@ -178,14 +178,14 @@ mod tests {
         let (journal, open) = Journal::open(path.clone()).unwrap();
         assert_eq!(open, OpenCalls::new());
         let result = CallStage::Result { result: ToolOutcome::succeeded(Map::new()) };
-        for (n, steps) in [
+        for (n, stages) in [
             (1, vec![CallStage::Claiming]),
             (2, vec![CallStage::Claiming, CallStage::Running]),
             (3, vec![CallStage::Claiming, CallStage::Running, result.clone()]),
             (4, vec![CallStage::Claiming, CallStage::Running, result.clone(), CallStage::Done]),
         ] {
-            for step in steps {
-                journal.record(key(n), step, true).unwrap();
+            for stage in stages {
+                journal.record(key(n), stage, true).unwrap();
             }
         }
         drop(journal);
@@ -225,13 +225,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal.jsonl");
         let (journal, _) = Journal::open(path).unwrap();
-        let (big, mut anew, mut last) = ("x".repeat(100_000), 0, 0);
+        let (big, mut rewrites, mut last) = ("x".repeat(100_000), 0, 0);
         for n in 0..100 {
             journal.record(key(n), CallStage::Result { result: with_content(&big) }, false).unwrap();
             let kept = journal.inner.lock().unwrap().kept;
-            anew += u32::from(std::mem::replace(&mut last, kept) != kept);
+            rewrites += u32::from(std::mem::replace(&mut last, kept) != kept);
         }
-        assert!(anew < 5, "{anew}");
+        assert!(rewrites < 5, "{rewrites}");
         assert!(journal.has_begun(key(0)) && !journal.has_begun(key(100)));
     }
 }

@@ -91,11 +91,11 @@ impl Run {
             let Some(path) =
                 file_path(&leaf.path).filter(|path| self.workspace.check_path_length(path).is_ok())
             else {
-                report.leave(&leaf.path, UNNAMEABLE);
+                report.skip(&leaf.path, UNNAMEABLE);
                 continue;
             };
             if leaf.kind != Kind::File {
-                report.leave(&leaf.path, not_a_file(leaf.kind));
+                report.skip(&leaf.path, not_a_file(leaf.kind));
                 continue;
             }
             there.insert(path.clone());
@@ -103,7 +103,7 @@ impl Run {
                 Some(entry) if manifest.is_unchanged(entry, leaf.stamp) => {
                     changes.same.push((path, leaf.stamp));
                 }
-                _ if leaf.stamp.size > limit => report.leave(&leaf.path, TOO_LARGE),
+                _ if leaf.stamp.size > limit => report.skip(&leaf.path, TOO_LARGE),
                 _ => suspects.push((path, leaf)),
             }
         }

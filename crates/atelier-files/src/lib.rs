@@ -51,7 +51,7 @@ pub use error::{Error, Result};
 pub use mime::is_text;
 pub use parts::{NewUpload, UploadState};
 pub use reading::VersionReader;
-pub use run::{Conflict, LeftAlone, Renamed, Run, SyncReport};
+pub use run::{Conflict, Renamed, Run, SkippedFile, SyncReport};
 pub use saving::{NewFile, StoredContent};
 pub use settings::Settings;
 pub use sweep::SweepReport;

@@ -35,7 +35,7 @@ pub struct SyncReport {
     /// Files that somebody else changed during the run. Both versions are kept.
     pub conflicts: Vec<Conflict>,
     /// What is in the folder but cannot be stored.
-    pub left_alone: Vec<LeftAlone>,
+    pub left_alone: Vec<SkippedFile>,
     /// Files whose content the object store has lost. They are not in the folder; writing a new version repairs them.
     pub damaged: Vec<String>,
 }
@@ -56,15 +56,15 @@ pub struct Conflict {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct LeftAlone {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = LeftAlone))]
+pub struct SkippedFile {
     pub path: String,
     pub why: &'static str,
 }
 
 impl SyncReport {
-    pub(crate) fn leave(&mut self, path: &Path, why: &'static str) {
-        self.left_alone.push(LeftAlone { path: path.to_string_lossy().into_owned(), why });
+    pub(crate) fn skip(&mut self, path: &Path, why: &'static str) {
+        self.left_alone.push(SkippedFile { path: path.to_string_lossy().into_owned(), why });
     }
 
     /// What the agent that made the changes has to know about how they were saved. Each remark starts with a
@@ -110,7 +110,7 @@ impl SyncReport {
     }
 
     /// Adds the conflicts and skipped files that another sync found.
-    fn add_remarks(&mut self, conflicts: Vec<Conflict>, left_alone: Vec<LeftAlone>) {
+    fn add_remarks(&mut self, conflicts: Vec<Conflict>, left_alone: Vec<SkippedFile>) {
         self.conflicts.extend(conflicts);
         for left in left_alone {
             if !self.left_alone.contains(&left) {

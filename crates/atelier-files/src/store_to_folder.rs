@@ -171,7 +171,7 @@ fn check(
     let (mut right, mut report) = (HashMap::with_capacity(leaves.len()), SyncReport::default());
     for leaf in leaves {
         let Some(path) = leaf.path.to_str().and_then(|path| FilePath::parse(path).ok()) else {
-            report.leave(&leaf.path, UNNAMEABLE);
+            report.skip(&leaf.path, UNNAMEABLE);
             continue;
         };
         match (leaf.kind, wanted.get(&path)) {
@@ -190,15 +190,15 @@ fn check(
             // The fetched file replaces it.
             (_, Some(_)) => {}
             // A file of the agent that cannot be stored stays in the folder. The agent was told so.
-            (Kind::File, None) if leaf.stamp.size > workspace.limit() => report.leave(&leaf.path, TOO_LARGE),
+            (Kind::File, None) if leaf.stamp.size > workspace.limit() => report.skip(&leaf.path, TOO_LARGE),
             (Kind::File, None) if workspace.check_path_length(&path).is_err() => {
-                report.leave(&leaf.path, UNNAMEABLE);
+                report.skip(&leaf.path, UNNAMEABLE);
             }
             (Kind::File, None) => {
                 folder.take_away(path.as_workspace())?;
                 report.removed += 1;
             }
-            (kind, None) => report.leave(&leaf.path, not_a_file(kind)),
+            (kind, None) => report.skip(&leaf.path, not_a_file(kind)),
         }
     }
     Ok((right, report))

@@ -237,8 +237,8 @@ impl Spaces {
         };
         counter!("atelier_worker_space_alerts_total", "alert" => label).increment(1);
         // With a timeout, so that a store that hangs does not block the alerts of other spaces.
-        let tell = self.inner.store.append_event(space.owned(), Event::WorkerSpaceAlert { alert, detail });
-        match tokio::time::timeout(Duration::from_secs(5), tell).await {
+        let append = self.inner.store.append_event(space.owned(), Event::WorkerSpaceAlert { alert, detail });
+        match tokio::time::timeout(Duration::from_secs(5), append).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, %project, "cannot record an alert"),
             Err(_) => tracing::warn!(%project, "cannot record an alert: the store does not answer"),

@@ -122,9 +122,9 @@ impl AgentServices {
     ) -> Result<(Answer, Step), NoAnswer> {
         let began = Instant::now();
         let whisper = self.store.delta_sender(&job.lease.owned, task.session_id, task.id);
-        let heard = AtomicU64::new(0);
+        let received_tokens = AtomicU64::new(0);
         let asking = model.ask(request, |text| {
-            heard.fetch_add(tokens(text), Ordering::Relaxed);
+            received_tokens.fetch_add(tokens(text), Ordering::Relaxed);
             whisper.send(text);
         });
         let answer = tokio::select! {
@@ -140,7 +140,7 @@ impl AgentServices {
         let ran_ms = u64::try_from(spent.as_millis()).unwrap_or(u64::MAX);
         task.ran_ms += ran_ms;
         metrics::histogram!("atelier_model_seconds").record(spent.as_secs_f64());
-        let answer = match (answer, heard.into_inner()) {
+        let answer = match (answer, received_tokens.into_inner()) {
             (Ok(answer), _) => answer,
             (Err(why), output_tokens) => {
                 let (usage, cost) = match output_tokens {

@@ -1562,7 +1562,7 @@ export interface components {
             misses: number;
             /**
              * Format: int64
-             * @description Agents that are loaded.
+             * @description How many agents are loaded.
              */
             size: number;
             /** Format: int64 */
@@ -2393,7 +2393,7 @@ export interface components {
         };
         Part: {
             name: string;
-            /** @description In a sentence for people. */
+            /** @description A short reason for people. */
             reason: string;
             status: components["schemas"]["Status"];
         };
@@ -2617,7 +2617,7 @@ export interface components {
             active: number;
             /** Format: uuid */
             agent_id?: string | null;
-            /** @description The project's own queue, for plans and answers, has none. */
+            /** @description Null for the project's own queue, which holds plans and answers. */
             agent_name?: string | null;
             /** Format: int32 */
             limit: number;
@@ -2718,7 +2718,7 @@ export interface components {
         /** @description The current state of what a stream is about. */
         Snapshot: components["schemas"]["ProjectSnapshot"] | components["schemas"]["UserSnapshot"];
         /**
-         * @description Worse is greater.
+         * @description Ordered: a worse status is greater.
          * @enum {string}
          */
         Status: "healthy" | "degraded" | "unhealthy";

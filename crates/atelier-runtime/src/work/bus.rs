@@ -1,7 +1,7 @@
 //! The agent bus of this node: leases tasks from their queues and runs them.
 //!
 //! The queues are in the store. A wakeup says that a queue may have something to run. A check every second finds what a
-//! lost wakeup would have said, interrupts tasks that were cancelled on another node, and fails tasks whose node died.
+//! lost wakeup would have reported, interrupts tasks that were cancelled on another node, and fails tasks whose node died.
 
 use super::{AgentServices, ProjectSettings, completion::CompletionSignals};
 use crate::{Error, Result};
@@ -112,19 +112,19 @@ impl Bus {
     pub async fn send_message(
         &self,
         owned: &Owned,
-        mut said: UserMessage,
+        mut message: UserMessage,
     ) -> Result<(Message, Task, Option<Plan>)> {
-        said.max_queue = self.0.services.settings.max_queue.into();
+        message.max_queue = self.0.services.settings.max_queue.into();
         let (bus, owned) = (self.clone(), owned.clone());
         // Spawned, because leased tasks have to run even if the caller goes away now.
-        let saying = self.0.tracker.spawn(async move {
+        let sending = self.0.tracker.spawn(async move {
             let AcceptedMessage { message, task, plan, leases } =
-                bus.store().post_message(&owned, said, bus.node_with_capacity()).await?;
+                bus.store().post_message(&owned, message, bus.node_with_capacity()).await?;
             counter!("atelier_messages_total").increment(1);
             bus.spawn(leases);
             Ok((message, task, plan))
         });
-        saying.await.unwrap_or(Err(Error::Store(StoreError::Closed)))
+        sending.await.unwrap_or(Err(Error::Store(StoreError::Closed)))
     }
 
     /// Waits for the answer to a task or a plan. `None` if there is none after `time`, or if the work ended without one.

@@ -70,20 +70,20 @@ impl AgentServices {
             max_tokens: Some(4096),
             ..Request::default()
         };
-        let mut said = None;
+        let mut last_step = None;
         for _ in 0..2 {
             match self.limit_reached(&job.lease.owned, task, &allowance).await.map_err(unavailable)? {
-                Some(reached) if said.is_none() => return Err(reached.into()),
+                Some(reached) if last_step.is_none() => return Err(reached.into()),
                 Some(_) => break,
                 None => {}
             }
             prompt::fit(&mut request, model.context_window(), 4096);
             let time = allowance.limits.time_left(task);
             let (answer, step) = self.ask(job, task, &model, &request, time).await?;
-            said = Some(step);
+            last_step = Some(step);
             let why = match serde_json::from_str::<Proposal>(without_code_block(&answer.text)) {
                 Ok(Proposal { tasks }) => match check(&tasks, agents, settings.max_tasks) {
-                    Ok(()) => return Ok((tasks, said)),
+                    Ok(()) => return Ok((tasks, last_step)),
                     Err(why) => why,
                 },
                 Err(error) => format!("it is not the required JSON: {error}"),
@@ -101,7 +101,7 @@ impl AgentServices {
             agent: agent.unwrap_or_default(),
             depends_on: Vec::new(),
         };
-        Ok((vec![single], said))
+        Ok((vec![single], last_step))
     }
 
     /// Writes the answer of a plan with several tasks.
@@ -112,8 +112,8 @@ impl AgentServices {
             return job.finish(self, task, None, Err(why)).await;
         };
         let (_, tasks) = self.store.plan(&job.lease.owned, plan).await?;
-        let (spoken, step) = match self.summarise(job, &mut task, &tasks).await {
-            Ok((spoken, step)) => (spoken, Some(step)),
+        let (answer_text, step) = match self.summarise(job, &mut task, &tasks).await {
+            Ok((answer_text, step)) => (answer_text, Some(step)),
             Err(NoAnswer::Interrupted) => return Ok(Vec::new()),
             // The work is done; only the summary is missing.
             Err(NoAnswer::Failed(why)) => {
@@ -125,7 +125,7 @@ impl AgentServices {
                 (TaskAnswer { text, model: None }, None)
             }
         };
-        job.finish(self, task, step, Ok(spoken)).await
+        job.finish(self, task, step, Ok(answer_text)).await
     }
 
     async fn summarise(

@@ -29,19 +29,19 @@ fn oldest_results_are_left_out_first() {
 
 #[test]
 fn turns_are_left_out_if_results_are_not_enough() {
-    let said = |text: &str| Message::Assistant { text: text.into(), calls: Vec::new() };
+    let assistant = |text: &str| Message::Assistant { text: text.into(), calls: Vec::new() };
     let mut request = Request {
         messages: vec![
             Message::User("a".repeat(6000)),
-            said("one"),
+            assistant("one"),
             Message::User("b".into()),
-            said("two"),
+            assistant("two"),
             Message::User("c".into()),
         ],
         ..Request::default()
     };
     fit(&mut request, 1024, 0);
-    assert_eq!(request.messages, [Message::User("b".into()), said("two"), Message::User("c".into())]);
+    assert_eq!(request.messages, [Message::User("b".into()), assistant("two"), Message::User("c".into())]);
 }
 
 #[test]
