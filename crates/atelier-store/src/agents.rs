@@ -5,8 +5,8 @@ use crate::{
     collections::{abandon, want_collections},
     db::on,
     feed::Wakeup,
-    new_id, now,
-    projects::{corrupt, json, lock_project, name_taken},
+    projects::lock_project,
+    rows::{corrupt, from_json, from_name, json, name_taken, new_id, now, page},
     tasks::{StoppedTask, settle_queue},
 };
 use atelier_core::{
@@ -47,8 +47,8 @@ fn read_agent(row: AgentRow) -> Result<Agent> {
         id: AgentId(id),
         project_id: ProjectId(project),
         name: corrupt(AgentName::try_from(name))?,
-        status: corrupt(serde_json::from_value(Value::String(status)))?,
-        config: corrupt(serde_json::from_str(&config))?,
+        status: from_name(status)?,
+        config: from_json(&config)?,
         created_at,
         updated_at,
     })
@@ -115,23 +115,16 @@ impl Store {
 
     pub async fn agents(&self, owned: &Owned, limit: i64, offset: i64) -> Result<(Vec<Agent>, i64)> {
         let mut conn = self.db.connect().await?;
-        let (rows, total): (Vec<AgentRow>, (i64,)) = on!(&mut conn, |c| {
-            let rows = sqlx::query_as(
-                "SELECT id, project_id, name, status, config, created_at, updated_at FROM agents
-                 WHERE project_id = $1 ORDER BY id LIMIT $2 OFFSET $3",
-            )
-            .bind(owned.project.0)
-            .bind(limit)
-            .bind(offset)
-            .fetch_all(&mut *c)
-            .await?;
-            let total = sqlx::query_as("SELECT COUNT(*) FROM agents WHERE project_id = $1")
-                .bind(owned.project.0)
-                .fetch_one(&mut *c)
-                .await?;
-            (rows, total)
-        });
-        Ok((rows.into_iter().map(read_agent).collect::<Result<_>>()?, total.0))
+        let (rows, total) = page!(
+            &mut conn,
+            SELECT "id, project_id, name, status, config, created_at, updated_at",
+            FROM "agents WHERE project_id = $1",
+            ORDER BY "id",
+            [owned.project.0],
+            limit,
+            offset,
+        );
+        Ok((rows.into_iter().map(read_agent).collect::<Result<_>>()?, total))
     }
 
     pub async fn agent(&self, owned: &Owned, wanted: &AgentRef) -> Result<Agent> {

@@ -3,9 +3,8 @@
 use crate::{
     Error, Owned, Result, Store, Tx,
     db::{Conn, on},
-    decision_context::database_time,
-    gate::{end_session, log_problem, new_ids, read, store_decision, wake_task},
-    projects::{corrupt, json},
+    gate::{end_session, log_problem, new_ids, store_decision, wake_task},
+    rows::{database_time, from_json, json, read_record},
 };
 use atelier_core::{
     Client, ClientId, Event, ProjectId,
@@ -41,7 +40,6 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let time = tx.time().await?;
-                tx.forget_contexts();
                 let fresh = Client { connected_at: time, lease_until: time + CLIENT_LEASE, ..client };
                 // An id that another project's client has is nobody's here.
                 let row: Option<(DateTime<Utc>,)> = on!(&mut tx.conn, |c| sqlx::query_as(
@@ -87,7 +85,6 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let until = tx.time().await? + CLIENT_LEASE;
-                tx.forget_contexts();
                 let renewed: u64 = on!(&mut tx.conn, |c| sqlx::query(
                     "UPDATE clients SET lease_until = $1 WHERE id = $2 AND project_id = $3"
                 )
@@ -120,7 +117,6 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let time = tx.time().await?;
-                tx.forget_contexts();
                 let removed: u64 = on!(&mut tx.conn, |c| sqlx::query(
                     "DELETE FROM clients WHERE id = $1 AND project_id = $2 AND ($3 OR lease_until <= $4)"
                 )
@@ -183,7 +179,7 @@ pub(crate) async fn clients(conn: &mut Conn, project: ProjectId, time: DateTime<
     .await)?;
     rows.into_iter()
         .map(|(id, root, os, isolation, connected_at, lease_until)| {
-            let isolation = corrupt(serde_json::from_str(&isolation))?;
+            let isolation = from_json(&isolation)?;
             Ok(Client {
                 id: ClientId(id),
                 project_id: project,
@@ -211,7 +207,7 @@ async fn assign_waiting(tx: &mut Tx, owned: &Owned, rules: &GateRules) -> Result
     .bind(owned.project.0)
     .fetch_all(c)
     .await)?;
-    let mut calls: Vec<GatedCall> = rows.into_iter().map(read).collect::<Result<_>>()?;
+    let mut calls: Vec<GatedCall> = rows.into_iter().map(read_record).collect::<Result<_>>()?;
     calls.sort_by_key(|call| call.tool_id);
     for call in calls {
         let decided = rules.decide(call, GateInput::Assign, &context, new_ids());
@@ -220,8 +216,8 @@ async fn assign_waiting(tx: &mut Tx, owned: &Owned, rules: &GateRules) -> Result
             log_problem(&effects, call.tool_id);
             continue;
         }
-        store_decision(tx, owned, call.clone(), effects);
-        wake_task(tx, owned, &call, true);
+        store_decision(&mut tx.rows, owned, call.clone(), effects);
+        wake_task(&mut tx.rows, owned, &call, true);
     }
     Ok(())
 }

@@ -5,16 +5,15 @@ use crate::{
     Error, Owned, Result, Store, Tx,
     db::{Conn, on},
     feed::Wakeup,
-    interactions,
     nodes::is_gone,
-    projects::corrupt,
-    unwritten::rows_at_once,
+    rows::{
+        collections::{CollectionState, ensure_collection},
+        from_json,
+        interactions::delete_interactions,
+    },
 };
-use atelier_core::{
-    Agent, AgentConfig, AgentId, AgentName, Event, ProjectId, UserId, memory::collection_name,
-};
+use atelier_core::{Agent, AgentConfig, AgentId, Event, ProjectId, UserId, memory::collection_name};
 use chrono::TimeDelta;
-use std::collections::BTreeSet;
 use uuid::Uuid;
 
 /// How long a feeder has a collection to itself without saying that it is still there.
@@ -38,25 +37,6 @@ pub struct Collection {
     pub total: i64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CollectionState {
-    /// To be made in the index, and filled with all facts there are.
-    Wanted,
-    Live,
-    /// Its agent is gone: to be dropped, facts and all.
-    Gone,
-}
-
-impl CollectionState {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Wanted => "wanted",
-            Self::Live => "live",
-            Self::Gone => "gone",
-        }
-    }
-}
-
 /// What a look at a collection's size found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fullness {
@@ -77,19 +57,13 @@ macro_rules! columns {
     };
 }
 
-fn read_state(state: &str) -> Result<CollectionState> {
-    let states = [CollectionState::Wanted, CollectionState::Live, CollectionState::Gone];
-    let state = states.into_iter().find(|known| known.as_str() == state);
-    state.ok_or_else(|| Error::Corrupt("a collection's state".into()))
-}
-
 fn read((agent, project, owner, name, state, index, embedder, dimension, total): Row) -> Result<Collection> {
     Ok(Collection {
         agent: AgentId(agent),
         project: ProjectId(project),
         owner: UserId(owner),
         name,
-        state: read_state(&state)?,
+        state: CollectionState::parse(&state)?,
         index,
         embedder,
         dimension,
@@ -97,80 +71,8 @@ fn read((agent, project, owner, name, state, index, embedder, dimension, total):
     })
 }
 
-/// Of those agents that have a collection: whose it is, and how it stands.
-pub(crate) async fn states(
-    conn: &mut Conn,
-    agents: &BTreeSet<Uuid>,
-) -> Result<Vec<(AgentId, ProjectId, CollectionState)>> {
-    let mut states = Vec::with_capacity(agents.len());
-    let mut left = agents.iter();
-    while left.len() > 0 {
-        let size = rows_at_once(left.len());
-        let rows: Vec<(Uuid, Uuid, String)> = on!(&mut *conn, |c| {
-            let mut select = sqlx::QueryBuilder::new(
-                "SELECT agent_id, project_id, state FROM memory_collections WHERE agent_id IN (",
-            );
-            let mut list = select.separated(", ");
-            for agent in left.by_ref().take(size) {
-                list.push_bind(*agent);
-            }
-            select.push(")");
-            select.build_query_as().fetch_all(c).await
-        })?;
-        for (agent, project, state) in rows {
-            states.push((AgentId(agent), ProjectId(project), read_state(&state)?));
-        }
-    }
-    Ok(states)
-}
-
-/// Makes sure that an agent of the project has a collection, if only a wanted one; `false` if it is none, or gone.
-pub(crate) async fn open_collection(
-    tx: &mut Tx,
-    project: ProjectId,
-    owner: UserId,
-    agent: AgentId,
-) -> Result<bool> {
-    let known: Option<(Uuid, String)> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "SELECT project_id, state FROM memory_collections WHERE agent_id = $1"
-    )
-    .bind(agent.0)
-    .fetch_optional(c)
-    .await)?;
-    if let Some((of, state)) = known {
-        return Ok(of == project.0 && state != CollectionState::Gone.as_str());
-    }
-    let name: Option<(String,)> =
-        on!(&mut tx.conn, |c| sqlx::query_as("SELECT name FROM agents WHERE id = $1 AND project_id = $2")
-            .bind(agent.0)
-            .bind(project.0)
-            .fetch_optional(c)
-            .await)?;
-    let Some((name,)) = name else { return Ok(false) };
-    let name = corrupt(AgentName::try_from(name))?;
-    // An agent that was renamed or deleted may still have a collection of the plain name.
-    for apart in [false, true] {
-        let name = collection_name(owner, project, &name, agent, apart);
-        let made = on!(&mut tx.conn, |c| sqlx::query(
-            "INSERT INTO memory_collections (agent_id, project_id, user_id, name, state)
-             VALUES ($1, $2, $3, $4, 'wanted') ON CONFLICT DO NOTHING"
-        )
-        .bind(agent.0)
-        .bind(project.0)
-        .bind(owner.0)
-        .bind(name)
-        .execute(c)
-        .await
-        .map(|done| done.rows_affected()))?;
-        if made > 0 {
-            break;
-        }
-    }
-    Ok(true)
-}
-
 /// Writes down the collections of agents that are being made. One whose plain name another collection still has is
-/// left to [`open_collection`].
+/// left to [`ensure_collection`].
 pub(crate) async fn want_collections(
     tx: &mut Tx,
     project: ProjectId,
@@ -227,7 +129,7 @@ impl Store {
             self.write(owner, move |tx| {
                 Box::pin(async move {
                     for (agent,) in missing {
-                        open_collection(tx, project, owner, AgentId(agent)).await?;
+                        ensure_collection(&mut tx.conn, project, owner, AgentId(agent)).await?;
                     }
                     Ok(())
                 })
@@ -438,7 +340,7 @@ impl Store {
                 .fetch_all(c)
                 .await)?;
                 let seqs: Vec<i64> = seqs.into_iter().map(|(seq,)| seq).collect();
-                interactions::remove(&mut tx.conn, &seqs).await?;
+                delete_interactions(&mut tx.conn, &seqs).await?;
                 if seqs.is_empty() {
                     on!(&mut tx.conn, |c| {
                         sqlx::query("DELETE FROM memory_outbox WHERE agent_id = $1")
@@ -488,7 +390,7 @@ impl Store {
                 .fetch_optional(c)
                 .await)?;
                 let (project, total, warned, config) = row.ok_or(Error::NotFound)?;
-                let config: AgentConfig = corrupt(serde_json::from_str(&config))?;
+                let config: AgentConfig = from_json(&config)?;
                 let (total, max) = (u64::try_from(total).unwrap_or(0), u64::from(config.max_vectors));
                 let near = total * 10 >= max * 8;
                 if near != warned {

@@ -5,12 +5,11 @@ use crate::{
     db::on,
     file_upkeep::forget_files,
     gate::end_session,
-    new_id, now,
-    projects::{corrupt, lock_project},
+    projects::lock_project,
+    rows::{from_name, new_id, now, page},
 };
 use atelier_core::{Conversation, ConversationId, ConversationStatus, Event, ProjectId, Tenant, UserId};
 use chrono::{DateTime, Utc};
-use serde_json::Value;
 use uuid::Uuid;
 
 /// What may be changed about a conversation; what is absent stays.
@@ -34,6 +33,10 @@ pub(crate) type ConversationRow = (
     DateTime<Utc>,
 );
 
+/// The columns of a [`ConversationRow`].
+const COLUMNS: &str = "id, project_id, user_id, title, status, workspace_enabled, workspace_path, \
+     workspace_created_at, created_at, updated_at";
+
 pub(crate) fn read_conversation(row: ConversationRow) -> Result<Conversation> {
     let (id, project, user, title, status, enabled, path, path_since, created_at, updated_at) = row;
     Ok(Conversation {
@@ -41,7 +44,7 @@ pub(crate) fn read_conversation(row: ConversationRow) -> Result<Conversation> {
         project_id: ProjectId(project),
         user_id: UserId(user),
         title,
-        status: corrupt(serde_json::from_value(Value::String(status)))?,
+        status: from_name(status)?,
         workspace_enabled: enabled,
         workspace_path: path,
         workspace_created_at: path_since,
@@ -144,23 +147,17 @@ impl Store {
         let mut conn = self.db.connect().await?;
         let (any, project) = (project.is_none(), project.map_or(Uuid::nil(), |project| project.0));
         let status = status.map(ConversationStatus::as_str);
-        const WANTED: &str = "user_id = $1 AND ($2 OR project_id = $3) AND status = COALESCE($4, status)";
-        let (rows, total): (Vec<ConversationRow>, (i64,)) = on!(&mut conn, |c| {
-            let sql = format!(
-                "SELECT id, project_id, user_id, title, status, workspace_enabled, workspace_path,
-                        workspace_created_at, created_at, updated_at
-                 FROM conversations WHERE {WANTED} ORDER BY id DESC LIMIT $5 OFFSET $6"
-            );
-            let rows =
-                sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(user.0).bind(any).bind(project).bind(status);
-            let rows = rows.bind(limit).bind(offset).fetch_all(&mut *c).await?;
-            let sql = format!("SELECT COUNT(*) FROM conversations WHERE {WANTED}");
-            let total =
-                sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(user.0).bind(any).bind(project).bind(status);
-            let total = total.fetch_one(&mut *c).await?;
-            (rows, total)
-        });
-        Ok((rows.into_iter().map(read_conversation).collect::<Result<_>>()?, total.0))
+        let (rows, total) = page!(
+            &mut conn,
+            SELECT COLUMNS,
+            FROM "conversations
+                  WHERE user_id = $1 AND ($2 OR project_id = $3) AND status = COALESCE($4, status)",
+            ORDER BY "id DESC",
+            [user.0, any, project, status],
+            limit,
+            offset,
+        );
+        Ok((rows.into_iter().map(read_conversation).collect::<Result<_>>()?, total))
     }
 
     pub async fn update_conversation(
@@ -213,7 +210,6 @@ impl Store {
                         sqlx::query(table).bind(id.0).execute(&mut *c).await?;
                     }
                 });
-                tx.forget_contexts();
                 end_session(tx, &owned, id.0).await?;
                 tx.emit(owned.project, owned.owner, &Event::ConversationDeleted { session_id: id });
                 Ok(())

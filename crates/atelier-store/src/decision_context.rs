@@ -1,29 +1,28 @@
 //! Reads what decisions about tool calls depend on: connected machines, permissions and restrictions.
 //!
 //! A context is read once for a group of writes. All writes of one owner use the same lane on every node,
-//! so nothing else changes the owner's rows meanwhile. A write that changes them drops the contexts.
+//! so nothing else changes the owner's rows meanwhile. The writer drops the contexts when a write of the group
+//! may change them.
 
 use crate::{
-    Error, Result, Tx,
+    Error, Result,
     clients::clients,
     db::{Conn, on},
-    gate::read,
-    now,
-    projects::corrupt,
+    rows::{from_json, read_record},
+    writer::GroupReader,
 };
 use atelier_core::{
     ProjectId,
     gate::{DecisionContext, Grant},
     policy::Restrictions,
 };
-use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use serde_json::Value;
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
-impl Tx {
+impl GroupReader {
     pub(crate) async fn decision_context(&mut self, project: ProjectId) -> Result<DecisionContext> {
         let now = self.time().await?;
-        if let Some(known) = self.contexts.get(&project) {
+        if let Some(known) = self.cache.contexts.get(&project) {
             return Ok(DecisionContext { now, ..known.clone() });
         }
         let (settings, deleted) = settings(&mut self.conn, project).await?;
@@ -35,35 +34,8 @@ impl Tx {
             restrictions: restrictions.map(|own| own.map(Arc::new)),
             deleted,
         };
-        self.contexts.insert(project, context.clone());
+        self.cache.contexts.insert(project, context.clone());
         Ok(context)
-    }
-
-    /// Drops the contexts, because this write changes what they are made of.
-    pub(crate) fn forget_contexts(&mut self) {
-        self.contexts.clear();
-    }
-
-    /// The database's time: asked for once in a transaction, and advanced by the local clock from there.
-    pub(crate) async fn time(&mut self) -> Result<DateTime<Utc>, sqlx::Error> {
-        let (time, asked) = match self.clock {
-            Some(clock) => clock,
-            None => *self.clock.insert((database_time(&mut self.conn).await?, Instant::now())),
-        };
-        let passed = TimeDelta::from_std(asked.elapsed()).unwrap_or(TimeDelta::zero());
-        Ok((time + passed).trunc_subsecs(6))
-    }
-}
-
-pub(crate) async fn database_time(conn: &mut Conn) -> Result<DateTime<Utc>, sqlx::Error> {
-    match conn {
-        // SQLite has one node, whose clock counts.
-        Conn::Lite(_) => Ok(now()),
-        Conn::Pg(conn) => {
-            let (time,): (DateTime<Utc>,) =
-                sqlx::query_as("SELECT clock_timestamp()").fetch_one(&mut **conn).await?;
-            Ok(time.trunc_subsecs(6))
-        }
     }
 }
 
@@ -74,7 +46,7 @@ pub(crate) async fn grants(conn: &mut Conn, project: ProjectId) -> Result<Vec<Gr
     .bind(project.0)
     .fetch_all(c)
     .await)?;
-    rows.into_iter().map(read).collect()
+    rows.into_iter().map(read_record).collect()
 }
 
 async fn settings(conn: &mut Conn, project: ProjectId) -> Result<(Value, bool)> {
@@ -85,5 +57,5 @@ async fn settings(conn: &mut Conn, project: ProjectId) -> Result<(Value, bool)> 
             .await
     })?;
     let (settings, deleted) = row.ok_or(Error::NotFound)?;
-    Ok((corrupt(serde_json::from_str(&settings))?, deleted))
+    Ok((from_json(&settings)?, deleted))
 }

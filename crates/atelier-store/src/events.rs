@@ -4,8 +4,7 @@ use crate::{
     Error, Result, Store,
     db::{Conn, on},
     feed::Subscription,
-    now,
-    unwritten::rows_at_once,
+    rows::{now, rows_at_once},
 };
 use atelier_core::{Event, ProjectId, UserId};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -42,7 +41,7 @@ impl StoredEvent {
 }
 
 /// An event that waits for its numbers.
-pub(crate) struct Pending {
+pub(crate) struct PendingEvent {
     project: ProjectId,
     user: UserId,
     name: &'static str,
@@ -58,7 +57,7 @@ struct Envelope<'e> {
     event: &'e Event,
 }
 
-impl Pending {
+impl PendingEvent {
     pub(crate) fn new(project: ProjectId, user: UserId, event: &Event) -> Self {
         let created_at = now();
         let envelope = Envelope { project_id: project, created_at, event };
@@ -74,7 +73,7 @@ impl Pending {
 /// writer's doing: what belongs to one owner is written in one lane. `then` goes with the last of them, in the same trip.
 pub(crate) async fn append(
     conn: &mut Conn,
-    pending: Vec<Pending>,
+    pending: Vec<PendingEvent>,
     then: &'static str,
 ) -> Result<Vec<Arc<StoredEvent>>, sqlx::Error> {
     let (mut users, mut projects) = (BTreeMap::new(), BTreeMap::new());

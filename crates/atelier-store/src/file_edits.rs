@@ -10,7 +10,7 @@ use crate::{
     file_leases::check_fence,
     file_upkeep::{forget_blob, mark_stale, remove_later},
     file_uploads::{Upload, complete, open_upload},
-    new_id, now,
+    rows::{new_id, now},
 };
 use atelier_core::{
     ConversationFile, ConversationId, Event, FileChange, FileId, FilePath, FileSource, UploadId, UserId,

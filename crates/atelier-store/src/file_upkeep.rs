@@ -1,7 +1,11 @@
 //! What is still to be done in the object store after a commit: objects to remove, copies to renew. It is
 //! written down in the transaction that makes it necessary, so that it is done whatever happens in between.
 
-use crate::{Owned, Result, Store, Tx, db::on, new_id, now, projects::corrupt};
+use crate::{
+    Owned, Result, Store, Tx,
+    db::on,
+    rows::{corrupt, new_id, now},
+};
 use atelier_core::{ConversationFile, ConversationId, FilePath, UserId};
 use uuid::Uuid;
 

@@ -5,7 +5,7 @@ use crate::{
     conversations::lock_conversation,
     db::on,
     file_upkeep::remove_later,
-    projects::{corrupt, json},
+    rows::{from_json, json},
 };
 use atelier_core::{ConversationId, FileId, FilePath, UploadId};
 use chrono::{DateTime, Utc};
@@ -50,7 +50,7 @@ pub(crate) async fn open_upload(
     .bind(conversation.0)
     .fetch_optional(c)
     .await)?;
-    let upload: Option<Upload> = row.map(|(record,)| corrupt(serde_json::from_str(&record))).transpose()?;
+    let upload: Option<Upload> = row.map(|(record,)| from_json(&record)).transpose()?;
     Ok(upload.filter(|upload| upload.done.is_none()))
 }
 
@@ -119,7 +119,7 @@ impl Store {
         .fetch_all(c)
         .await)?;
         let part = |(number, key, size, checksum)| Part { number, key, size, checksum };
-        Ok((corrupt(serde_json::from_str(&record))?, rows.into_iter().map(part).collect()))
+        Ok((from_json(&record)?, rows.into_iter().map(part).collect()))
     }
 
     /// Notes a part; one of the same number is replaced. Not if there would be more than was announced, or there is
@@ -136,7 +136,7 @@ impl Store {
                 .fetch_optional(c)
                 .await)?;
                 let (record,) = row.ok_or(Error::NotFound)?;
-                let upload: Upload = corrupt(serde_json::from_str(&record))?;
+                let upload: Upload = from_json(&record)?;
                 let sizes: Vec<(i64,)> = on!(&mut tx.conn, |c| sqlx::query_as(
                     "SELECT part_size FROM upload_parts WHERE upload_id = $1 AND number <> $2"
                 )

@@ -1,12 +1,14 @@
 //! Files of conversations: what is there, in which versions, and where its content lies.
 
-use crate::{Error, Result, Store, db::on, projects::corrupt};
+use crate::{
+    Error, Result, Store,
+    db::on,
+    rows::{corrupt, from_name},
+};
 use atelier_core::{
     ConversationFile, ConversationId, FileId, FilePath, FileSource, FileVersion, UserId, file::FileStatus,
 };
 use chrono::{DateTime, Utc};
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 use sqlx::Row;
 use uuid::Uuid;
 
@@ -32,26 +34,21 @@ where
         file_size: row.try_get(5)?,
         mime_type: row.try_get(6)?,
         version: row.try_get(7)?,
-        source: word(row.try_get(8)?)?,
+        source: from_name(row.try_get(8)?)?,
         is_presented: row.try_get(9)?,
         checksum: row.try_get(10)?,
-        status: word(row.try_get(11)?)?,
+        status: from_name(row.try_get(11)?)?,
         created_by: row.try_get::<Option<Uuid>, _>(12)?.map(UserId),
         created_at: row.try_get(13)?,
         updated_at: row.try_get(14)?,
     })
 }
 
-/// A value that is stored by its name on the wire.
-fn word<T: DeserializeOwned>(word: String) -> Result<T> {
-    corrupt(serde_json::from_value(Value::String(word)))
-}
-
 type VersionRow = (i64, String, i64, String, String, String, Option<Uuid>, DateTime<Utc>);
 
 fn read_version(row: VersionRow) -> Result<FileVersion> {
     let (version, original_name, file_size, mime_type, source, checksum, created_by, created_at) = row;
-    let source: FileSource = word(source)?;
+    let source: FileSource = from_name(source)?;
     let created_by = created_by.map(UserId);
     Ok(FileVersion { version, original_name, file_size, mime_type, source, checksum, created_by, created_at })
 }

@@ -5,11 +5,13 @@
 
 use crate::{
     Error, Owned, Result, Store, Tx,
-    db::{Conn, on},
-    decision_context::{database_time, grants},
-    memos, now,
-    projects::corrupt,
-    writer::Manner,
+    auto_interactions::remember_call,
+    db::on,
+    decision_context::grants,
+    pending::PendingRows,
+    read_cache::Prefetch,
+    rows::{calls::lock_calls, database_time, first_id, now, page, read_record},
+    writer::GroupReader,
 };
 use atelier_core::{
     ApprovalId, CallId, Event, GrantId, Invalid, ProjectId, UserId,
@@ -19,11 +21,7 @@ use atelier_core::{
     },
 };
 use chrono::{DateTime, Utc};
-use serde::de::DeserializeOwned;
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// SQL condition on `grants`: the permission's session is over. A machine that is only silent may come
@@ -52,18 +50,20 @@ impl Store {
         new: NewCall,
     ) -> Result<Result<GatedCall, Invalid>> {
         let owned = owned.clone();
-        self.write_kept(owned.owner, move |tx| {
+        self.write_deferred(owned.owner, None, move |group| {
             Box::pin(async move {
-                let context = tx.decision_context(owned.project).await?;
+                let context = group.decision_context(owned.project).await?;
                 if context.deleted {
                     return Err(Error::NotFound);
                 }
+                let mut rows = PendingRows::default();
                 let begun = rules.begin(owned.project, new, &context, new_ids());
-                Ok(begun.map(|(call, effects)| {
-                    store_decision(tx, &owned, call.clone(), effects);
-                    remember(tx, &owned, &call);
+                let stored = begun.map(|(call, effects)| {
+                    store_decision(&mut rows, &owned, call.clone(), effects);
+                    remember(&mut rows, &owned, &call);
                     call
-                }))
+                });
+                Ok((stored, rows))
             })
         })
         .await
@@ -79,20 +79,24 @@ impl Store {
         input: GateInput,
     ) -> Result<Result<Decided, Refusal>> {
         let owned = owned.clone();
-        self.hand_in(owned.owner, Manner::Keeps(Some((owned.project, id))), move |tx| {
+        let prefetch = Prefetch { project: owned.project, call: id };
+        self.write_deferred(owned.owner, Some(prefetch), move |group| {
             Box::pin(async move {
-                let call = lock_call(tx, owned.project, id).await?;
+                let call = lock_call(group, owned.project, id).await?;
                 let context = match input.needs_project() {
-                    true => tx.decision_context(owned.project).await?,
-                    false => DecisionContext::time_only(tx.time().await?),
+                    true => group.decision_context(owned.project).await?,
+                    false => DecisionContext::time_only(group.time().await?),
                 };
                 let was_open = !call.status.is_settled();
-                Ok(rules.decide(call, input, &context, new_ids()).map(|(call, effects)| {
+                let mut rows = PendingRows::default();
+                let decided = rules.decide(call, input, &context, new_ids());
+                let stored = decided.map(|(call, effects)| {
                     let grant = effects.grant.clone();
-                    store_decision(tx, &owned, call.clone(), effects);
-                    wake_task(tx, &owned, &call, was_open);
+                    store_decision(&mut rows, &owned, call.clone(), effects);
+                    wake_task(&mut rows, &owned, &call, was_open);
                     Decided { call, grant }
-                }))
+                });
+                Ok((stored, rows))
             })
         })
         .await
@@ -107,7 +111,7 @@ impl Store {
         .bind(owned.project.0)
         .fetch_optional(c)
         .await)?;
-        read(row.ok_or(Error::NotFound)?)
+        read_record(row.ok_or(Error::NotFound)?)
     }
 
     /// The call that an approval is about. Only a call's newest approval is known.
@@ -134,29 +138,16 @@ impl Store {
         let mut conn = self.db.connect().await?;
         let any = status.is_none();
         let status = status.unwrap_or_default().to_owned();
-        let (rows, total): (Vec<(String,)>, (i64,)) = on!(&mut conn, |c| {
-            let rows = sqlx::query_as(
-                "SELECT record FROM tool_calls WHERE project_id = $1 AND ($2 OR status = $3)
-                 ORDER BY id DESC LIMIT $4 OFFSET $5",
-            )
-            .bind(owned.project.0)
-            .bind(any)
-            .bind(&status)
-            .bind(limit)
-            .bind(offset)
-            .fetch_all(&mut *c)
-            .await?;
-            let total = sqlx::query_as(
-                "SELECT COUNT(*) FROM tool_calls WHERE project_id = $1 AND ($2 OR status = $3)",
-            )
-            .bind(owned.project.0)
-            .bind(any)
-            .bind(&status)
-            .fetch_one(&mut *c)
-            .await?;
-            (rows, total)
-        });
-        Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total.0))
+        let (rows, total) = page!(
+            &mut conn,
+            SELECT "record",
+            FROM "tool_calls WHERE project_id = $1 AND ($2 OR status = $3)",
+            ORDER BY "id DESC",
+            [owned.project.0, any, &status],
+            limit,
+            offset,
+        );
+        Ok((rows.into_iter().map(read_record).collect::<Result<_>>()?, total))
     }
 
     /// Calls that a person was asked about, newest first, optionally by the status of the approval.
@@ -169,31 +160,17 @@ impl Store {
     ) -> Result<(Vec<GatedCall>, i64)> {
         let mut conn = self.db.connect().await?;
         let (any, status) = (status.is_none(), status.map_or("", ApprovalStatus::as_str));
-        let (rows, total): (Vec<(String,)>, (i64,)) = on!(&mut conn, |c| {
-            let rows = sqlx::query_as(
-                "SELECT record FROM tool_calls
-                 WHERE project_id = $1 AND approval_status IS NOT NULL AND ($2 OR approval_status = $3)
-                 ORDER BY id DESC LIMIT $4 OFFSET $5",
-            )
-            .bind(owned.project.0)
-            .bind(any)
-            .bind(status)
-            .bind(limit)
-            .bind(offset)
-            .fetch_all(&mut *c)
-            .await?;
-            let total = sqlx::query_as(
-                "SELECT COUNT(*) FROM tool_calls
-                 WHERE project_id = $1 AND approval_status IS NOT NULL AND ($2 OR approval_status = $3)",
-            )
-            .bind(owned.project.0)
-            .bind(any)
-            .bind(status)
-            .fetch_one(&mut *c)
-            .await?;
-            (rows, total)
-        });
-        Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total.0))
+        let (rows, total) = page!(
+            &mut conn,
+            SELECT "record",
+            FROM "tool_calls WHERE project_id = $1 AND approval_status IS NOT NULL
+                  AND ($2 OR approval_status = $3)",
+            ORDER BY "id DESC",
+            [owned.project.0, any, status],
+            limit,
+            offset,
+        );
+        Ok((rows.into_iter().map(read_record).collect::<Result<_>>()?, total))
     }
 
     /// Removes settled calls that were made before `calls`, permissions from before then whose session is
@@ -221,7 +198,6 @@ impl Store {
             removed += self
                 .write(UserId(owner), move |tx| {
                     Box::pin(async move {
-                        tx.forget_contexts();
                         on!(&mut tx.conn, |c| {
                             // A call without a deadline is settled.
                             let calls = sqlx::query(
@@ -270,7 +246,7 @@ impl Store {
         .bind(project)
         .fetch_all(c)
         .await)?;
-        rows.into_iter().map(read).collect()
+        rows.into_iter().map(read_record).collect()
     }
 
     /// Calls by their ids. Ids of other projects are left out.
@@ -289,7 +265,7 @@ impl Store {
             query.push(")");
             query.build_query_as().fetch_all(c).await
         })?;
-        rows.into_iter().map(read).collect()
+        rows.into_iter().map(read_record).collect()
     }
 
     /// Calls whose deadline has passed, with their project and its owner.
@@ -321,7 +297,6 @@ impl Store {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
-                tx.forget_contexts();
                 let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
                     "UPDATE grants SET withdrawn_at = $1 WHERE id = $2 AND project_id = $3 AND withdrawn_at IS NULL
                      RETURNING record"
@@ -331,9 +306,9 @@ impl Store {
                 .bind(owned.project.0)
                 .fetch_optional(c)
                 .await)?;
-                let mut grant: Grant = read(row.ok_or(Error::NotFound)?)?;
+                let mut grant: Grant = read_record(row.ok_or(Error::NotFound)?)?;
                 grant.withdrawn_at = Some(now());
-                tx.keep_audit(owned.project, audit);
+                tx.rows.audit.push((owned.project, audit));
                 tx.emit(owned.project, owned.owner, &Event::GrantWithdrawn { grant_id: id });
                 Ok(grant)
             })
@@ -344,22 +319,16 @@ impl Store {
     /// The project's audit records, newest first, and how many there are.
     pub async fn audit(&self, owned: &Owned, limit: i64, offset: i64) -> Result<(Vec<Audit>, i64)> {
         let mut conn = self.db.connect().await?;
-        let (rows, total): (Vec<(String,)>, (i64,)) = on!(&mut conn, |c| {
-            let rows = sqlx::query_as(
-                "SELECT record FROM audit WHERE project_id = $1 ORDER BY id DESC LIMIT $2 OFFSET $3",
-            )
-            .bind(owned.project.0)
-            .bind(limit)
-            .bind(offset)
-            .fetch_all(&mut *c)
-            .await?;
-            let total = sqlx::query_as("SELECT COUNT(*) FROM audit WHERE project_id = $1")
-                .bind(owned.project.0)
-                .fetch_one(&mut *c)
-                .await?;
-            (rows, total)
-        });
-        Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total.0))
+        let (rows, total) = page!(
+            &mut conn,
+            SELECT "record",
+            FROM "audit WHERE project_id = $1",
+            ORDER BY "id DESC",
+            [owned.project.0],
+            limit,
+            offset,
+        );
+        Ok((rows.into_iter().map(read_record).collect::<Result<_>>()?, total))
     }
 }
 
@@ -382,66 +351,22 @@ pub(crate) async fn end_session(tx: &mut Tx, owned: &Owned, session: Uuid) -> Re
     Ok(())
 }
 
-pub(crate) fn read<T: DeserializeOwned>((record,): (String,)) -> Result<T> {
-    corrupt(serde_json::from_str(&record))
-}
-
-/// The smallest id that can be made at this time: ids begin with their time.
-fn first_id(time: DateTime<Utc>) -> Uuid {
-    let milliseconds = u64::try_from(time.timestamp_millis()).unwrap_or(0);
-    uuid::Builder::from_unix_timestamp_millis(milliseconds, &[0; 10]).into_uuid()
-}
-
 /// The call, locked for this transaction.
-async fn lock_call(tx: &mut Tx, project: ProjectId, id: CallId) -> Result<GatedCall> {
-    let call = match tx.unwritten_call(id) {
+async fn lock_call(group: &mut GroupReader, project: ProjectId, id: CallId) -> Result<GatedCall> {
+    let call = match group.unwritten.calls.get(&id) {
         Some(call) => call.clone(),
         None => {
-            let record = match tx.calls_ahead.get(&id) {
+            let record = match group.cache.calls.get(&id) {
                 Some(record) => record.clone(),
                 None => {
-                    lock_calls(&mut tx.conn, &[(project, id)]).await?.remove(&id).ok_or(Error::NotFound)?
+                    let mut locked = lock_calls(&mut group.conn, &[(project, id)]).await?;
+                    locked.remove(&id).ok_or(Error::NotFound)?
                 }
             };
-            read((record,))?
+            read_record((record,))?
         }
     };
     if call.project_id == project { Ok(call) } else { Err(Error::NotFound) }
-}
-
-/// The ids, with the last one repeated up to a power of two: so there are only a few different statements
-/// to prepare.
-fn padded(ids: BTreeSet<Uuid>) -> Vec<Uuid> {
-    let mut ids: Vec<Uuid> = ids.into_iter().collect();
-    let last = ids.last().copied().unwrap_or_default();
-    ids.resize(ids.len().next_power_of_two(), last);
-    ids
-}
-
-/// The stored calls, locked for this transaction. SQLite has one writer anyway. PostgreSQL locks the rows,
-/// although the owner's lane is locked too, so that correctness does not depend on how lanes are assigned.
-pub(crate) async fn lock_calls(
-    conn: &mut Conn,
-    calls: &[(ProjectId, CallId)],
-) -> Result<HashMap<CallId, String>, sqlx::Error> {
-    // A call of another project is not even locked.
-    let projects = padded(calls.iter().map(|(project, _)| project.0).collect());
-    let ids = padded(calls.iter().map(|(_, id)| id.0).collect());
-    let lock = if matches!(conn, Conn::Lite(_)) { "" } else { " FOR UPDATE" };
-    let rows: Vec<(Uuid, String)> = on!(conn, |c| {
-        let mut query = sqlx::QueryBuilder::new("SELECT id, record FROM tool_calls WHERE id IN (");
-        let mut list = query.separated(", ");
-        for id in &ids {
-            list.push_bind(*id);
-        }
-        query.push(") AND project_id IN (");
-        let mut list = query.separated(", ");
-        for project in &projects {
-            list.push_bind(*project);
-        }
-        query.push(")").push(lock).build_query_as().fetch_all(c).await
-    })?;
-    Ok(rows.into_iter().map(|(id, record)| (CallId(id), record)).collect())
 }
 
 /// Ids for what a decision may make.
@@ -450,19 +375,19 @@ pub(crate) fn new_ids() -> NewIds {
 }
 
 /// A settled call becomes part of its agent's memory.
-pub(crate) fn remember(tx: &mut Tx, owned: &Owned, call: &GatedCall) {
+pub(crate) fn remember(rows: &mut PendingRows, owned: &Owned, call: &GatedCall) {
     if call.status.is_settled() {
-        memos::call(tx, owned, call);
+        remember_call(rows, owned, call);
     }
 }
 
 /// A task that waits for its calls continues when the last of them is settled.
-pub(crate) fn wake_task(tx: &mut Tx, owned: &Owned, call: &GatedCall, was_open: bool) {
+pub(crate) fn wake_task(rows: &mut PendingRows, owned: &Owned, call: &GatedCall, was_open: bool) {
     if was_open {
-        remember(tx, owned, call);
+        remember(rows, owned, call);
     }
     if let Some(task) = call.task_id.filter(|_| was_open && call.status.is_settled()) {
-        tx.keep_settled(task);
+        rows.settled_calls.push(task);
     }
 }
 
@@ -472,19 +397,18 @@ pub(crate) fn log_problem(effects: &Effects, call: CallId) {
     }
 }
 
-/// Adds the call and the effects of a decision to the pending rows. It cannot fail, so it comes last in
-/// a write.
-pub(crate) fn store_decision(tx: &mut Tx, owned: &Owned, call: GatedCall, effects: Effects) {
+/// Adds the call and the effects of a decision to the rows of a write.
+pub(crate) fn store_decision(rows: &mut PendingRows, owned: &Owned, call: GatedCall, effects: Effects) {
     log_problem(&effects, call.tool_id);
     if let Some(grant) = effects.grant {
-        tx.keep_grant(grant.clone());
-        tx.emit(owned.project, owned.owner, &Event::GrantMade { grant });
+        rows.grants.push(grant.clone());
+        rows.emit(owned.project, owned.owner, &Event::GrantMade { grant });
     }
     if let Some(audit) = effects.audit {
-        tx.keep_audit(owned.project, audit);
+        rows.audit.push((owned.project, audit));
     }
     for event in &effects.events {
-        tx.emit(owned.project, owned.owner, event);
+        rows.emit(owned.project, owned.owner, event);
     }
-    tx.keep_call(call);
+    rows.calls.insert(call.tool_id, call);
 }

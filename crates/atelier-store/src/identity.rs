@@ -1,6 +1,11 @@
 //! Users and tenants, revoked tokens, one-time sign-in codes.
 
-use crate::{Error, Result, Store, db::on, feed::Wakeup, now, projects::corrupt};
+use crate::{
+    Error, Result, Store,
+    db::on,
+    feed::Wakeup,
+    rows::{corrupt, now},
+};
 use atelier_core::{Role, Tenant, TokenId, UserId};
 use chrono::{DateTime, Utc};
 use uuid::Uuid;

@@ -1,29 +1,22 @@
 //! What agents remember: the facts, written in the same transaction as what they tell about.
 
 use crate::{
-    Error, Owned, Result, Store, Tx,
-    collections::open_collection,
+    Error, Owned, Result, Store,
     db::{Conn, on},
     feed::Wakeup,
-    new_id, now,
-    outbox::{self, StoredVector},
-    projects::{corrupt, json},
-    unwritten::rows_at_once,
-    words,
+    outbox::{StoredVector, read_vector},
+    rows::{
+        collections::ensure_collection,
+        corrupt, from_json, from_micros,
+        interactions::{
+            AddedInteractions, PreparedInteraction, delete_interactions, insert_interactions, insert_outbox,
+        },
+    },
 };
 use atelier_core::{AgentId, Filter, Interaction, InteractionId, InteractionType, NewInteraction, UserId};
 use chrono::{DateTime, Utc};
 use std::collections::BTreeMap;
 use uuid::Uuid;
-
-/// What became of memos.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AddedInteractions {
-    /// In the order of the memos.
-    pub ids: Vec<InteractionId>,
-    /// How many of them were not known before.
-    pub new: usize,
-}
 
 /// Which facts are to go.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,15 +70,11 @@ pub(crate) fn read_fact(row: FactRow) -> Result<Interaction> {
         text,
         success,
         error_details,
-        timestamp: time(at)?,
+        timestamp: from_micros(at)?,
         task_id,
         session_id,
-        metadata: corrupt(serde_json::from_str(&metadata))?,
+        metadata: from_json(&metadata)?,
     })
-}
-
-pub(crate) fn time(micros: i64) -> Result<DateTime<Utc>> {
-    DateTime::from_timestamp_micros(micros).ok_or_else(|| Error::Corrupt(format!("{micros} is no time")))
 }
 
 /// What a filter lets through. One text for every filter, so that the database parses it once; the values
@@ -126,121 +115,30 @@ macro_rules! bind_filter {
 }
 pub(crate) use bind_filter;
 
-/// A memo that is ready to be written down.
-pub(crate) struct Prepared {
-    id: InteractionId,
-    memo: NewInteraction,
-    words: Vec<String>,
-}
-
-impl Prepared {
-    pub(crate) fn new(mut memo: NewInteraction) -> Self {
-        // PostgreSQL keeps no NUL in a text.
-        for text in [Some(&mut memo.text), memo.error_details.as_mut()].into_iter().flatten() {
-            *text = text.replace('\0', "\u{fffd}");
-        }
-        let words = words::of_text(&memo.text);
-        Self { id: memo.id.unwrap_or_else(|| InteractionId(new_id())), memo, words }
-    }
-}
-
-impl Tx {
-    /// For agents that have a collection. The index hears of it afterwards.
-    pub(crate) async fn put_memos(&mut self, memos: &[(AgentId, Prepared)]) -> Result<AddedInteractions> {
-        let mut remembered = AddedInteractions::default();
-        let mut new: BTreeMap<Uuid, i64> = BTreeMap::new();
-        let mut left = memos;
-        while !left.is_empty() {
-            let (batch, rest) = left.split_at(rows_at_once(left.len()));
-            for agent in self.put_batch(batch).await? {
-                *new.entry(agent).or_default() += 1;
-                remembered.new += 1;
-            }
-            left = rest;
-        }
-        remembered.ids.extend(memos.iter().map(|(_, one)| one.id));
-        let new: Vec<(Uuid, i64)> = new.into_iter().collect();
-        for new in new.chunks(64) {
-            on!(&mut self.conn, |c| {
-                let mut update = sqlx::QueryBuilder::new(
-                    "UPDATE memory_collections SET total = total + v.column2, restless = TRUE FROM (",
-                );
-                update.push_values(new, |mut row, (agent, count)| {
-                    row.push_bind(*agent).push_bind(*count);
-                });
-                update.push(") AS v WHERE agent_id = v.column1");
-                update.build().execute(c).await.map(drop)
-            })?;
-        }
-        if !new.is_empty() {
-            self.wake(Wakeup::Memory);
-        }
-        Ok(remembered)
-    }
-
-    /// Whose of them were not known before, once for each.
-    async fn put_batch(&mut self, batch: &[(AgentId, Prepared)]) -> Result<Vec<Uuid>> {
-        let time = now();
-        let inserted: Vec<(i64, Uuid, Uuid)> = on!(&mut self.conn, |c| {
-            let mut insert = sqlx::QueryBuilder::new(
-                "INSERT INTO interactions
-                 (agent_id, id, type, text, success, error_details, at, task_id, session_id, metadata) ",
-            );
-            insert.push_values(batch, |mut row, (agent, Prepared { id, memo, .. })| {
-                row.push_bind(agent.0)
-                    .push_bind(id.0)
-                    .push_bind(memo.interaction_type.as_str())
-                    .push_bind(memo.text.as_str())
-                    .push_bind(memo.success)
-                    .push_bind(memo.error_details.as_deref())
-                    .push_bind(memo.timestamp.unwrap_or(time).timestamp_micros())
-                    .push_bind(memo.task_id.as_deref())
-                    .push_bind(memo.session_id.as_deref())
-                    .push_bind(json(&memo.metadata));
-            });
-            insert.push(" ON CONFLICT (agent_id, id) DO NOTHING RETURNING seq, agent_id, id");
-            insert.build_query_as().fetch_all(c).await
-        })?;
-        let mut new: BTreeMap<(Uuid, Uuid), i64> =
-            inserted.into_iter().map(|(seq, agent, id)| ((agent, id), seq)).collect();
-        // UserMessage twice in one batch, it is new once.
-        let new: Vec<(i64, &(AgentId, Prepared))> =
-            batch.iter().filter_map(|one| Some((new.remove(&(one.0.0, one.1.id.0))?, one))).collect();
-        let texts: Vec<words::Row<'_>> =
-            new.iter().map(|(seq, (agent, one))| (*seq, *agent, one.words.as_slice())).collect();
-        words::add(&mut self.conn, &texts).await?;
-        // Of nobody in particular is as good as none. Whether it is the right one's shows when it is fed.
-        let vectors: Vec<(i64, &str, &[f32])> = new
-            .iter()
-            .filter_map(|(seq, (_, Prepared { memo, .. }))| {
-                Some((*seq, memo.embedder.as_deref()?, memo.embedding.as_deref()?))
-            })
-            .collect();
-        outbox::put_vectors(&mut self.conn, &vectors).await?;
-        let lines: Vec<(AgentId, Uuid)> = new.iter().map(|(_, (agent, one))| (*agent, one.id.0)).collect();
-        outbox::tell(&mut self.conn, &lines).await?;
-        Ok(lines.into_iter().map(|(agent, _)| agent.0).collect())
-    }
-}
-
 impl Store {
-    /// Writes down what an agent is to remember, by itself.
+    /// Adds interactions to an agent's memory.
     pub async fn add_interactions(
         &self,
         owned: &Owned,
         agent: AgentId,
-        memos: Vec<NewInteraction>,
+        new: Vec<NewInteraction>,
     ) -> Result<AddedInteractions> {
         let (project, owner) = (owned.project, owned.owner);
-        // Long texts have many words: they are looked for before others have to wait, and off the threads that answer.
-        let prepare = move || memos.into_iter().map(|memo| (agent, Prepared::new(memo))).collect::<Vec<_>>();
-        let memos = tokio::task::spawn_blocking(prepare).await.map_err(|_| Error::Closed)?;
+        // Finding the terms of long texts takes time: it is done outside the transaction, and on a thread
+        // that answers no requests.
+        let prepare =
+            move || new.into_iter().map(|new| (agent, PreparedInteraction::new(new))).collect::<Vec<_>>();
+        let prepared = tokio::task::spawn_blocking(prepare).await.map_err(|_| Error::Closed)?;
         self.write(owner, move |tx| {
             Box::pin(async move {
-                if !open_collection(tx, project, owner, agent).await? {
+                if !ensure_collection(&mut tx.conn, project, owner, agent).await? {
                     return Err(Error::NotFound);
                 }
-                tx.put_memos(&memos).await
+                let added = insert_interactions(&mut tx.conn, &prepared).await?;
+                if added.new > 0 {
+                    tx.wake(Wakeup::Memory);
+                }
+                Ok(added)
             })
         })
         .await
@@ -325,7 +223,7 @@ impl Store {
         }
         for (id, kind, text, success, error, at, task, session, metadata, embedder, vector) in rows {
             let fact = read_fact((id, kind, text, success, error, at, task, session, metadata))?;
-            page.facts.push((fact, outbox::read_vector(embedder, vector)?));
+            page.facts.push((fact, read_vector(embedder, vector)?));
         }
         Ok(page)
     }
@@ -346,7 +244,7 @@ impl Store {
         let rows = self.count_by(agent, filter, days).await?;
         let bucket = |(number, totals): (i64, Totals)| {
             let start = (number * days - shift(days)) * DAY;
-            Ok(Bucket { start: time(start)?, totals })
+            Ok(Bucket { start: from_micros(start)?, totals })
         };
         rows.into_iter().map(bucket).collect()
     }
@@ -375,8 +273,8 @@ impl Store {
             totals.total += count;
             totals.succeeded += if success { count } else { 0 };
             *totals.by_type.entry(corrupt(kind.parse())?).or_default() += count;
-            totals.oldest = totals.oldest.into_iter().chain([time(oldest)?]).min();
-            totals.newest = totals.newest.into_iter().chain([time(newest)?]).max();
+            totals.oldest = totals.oldest.into_iter().chain([from_micros(oldest)?]).min();
+            totals.newest = totals.newest.into_iter().chain([from_micros(newest)?]).max();
         }
         Ok(buckets)
     }
@@ -399,8 +297,8 @@ impl Store {
                 }
                 let (seqs, gone): (Vec<i64>, Vec<_>) =
                     rows.into_iter().map(|(seq, id)| (seq, (agent, id))).unzip();
-                remove(&mut tx.conn, &seqs).await?;
-                outbox::tell(&mut tx.conn, &gone).await?;
+                delete_interactions(&mut tx.conn, &seqs).await?;
+                insert_outbox(&mut tx.conn, &gone).await?;
                 on!(&mut tx.conn, |c| sqlx::query(
                     "UPDATE memory_collections SET total = total - $1, restless = TRUE WHERE agent_id = $2"
                 )
@@ -459,26 +357,4 @@ async fn to_forget(conn: &mut Conn, agent: AgentId, what: &Removal, limit: i64) 
         }
     };
     Ok(rows)
-}
-
-/// Removes facts with their vectors and words.
-pub(crate) async fn remove(conn: &mut Conn, seqs: &[i64]) -> Result<()> {
-    let words = if matches!(conn, Conn::Lite(_)) { "rowid" } else { "seq" };
-    for seqs in seqs.chunks(500) {
-        for (table, key) in
-            [("interaction_vectors", "seq"), ("interaction_terms", words), ("interactions", "seq")]
-        {
-            on!(&mut *conn, |c| {
-                let mut delete = sqlx::QueryBuilder::new("DELETE FROM ");
-                delete.push(table).push(" WHERE ").push(key).push(" IN (");
-                let mut list = delete.separated(", ");
-                for seq in seqs {
-                    list.push_bind(*seq);
-                }
-                delete.push(")");
-                delete.build().execute(c).await.map(drop)
-            })?;
-        }
-    }
-    Ok(())
 }

@@ -4,6 +4,7 @@
 //! into commits, numbers their events, and answers when they are on disk.
 
 mod agents;
+mod auto_interactions;
 mod clients;
 mod collections;
 mod conversations;
@@ -19,22 +20,23 @@ mod files;
 mod gate;
 mod identity;
 mod interactions;
-mod memos;
 mod messages;
 mod migrate;
 mod nodes;
 mod outbox;
+mod pending;
 mod plans;
 mod projects;
 mod provider_keys;
+mod read_cache;
+mod rows;
 mod tasks;
-mod unwritten;
-mod words;
+mod text_search;
 mod writer;
 
 pub use agents::{AgentChanges, AgentRef};
 pub use clients::{CLIENT_LEASE, Disconnect};
-pub use collections::{Collection, CollectionState, Fullness};
+pub use collections::{Collection, Fullness};
 pub use conversations::ConversationChanges;
 pub use db::{Settings, masked};
 pub use events::{Cursor, Retention, Scope, StoredEvent};
@@ -45,21 +47,20 @@ pub use file_upkeep::StaleCopy;
 pub use file_uploads::{Part, Upload};
 pub use gate::Decided;
 pub use identity::SignIn;
-pub use interactions::{AddedInteractions, Bucket, InteractionPage, Removal, Totals};
+pub use interactions::{Bucket, InteractionPage, Removal, Totals};
 pub use messages::{AcceptedMessage, UserMessage};
 pub use migrate::Schema;
 pub use outbox::{IndexChange, StoredVector};
 pub use plans::AssignedTask;
 pub use projects::{NewAgent, Owned, ProjectOwner};
 pub use provider_keys::ProviderKey;
+pub use rows::{collections::CollectionState, interactions::AddedInteractions};
 pub use tasks::{AbandonedUsage, PROJECT_LIMIT, Parked, QueueState, StoppedTask, TaskAnswer, TaskLease};
-pub use writer::Tx;
 
 use atelier_core::{PlanStatus, TaskId, TaskStatus};
-use chrono::{DateTime, SubsecRound, Utc};
 use db::Db;
 use std::{sync::Arc, time::Duration};
-use uuid::Uuid;
+use writer::Tx;
 
 /// A cheap handle on the database, its writer and its feeds.
 #[derive(Clone)]
@@ -168,13 +169,4 @@ impl Store {
             tracing::warn!("the database does not let go; leaving anyway");
         }
     }
-}
-
-/// The current time as both databases keep it: in microseconds.
-pub(crate) fn now() -> DateTime<Utc> {
-    Utc::now().trunc_subsecs(6)
-}
-
-pub(crate) fn new_id() -> Uuid {
-    Uuid::now_v7()
 }

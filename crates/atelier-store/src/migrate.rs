@@ -23,6 +23,7 @@ macro_rules! migrations {
             9 "0009_approvals",
             10 "0010_open_work",
             11 "0011_lease_nodes",
+            12 "0012_begun_tasks",
         )
     };
     ($folder:literal: $($version:literal $name:literal),+ $(,)?) => {
@@ -104,6 +105,17 @@ async fn apply(db: &Db, migrator: &Migrator) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        ProjectOwner,
+        db::Conn,
+        rows::{json, now},
+    };
+    use atelier_core::{
+        ConversationId, MessageId, ProjectId, Task, TaskId, TaskKind, TaskStatus, Usage, UserId,
+    };
+    use atelier_testkit::{Backend, Database};
+    use rstest::rstest;
+    use uuid::Uuid;
 
     async fn empty() -> (tempfile::TempDir, Settings, Db) {
         let dir = tempfile::tempdir().expect("a folder");
@@ -112,11 +124,16 @@ mod tests {
         (dir, settings, db)
     }
 
+    /// Migrates an empty database to an older schema.
+    async fn migrate_to(db: &Db, version: i64) {
+        let older = migrator(db).iter().filter(|step| step.version <= version).cloned().collect();
+        apply(db, &Migrator::with_migrations(older)).await.expect("an older schema");
+    }
+
     #[tokio::test]
     async fn an_old_data_directory_is_migrated_with_its_rows() {
         let (_dir, settings, db) = empty().await;
-        let first = migrator(&db).iter().take(1).cloned().collect();
-        apply(&db, &Migrator::with_migrations(first)).await.expect("schema 1");
+        migrate_to(&db, 1).await;
         let mut conn = db.connect().await.expect("a connection");
         conn.run("INSERT INTO tenants VALUES ('acme', '2026-01-01T00:00:00+00:00')").await.expect("a row");
         drop(conn);
@@ -148,5 +165,129 @@ mod tests {
         let refusal = Store::open(&settings).await.err().expect("a refusal");
         assert!(matches!(refusal, Error::Newer { found: 9000, .. }), "{refusal}");
         assert!(refusal.to_string().contains("newer version"), "{refusal}");
+    }
+
+    /// A task of the project's own queue, as schema 11 stores it.
+    fn task(owned: &ProjectOwner, priority: i32) -> Task {
+        Task {
+            id: TaskId(Uuid::now_v7()),
+            project_id: owned.project,
+            session_id: ConversationId(Uuid::nil()),
+            message_id: MessageId(Uuid::nil()),
+            plan_id: None,
+            kind: TaskKind::Plan,
+            key: None,
+            description: String::new(),
+            agent_id: None,
+            agent_name: None,
+            depends_on: Vec::new(),
+            status: TaskStatus::Queued,
+            priority,
+            steps: 0,
+            usage: Usage::default(),
+            cost: 0.0,
+            ran_ms: 0,
+            result: None,
+            error: None,
+            created_at: now(),
+            started_at: None,
+            completed_at: None,
+        }
+    }
+
+    async fn insert_old_task(conn: &mut Conn, owner: UserId, task: &Task, status: &str, stored: i64) {
+        on!(conn, |c| sqlx::query(
+            "INSERT INTO tasks (id, project_id, user_id, session_id, queue, status, priority, record)
+             VALUES ($1, $2, $3, $4, $2, $5, $6, $7)"
+        )
+        .bind(task.id.0)
+        .bind(task.project_id.0)
+        .bind(owner.0)
+        .bind(task.session_id.0)
+        .bind(status)
+        .bind(stored)
+        .bind(json(task))
+        .execute(c)
+        .await
+        .map(drop))
+        .expect("a task");
+    }
+
+    async fn insert_old_project(conn: &mut Conn, owned: &ProjectOwner) {
+        let time = now();
+        on!(conn, |c| {
+            let tenant = sqlx::query("INSERT INTO tenants (id, created_at) VALUES ($1, $2)");
+            tenant.bind(owned.tenant.as_str()).bind(time).execute(&mut *c).await.expect("a tenant");
+            let user = sqlx::query("INSERT INTO users (id, tenant_id, created_at) VALUES ($1, $2, $3)");
+            let user = user.bind(owned.owner.0).bind(owned.tenant.as_str()).bind(time);
+            user.execute(&mut *c).await.expect("a user");
+            let project = sqlx::query(
+                "INSERT INTO projects
+                 (id, tenant_id, user_id, name, workspace, settings, created_at, updated_at)
+                 VALUES ($1, $2, $3, 'old', 'client', '{}', $4, $4)",
+            );
+            let project = project.bind(owned.project.0).bind(owned.tenant.as_str());
+            let project = project.bind(owned.owner.0).bind(time);
+            project.execute(&mut *c).await.expect("a project");
+        });
+    }
+
+    /// Schema 11 added a million to the priority of a task that had begun, and to a negative priority
+    /// sometimes twice.
+    #[rstest]
+    #[tokio::test]
+    async fn an_upgraded_database_keeps_the_order_of_its_queues(
+        #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    ) {
+        let data = tempfile::tempdir().expect("a folder");
+        let database = match backend {
+            Backend::Sqlite => None,
+            Backend::Postgres => Some(Database::create().await),
+        };
+        let database_url = database.as_ref().map(Database::url);
+        let settings = Settings { data: data.path().to_owned(), database_url };
+        let db = Db::open(&settings).await.expect("an empty database");
+        migrate_to(&db, 11).await;
+        let tenant = "acme".parse().expect("a tenant");
+        let (project, owner) = (ProjectId(Uuid::now_v7()), UserId(Uuid::now_v7()));
+        let owned = ProjectOwner { project, owner, tenant };
+        let mut conn = db.connect().await.expect("a connection");
+        insert_old_project(&mut conn, &owned).await;
+        let old = [
+            (0, 0),
+            (100, 100),
+            (-5, 1_999_995),
+            (-10, 999_990),
+            (5, 1_000_005),
+            (0, 1_000_000),
+            (-100, -100),
+        ];
+        for (priority, stored) in old {
+            insert_old_task(&mut conn, owner, &task(&owned, priority), "queued", stored).await;
+        }
+        // One more task may run at a time.
+        for _ in 1..crate::PROJECT_LIMIT {
+            insert_old_task(&mut conn, owner, &task(&owned, 0), "running", 0).await;
+        }
+        drop(conn);
+        db.close().await;
+
+        let store = Store::open(&settings).await.expect("opened and migrated");
+        let access = store.owned_by(owner, project).await.expect("the project");
+        let mut order = Vec::new();
+        loop {
+            let leases = store.lease_tasks(&access, project.0, store.node()).await.expect("leases");
+            let [lease] = leases.as_slice() else { break };
+            order.push(lease.task.priority);
+            let mut conn = store.db.connect().await.expect("a connection");
+            on!(&mut conn, |c| sqlx::query("UPDATE tasks SET status = 'completed' WHERE id = $1")
+                .bind(lease.task.id.0)
+                .execute(c)
+                .await
+                .map(drop))
+            .expect("an ended task");
+        }
+        assert_eq!(order, [5, 0, -5, -10, 100, 0, -100]);
+        store.close().await;
     }
 }

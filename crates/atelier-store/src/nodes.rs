@@ -4,7 +4,7 @@
 use crate::{
     Owned, Result, Store,
     db::{Conn, on},
-    decision_context::database_time,
+    rows::database_time,
     tasks::{interrupted, lock_task, stop},
 };
 use atelier_core::{NodeId, TaskId, TaskStatus};

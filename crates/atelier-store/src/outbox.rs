@@ -6,9 +6,10 @@
 use crate::{
     Error, Result, Store,
     collections::Collection,
-    db::{Conn, on},
+    db::on,
     feed::Wakeup,
     interactions::read_fact,
+    rows::interactions::{insert_outbox, write_vectors},
 };
 use atelier_core::{AgentId, Interaction, InteractionId};
 use std::collections::BTreeMap;
@@ -32,39 +33,6 @@ pub enum IndexChange {
 pub struct StoredVector {
     pub embedder: String,
     pub vector: Vec<f32>,
-}
-
-/// Says that facts of agents came or went.
-pub(crate) async fn tell(conn: &mut Conn, facts: &[(AgentId, Uuid)]) -> Result<()> {
-    for facts in facts.chunks(500) {
-        on!(&mut *conn, |c| {
-            let mut insert = sqlx::QueryBuilder::new("INSERT INTO memory_outbox (agent_id, id) ");
-            insert.push_values(facts, |mut row, (agent, id)| {
-                row.push_bind(agent.0).push_bind(*id);
-            });
-            insert.build().execute(c).await.map(drop)
-        })?;
-    }
-    Ok(())
-}
-
-/// Keeps vectors, each with its fact's number and its embedder.
-pub(crate) async fn put_vectors(conn: &mut Conn, vectors: &[(i64, &str, &[f32])]) -> Result<()> {
-    for vectors in vectors.chunks(100) {
-        let bytes = |vector: &[f32]| vector.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
-        on!(&mut *conn, |c| {
-            let mut insert =
-                sqlx::QueryBuilder::new("INSERT INTO interaction_vectors (seq, embedder, vector) ");
-            insert.push_values(vectors, |mut row, (seq, embedder, vector)| {
-                row.push_bind(*seq).push_bind((*embedder).to_owned()).push_bind(bytes(vector));
-            });
-            insert.push(
-                " ON CONFLICT (seq) DO UPDATE SET embedder = excluded.embedder, vector = excluded.vector",
-            );
-            insert.build().execute(c).await.map(drop)
-        })?;
-    }
-    Ok(())
 }
 
 /// A vector and its embedder as they are in the database, where there is one.
@@ -144,7 +112,7 @@ impl Store {
             Box::pin(async move {
                 let rows: Vec<(i64, &str, &[f32])> =
                     vectors.iter().map(|(seq, vector)| (*seq, embedder.as_str(), vector.as_slice())).collect();
-                put_vectors(&mut tx.conn, &rows).await?;
+                write_vectors(&mut tx.conn, &rows).await?;
                 for rows in rows.chunks(500) {
                     on!(&mut tx.conn, |c| {
                         let mut delete = sqlx::QueryBuilder::new(
@@ -189,7 +157,7 @@ impl Store {
                 .map(|done| done.rows_affected()))?;
                 if held == 0 {
                     let facts: Vec<_> = ids.into_iter().map(|id| (agent, id.0)).collect();
-                    tell(&mut tx.conn, &facts).await?;
+                    insert_outbox(&mut tx.conn, &facts).await?;
                     tx.wake(Wakeup::Memory);
                     return Ok(());
                 }

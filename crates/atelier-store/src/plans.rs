@@ -5,9 +5,11 @@ use crate::{
     db::on,
     feed::Wakeup,
     messages::add_message,
-    new_id, now,
-    projects::{corrupt, json},
-    tasks::{self, StoppedTask, TaskLease, insert_task, read_task, save_task},
+    rows::{
+        json, new_id, now, page, read_record,
+        tasks::{TaskRow, queue_of, read_task},
+    },
+    tasks::{self, StoppedTask, TaskLease, insert_task, save_task},
 };
 use atelier_core::{
     AgentId, AgentName, ConversationId, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId,
@@ -15,31 +17,15 @@ use atelier_core::{
     plan::{ProposedTask, advance, fail_dependants, order},
     task::Step,
 };
-use chrono::{DateTime, Utc};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// A task of a plan with the agent that was found for it.
+/// A proposed task and the agent that it is assigned to.
 #[derive(Debug, Clone)]
 pub struct AssignedTask {
     pub proposed: ProposedTask,
     pub agent_id: AgentId,
     pub agent_name: AgentName,
-}
-
-pub(crate) async fn insert_plan(tx: &mut Tx, plan: &Plan) -> Result<()> {
-    on!(&mut tx.conn, |c| sqlx::query(
-        "INSERT INTO plans (id, project_id, session_id, status, record) VALUES ($1, $2, $3, $4, $5)"
-    )
-    .bind(plan.id.0)
-    .bind(plan.project_id.0)
-    .bind(plan.session_id.0)
-    .bind(plan.status.as_str())
-    .bind(json(plan))
-    .execute(c)
-    .await
-    .map(drop))?;
-    Ok(())
 }
 
 async fn save_plan(tx: &mut Tx, plan: &Plan) -> Result<()> {
@@ -61,11 +47,11 @@ async fn lock_plan(tx: &mut Tx, project: ProjectId, id: PlanId) -> Result<Plan> 
     .bind(project.0)
     .fetch_optional(c)
     .await)?;
-    corrupt(serde_json::from_str(&row.ok_or(Error::NotFound)?.0))
+    read_record(row.ok_or(Error::NotFound)?)
 }
 
 async fn tasks_of(tx: &mut Tx, plan: PlanId) -> Result<Vec<Task>> {
-    let rows: Vec<(String, String, Option<DateTime<Utc>>)> = on!(&mut tx.conn, |c| sqlx::query_as(
+    let rows: Vec<TaskRow> = on!(&mut tx.conn, |c| sqlx::query_as(
         "SELECT record, status, started_at FROM tasks WHERE plan_id = $1 ORDER BY id"
     )
     .bind(plan.0)
@@ -118,7 +104,7 @@ impl Store {
                     insert_task(tx, owned, task).await?;
                 }
                 for task in made.iter().filter(|task| task.status == TaskStatus::Queued) {
-                    leases.extend(tasks::lease_or_wake(tx, owned, tasks::queue_of(task), next).await?);
+                    leases.extend(tasks::lease_or_wake(tx, owned, queue_of(task), next).await?);
                 }
                 leases.extend(tasks::lease_or_wake(tx, owned, lease.queue(), next).await?);
                 Ok(leases)
@@ -198,8 +184,8 @@ impl Store {
                 .bind(owned.project.0)
                 .fetch_optional(c)
                 .await)?;
-        let plan = corrupt(serde_json::from_str(&row.ok_or(Error::NotFound)?.0))?;
-        let rows: Vec<(String, String, Option<DateTime<Utc>>)> = on!(&mut conn, |c| sqlx::query_as(
+        let plan = read_record(row.ok_or(Error::NotFound)?)?;
+        let rows: Vec<TaskRow> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT record, status, started_at FROM tasks WHERE plan_id = $1 ORDER BY id"
         )
         .bind(id.0)
@@ -219,7 +205,7 @@ impl Store {
         .bind(user.0)
         .fetch_all(c)
         .await)?;
-        rows.into_iter().map(|(record,)| corrupt(serde_json::from_str(&record))).collect()
+        rows.into_iter().map(read_record).collect()
     }
 
     /// The project's plans, newest first.
@@ -232,30 +218,16 @@ impl Store {
     ) -> Result<(Vec<Plan>, i64)> {
         let mut conn = self.db.connect().await?;
         let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));
-        let (rows, total): (Vec<(String,)>, (i64,)) = on!(&mut conn, |c| {
-            let rows = sqlx::query_as(
-                "SELECT record FROM plans WHERE project_id = $1 AND ($2 OR session_id = $3)
-                 ORDER BY id DESC LIMIT $4 OFFSET $5",
-            )
-            .bind(owned.project.0)
-            .bind(any)
-            .bind(session)
-            .bind(limit)
-            .bind(offset)
-            .fetch_all(&mut *c)
-            .await?;
-            let total = sqlx::query_as(
-                "SELECT COUNT(*) FROM plans WHERE project_id = $1 AND ($2 OR session_id = $3)",
-            )
-            .bind(owned.project.0)
-            .bind(any)
-            .bind(session)
-            .fetch_one(&mut *c)
-            .await?;
-            (rows, total)
-        });
-        let read = |(record,): (String,)| corrupt(serde_json::from_str(&record));
-        Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total.0))
+        let (rows, total) = page!(
+            &mut conn,
+            SELECT "record",
+            FROM "plans WHERE project_id = $1 AND ($2 OR session_id = $3)",
+            ORDER BY "id DESC",
+            [owned.project.0, any, session],
+            limit,
+            offset,
+        );
+        Ok((rows.into_iter().map(read_record).collect::<Result<_>>()?, total))
     }
 }
 
@@ -335,7 +307,7 @@ async fn tell_of<'t>(tx: &mut Tx, owned: &Owned, changed: impl Iterator<Item = &
         match task.status {
             TaskStatus::Queued => {
                 tx.emit(project, owner, &Event::TaskQueued { task: task.told() });
-                tx.wake(Wakeup::Queue(owner, tasks::queue_of(task)));
+                tx.wake(Wakeup::Queue(owner, queue_of(task)));
             }
             _ => {
                 tx.emit(project, owner, &Event::TaskFailed { task: task.told() });
@@ -346,8 +318,8 @@ async fn tell_of<'t>(tx: &mut Tx, owned: &Owned, changed: impl Iterator<Item = &
     Ok(())
 }
 
-/// One of the plan's tasks has ended: others may go, or the plan itself ends.
-pub(crate) async fn moved(
+/// Moves a plan on after one of its tasks has ended: other tasks may start, or the plan itself ends.
+pub(crate) async fn task_ended(
     tx: &mut Tx,
     owned: &Owned,
     id: PlanId,
@@ -361,7 +333,7 @@ pub(crate) async fn moved(
     match ended.kind {
         // The planner is done here only when it failed.
         TaskKind::Plan | TaskKind::Answer => {
-            tasks::answer(tx, owned, ended, model);
+            tasks::add_answer(&mut tx.rows, owned, ended, model);
             plan.error = ended.error.clone();
             let status = match ended.status {
                 TaskStatus::Completed => PlanStatus::Completed,
@@ -397,7 +369,7 @@ async fn conclude(
     let succeeded = work.iter().any(|task| task.status == TaskStatus::Completed);
     if work.len() == 1 || !succeeded {
         let Some(task) = work.iter().find(|task| task.status != TaskStatus::Waiting) else { return Ok(()) };
-        tasks::answer(tx, owned, task, model);
+        tasks::add_answer(&mut tx.rows, owned, task, model);
         plan.error = task.error.clone();
         let status = if succeeded { PlanStatus::Completed } else { PlanStatus::Failed };
         return end(tx, owned, plan, status).await;
@@ -442,7 +414,7 @@ async fn end_with_tasks(
         plan_id: Some(plan.id),
         created_at: now(),
     };
-    add_message(tx, owned, message);
+    add_message(&mut tx.rows, owned, message);
     plan.error = Some(why.clone());
     // Before its tasks, so that ending them does not move it on.
     end(tx, owned, plan, status).await?;

@@ -1,8 +1,14 @@
 //! Projects and the right to act on one.
 
 use crate::{
-    Error, Result, Store, Tx, agents::insert_agents, collections::abandon, db::on, feed::Wakeup,
-    file_upkeep::forget_files, new_id, now,
+    Error, Result, Store, Tx,
+    agents::insert_agents,
+    collections::abandon,
+    db::on,
+    feed::Wakeup,
+    file_upkeep::forget_files,
+    pending::PendingRows,
+    rows::{corrupt, from_json, from_name, json, name_taken, new_id, now, page},
 };
 use atelier_core::{
     AgentConfig, AgentName, ConversationId, Event, Project, ProjectId, ProjectName, Tenant, UserId,
@@ -56,23 +62,11 @@ pub(crate) fn read_project(row: ProjectRow) -> Result<Project> {
     Ok(Project {
         id: ProjectId(id),
         name: corrupt(ProjectName::try_from(name))?,
-        workspace: corrupt(serde_json::from_value(Value::String(workspace)))?,
-        settings: corrupt(serde_json::from_str(&settings))?,
+        workspace: from_name(workspace)?,
+        settings: from_json(&settings)?,
         created_at,
         updated_at,
     })
-}
-
-/// A stored value that does not parse: somebody changed the database by hand.
-pub(crate) fn corrupt<T>(parsed: Result<T, impl std::fmt::Display>) -> Result<T> {
-    parsed.map_err(|error| Error::Corrupt(error.to_string()))
-}
-
-pub(crate) fn name_taken(error: sqlx::Error) -> Error {
-    match error.as_database_error() {
-        Some(refusal) if refusal.is_unique_violation() => Error::NameTaken,
-        _ => Error::Sql(error),
-    }
 }
 
 impl Store {
@@ -117,24 +111,16 @@ impl Store {
 
     pub async fn projects(&self, owner: UserId, limit: i64, offset: i64) -> Result<(Vec<Project>, i64)> {
         let mut conn = self.db.connect().await?;
-        let (rows, total): (Vec<ProjectRow>, (i64,)) = on!(&mut conn, |c| {
-            let rows = sqlx::query_as(
-                "SELECT id, name, workspace, settings, created_at, updated_at FROM projects
-                 WHERE user_id = $1 AND deleted_at IS NULL ORDER BY id LIMIT $2 OFFSET $3",
-            )
-            .bind(owner.0)
-            .bind(limit)
-            .bind(offset)
-            .fetch_all(&mut *c)
-            .await?;
-            let total =
-                sqlx::query_as("SELECT COUNT(*) FROM projects WHERE user_id = $1 AND deleted_at IS NULL")
-                    .bind(owner.0)
-                    .fetch_one(&mut *c)
-                    .await?;
-            (rows, total)
-        });
-        Ok((rows.into_iter().map(read_project).collect::<Result<_>>()?, total.0))
+        let (rows, total) = page!(
+            &mut conn,
+            SELECT "id, name, workspace, settings, created_at, updated_at",
+            FROM "projects WHERE user_id = $1 AND deleted_at IS NULL",
+            ORDER BY "id",
+            [owner.0],
+            limit,
+            offset,
+        );
+        Ok((rows.into_iter().map(read_project).collect::<Result<_>>()?, total))
     }
 
     pub async fn project(&self, owned: &Owned) -> Result<Project> {
@@ -210,7 +196,6 @@ impl Store {
                 project.name = name.unwrap_or(project.name);
                 project.workspace = workspace.unwrap_or(project.workspace);
                 project.settings = settings.unwrap_or(project.settings);
-                tx.forget_contexts();
                 on!(&mut tx.conn, |c| sqlx::query(
                     "UPDATE projects SET name = $1, workspace = $2, settings = $3 WHERE id = $4"
                 )
@@ -245,7 +230,6 @@ impl Store {
                 for (conversation,) in conversations {
                     forget_files(tx, ConversationId(conversation)).await?;
                 }
-                tx.forget_contexts();
                 on!(&mut tx.conn, |c| {
                     for table in [
                         "DELETE FROM agents WHERE project_id = $1",
@@ -277,20 +261,21 @@ impl Store {
         .await
     }
 
-    /// Appends an event that tells of nothing in the database.
+    /// Appends an event that reports no change of the database.
     pub async fn append_event(&self, owned: &Owned, event: Event) -> Result<()> {
         let (id, owner) = (owned.project, owned.owner);
-        self.write_kept(owner, move |tx| {
+        self.write_deferred(owner, None, move |group| {
             Box::pin(async move {
-                let there: Option<(i32,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+                let found: Option<(i32,)> = on!(&mut group.conn, |c| sqlx::query_as(
                     "SELECT 1 FROM projects WHERE id = $1 AND deleted_at IS NULL"
                 )
                 .bind(id.0)
                 .fetch_optional(c)
                 .await)?;
-                there.ok_or(Error::NotFound)?;
-                tx.emit(id, owner, &event);
-                Ok(())
+                found.ok_or(Error::NotFound)?;
+                let mut rows = PendingRows::default();
+                rows.emit(id, owner, &event);
+                Ok(((), rows))
             })
         })
         .await
@@ -309,9 +294,4 @@ pub(crate) async fn lock_project(tx: &mut Tx, id: ProjectId) -> Result<Project> 
     .fetch_optional(c)
     .await)?;
     read_project(row.ok_or(Error::NotFound)?)
-}
-
-pub(crate) fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string(value)
-        .unwrap_or_else(|error| unreachable!("plain values with string keys are JSON: {error}"))
 }

@@ -1,6 +1,6 @@
 //! Keys of model providers, as they are kept: sealed, by somebody who knows how to open them.
 
-use crate::{Error, Result, Store, db::on, now};
+use crate::{Error, Result, Store, db::on, rows::now};
 use atelier_core::{Tenant, UserId};
 use chrono::{DateTime, Utc};
 

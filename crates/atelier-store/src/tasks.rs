@@ -1,8 +1,8 @@
-//! The agent bus: a durable queue for each agent, and who runs what.
+//! The agent bus: a durable queue for each agent, and which node runs which task.
 //!
-//! Everything about one owner's tasks is written in one lane, on every node: so counting what runs and taking
-//! the next task is one step that nobody comes between, and an agent's limit holds across nodes. A task that was
-//! taken carries a fence; whoever has lost it in the meantime cannot write about it any more.
+//! All tasks of one owner are written in the same lane on every node. So a write that counts the running
+//! tasks and leases the next one is never interleaved with another, and an agent's limit holds across
+//! nodes. A lease has a fence: a node that has lost its lease cannot change the task any more.
 
 mod ending;
 mod look;
@@ -10,39 +10,38 @@ mod queue;
 
 pub(crate) use ending::{interrupted, settle_queue, stop};
 pub use look::QueueState;
-pub(crate) use queue::{
-    KeptTask, Standing, TaskChange, begin_or_queue, counted, insert_task, lease_or_wake, write_tasks,
-};
+pub(crate) use queue::{QueueLoad, insert_task, lease_or_wake, load_columns, start_or_queue};
 
 use crate::{
     Error, Owned, Result, Store, Tx,
+    auto_interactions::remember_task,
     db::on,
     feed::Wakeup,
     gate::{new_ids, remember, store_decision},
-    memos,
     messages::add_message,
-    now, plans,
-    projects::{corrupt, json},
+    pending::PendingRows,
+    plans,
+    rows::{
+        json, new_id, now,
+        tasks::{TaskChange, TaskRow, TaskWrite, queue_of, read_task},
+    },
+    writer::GroupReader,
 };
 use atelier_core::{
     CallId, Event, Invalid, Message, MessageId, MessageRole, NodeId, ProjectId, Task, TaskFailure, TaskId,
-    TaskStatus, Usage, UserId,
+    TaskStatus, Usage,
     event::TaskCall,
     gate::{GateRules, NewCall},
     policy::verdict::Verdict,
-    task::Step,
+    task::{Step, StepCall},
 };
-use chrono::{DateTime, Utc};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// How many tasks of the project itself, plans and answers, run at once.
+/// How many tasks of a project's own queue (plans and answers) run at once.
 pub const PROJECT_LIMIT: u32 = 10;
 
-/// What a task that has begun is ahead of those that have not.
-const BEGUN: i64 = 1_000_000;
-
-/// The right to run a task: it is running, on this node, for this time.
+/// A node's hold on a running task. A later lease of the same task has a higher fence.
 #[derive(Debug, Clone)]
 pub struct TaskLease {
     pub owned: Owned,
@@ -57,7 +56,7 @@ impl TaskLease {
     }
 }
 
-/// A task that was ended from outside, and the calls it was waiting for.
+/// A task that somebody stopped, and the calls that it was waiting for.
 #[derive(Debug)]
 pub struct StoppedTask {
     pub task: TaskId,
@@ -73,7 +72,7 @@ pub struct Parked {
     pub verdicts: Vec<Verdict>,
 }
 
-/// What a call to a model has used that nobody waited for.
+/// What a call to a model used before it was abandoned.
 #[derive(Debug, Clone, Copy)]
 pub struct AbandonedUsage {
     pub ran_ms: u64,
@@ -81,41 +80,28 @@ pub struct AbandonedUsage {
     pub cost: f64,
 }
 
-/// What a finished task says.
+/// The answer of a finished task.
 #[derive(Debug, Clone)]
 pub struct TaskAnswer {
     pub text: String,
     pub model: Option<String>,
 }
 
-pub(crate) fn queue_of(task: &Task) -> Uuid {
-    task.agent_id.map_or(task.project_id.0, |agent| agent.0)
-}
-
-type TaskRow = (String, String, Option<DateTime<Utc>>);
-
-pub(crate) fn read_task((record, status, started_at): TaskRow) -> Result<Task> {
-    let task: Task = corrupt(serde_json::from_str(&record))?;
-    // Taking a task changes these two only, and leaves the record as it was.
-    let status = corrupt(serde_json::from_value(serde_json::Value::String(status)))?;
-    Ok(Task { status, started_at, ..task })
-}
-
-/// Writes a task that this node runs; refused when it has lost it.
+/// Writes a task that this node runs. Fails if the lease is lost. A task that goes back to its queue has
+/// begun: it runs before tasks that have not.
 async fn save_leased(tx: &mut Tx, lease: &TaskLease, task: &Task, pending_calls: i64) -> Result<()> {
     let node = (task.status == TaskStatus::Running).then_some(lease.node.0);
     let queued = (task.status == TaskStatus::Queued).then(now);
     let saved: u64 = on!(&mut tx.conn, |c| sqlx::query(
         "UPDATE tasks SET status = $1, node = $2, pending_calls = $3, record = $4, queued_at = $5,
-                priority = CASE WHEN $1 = 'queued' AND priority < $6 THEN priority + $6 ELSE priority END
-         WHERE id = $7 AND node = $8 AND fence = $9 AND status = 'running'"
+                begun = begun OR $1 = 'queued'
+         WHERE id = $6 AND node = $7 AND fence = $8 AND status = 'running'"
     )
     .bind(task.status.as_str())
     .bind(node)
     .bind(pending_calls)
     .bind(json(task))
     .bind(queued)
-    .bind(BEGUN)
     .bind(task.id.0)
     .bind(lease.node.0)
     .bind(lease.fence)
@@ -125,7 +111,7 @@ async fn save_leased(tx: &mut Tx, lease: &TaskLease, task: &Task, pending_calls:
     if saved == 0 { Err(Error::TaskLost) } else { Ok(()) }
 }
 
-/// Writes a task that nobody runs.
+/// Writes a task that no node runs, or that is taken away from the node that runs it.
 pub(crate) async fn save_task(tx: &mut Tx, task: &Task) -> Result<()> {
     let queued = (task.status == TaskStatus::Queued).then(now);
     on!(&mut tx.conn, |c| sqlx::query(
@@ -143,7 +129,7 @@ pub(crate) async fn save_task(tx: &mut Tx, task: &Task) -> Result<()> {
     Ok(())
 }
 
-/// Ends a task that this node runs, without telling of it.
+/// Writes the end of a task that this node runs, without an event.
 pub(crate) async fn end_leased(
     tx: &mut Tx,
     lease: &TaskLease,
@@ -158,7 +144,8 @@ pub(crate) async fn end_leased(
     }
 }
 
-/// Writes a step; whether it was not there before. What it used is told once, however often it is written.
+/// Writes a step, and says whether it is new. The usage event is emitted once, however often the step is
+/// written.
 async fn journal(tx: &mut Tx, lease: &TaskLease, task: &Task, step: &Step) -> Result<bool> {
     let new: u64 = on!(&mut tx.conn, |c| {
         sqlx::query(
@@ -183,65 +170,68 @@ async fn journal(tx: &mut Tx, lease: &TaskLease, task: &Task, step: &Step) -> Re
         .map(drop))?;
         return Ok(false);
     }
-    tell_usage(tx, &lease.owned, task, step);
+    let owned = &lease.owned;
+    tx.emit(owned.project, owned.owner, &usage_event(task, step));
     Ok(true)
 }
 
-fn tell_usage(tx: &mut Tx, owned: &Owned, task: &Task, step: &Step) {
-    let used = Event::Usage {
+fn usage_event(task: &Task, step: &Step) -> Event {
+    Event::Usage {
         task_id: task.id,
         session_id: task.session_id,
         agent_id: task.agent_id,
         model: step.model.clone(),
         usage: step.usage,
         cost: step.cost,
-    };
-    tx.emit(owned.project, owned.owner, &used);
+    }
 }
 
-/// Ends a task of no plan: looks, and then keeps what comes of it. Gives who is to take the next from its queue, if there
-/// is one that can run.
-async fn finish_alone(
-    tx: &mut Tx,
+/// Ends a task that belongs to no plan. Returns the node that is to lease the next task of the queue, if
+/// one can run.
+async fn finish_deferred(
+    group: &mut GroupReader,
     lease: &TaskLease,
     task: Task,
     step: Option<Step>,
     model: Option<String>,
     next: Option<NodeId>,
-) -> Result<Option<NodeId>> {
+) -> Result<(Option<NodeId>, PendingRows)> {
     let owned = &lease.owned;
-    let standing = Standing::held(tx, lease).await?.without_one();
+    let load = QueueLoad::of_leased(group, lease).await?.without_one();
+    let mut rows = PendingRows::default();
     if let Some(step) = &step {
-        tell_usage(tx, owned, &task, step);
+        rows.emit(owned.project, owned.owner, &usage_event(&task, step));
     }
-    settled(tx, owned, &task, model).await?;
+    rows.wake(Wakeup::Work(task.id.0));
+    remember_task(&mut rows, owned, &task);
+    add_answer(&mut rows, owned, &task, model);
+    rows.emit(owned.project, owned.owner, &end_event(&task));
     if let Some(step) = step {
-        // A new one: a step that is in the journal is counted in the record, and the model was asked since.
-        tx.keep_step(task.id, task.steps, step);
+        // The step is new: a step in the journal is counted in the task's record, and the model was asked
+        // again since.
+        rows.steps.push((task.id, task.steps, step));
     }
-    tx.keep_task(KeptTask { owner: owned.owner, task, turn: TaskChange::Ended(lease.fence) });
-    if standing.can_go_on() && next.is_none() {
-        tx.wake(Wakeup::Queue(owned.owner, lease.queue()));
+    rows.tasks.push(TaskWrite { owner: owned.owner, task, change: TaskChange::Ended(lease.fence) });
+    if load.can_start_one() && next.is_none() {
+        rows.wake(Wakeup::Queue(owned.owner, lease.queue()));
     }
-    Ok(next.filter(|_| standing.can_go_on()))
+    Ok((next.filter(|_| load.can_start_one()), rows))
 }
 
-/// Tells what a step is about to do.
-fn progress(tx: &mut Tx, owned: &Owned, task: &Task, step: &Step) {
-    let told =
-        |call: &atelier_core::task::StepCall| TaskCall { name: call.name.clone(), tool_id: call.tool_id };
-    let progress = Event::TaskProgress {
+/// Says what a step is about to do.
+fn progress_event(task: &Task, step: &Step) -> Event {
+    let call = |call: &StepCall| TaskCall { name: call.name.clone(), tool_id: call.tool_id };
+    Event::TaskProgress {
         task_id: task.id,
         session_id: task.session_id,
         step: task.steps,
         text: step.text.chars().take(2000).collect(),
-        calls: step.calls.iter().map(told).collect(),
-    };
-    tx.emit(owned.project, owned.owner, &progress);
+        calls: step.calls.iter().map(call).collect(),
+    }
 }
 
 impl Store {
-    /// Takes what is free to run in a queue.
+    /// Leases the tasks of a queue that may run.
     pub async fn lease_tasks(&self, owned: &Owned, queue: Uuid, node: NodeId) -> Result<Vec<TaskLease>> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
@@ -250,16 +240,17 @@ impl Store {
         .await
     }
 
-    /// Notes what the model said, before anything of it is done; the task goes on running.
+    /// Records what the model answered, before anything of it is done. The task goes on running.
     pub async fn record_step(&self, lease: &TaskLease, task: Task, step: Step) -> Result<()> {
         let lease = lease.clone();
         self.write(lease.owned.owner, move |tx| {
             Box::pin(async move {
                 save_leased(tx, &lease, &task, 0).await?;
                 let new = journal(tx, &lease, &task, &step).await?;
-                // Of calls at the gate it is told when they are there to be looked at.
+                // Calls at the gate are reported when they exist there.
                 if new && !step.calls.is_empty() && step.calls.iter().all(|call| call.tool_id.is_none()) {
-                    progress(tx, &lease.owned, &task, &step);
+                    let owned = &lease.owned;
+                    tx.emit(owned.project, owned.owner, &progress_event(&task, &step));
                 }
                 Ok(())
             })
@@ -267,8 +258,8 @@ impl Store {
         .await
     }
 
-    /// Hands the calls of a step to the gate, all together, and parks the task until they are settled. What
-    /// becomes free to run is taken for `next`.
+    /// Sends the calls of a step to the gate, all together, and parks the task until they are settled.
+    /// Leases the tasks that may run now to `next`.
     pub async fn park(
         &self,
         lease: &TaskLease,
@@ -278,7 +269,7 @@ impl Store {
         next: Option<NodeId>,
     ) -> Result<Result<Parked, Invalid>> {
         let lease = lease.clone();
-        self.write(lease.owned.owner, move |tx| {
+        self.write_with_cache(lease.owned.owner, move |tx| {
             Box::pin(async move {
                 let owned = &lease.owned;
                 let context = tx.decision_context(owned.project).await?;
@@ -289,17 +280,16 @@ impl Store {
                     Err(invalid) => return Ok(Err(invalid)),
                 };
                 let open = begun.iter().filter(|(call, _)| !call.status.is_settled()).count();
-                // Where everything was refused at once there is nothing to wait for.
+                // If the gate refused all calls at once, there is nothing to wait for.
                 task.status = if open > 0 { TaskStatus::Parked } else { TaskStatus::Queued };
                 save_leased(tx, &lease, &task, open as i64).await?;
                 journal(tx, &lease, &task, &step).await?;
-                progress(tx, owned, &task, &step);
+                tx.emit(owned.project, owned.owner, &progress_event(&task, &step));
                 let leases = lease_or_wake(tx, owned, lease.queue(), next).await?;
-                // Last, because it cannot fail.
                 let verdicts = begun.iter().map(|(call, _)| call.risk_level).collect();
                 for (call, effects) in begun {
-                    remember(tx, owned, &call);
-                    store_decision(tx, owned, call, effects);
+                    remember(&mut tx.rows, owned, &call);
+                    store_decision(&mut tx.rows, owned, call, effects);
                 }
                 Ok(Ok(Parked { leases, verdicts }))
             })
@@ -307,8 +297,8 @@ impl Store {
         .await
     }
 
-    /// Ends a task with a result or a failure, tells the conversation, and lets what waited for it go on. What
-    /// becomes free to run is taken for `next`.
+    /// Ends a task with an answer or a failure, adds the answer to the conversation, and frees the tasks
+    /// that waited for this one. Leases the tasks that may run now to `next`.
     pub async fn finish(
         &self,
         lease: &TaskLease,
@@ -319,10 +309,10 @@ impl Store {
     ) -> Result<Vec<TaskLease>> {
         let mut model = None;
         match outcome {
-            Ok(spoken) => {
+            Ok(answer) => {
                 task.status = TaskStatus::Completed;
-                task.result = Some(spoken.text);
-                model = spoken.model;
+                task.result = Some(answer.text);
+                model = answer.model;
             }
             Err(failure) => {
                 task.status = TaskStatus::Failed;
@@ -333,8 +323,8 @@ impl Store {
         let lease = lease.clone();
         if task.plan_id.is_none() {
             let (owned, queue) = (lease.owned.clone(), lease.queue());
-            let finished = self.write_kept(owned.owner, move |tx| {
-                Box::pin(async move { finish_alone(tx, &lease, task, step, model, next).await })
+            let finished = self.write_deferred(owned.owner, None, move |group| {
+                Box::pin(async move { finish_deferred(group, &lease, task, step, model, next).await })
             });
             return match finished.await? {
                 Some(node) => self.lease_tasks(&owned, queue, node).await,
@@ -344,32 +334,30 @@ impl Store {
         self.write(lease.owned.owner, move |tx| {
             Box::pin(async move {
                 end_leased(tx, &lease, &task, step.as_ref()).await?;
-                settled(tx, &lease.owned, &task, model).await?;
+                report_end(tx, &lease.owned, &task, model).await?;
                 lease_or_wake(tx, &lease.owned, lease.queue(), next).await
             })
         })
         .await
     }
 
-    /// Puts a task back that was taken and not worked on any further. What its record and journal tell of it stays.
+    /// Puts a leased task back into its queue. Its record and its journal stay as they are.
     pub async fn release_task(&self, lease: &TaskLease) -> Result<()> {
         let lease = lease.clone();
         self.write(lease.owned.owner, move |tx| {
             Box::pin(async move {
-                let given: u64 = on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE tasks SET status = 'queued', node = NULL, queued_at = $1,
-                            priority = CASE WHEN priority < $2 THEN priority + $2 ELSE priority END
-                     WHERE id = $3 AND node = $4 AND fence = $5 AND status = 'running'"
+                let released: u64 = on!(&mut tx.conn, |c| sqlx::query(
+                    "UPDATE tasks SET status = 'queued', node = NULL, queued_at = $1, begun = TRUE
+                     WHERE id = $2 AND node = $3 AND fence = $4 AND status = 'running'"
                 )
                 .bind(now())
-                .bind(BEGUN)
                 .bind(lease.task.id.0)
                 .bind(lease.node.0)
                 .bind(lease.fence)
                 .execute(c)
                 .await
                 .map(|done| done.rows_affected()))?;
-                if given == 0 {
+                if released == 0 {
                     return Err(Error::TaskLost);
                 }
                 tx.wake(Wakeup::Queue(lease.owned.owner, lease.queue()));
@@ -379,7 +367,7 @@ impl Store {
         .await
     }
 
-    /// Counts what a call to a model used until it was given up: also for a task that was ended since.
+    /// Counts what an abandoned call to a model used, even if its task has ended since.
     pub async fn count_abandoned_usage(&self, lease: &TaskLease, used: AbandonedUsage) -> Result<()> {
         let (owned, id) = (lease.owned.clone(), lease.task.id);
         self.write(owned.owner, move |tx| {
@@ -388,7 +376,7 @@ impl Store {
                 task.ran_ms += used.ran_ms;
                 task.usage += used.usage;
                 task.cost += used.cost;
-                // Nothing but the record: whoever gave it up has no say about the task any more.
+                // Only the record: the lease may be lost by now.
                 on!(&mut tx.conn, |c| sqlx::query("UPDATE tasks SET record = $1 WHERE id = $2")
                     .bind(json(&task))
                     .bind(id.0)
@@ -414,29 +402,36 @@ pub(crate) async fn lock_task(tx: &mut Tx, project: ProjectId, id: TaskId) -> Re
     read_task(row.ok_or(Error::NotFound)?)
 }
 
-/// A task has come to its end: tells of it, answers in the conversation, moves its plan on.
-async fn settled(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<String>) -> Result<()> {
-    let told = task.told();
-    let event = match task.status {
-        TaskStatus::Completed => Event::TaskCompleted { task: told },
-        TaskStatus::Cancelled => Event::TaskCancelled { task: told },
-        _ => Event::TaskFailed { task: told },
-    };
-    tx.wake(Wakeup::Work(task.id.0));
-    memos::task(tx, owned, task);
-    match task.plan_id {
-        None => answer(tx, owned, task, model),
-        Some(plan) => {
-            tx.emit(owned.project, owned.owner, &event);
-            return plans::moved(tx, owned, plan, task, model).await;
-        }
+fn end_event(task: &Task) -> Event {
+    let task_view = task.told();
+    match task.status {
+        TaskStatus::Completed => Event::TaskCompleted { task: task_view },
+        TaskStatus::Cancelled => Event::TaskCancelled { task: task_view },
+        _ => Event::TaskFailed { task: task_view },
     }
-    tx.emit(owned.project, owned.owner, &event);
-    Ok(())
 }
 
-/// Says in the conversation what came of a task.
-pub(crate) fn answer(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<String>) {
+/// Reports that a task has ended: with an event, in its agent's memory, and to its plan or, if it has
+/// none, with an answer in the conversation.
+async fn report_end(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<String>) -> Result<()> {
+    tx.wake(Wakeup::Work(task.id.0));
+    remember_task(&mut tx.rows, owned, task);
+    let event = end_event(task);
+    match task.plan_id {
+        None => {
+            add_answer(&mut tx.rows, owned, task, model);
+            tx.emit(owned.project, owned.owner, &event);
+            Ok(())
+        }
+        Some(plan) => {
+            tx.emit(owned.project, owned.owner, &event);
+            plans::task_ended(tx, owned, plan, task, model).await
+        }
+    }
+}
+
+/// Adds the outcome of a task to the conversation.
+pub(crate) fn add_answer(rows: &mut PendingRows, owned: &Owned, task: &Task, model: Option<String>) {
     let content = match (&task.result, &task.error) {
         (Some(result), _) => result.clone(),
         (None, Some(error)) if task.status == TaskStatus::Cancelled => {
@@ -446,7 +441,7 @@ pub(crate) fn answer(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<Stri
         (None, None) => return,
     };
     let message = Message {
-        id: MessageId(crate::new_id()),
+        id: MessageId(new_id()),
         project_id: task.project_id,
         session_id: task.session_id,
         role: MessageRole::Assistant,
@@ -461,26 +456,5 @@ pub(crate) fn answer(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<Stri
         plan_id: task.plan_id,
         created_at: now(),
     };
-    add_message(tx, owned, message);
-}
-
-/// A call that a task waits for is settled; with the last of them, the task goes back to its queue, ahead of
-/// those that have not begun.
-pub(crate) async fn call_settled(tx: &mut Tx, id: TaskId) -> Result<(), sqlx::Error> {
-    let row: Option<(Uuid, Uuid)> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "UPDATE tasks SET pending_calls = pending_calls - 1,
-                status = CASE WHEN pending_calls = 1 THEN 'queued' ELSE status END,
-                priority = CASE WHEN pending_calls = 1 AND priority < $3 THEN priority + $3 ELSE priority END,
-                queued_at = CASE WHEN pending_calls = 1 THEN $2 ELSE queued_at END
-         WHERE id = $1 AND status = 'parked' AND pending_calls > 0 RETURNING user_id, queue"
-    )
-    .bind(id.0)
-    .bind(now())
-    .bind(BEGUN)
-    .fetch_optional(c)
-    .await)?;
-    if let Some((owner, queue)) = row {
-        tx.wake(Wakeup::Queue(UserId(owner), queue));
-    }
-    Ok(())
+    add_message(rows, owned, message);
 }

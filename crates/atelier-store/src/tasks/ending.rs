@@ -1,13 +1,13 @@
 //! Ending tasks from outside, and taking them up again.
 
-use super::{StoppedTask, lock_task, queue_of, save_task, settled};
+use super::{StoppedTask, lock_task, report_end, save_task};
 use crate::{
     Error, Owned, Result, Store, Tx,
     db::{Conn, on},
     feed::Wakeup,
-    messages::room_for,
-    now, plans,
-    projects::corrupt,
+    messages::check_conversation,
+    plans,
+    rows::{from_json, now, tasks::queue_of},
 };
 use atelier_core::{
     AgentId, CallId, ConversationId, Event, ProjectId, Task, TaskFailure, TaskId, TaskKind, TaskStatus,
@@ -95,14 +95,15 @@ impl Store {
                 if !matches!(task.status, TaskStatus::Failed | TaskStatus::Cancelled) {
                     return Err(Error::TaskSettled(task.status));
                 }
-                let (archived, standing) = room_for(tx, &owned, task.session_id, queue_of(&task)).await?;
+                let (archived, load) =
+                    check_conversation(tx, &owned, task.session_id, queue_of(&task)).await?;
                 if archived {
                     return Err(Error::Archived);
                 }
-                if task.agent_id.is_some() && !standing.of_agent {
+                if task.agent_id.is_some() && !load.of_agent {
                     return Err(Error::AgentDeleted);
                 }
-                let waiting = standing.waiting;
+                let waiting = load.waiting;
                 if waiting >= max_queue {
                     return Err(Error::QueueFull { waiting });
                 }
@@ -152,7 +153,7 @@ async fn open_calls(tx: &mut Tx, task: &Task) -> Result<Vec<CallId>> {
     .fetch_optional(c)
     .await)?;
     let Some((record,)) = row else { return Ok(Vec::new()) };
-    let step: Step = corrupt(serde_json::from_str(&record))?;
+    let step: Step = from_json(&record)?;
     Ok(step.calls.iter().filter_map(|call| call.tool_id).collect())
 }
 
@@ -169,7 +170,7 @@ pub(crate) async fn stop(
     task.error = Some(why);
     task.completed_at = Some(now());
     save_task(tx, task).await?;
-    settled(tx, owned, task, None).await?;
+    report_end(tx, owned, task, None).await?;
     tx.wake(Wakeup::Queue(owned.owner, queue_of(task)));
     Ok(StoppedTask { task: task.id, calls })
 }

@@ -1,7 +1,13 @@
 //! Looking at tasks and queues; nothing here changes them.
 
-use super::{TaskRow, read_task};
-use crate::{Error, Owned, Result, Store, db::on, messages::read_message, projects::corrupt};
+use crate::{
+    Error, Owned, Result, Store,
+    db::on,
+    rows::{
+        page, read_record,
+        tasks::{TaskRow, read_task},
+    },
+};
 use atelier_core::{CallId, ConversationId, Message, Task, TaskId, TaskStatus, gate::GatedCall, task::Step};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -43,7 +49,7 @@ impl Store {
         .bind(owned.project.0)
         .fetch_all(c)
         .await)?;
-        rows.into_iter().map(|(record,)| corrupt(serde_json::from_str(&record))).collect()
+        rows.into_iter().map(read_record).collect()
     }
 
     /// The calls that these steps have made at the gate.
@@ -74,7 +80,7 @@ impl Store {
         .await
         })?;
         let (settled, answer) = row.ok_or(Error::NotFound)?;
-        Ok((settled, answer.map(|record| read_message((record,))).transpose()?))
+        Ok((settled, answer.map(|record| read_record((record,))).transpose()?))
     }
 
     /// The project's tasks, newest first.
@@ -89,35 +95,16 @@ impl Store {
         let mut conn = self.db.connect().await?;
         let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));
         let (every, status) = (status.is_none(), status.map_or("", TaskStatus::as_str));
-        let (rows, total): (Vec<TaskRow>, (i64,)) = on!(&mut conn, |c| {
-            let rows = sqlx::query_as(
-                "SELECT record, status, started_at FROM tasks
-                 WHERE project_id = $1 AND ($2 OR session_id = $3) AND ($4 OR status = $5)
-                 ORDER BY id DESC LIMIT $6 OFFSET $7",
-            )
-            .bind(owned.project.0)
-            .bind(any)
-            .bind(session)
-            .bind(every)
-            .bind(status)
-            .bind(limit)
-            .bind(offset)
-            .fetch_all(&mut *c)
-            .await?;
-            let total = sqlx::query_as(
-                "SELECT COUNT(*) FROM tasks
-                 WHERE project_id = $1 AND ($2 OR session_id = $3) AND ($4 OR status = $5)",
-            )
-            .bind(owned.project.0)
-            .bind(any)
-            .bind(session)
-            .bind(every)
-            .bind(status)
-            .fetch_one(&mut *c)
-            .await?;
-            (rows, total)
-        });
-        Ok((rows.into_iter().map(read_task).collect::<Result<_>>()?, total.0))
+        let (rows, total) = page!(
+            &mut conn,
+            SELECT "record, status, started_at",
+            FROM "tasks WHERE project_id = $1 AND ($2 OR session_id = $3) AND ($4 OR status = $5)",
+            ORDER BY "id DESC",
+            [owned.project.0, any, session, every, status],
+            limit,
+            offset,
+        );
+        Ok((rows.into_iter().map(read_task).collect::<Result<_>>()?, total))
     }
 
     /// A task of the project that runs, if there is one.

@@ -9,18 +9,9 @@ use atelier_core::{AgentId, Filter, InteractionId, terms::terms};
 use std::collections::HashSet;
 use uuid::Uuid;
 
-/// Of one text; nothing is found by its five thousandth word that is not found by another.
-const MAX_TERMS: usize = 5000;
 /// Of a query: so many from its beginning and so many from its end, where people say what they want.
 const ASKED_FIRST: usize = 192;
 const ASKED_LAST: usize = 64;
-
-/// The words that a text is found by. Takes its time for a long one: nobody's transaction should wait for it.
-pub(crate) fn of_text(text: &str) -> Vec<String> {
-    let mut terms = terms(text);
-    terms.truncate(MAX_TERMS);
-    terms
-}
 
 /// The words of a query, each once.
 fn of_query(text: &str) -> Vec<String> {
@@ -30,36 +21,6 @@ fn of_query(text: &str) -> Vec<String> {
         words.drain(ASKED_FIRST..words.len() - ASKED_LAST);
     }
     words
-}
-
-/// A fact by its number, whose it is, and its words.
-pub(crate) type Row<'w> = (i64, AgentId, &'w [String]);
-
-/// Makes facts findable by their words.
-pub(crate) async fn add(conn: &mut Conn, rows: &[Row<'_>]) -> Result<()> {
-    if rows.is_empty() {
-        return Ok(());
-    }
-    match conn {
-        Conn::Lite(conn) => {
-            let mut insert = sqlx::QueryBuilder::new("INSERT INTO interaction_terms (rowid, agent, terms) ");
-            insert.push_values(rows, |mut row, (seq, agent, terms)| {
-                row.push_bind(*seq).push_bind(agent.0.simple().to_string()).push_bind(terms.join(" "));
-            });
-            insert.build().execute(&mut **conn).await?;
-        }
-        Conn::Pg(conn) => {
-            let mut insert = sqlx::QueryBuilder::new("INSERT INTO interaction_terms (seq, terms) ");
-            insert.push_values(rows, |mut row, (seq, _, terms)| {
-                row.push_bind(*seq)
-                    .push("array_to_tsvector(")
-                    .push_bind_unseparated(terms.to_vec())
-                    .push_unseparated(")");
-            });
-            insert.build().execute(&mut **conn).await?;
-        }
-    }
-    Ok(())
 }
 
 /// `CROSS JOIN` keeps their order: the planner would go through all facts of the agent, and ask of each whether it has the

@@ -1,0 +1,97 @@
+//! Rows of tool calls, permissions and the audit.
+
+use crate::{
+    db::{Conn, on},
+    rows::{json, new_id, write_rows},
+};
+use atelier_core::{
+    CallId, ProjectId,
+    gate::{Audit, GatedCall, Grant},
+};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use uuid::Uuid;
+
+/// The ids, with the last one repeated up to a power of two: so there are only a few different statements
+/// to prepare.
+fn padded(ids: BTreeSet<Uuid>) -> Vec<Uuid> {
+    let mut ids: Vec<Uuid> = ids.into_iter().collect();
+    let last = ids.last().copied().unwrap_or_default();
+    ids.resize(ids.len().next_power_of_two(), last);
+    ids
+}
+
+/// The stored calls, locked for this transaction. SQLite has one writer anyway. PostgreSQL locks the rows,
+/// although the owner's lane is locked too, so that correctness does not depend on how lanes are assigned.
+pub(crate) async fn lock_calls(
+    conn: &mut Conn,
+    calls: &[(ProjectId, CallId)],
+) -> Result<HashMap<CallId, String>, sqlx::Error> {
+    // A call of another project is not even locked.
+    let projects = padded(calls.iter().map(|(project, _)| project.0).collect());
+    let ids = padded(calls.iter().map(|(_, id)| id.0).collect());
+    let lock = if matches!(conn, Conn::Lite(_)) { "" } else { " FOR UPDATE" };
+    let rows: Vec<(Uuid, String)> = on!(conn, |c| {
+        let mut query = sqlx::QueryBuilder::new("SELECT id, record FROM tool_calls WHERE id IN (");
+        let mut list = query.separated(", ");
+        for id in &ids {
+            list.push_bind(*id);
+        }
+        query.push(") AND project_id IN (");
+        let mut list = query.separated(", ");
+        for project in &projects {
+            list.push_bind(*project);
+        }
+        query.push(")").push(lock).build_query_as().fetch_all(c).await
+    })?;
+    Ok(rows.into_iter().map(|(id, record)| (CallId(id), record)).collect())
+}
+
+pub(crate) async fn write_calls(
+    conn: &mut Conn,
+    calls: BTreeMap<CallId, GatedCall>,
+) -> Result<(), sqlx::Error> {
+    write_rows!(
+        conn,
+        calls,
+        "INSERT INTO tool_calls (id, project_id, approval_id, approval_status, status, deadline, record) ",
+        |row, (id, call)| {
+            row.push_bind(id.0)
+                .push_bind(call.project_id.0)
+                .push_bind(call.approval_id.map(|id| id.0))
+                .push_bind(call.approval.as_ref().map(|approval| approval.status.as_str()))
+                .push_bind(call.status.as_str())
+                .push_bind(call.deadline)
+                .push_bind(json(&call));
+        },
+        " ON CONFLICT (id) DO UPDATE SET approval_id = excluded.approval_id,
+          approval_status = excluded.approval_status, status = excluded.status, deadline = excluded.deadline,
+          record = excluded.record"
+    )
+}
+
+pub(crate) async fn write_grants(conn: &mut Conn, grants: Vec<Grant>) -> Result<(), sqlx::Error> {
+    write_rows!(
+        conn,
+        grants,
+        "INSERT INTO grants (id, project_id, session, record) ",
+        |row, grant| {
+            row.push_bind(grant.id.0)
+                .push_bind(grant.project_id.0)
+                .push_bind(grant.session)
+                .push_bind(json(&grant));
+        },
+        ""
+    )
+}
+
+pub(crate) async fn write_audit(conn: &mut Conn, audit: Vec<(ProjectId, Audit)>) -> Result<(), sqlx::Error> {
+    write_rows!(
+        conn,
+        audit,
+        "INSERT INTO audit (id, project_id, record) ",
+        |row, (project, audit)| {
+            row.push_bind(new_id()).push_bind(project.0).push_bind(json(&audit));
+        },
+        ""
+    )
+}

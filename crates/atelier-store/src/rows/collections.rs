@@ -1,0 +1,110 @@
+//! Rows of collections: which agents have one.
+
+use crate::{
+    Error, Result,
+    db::{Conn, on},
+    rows::{corrupt, rows_at_once},
+};
+use atelier_core::{AgentId, AgentName, ProjectId, UserId, memory::collection_name};
+use std::collections::BTreeSet;
+use uuid::Uuid;
+
+/// What has to happen to a collection in the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CollectionState {
+    /// The index has to create the collection and fill it with all interactions of its agent.
+    Wanted,
+    /// The index has the collection.
+    Live,
+    /// The agent was deleted: the collection is dropped with its interactions.
+    Gone,
+}
+
+impl CollectionState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Wanted => "wanted",
+            Self::Live => "live",
+            Self::Gone => "gone",
+        }
+    }
+
+    pub(crate) fn parse(state: &str) -> Result<Self> {
+        let states = [Self::Wanted, Self::Live, Self::Gone];
+        let state = states.into_iter().find(|known| known.as_str() == state);
+        state.ok_or_else(|| Error::Corrupt("a collection's state".into()))
+    }
+}
+
+/// The project and state of each agent's collection. Agents without a collection are left out.
+pub(crate) async fn collection_states(
+    conn: &mut Conn,
+    agents: &BTreeSet<Uuid>,
+) -> Result<Vec<(AgentId, ProjectId, CollectionState)>> {
+    let mut states = Vec::with_capacity(agents.len());
+    let mut left = agents.iter();
+    while left.len() > 0 {
+        let size = rows_at_once(left.len());
+        let rows: Vec<(Uuid, Uuid, String)> = on!(&mut *conn, |c| {
+            let mut select = sqlx::QueryBuilder::new(
+                "SELECT agent_id, project_id, state FROM memory_collections WHERE agent_id IN (",
+            );
+            let mut list = select.separated(", ");
+            for agent in left.by_ref().take(size) {
+                list.push_bind(*agent);
+            }
+            select.push(")");
+            select.build_query_as().fetch_all(c).await
+        })?;
+        for (agent, project, state) in rows {
+            states.push((AgentId(agent), ProjectId(project), CollectionState::parse(&state)?));
+        }
+    }
+    Ok(states)
+}
+
+/// Makes sure that an agent has a collection, and says whether it takes interactions: not if the agent
+/// belongs to another project, does not exist or is being deleted.
+pub(crate) async fn ensure_collection(
+    conn: &mut Conn,
+    project: ProjectId,
+    owner: UserId,
+    agent: AgentId,
+) -> Result<bool> {
+    let known: Option<(Uuid, String)> = on!(&mut *conn, |c| sqlx::query_as(
+        "SELECT project_id, state FROM memory_collections WHERE agent_id = $1"
+    )
+    .bind(agent.0)
+    .fetch_optional(c)
+    .await)?;
+    if let Some((found, state)) = known {
+        return Ok(found == project.0 && state != CollectionState::Gone.as_str());
+    }
+    let name: Option<(String,)> =
+        on!(&mut *conn, |c| sqlx::query_as("SELECT name FROM agents WHERE id = $1 AND project_id = $2")
+            .bind(agent.0)
+            .bind(project.0)
+            .fetch_optional(c)
+            .await)?;
+    let Some((name,)) = name else { return Ok(false) };
+    let name = corrupt(AgentName::try_from(name))?;
+    // An agent that was renamed or deleted may still have a collection of the plain name.
+    for with_id in [false, true] {
+        let name = collection_name(owner, project, &name, agent, with_id);
+        let made = on!(&mut *conn, |c| sqlx::query(
+            "INSERT INTO memory_collections (agent_id, project_id, user_id, name, state)
+             VALUES ($1, $2, $3, $4, 'wanted') ON CONFLICT DO NOTHING"
+        )
+        .bind(agent.0)
+        .bind(project.0)
+        .bind(owner.0)
+        .bind(name)
+        .execute(c)
+        .await
+        .map(|done| done.rows_affected()))?;
+        if made > 0 {
+            break;
+        }
+    }
+    Ok(true)
+}
