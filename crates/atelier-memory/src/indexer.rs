@@ -336,7 +336,7 @@ impl Memory {
         let (mut after, everything) = (None, Filter::default());
         loop {
             let page = self.page(collection.agent, &everything, after, BATCH).await?;
-            let points = page.facts.into_iter().map(|(interaction, vector)| {
+            let points = page.interactions.into_iter().map(|(interaction, vector)| {
                 let vector = vector.filter(|made| fits(made, &embedder)).map(|made| made.vector);
                 (interaction, vector)
             });
@@ -362,7 +362,7 @@ impl Memory {
         for change in changes {
             match change {
                 IndexChange::Remove(id) => removed.push(id.0),
-                IndexChange::Add { seq, fact: interaction, vector } => {
+                IndexChange::Add { seq, interaction, vector } => {
                     let vector = vector.filter(|made| fits(made, embedder));
                     interactions.push((seq, interaction, vector.map(|made| made.vector)));
                 }
@@ -466,7 +466,7 @@ async fn points_of(interactions: Vec<(Interaction, Option<Vec<f32>>)>) -> Vec<Po
 
 fn id_of(change: &IndexChange) -> InteractionId {
     match change {
-        IndexChange::Add { fact, .. } => fact.id,
+        IndexChange::Add { interaction, .. } => interaction.id,
         IndexChange::Remove(id) => *id,
     }
 }

@@ -199,7 +199,7 @@ impl Memory {
         if !embedder.is_expensive() {
             // Vectors of an inexpensive embedder are computed on demand and not stored.
             let mut bare: Vec<_> = page
-                .facts
+                .interactions
                 .iter_mut()
                 .filter(|(_, vector)| !vector.as_ref().is_some_and(|made| indexer::fits(made, embedder)))
                 .collect();

@@ -54,7 +54,7 @@ impl Memory {
             Err(_) => format!("the index did not answer within {patience:?}"),
         };
         let found =
-            self.inner.store.search_words(agent, &query.text, &query.filter, CANDIDATES as i64).await?;
+            self.inner.store.search_text(agent, &query.text, &query.filter, CANDIDATES as i64).await?;
         let answer = IndexMatches {
             dense: Vec::new(),
             lexical: found.into_iter().map(|(id, score)| (id.0, score)).collect(),

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, NewAgent, Owned, Result, Store, Tx,
-    collections::{abandon, want_collections},
+    collections::{create_collections, mark_collections_gone},
     db::on,
     feed::Wakeup,
     projects::lock_project,
@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use std::convert::Infallible;
 use uuid::Uuid;
 
-/// How people point at an agent: by id, by name, or by a starter agent's short name (`coder`).
+/// A reference to an agent: its id, its name, or the short name of a starter agent (`coder`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AgentRef {
     Id(AgentId),
@@ -32,7 +32,7 @@ impl std::str::FromStr for AgentRef {
     }
 }
 
-/// What to change about an agent; what is absent stays.
+/// Changes to an agent; `None` leaves a field as it is.
 #[derive(Debug, Default)]
 pub struct AgentChanges {
     pub name: Option<AgentName>,
@@ -54,7 +54,7 @@ fn read_agent(row: AgentRow) -> Result<Agent> {
     })
 }
 
-/// Makes agents of a project, all in one statement.
+/// Creates agents of a project in one statement.
 pub(crate) async fn insert_agents(
     tx: &mut Tx,
     project: ProjectId,
@@ -91,7 +91,7 @@ pub(crate) async fn insert_agents(
         insert.build().execute(c).await.map(drop)
     })
     .map_err(name_taken)?;
-    want_collections(tx, project, owner, &agents).await?;
+    create_collections(tx, project, owner, &agents).await?;
     for agent in &agents {
         tx.emit(project, owner, &Event::AgentCreated { agent: agent.clone() });
     }
@@ -103,7 +103,7 @@ impl Store {
         let (project, owner) = (owned.project, owned.owner);
         self.write(owner, move |tx| {
             Box::pin(async move {
-                // Held, so that the project cannot be deleted around its new agent.
+                // The lock keeps the project from being deleted before its new agent is stored.
                 lock_project(tx, project).await?;
                 tx.wake(Wakeup::Agents(project));
                 let mut agents = insert_agents(tx, project, owner, vec![new]).await?;
@@ -138,9 +138,9 @@ impl Store {
             .bind(id.0)
             .fetch_optional(c)
             .await),
-            // PostgreSQL cannot even be asked for a text with NUL.
+            // PostgreSQL refuses a text with NUL even in a query.
             AgentRef::Name(name) if name.contains('\0') => Ok(None),
-            // An agent that really has the name comes before a starter agent that is called so for short.
+            // An agent of exactly this name comes before a starter agent with this short name.
             AgentRef::Name(name) => on!(&mut conn, |c| sqlx::query_as(
                 "SELECT id, project_id, name, status, config, created_at, updated_at FROM agents
                  WHERE project_id = $1 AND name IN ($2, $3)
@@ -191,7 +191,7 @@ impl Store {
         .await
     }
 
-    /// Deletes an agent and ends its tasks.
+    /// Deletes an agent and stops its tasks.
     pub async fn delete_agent(&self, owned: &Owned, id: AgentId) -> Result<Vec<StoppedTask>> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
@@ -205,7 +205,7 @@ impl Store {
                     .execute(c)
                     .await
                     .map(drop))?;
-                abandon(&mut tx.conn, Some(id), project).await?;
+                mark_collections_gone(&mut tx.conn, Some(id), project).await?;
                 tx.wake(Wakeup::Memory);
                 tx.wake(Wakeup::Agents(project));
                 tx.emit(project, owner, &Event::AgentDeleted { agent_id: id, name: agent.name });
@@ -216,7 +216,7 @@ impl Store {
     }
 }
 
-/// The agent as it is now, held until the commit; in the copy returned, changed now.
+/// Locks the agent until the commit, and returns it with a new time of change.
 async fn lock_agent(tx: &mut Tx, project: ProjectId, id: AgentId) -> Result<Agent> {
     let row: Option<AgentRow> = on!(&mut tx.conn, |c| sqlx::query_as(
         "UPDATE agents SET updated_at = updated_at WHERE id = $1 AND project_id = $2

@@ -1,5 +1,5 @@
-//! Interactions that agents remember without being told to: their messages, their finished tasks and
-//! their settled tool calls. They are written in the transaction of what they report.
+//! Interactions that agents remember without being told to: their messages, their finished tasks
+//! and their settled tool calls. They are written in the transaction of what they report.
 
 use crate::{Owned, pending::PendingRows};
 use atelier_core::{
@@ -10,7 +10,8 @@ use atelier_core::{
 
 /// How many characters of a text are remembered: the output of a tool can be megabytes long.
 const MAX_TEXT: usize = 4000;
-/// How many characters of a call's parameters are remembered. `shortened` keeps the beginning and the end.
+/// How many characters of a call's parameters are remembered. `shortened` keeps the beginning and
+/// the end.
 const MAX_PARAMS: usize = 1000;
 
 /// Remembers a message to or from an agent. A message for the planner belongs to no agent.

@@ -1,4 +1,4 @@
-//! The user's machines that are connected to a project, and what is handed to them.
+//! Machines that are connected to a project.
 
 use crate::{
     Error, Owned, Result, Store, Tx,
@@ -14,21 +14,22 @@ use chrono::{DateTime, TimeDelta, Utc};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// How long a client may be silent before another takes over.
+/// How long a machine may be silent before the next machine takes over.
 pub const CLIENT_LEASE: TimeDelta = TimeDelta::seconds(30);
 
-/// How a client goes.
+/// How a machine disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disconnect {
-    /// The client said that it leaves.
+    /// The machine announced that it leaves.
     Requested,
-    /// The client was silent until its lease ran out.
+    /// The machine was silent until its lease ran out.
     LeaseExpired,
 }
 
 impl Store {
-    /// Stores a connected machine, or that it is still connected, and sends the calls that wait for a
-    /// machine. Unless the machine resumes its connection, the permissions of the last connection end.
+    /// Stores a connected machine, or that it is still connected, and sends the calls that wait for
+    /// a machine. Unless the machine resumes its connection, the permissions of the last connection
+    /// end.
     pub async fn connect_client(
         &self,
         owned: &Owned,
@@ -41,7 +42,7 @@ impl Store {
             Box::pin(async move {
                 let time = tx.time().await?;
                 let fresh = Client { connected_at: time, lease_until: time + CLIENT_LEASE, ..client };
-                // An id that another project's client has is nobody's here.
+                // An id that a machine of another project has is not found here.
                 let row: Option<(DateTime<Utc>,)> = on!(&mut tx.conn, |c| sqlx::query_as(
                     "INSERT INTO clients (id, project_id, root, os, isolation, connected_at, lease_until)
                      VALUES ($1, $2, $3, $4, $5, $6, $7)
@@ -74,7 +75,7 @@ impl Store {
         .await
     }
 
-    /// A client's lease goes on; what waits for one is handed out.
+    /// Extends a machine's lease, and sends the calls that wait for a machine.
     pub async fn renew_client(
         &self,
         owned: &Owned,
@@ -104,8 +105,9 @@ impl Store {
         .await
     }
 
-    /// A client has gone, and the next one takes over. What was permitted for its connection ends with a goodbye; one that
-    /// is only silent may have slept. Nothing happens if it has been heard of since.
+    /// Removes a machine, so that the next one takes over. If the machine asked for it, the
+    /// permissions of its connection end; a machine that is only silent may come back. Not found if
+    /// its lease was renewed since.
     pub async fn remove_client(
         &self,
         owned: &Owned,
@@ -140,7 +142,7 @@ impl Store {
         .await
     }
 
-    /// Clients that have been silent for too long, with their project's owner.
+    /// Machines whose lease has run out, each with its project.
     pub async fn silent_clients(&self) -> Result<Vec<(Owned, ClientId)>> {
         let mut conn = self.db.connect().await?;
         let time = database_time(&mut conn).await?;
@@ -166,7 +168,7 @@ impl Store {
     }
 }
 
-/// Those whose lease is good at `time`, the first to connect first.
+/// The machines whose lease is valid at `time`, in the order in which they connected.
 pub(crate) async fn clients(conn: &mut Conn, project: ProjectId, time: DateTime<Utc>) -> Result<Vec<Client>> {
     type Row = (Uuid, String, String, String, DateTime<Utc>, DateTime<Utc>);
     let rows: Vec<Row> = on!(conn, |c| sqlx::query_as(

@@ -1,5 +1,5 @@
-//! The collections of the index as the store knows them: what they are called, which index has them, how their
-//! vectors were made, who feeds them, how full they are.
+//! Collections of the vector index: their names, the index that has them, their embedder, the node
+//! that indexes them, and how full they are.
 
 use crate::{
     Error, Owned, Result, Store, Tx,
@@ -16,9 +16,9 @@ use atelier_core::{Agent, AgentConfig, AgentId, Event, ProjectId, UserId, memory
 use chrono::TimeDelta;
 use uuid::Uuid;
 
-/// How long a feeder has a collection to itself without saying that it is still there.
+/// How long a node's lease on a collection lasts.
 const LEASE: TimeDelta = TimeDelta::seconds(10);
-/// Facts of a deleted agent that go in one transaction.
+/// How many interactions of a deleted agent are removed in one transaction.
 const PURGE: i64 = 2000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,24 +26,24 @@ pub struct Collection {
     pub agent: AgentId,
     pub project: ProjectId,
     pub owner: UserId,
-    /// What it is called in the index and in statistics.
+    /// The name of the collection in the index and in statistics.
     pub name: String,
     pub state: CollectionState,
-    /// The index that has it; an embedded index is on one node's disk.
+    /// The index that has the collection. An embedded index is on one node's disk.
     pub index: Option<String>,
-    /// How its vectors were made; those of another embedder do not compare.
+    /// The embedder of its vectors. Vectors of different embedders cannot be compared.
     pub embedder: Option<String>,
     pub dimension: Option<i64>,
     pub total: i64,
 }
 
-/// What a look at a collection's size found.
+/// How full a collection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fullness {
     Fits,
-    /// The owner was warned just now.
+    /// The collection is nearly full, and the owner was warned just now.
     Warned,
-    /// Only so many may stay.
+    /// The collection is full: only this many interactions are to stay.
     Full {
         keep: u64,
     },
@@ -71,9 +71,9 @@ fn read((agent, project, owner, name, state, index, embedder, dimension, total):
     })
 }
 
-/// Writes down the collections of agents that are being made. One whose plain name another collection still has is
-/// left to [`ensure_collection`].
-pub(crate) async fn want_collections(
+/// Creates the collections of new agents. If another collection still has the plain name of an
+/// agent, [`ensure_collection`] creates the agent's collection later.
+pub(crate) async fn create_collections(
     tx: &mut Tx,
     project: ProjectId,
     owner: UserId,
@@ -96,8 +96,13 @@ pub(crate) async fn want_collections(
     Ok(())
 }
 
-/// The agents' collections are to go. Their facts can be many: they go in the background.
-pub(crate) async fn abandon(conn: &mut Conn, agent: Option<AgentId>, project: ProjectId) -> Result<()> {
+/// Marks the collection of an agent, or of all agents of a project, as gone. Its interactions can
+/// be many, so they are removed in the background.
+pub(crate) async fn mark_collections_gone(
+    conn: &mut Conn,
+    agent: Option<AgentId>,
+    project: ProjectId,
+) -> Result<()> {
     on!(conn, |c| {
         sqlx::query(
         "UPDATE memory_collections SET state = 'gone', restless = TRUE WHERE project_id = $1 AND ($2 OR agent_id = $3)"
@@ -113,7 +118,7 @@ pub(crate) async fn abandon(conn: &mut Conn, agent: Option<AgentId>, project: Pr
 }
 
 impl Store {
-    /// Makes sure that all agents of a project have a collection, and tells which they are.
+    /// Makes sure that all agents of a project have a collection, and returns the collections.
     pub async fn ensure_collections(&self, owned: &Owned) -> Result<Vec<Collection>> {
         let mut conn = self.db.connect().await?;
         let missing: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
@@ -161,7 +166,7 @@ impl Store {
         read(row.ok_or(Error::NotFound)?)
     }
 
-    /// All collections that are not about to go.
+    /// All collections of agents that exist.
     pub async fn collections(&self) -> Result<Vec<Collection>> {
         let mut conn = self.db.connect().await?;
         let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
@@ -174,8 +179,8 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
-    /// Collections of this index, or of none yet, that there is something to do about, each with the newest line of the
-    /// outbox that is about it.
+    /// Collections of this index, or of no index yet, that the index has to process, each with its
+    /// newest line of the outbox.
     pub async fn collections_to_index(&self, index: &str) -> Result<Vec<(Collection, Option<i64>)>> {
         type Row =
             (Uuid, Uuid, Uuid, String, String, Option<String>, Option<String>, Option<i64>, i64, Option<i64>);
@@ -197,7 +202,7 @@ impl Store {
         rows.into_iter().map(pair).collect()
     }
 
-    /// Collections of other indexes whose agents are gone, and that still have facts.
+    /// Collections of other indexes whose agents are gone, and that still have interactions.
     pub async fn abandoned_collections(&self, index: &str) -> Result<Vec<Collection>> {
         let mut conn = self.db.connect().await?;
         let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
@@ -211,8 +216,8 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
-    /// Takes a collection for a while, unless another feeder has it. Returns it as it is now. Whoever is `alone` with
-    /// the index need not look whether that one is still there.
+    /// Leases a collection to this node, unless another node has it. Returns the current
+    /// collection. A node that is `alone` with the index ignores the leases of other nodes.
     pub async fn lease_collection(
         &self,
         collection: &Collection,
@@ -245,7 +250,7 @@ impl Store {
         .await
     }
 
-    /// Lets a collection go, so that the next feeder need not wait.
+    /// Ends this node's lease on a collection, so that the next node need not wait.
     pub async fn release_collection(&self, collection: &Collection) -> Result<()> {
         let (agent, node) = (collection.agent, self.node());
         self.write(collection.owner, move |tx| {
@@ -265,7 +270,8 @@ impl Store {
         .await
     }
 
-    /// The index has made the collection, empty: every fact is to be told to it.
+    /// Records that the index has created the collection, still empty: every interaction has to be
+    /// indexed.
     pub async fn collection_created(
         &self,
         collection: &Collection,
@@ -304,8 +310,8 @@ impl Store {
         .await
     }
 
-    /// Has a collection made anew, in whichever index gets hold of it first; unless it is no more in the state that it
-    /// was seen in, for then somebody else has done so.
+    /// Lets the next index that leases the collection create it again. Does nothing if the
+    /// collection is not in the given state any more, because then another node has done so.
     pub async fn rebuild_collection(&self, collection: &Collection) -> Result<()> {
         let (agent, seen) = (collection.agent, collection.state);
         self.write(collection.owner, move |tx| {
@@ -326,8 +332,8 @@ impl Store {
         .await
     }
 
-    /// Removes the facts of a collection that is gone, a part at a time; `false` when none are left. Its row stays for
-    /// whoever can drop it from the index.
+    /// Removes some interactions of a collection that is gone, and returns `false` when none are
+    /// left. The row of the collection stays until the index has dropped it.
     pub async fn purge(&self, collection: &Collection) -> Result<bool> {
         let agent = collection.agent;
         self.write(collection.owner, move |tx| {
@@ -359,7 +365,7 @@ impl Store {
         .await
     }
 
-    /// The index has dropped the collection: nothing is left of it.
+    /// Deletes the row of a collection that the index has dropped.
     pub async fn collection_dropped(&self, collection: &Collection) -> Result<()> {
         let agent = collection.agent;
         self.write(collection.owner, move |tx| {
@@ -377,7 +383,8 @@ impl Store {
         .await
     }
 
-    /// Looks how full a collection is by its agent's `max_vectors`, and warns the owner once when it is at 80 %.
+    /// Compares the size of a collection with its agent's `max_vectors`. At 80 % the owner is
+    /// warned once.
     pub async fn check_fullness(&self, agent: AgentId, owner: UserId) -> Result<Fullness> {
         self.write(owner, move |tx| {
             Box::pin(async move {
@@ -421,7 +428,7 @@ impl Store {
         .await
     }
 
-    /// How often terms occur in a collection's facts, as whoever feeds it counts them.
+    /// How often terms occur in a collection, as counted by the node that indexes it.
     pub async fn frequencies(&self, agent: AgentId) -> Result<Option<Vec<u8>>> {
         let mut conn = self.db.connect().await?;
         let row: Option<(Option<Vec<u8>>,)> = on!(&mut conn, |c| sqlx::query_as(

@@ -1,4 +1,4 @@
-//! Conversations: chat sessions of a project, and what their files hang on.
+//! Conversations of a project.
 
 use crate::{
     Error, Owned, Result, Store, Tx,
@@ -12,7 +12,7 @@ use atelier_core::{Conversation, ConversationId, ConversationStatus, Event, Proj
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-/// What may be changed about a conversation; what is absent stays.
+/// Changes to a conversation; `None` leaves a field as it is.
 #[derive(Debug, Clone, Default)]
 pub struct ConversationChanges {
     pub title: Option<String>,
@@ -63,7 +63,8 @@ impl Store {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
-                // Held until the commit: a project that is being deleted gets no more conversations.
+                // The lock keeps the project from being deleted before its new conversation is
+                // stored.
                 lock_project(tx, owned.project).await?;
                 let time = now();
                 let conversation = Conversation {
@@ -117,7 +118,8 @@ impl Store {
         read_conversation(row.ok_or(Error::NotFound)?)
     }
 
-    /// The project that a user's conversation belongs to. Somebody else's conversation is not found.
+    /// The project that a user's conversation belongs to. Somebody else's conversation is not
+    /// found.
     pub async fn owned_conversation(
         &self,
         user: UserId,
@@ -192,7 +194,7 @@ impl Store {
         .await
     }
 
-    /// Deletes a conversation and what hangs on it.
+    /// Deletes a conversation with its messages, tasks, plans and files.
     pub async fn delete_conversation(&self, owned: &Owned, id: ConversationId) -> Result<()> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
@@ -219,7 +221,7 @@ impl Store {
     }
 }
 
-/// The conversation as it is now, held until the commit and stamped as changed now.
+/// Locks the conversation until the commit, and gives it a new time of change.
 pub(crate) async fn lock_conversation(
     tx: &mut Tx,
     project: ProjectId,

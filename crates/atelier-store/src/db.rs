@@ -1,4 +1,4 @@
-//! Two databases, one body of queries.
+//! Connections to SQLite and PostgreSQL, and one body of queries for both.
 
 mod lite;
 
@@ -17,7 +17,7 @@ use std::{path::PathBuf, str::FromStr, time::Duration};
 pub struct Settings {
     /// The folder of the embedded database.
     pub data: PathBuf,
-    /// `postgres://…` instead of the embedded one.
+    /// `postgres://…` to use PostgreSQL instead of the embedded database.
     pub database_url: Option<String>,
 }
 
@@ -33,8 +33,8 @@ pub(crate) enum Conn {
     Pg(PoolConnection<Postgres>),
 }
 
-/// Runs one body of code against whichever database the connection leads to. The body is compiled
-/// once for each, so that a query that fits only one of them does not build.
+/// Runs one body of code on the database of a connection. The body is compiled for both databases,
+/// so a query that fits only one of them does not build.
 macro_rules! on {
     ($conn:expr, |$c:ident| $body:expr) => {
         match $conn {
@@ -52,7 +52,7 @@ macro_rules! on {
 pub(crate) use on;
 
 const POOL: u32 = 16;
-/// A connection that was used so recently is taken to be alive.
+/// A connection that was used so recently is assumed to be alive.
 const FRESH: Duration = Duration::from_secs(1);
 
 impl Db {
@@ -73,7 +73,8 @@ impl Db {
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
             .busy_timeout(Duration::from_secs(5))
-            // Statements for several rows come in a dozen of sizes (`rows_at_once`).
+            // A statement for several rows is prepared for a dozen numbers of rows
+            // (`rows_at_once`).
             .statement_cache_capacity(250)
             .pragma("cache_size", "-4000");
         Lite::open(options)
@@ -85,14 +86,15 @@ impl Db {
     async fn open_pg(url: &str) -> Result<Self> {
         let open = async {
             let options = PgConnectOptions::from_str(url)?.application_name("atelier");
-            // Once by itself: a pool only says that it waited in vain.
+            // A first connection without the pool, because a pool reports only that it timed out.
             let first = sqlx::PgConnection::connect_with(&options);
             let first = tokio::time::timeout(Duration::from_secs(10), first).await;
             first.map_err(|_| sqlx::Error::PoolTimedOut)??.close().await?;
             PgPoolOptions::new()
                 .max_connections(POOL)
                 .acquire_timeout(Duration::from_secs(10))
-                // Asking a connection whether it is alive costs a trip: one that was just used is.
+                // Checking that a connection is alive costs a trip, so one that was just used is
+                // not checked.
                 .test_before_acquire(false)
                 .before_acquire(|conn, meta| {
                     Box::pin(async move { Ok(meta.idle_for < FRESH || conn.ping().await.is_ok()) })
@@ -126,7 +128,7 @@ impl Db {
 }
 
 impl Conn {
-    /// Closes the connection instead of giving it back: it may be in the middle of a transaction.
+    /// Closes the connection instead of returning it: it may be in the middle of a transaction.
     pub(crate) fn discard(self) {
         match self {
             Conn::Lite(conn) => conn.discard(),
@@ -140,7 +142,7 @@ impl Conn {
     }
 }
 
-/// A URL fit to be shown: without user, password and query, which may hold either.
+/// A URL without its user, password and query, which may hold credentials.
 pub fn masked(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "…".into() };
     let (place, query) = rest.split_once('?').map_or((rest, ""), |(place, _)| (place, "?…"));

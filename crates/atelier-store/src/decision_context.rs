@@ -1,8 +1,9 @@
-//! Reads what decisions about tool calls depend on: connected machines, permissions and restrictions.
+//! Reads what decisions about tool calls depend on: connected machines, permissions and
+//! restrictions.
 //!
-//! A context is read once for a group of writes. All writes of one owner use the same lane on every node,
-//! so nothing else changes the owner's rows meanwhile. The writer drops the contexts when a write of the group
-//! may change them.
+//! A context is read once for a group of writes. All writes of one owner use the same lane on every
+//! node, so nothing else changes the owner's rows meanwhile. The writer drops the contexts when a
+//! write of the group may change them.
 
 use crate::{
     Error, Result,

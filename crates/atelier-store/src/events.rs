@@ -1,9 +1,8 @@
-//! The event log: per project, numbered without gaps in the order of commits.
+//! The event log of each project, numbered without gaps in the order of commits.
 
 use crate::{
     Error, Result, Store,
     db::{Conn, on},
-    feed::Subscription,
     rows::{now, rows_at_once},
 };
 use atelier_core::{Event, ProjectId, UserId};
@@ -12,14 +11,14 @@ use serde::Serialize;
 use std::{collections::BTreeMap, sync::Arc};
 use uuid::Uuid;
 
-/// Whose events: of one project, or of all projects of a user.
+/// The events of one project, or of all projects of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
     Project(ProjectId),
     User(UserId),
 }
 
-/// An event as it stands in the log. `data` is the JSON that goes over the wire.
+/// An event of the log. `data` is the JSON that clients get.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEvent {
     pub project: ProjectId,
@@ -62,15 +61,15 @@ impl PendingEvent {
         let created_at = now();
         let envelope = Envelope { project_id: project, created_at, event };
         let data = serde_json::to_string(&envelope).unwrap_or_else(|error| {
-            // Events are plain values with string keys; this cannot fail for any of them.
+            // Events are plain values with string keys, which cannot fail.
             unreachable!("an event that is not JSON: {error}")
         });
         Self { project, user, name: event.name(), data, created_at }
     }
 }
 
-/// Numbers the events and writes them. That nobody else holds a counter while waiting for another is the
-/// writer's doing: what belongs to one owner is written in one lane. `then` goes with the last of them, in the same trip.
+/// Numbers the events and writes them. All writes of one owner use the same lane, so no two writers
+/// wait for each other's counters. The SQL `then` is sent in the same trip as the last events.
 pub(crate) async fn append(
     conn: &mut Conn,
     pending: Vec<PendingEvent>,
@@ -123,7 +122,7 @@ pub(crate) async fn append(
     Ok(stored)
 }
 
-/// Raises the counters by how many numbers each needs, and gives the last number before those.
+/// Raises each counter by the given count, and replaces the count by the last number before it.
 async fn take_numbers(
     conn: &mut Conn,
     users: &mut BTreeMap<Uuid, i64>,
@@ -134,7 +133,7 @@ async fn take_numbers(
     let (of_users, of_projects) = (needed(users), needed(projects));
     let parts = of_users.chunks(128).map(|part| ("users", part));
     let parts: Vec<_> = parts.chain(of_projects.chunks(128).map(|part| ("projects", part))).collect();
-    // In one trip: the embedded database takes several statements, the other several parts of one.
+    // One trip: SQLite takes several statements, PostgreSQL one statement of several parts.
     let several = matches!(conn, Conn::Lite(_));
     for parts in parts.chunks(8) {
         let raised: Vec<(Uuid, i64)> = on!(&mut *conn, |c| {
@@ -160,7 +159,7 @@ async fn take_numbers(
             return Err(sqlx::Error::RowNotFound);
         }
         for (id, last) in raised {
-            // Ids of users and of projects are never the same.
+            // A user and a project never have the same id.
             let counters = if users.contains_key(&id) { &mut *users } else { &mut *projects };
             counters.entry(id).and_modify(|count| *count = last - *count);
         }
@@ -168,14 +167,14 @@ async fn take_numbers(
     Ok(())
 }
 
-/// Where in the log a reader wants to start.
+/// Where in the log a reader starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cursor {
-    /// With what happens from now on.
+    /// At the end of the log.
     Now,
-    /// After the event of this number; 0 means from the first that is kept.
+    /// After the event of this number; 0 means the beginning of the stored log.
     After(i64),
-    /// With the last so many that are kept.
+    /// At the given number of events before the end.
     Last(u32),
 }
 
@@ -183,30 +182,13 @@ pub enum Cursor {
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
     pub days: u32,
-    /// At most so many a project.
+    /// How many events of a project are kept at most.
     pub events: u32,
 }
 
 impl Store {
-    /// Follows a log. The second value says whether the reader can trust what it has: `false` means
-    /// that its cursor was unknown or too old, and that it must take a fresh look at everything.
-    pub async fn subscribe(&self, scope: Scope, from: Cursor) -> Result<(Subscription, bool)> {
-        // The feed comes first: what is committed after this line is heard.
-        let feed = self.feeds.follow(scope);
-        let (head, floor) = self.bounds(scope).await?;
-        feed.reach(head);
-        let (cursor, known) = match from {
-            Cursor::Now => (head, true),
-            Cursor::After(0) => (floor, true),
-            Cursor::After(n) if (floor..=head).contains(&n) => (n, true),
-            Cursor::After(_) => (head, false),
-            Cursor::Last(n) => (floor.max(head - i64::from(n)), true),
-        };
-        Ok((Subscription::new(self.clone(), scope, feed, cursor), known))
-    }
-
-    /// The number of the last event and of the last that retention has removed.
-    async fn bounds(&self, scope: Scope) -> Result<(i64, i64)> {
+    /// The number of the last event, and of the last event that retention has removed.
+    pub(crate) async fn event_bounds(&self, scope: Scope) -> Result<(i64, i64)> {
         let (sql, id) = match scope {
             Scope::Project(id) => ("SELECT event_seq, event_floor FROM projects WHERE id = $1", id.0),
             Scope::User(id) => ("SELECT event_seq, event_floor FROM users WHERE id = $1", id.0),
@@ -251,9 +233,10 @@ impl Store {
             .collect())
     }
 
-    /// Removes what is older or more than kept, and the tombstones of projects whose last event went.
+    /// Removes events that are too old or too many, and deleted projects that have no events any
+    /// more.
     pub async fn sweep_events(&self, retention: Retention, now: DateTime<Utc>) -> Result<u64> {
-        // Longer than there is time means for ever.
+        // A retention that is longer than time itself keeps events for ever.
         let before = TimeDelta::try_days(retention.days.into())
             .and_then(|days| now.checked_sub_signed(days))
             .unwrap_or(DateTime::<Utc>::UNIX_EPOCH);
@@ -298,7 +281,8 @@ async fn remove(conn: &mut Conn, project: Uuid, user: Uuid, before: DateTime<Utc
     let (Some(last), Some(user_last)) = (last, user_last) else {
         return Ok(0);
     };
-    // The floors rise first: a reader below them is told to start afresh, never shown a gap.
+    // The floors rise with the removal: a reader below them has to start again and never sees a
+    // gap.
     on!(&mut *conn, |c| {
         sqlx::query("UPDATE users SET event_floor = $1 WHERE id = $2 AND event_floor < $1")
             .bind(user_last)

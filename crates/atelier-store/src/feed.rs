@@ -1,12 +1,15 @@
-//! Waking those who wait for events: a feed for each log somebody follows, and the bell between nodes.
+//! Delivery of events to their readers: a feed for each log that is followed, and wakeups between
+//! nodes.
 //!
-//! Nothing is correct because a notification arrived, only faster: a reader always asks the log, and a
-//! watch over the counters finds what a lost notification would have told.
+//! Correctness never depends on a notification; notifications only make delivery faster. A reader
+//! always reads the log, and a look at the counters every few seconds finds what a lost
+//! notification would have reported.
 
 use crate::{
     Error, Result, Store,
+    access::Owned,
     db::{Conn, Db},
-    events::{Scope, StoredEvent},
+    events::{Cursor, Scope, StoredEvent},
 };
 use atelier_core::{ConversationId, NodeId, ProjectId, TaskId, UserId};
 use sqlx::AssertSqlSafe;
@@ -18,36 +21,36 @@ use std::{
 use tokio::sync::{broadcast, watch};
 use uuid::Uuid;
 
-/// How many recent events a feed keeps at hand; readers further behind ask the database. A few groups' worth: each
-/// write of a group may tell several.
+/// How many recent events a feed keeps in memory: those of a few groups. Readers that are further
+/// behind ask the database.
 const RECENT: usize = 2048;
-/// And how many bytes of them.
+/// How many bytes of recent events a feed keeps in memory.
 const RECENT_BYTES: usize = 1 << 20;
 const PAGE: i64 = 64;
 const CHANNEL: &str = "atelier";
 /// How long a lost notification can go unnoticed.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Something changed that others may hold a copy of: look again.
+/// A notification that something may have changed. It only tells a reader to look again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wakeup {
-    /// Agents of this project.
+    /// Agents of this project changed.
     Agents(ProjectId),
-    /// The project itself is gone.
+    /// This project was deleted.
     ProjectDeleted(ProjectId),
-    /// There is something for the index of memories to hear of.
+    /// The memory index has something to process.
     Memory,
-    /// Something may be free to run in this queue of this owner.
+    /// A task of this owner's queue may be free to run.
     Queue(UserId, Uuid),
     /// A task or a plan has ended.
     Work(Uuid),
-    /// Revoked tokens.
+    /// Tokens were revoked.
     Tokens,
-    /// Notifications may have been lost: anything.
+    /// Notifications may have been lost, so anything may have changed.
     Everything,
 }
 
-/// The bell of this node. It rings for changes made here and, on PostgreSQL, on every other node.
+/// The wakeups of this node: for its own changes and, on PostgreSQL, for those of every other node.
 #[derive(Clone)]
 pub struct Wakeups(broadcast::Sender<Wakeup>);
 
@@ -57,7 +60,7 @@ impl Wakeups {
     }
 
     pub(crate) fn send(&self, wakeup: Wakeup) {
-        // Nobody may be listening yet, or any more.
+        // There may be no receiver yet, or none any more.
         drop(self.0.send(wakeup));
     }
 }
@@ -65,7 +68,7 @@ impl Wakeups {
 pub struct WakeupReceiver(broadcast::Receiver<Wakeup>);
 
 impl WakeupReceiver {
-    /// The next ring; `None` when the store is gone.
+    /// The next wakeup; `None` when the store is closed.
     pub async fn next(&mut self) -> Option<Wakeup> {
         match self.0.recv().await {
             Ok(wakeup) => Some(wakeup),
@@ -76,7 +79,7 @@ impl WakeupReceiver {
 }
 
 pub(crate) struct Feeds {
-    /// This node, whose own notifications tell it nothing new.
+    /// This node. It ignores its own notifications.
     pub(crate) node: NodeId,
     followed: Mutex<HashMap<Scope, Weak<Feed>>>,
     wakeups: Wakeups,
@@ -116,7 +119,7 @@ impl Feeds {
         self.followed().get(&scope).and_then(Weak::upgrade)
     }
 
-    /// Hands events that were just committed on this node to those who follow them.
+    /// Delivers events that were just committed on this node to the readers that follow them.
     pub(crate) fn publish(&self, events: &[Arc<StoredEvent>]) {
         for event in events {
             for scope in [Scope::Project(event.project), Scope::User(event.user)] {
@@ -132,12 +135,13 @@ impl Feeds {
 pub(crate) struct Feed {
     head: watch::Sender<i64>,
     recent: Mutex<Recent>,
-    /// What is told to those who listen and kept for nobody, with a number of its own.
+    /// Recent deltas, which are not stored, each with its number.
     deltas: Mutex<VecDeque<(u64, Arc<Delta>)>>,
     last_delta: watch::Sender<u64>,
 }
 
-/// Something that is not kept: those who listen hear it, whoever comes later does not.
+/// A piece of a message that a model is still writing. It is delivered to current readers and not
+/// stored.
 #[derive(Debug)]
 pub struct Delta {
     pub session: ConversationId,
@@ -145,7 +149,7 @@ pub struct Delta {
     pub data: String,
 }
 
-/// The last events, without gaps.
+/// The last events of a log, without gaps.
 #[derive(Default)]
 struct Recent {
     events: VecDeque<(i64, Arc<StoredEvent>)>,
@@ -165,7 +169,7 @@ impl Default for Feed {
 
 impl Recent {
     fn push(&mut self, event: Arc<StoredEvent>, number: i64) {
-        // Another node may have written in between: what is kept here has to be without gaps.
+        // Another node may have written in between, and what is kept here must have no gap.
         if self.events.back().is_some_and(|(last, _)| last + 1 != number) {
             *self = Self::default();
         }
@@ -187,7 +191,7 @@ impl Feed {
         self.reach(number);
     }
 
-    /// Says that the log goes up to `number` at least.
+    /// Records that the log goes up to `number` at least.
     pub(crate) fn reach(&self, number: i64) {
         self.head.send_if_modified(|head| {
             let moved = number > *head;
@@ -203,11 +207,11 @@ impl Feed {
         if deltas.len() > RECENT {
             deltas.pop_front();
         }
-        // Before another can take the next number.
+        // Under the lock, before another delta can take the next number.
         self.last_delta.send_replace(number);
     }
 
-    /// What comes after `cursor`, if that is at hand.
+    /// The events after `cursor`, if they are in memory.
     fn after(&self, cursor: i64) -> Option<Vec<Arc<StoredEvent>>> {
         let recent = self.recent();
         let (first, _) = recent.events.front()?;
@@ -217,8 +221,8 @@ impl Feed {
     }
 }
 
-/// A reader of one log, at its own pace: what it has not asked for yet stays in the log, so that a
-/// slow one costs nothing.
+/// A reader of one log at its own pace. Events that it has not asked for stay in the log, so a slow
+/// reader needs no memory.
 pub struct Subscription {
     store: Store,
     scope: Scope,
@@ -227,7 +231,7 @@ pub struct Subscription {
     cursor: i64,
 }
 
-/// Somebody who listens to what is whispered about one log.
+/// Receives the deltas of one project or user.
 pub struct DeltaReceiver {
     feed: Arc<Feed>,
     last: watch::Receiver<u64>,
@@ -244,12 +248,13 @@ impl Subscription {
         self.cursor
     }
 
-    /// What is whispered from now on.
+    /// The deltas from now on.
     pub fn deltas(&self) -> DeltaReceiver {
         let last = self.feed.last_delta.subscribe();
         let received = *last.borrow();
         DeltaReceiver { feed: self.feed.clone(), last, received }
     }
+
     /// The next events, at least one. Cancel-safe: an abandoned call loses nothing.
     pub async fn next(&mut self) -> Result<Vec<Arc<StoredEvent>>> {
         while *self.head.borrow_and_update() <= self.cursor {
@@ -259,8 +264,9 @@ impl Subscription {
             Some(events) => events,
             None => self.store.events_after(self.scope, self.cursor, PAGE).await?,
         };
-        // Retention may have overtaken a slow reader, and it removes by project: a user's log may have a hole
-        // anywhere. The reader must start afresh, not see a gap.
+        // Retention may have removed events that a slow reader has not read. It removes by project,
+        // so a user's log may have a hole anywhere. The reader must start again instead of seeing a
+        // gap.
         match events.last().map(|last| last.number(self.scope)) {
             Some(last) if last - self.cursor == events.len() as i64 => self.cursor = last,
             _ => return Err(Error::Overtaken),
@@ -270,7 +276,7 @@ impl Subscription {
 }
 
 impl DeltaReceiver {
-    /// What is whispered next. Cancel-safe; a reader that is too slow misses some of it.
+    /// The next deltas. Cancel-safe; a receiver that is too slow misses some of them.
     pub async fn next(&mut self) -> Vec<Arc<Delta>> {
         while *self.last.borrow_and_update() <= self.received {
             if self.last.changed().await.is_err() {
@@ -285,7 +291,7 @@ impl DeltaReceiver {
     }
 }
 
-/// Speaks to those who follow a project at this moment, on this node.
+/// Sends the deltas of one task to the current readers on this node.
 pub struct DeltaSender {
     feeds: Arc<Feeds>,
     owner: UserId,
@@ -295,8 +301,25 @@ pub struct DeltaSender {
 }
 
 impl Store {
-    /// The means to let those who listen hear a task's model speak.
-    pub fn delta_sender(&self, owned: &crate::Owned, session: ConversationId, task: TaskId) -> DeltaSender {
+    /// Follows a log. The second value is `false` if the cursor is unknown or too old: then the
+    /// reader has missed events and must read everything again.
+    pub async fn subscribe(&self, scope: Scope, from: Cursor) -> Result<(Subscription, bool)> {
+        // The feed comes first, so that events which are committed after this line are not missed.
+        let feed = self.feeds.follow(scope);
+        let (head, floor) = self.event_bounds(scope).await?;
+        feed.reach(head);
+        let (cursor, known) = match from {
+            Cursor::Now => (head, true),
+            Cursor::After(0) => (floor, true),
+            Cursor::After(n) if (floor..=head).contains(&n) => (n, true),
+            Cursor::After(_) => (head, false),
+            Cursor::Last(n) => (floor.max(head - i64::from(n)), true),
+        };
+        Ok((Subscription::new(self.clone(), scope, feed, cursor), known))
+    }
+
+    /// A sender for the text that the model of a task is writing.
+    pub fn delta_sender(&self, owned: &Owned, session: ConversationId, task: TaskId) -> DeltaSender {
         DeltaSender { feeds: self.feeds.clone(), owner: owned.owner, project: owned.project, session, task }
     }
 }
@@ -304,7 +327,7 @@ impl Store {
 impl DeltaSender {
     pub fn send(&self, text: &str) {
         let mut delta: Option<Arc<Delta>> = None;
-        // Where nobody listens there is no feed, and it costs next to nothing.
+        // Without a reader there is no feed, and nothing is formatted.
         let scopes = [Scope::Project(self.project), Scope::User(self.owner)];
         for feed in scopes.into_iter().filter_map(|scope| self.feeds.find(scope)) {
             let delta = delta.get_or_insert_with(|| {
@@ -322,17 +345,17 @@ impl DeltaSender {
     }
 }
 
-/// Commits, and tells other nodes: they hear of it when it is committed.
+/// Commits, and notifies other nodes. PostgreSQL delivers the notifications with the commit.
 pub(crate) async fn commit(
     conn: &mut Conn,
     events: &[Arc<StoredEvent>],
-    rings: &[Wakeup],
+    wakeups: &[Wakeup],
     node: NodeId,
 ) -> Result<(), sqlx::Error> {
     let Conn::Pg(conn) = conn else { return conn.run("COMMIT").await };
     let logs: BTreeSet<_> = events.iter().map(|e| (e.user.0, e.project.0)).collect();
     let logs = logs.iter().map(|(user, project)| format!("events {user} {project}"));
-    let rings = rings.iter().map(|ring| match ring {
+    let wakeups = wakeups.iter().map(|wakeup| match wakeup {
         Wakeup::Agents(project) => format!("agents {project}"),
         Wakeup::ProjectDeleted(project) => format!("deleted {project}"),
         Wakeup::Memory => "memory".to_owned(),
@@ -341,23 +364,23 @@ pub(crate) async fn commit(
         Wakeup::Tokens => "tokens".to_owned(),
         Wakeup::Everything => "everything".to_owned(),
     });
-    let words: Vec<String> = logs.chain(rings).collect();
+    let lines: Vec<String> = logs.chain(wakeups).collect();
     let mut sql = String::new();
-    // PostgreSQL takes less than 8000 bytes a notification.
-    for words in words.chunks(80) {
-        // Words of ours and ids, in which there is nothing to quote.
-        sql += &format!("SELECT pg_notify('{CHANNEL}', '{node}\n{}'); ", words.join("\n"));
+    // A notification of PostgreSQL has less than 8000 bytes.
+    for lines in lines.chunks(80) {
+        // The lines hold fixed words and ids, so there is nothing to quote.
+        sql += &format!("SELECT pg_notify('{CHANNEL}', '{node}\n{}'); ", lines.join("\n"));
     }
     sql += "COMMIT";
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut **conn).await.map(drop)
 }
 
-/// Listens to the other nodes, where there can be any.
+/// Receives the notifications of other nodes. SQLite has none.
 pub(crate) fn listen(db: &Db, feeds: &Arc<Feeds>) {
     let Db::Pg(pool) = db else { return };
     let (pool, feeds) = (pool.clone(), Arc::downgrade(feeds));
     tokio::spawn(async move {
-        while let Err(error) = hear(&pool, &feeds).await {
+        while let Err(error) = receive(&pool, &feeds).await {
             if pool.is_closed() || feeds.strong_count() == 0 {
                 return;
             }
@@ -367,23 +390,23 @@ pub(crate) fn listen(db: &Db, feeds: &Arc<Feeds>) {
     });
 }
 
-async fn hear(pool: &sqlx::PgPool, feeds: &Weak<Feeds>) -> Result<(), sqlx::Error> {
+async fn receive(pool: &sqlx::PgPool, feeds: &Weak<Feeds>) -> Result<(), sqlx::Error> {
     let mut listener = sqlx::postgres::PgListener::connect_with(pool).await?;
     listener.listen(CHANNEL).await?;
-    // Whatever was said before this moment was missed.
+    // Notifications before this moment were missed.
     if let Some(feeds) = feeds.upgrade() {
         feeds.wakeups.send(Wakeup::Everything);
     }
     let mut look_again = tokio::time::interval(LOOK_AGAIN);
     loop {
-        let heard = tokio::select! {
-            heard = listener.try_recv() => Some(heard?),
+        let received = tokio::select! {
+            received = listener.try_recv() => Some(received?),
             _ = look_again.tick() => None,
         };
         let Some(feeds) = feeds.upgrade() else { return Ok(()) };
-        let logs = match heard {
-            Some(Some(note)) => feeds.understand(note.payload()),
-            // The connection was lost and made again, and what was said in between was not heard.
+        let logs = match received {
+            Some(Some(notification)) => feeds.apply(notification.payload()),
+            // The connection was lost and made again: notifications in between were missed.
             Some(None) => {
                 feeds.wakeups.send(Wakeup::Everything);
                 feeds.all_followed()
@@ -399,19 +422,19 @@ impl Feeds {
         self.followed().keys().copied().collect()
     }
 
-    /// Takes a note of another node apart: rings the bell, and says which logs have grown.
-    fn understand(&self, note: &str) -> Vec<Scope> {
+    /// Sends the wakeups of another node's notification, and returns the logs that have grown.
+    fn apply(&self, notification: &str) -> Vec<Scope> {
         let mut logs = Vec::new();
-        let mut words = note.lines();
-        // What this node did, it knows already.
-        if words.next() != Some(self.node.to_string().as_str()) {
-            words.for_each(|word| self.understand_word(word, &mut logs));
+        let mut lines = notification.lines();
+        // This node has applied its own changes already.
+        if lines.next() != Some(self.node.to_string().as_str()) {
+            lines.for_each(|line| self.apply_line(line, &mut logs));
         }
         logs
     }
 
-    fn understand_word(&self, word: &str, logs: &mut Vec<Scope>) {
-        let mut parts = word.split(' ');
+    fn apply_line(&self, line: &str, logs: &mut Vec<Scope>) {
+        let mut parts = line.split(' ');
         let kind = parts.next();
         let mut id = || parts.next().and_then(|id| Uuid::parse_str(id).ok());
         match kind {
@@ -441,13 +464,13 @@ impl Feeds {
                 }
             }
             Some("tokens") => self.wakeups.send(Wakeup::Tokens),
-            // A newer node may say what this one does not know.
+            // A node of a newer version may send what this one does not know.
             _ => self.wakeups.send(Wakeup::Everything),
         }
     }
 }
 
-/// Looks up how far the given logs go and tells those who follow them.
+/// Looks up how far the given logs go, and wakes their readers.
 async fn catch_up(pool: &sqlx::PgPool, feeds: &Feeds, logs: &[Scope]) -> Result<(), sqlx::Error> {
     let followed: Vec<_> = logs.iter().filter_map(|&log| Some((log, feeds.find(log)?))).collect();
     let ids = |pick: fn(&Scope) -> Option<Uuid>| -> Vec<Uuid> {

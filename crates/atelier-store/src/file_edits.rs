@@ -1,5 +1,6 @@
-//! Changing a conversation's files. All edits of one call are made in one transaction with their events; the
-//! database decides who wins, so the object store is asked for no conditional writes.
+//! Changes to a conversation's files. All edits of one call are made in one transaction with their
+//! events. The database decides which of two writers wins, so the object store needs no conditional
+//! writes.
 
 mod tree;
 
@@ -23,9 +24,9 @@ use tree::Tree;
 pub struct Blob {
     pub checksum: String,
     pub size: i64,
-    /// The object it was just put into; `None` where equal content was found to be there already.
+    /// The object that was just created for the content; `None` if equal content was stored before.
     pub key: Option<String>,
-    /// The object that equal content was in until now, and is not any more.
+    /// The object that used to hold equal content and was found to be lost.
     pub instead_of: Option<String>,
 }
 
@@ -36,33 +37,33 @@ pub enum Author {
     Agent,
 }
 
-/// What has to be true of the file for an edit to be made.
+/// A condition on the current file, without which an edit is not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expect {
     Anything,
     Absent,
-    /// Its newest content is one of these (`If-Match`).
+    /// The checksum of the newest version is one of these (`If-Match`).
     Checksum(Vec<String>),
     Version(i64),
-    /// Anything, as long as it is there (`If-Match: *`).
+    /// The file exists (`If-Match: *`).
     Present,
 }
 
 #[derive(Debug, Clone)]
 pub enum Edit {
-    /// The next version of what is at this path, or a new file.
+    /// Adds a version to the file at this path, or creates the file.
     Write {
         path: FilePath,
         original_name: String,
-        /// `None` leaves what is there.
+        /// `None` leaves the description as it is.
         description: Option<String>,
         mime_type: String,
         blob: Blob,
-        /// Where the content came from; `None`: from whoever writes it.
+        /// Where the content comes from; `None` if it comes from the author of the edit.
         source: Option<FileSource>,
         expect: Expect,
     },
-    /// The content stays.
+    /// Changes a file but not its content.
     Change {
         file: FileId,
         to: FileChanges,
@@ -72,20 +73,21 @@ pub enum Edit {
         file: FileId,
         expect: Expect,
     },
-    /// The upload in parts that became the file at its path. Only one of those who complete it does.
+    /// Completes an upload in parts, which became the file at its path. If several requests
+    /// complete it at the same time, one succeeds.
     Complete {
         upload: UploadId,
     },
 }
 
-/// What to change of a file beside its content; what is `None` stays.
+/// Changes to a file other than its content; `None` leaves a field as it is.
 #[derive(Debug, Clone, Default)]
 pub struct FileChanges {
     pub path: Option<FilePath>,
-    /// `Some(None)` takes it away.
+    /// `Some(None)` removes the description.
     pub description: Option<Option<String>>,
     pub presented: Option<bool>,
-    /// What the content of this checksum is, under its new name.
+    /// The media type that the current content has under the new name.
     pub kind: Option<ContentKind>,
 }
 
@@ -95,11 +97,11 @@ pub struct ContentKind {
     pub mime_type: String,
 }
 
-/// Where a conversation's files lie in the object store.
+/// Where the files of a conversation are in the object store.
 #[derive(Debug, Clone)]
 pub struct WorkspaceStorage {
     pub path: String,
-    /// Whether readable copies are kept there.
+    /// Whether readable copies are kept.
     pub copies: bool,
 }
 
@@ -107,18 +109,21 @@ pub struct WorkspaceStorage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edited {
     Done(ConversationFile),
-    /// The file is not what the edit expects. Nothing was changed; this is what is there.
+    /// The file is not what the edit expects, so nothing was changed. This is the current file.
     Conflict(Option<ConversationFile>),
-    /// This is in the way: a file where there would have to be a folder, or the other way round.
+    /// The path cannot be used: this file is where a folder would have to be, or this folder is
+    /// where the file would have to be.
     Blocked(String),
 }
 
-/// So that an event stays small however many files a run changed.
+/// How many changes one event reports, so that it stays small however many files a run changed.
 const CHANGES_PER_EVENT: usize = 100;
 
 impl Store {
-    /// Makes the edits, or none of them. With a fence, only while its lease is good; then an edit that cannot be
-    /// made is passed over and told, and its content is still the caller's; otherwise it fails all of them.
+    /// Makes the edits of one author. Without a fence, an edit that cannot be made fails all of
+    /// them. With a fence, the edits are made only while its lease is valid, and an edit that
+    /// cannot be made is reported and skipped; the object with its content then still belongs to
+    /// the caller.
     pub async fn edit_files(
         &self,
         owned: &Owned,
@@ -126,24 +131,22 @@ impl Store {
         author: Author,
         edits: Vec<Edit>,
         fence: Option<Fence>,
-        place: WorkspaceStorage,
+        storage: WorkspaceStorage,
     ) -> Result<Vec<Edited>> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
-                let known = lock_conversation(tx, owned.project, conversation).await?;
+                let locked = lock_conversation(tx, owned.project, conversation).await?;
                 if let Some(fence) = fence {
                     check_fence(tx, conversation, fence).await?;
                 }
-                if known.workspace_created_at.is_none() {
-                    found_workspace(tx, conversation, &place.path).await?;
+                if locked.workspace_created_at.is_none() {
+                    create_workspace(tx, conversation, &storage.path).await?;
                 }
-                let mut tree = Tree::load(tx, conversation).await?;
-                let copies = place.copies;
-                let mut work = Work { tx, conversation, author, copies, changes: Vec::new() };
+                let mut editor = FileEditor::open(tx, conversation, author, storage.copies).await?;
                 let mut done = Vec::with_capacity(edits.len());
                 for edit in edits {
-                    let edited = match work.edit(&mut tree, edit).await {
+                    let edited = match editor.edit(edit).await {
                         Err(Error::PathTaken(path) | Error::FileThere(path)) if fence.is_some() => {
                             Edited::Blocked(path)
                         }
@@ -154,10 +157,10 @@ impl Store {
                     }
                     done.push(edited);
                 }
-                for changes in work.changes.chunks(CHANGES_PER_EVENT) {
+                for changes in editor.changes.chunks(CHANGES_PER_EVENT) {
                     let event =
                         Event::FilesChanged { conversation_id: conversation, changes: changes.to_vec() };
-                    work.tx.emit(owned.project, owned.owner, &event);
+                    editor.tx.emit(owned.project, owned.owner, &event);
                 }
                 Ok(done)
             })
@@ -165,7 +168,7 @@ impl Store {
         .await
     }
 
-    /// Shows files to the person: marks them and says so.
+    /// Marks files as presented, and reports them to the user with an event.
     pub async fn present_files(
         &self,
         owned: &Owned,
@@ -177,37 +180,30 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 lock_conversation(tx, owned.project, conversation).await?;
-                let mut tree = Tree::load(tx, conversation).await?;
-                let mut work =
-                    Work { tx, conversation, author: Author::Agent, copies: false, changes: Vec::new() };
-                let mut shown = Vec::with_capacity(files.len());
+                let mut editor = FileEditor::open(tx, conversation, Author::Agent, false).await?;
+                let mut presented = Vec::with_capacity(files.len());
                 for file in files {
-                    let file = tree.by_id(file).ok_or(Error::NotFound)?;
-                    let mut file = file.clone();
-                    file.is_presented = true;
-                    file.description = description.clone().or(file.description);
-                    work.save(&file).await?;
-                    tree.put(file.clone());
-                    shown.push(file);
+                    presented.push(editor.present(file, description.clone()).await?);
                 }
                 let event = Event::FilesPresented {
                     conversation_id: conversation,
-                    files: shown.clone(),
+                    files: presented.clone(),
                     description,
                 };
-                work.tx.emit(owned.project, owned.owner, &event);
-                Ok(shown)
+                editor.tx.emit(owned.project, owned.owner, &event);
+                Ok(presented)
             })
         })
         .await
     }
 }
 
-async fn found_workspace(tx: &mut Tx, conversation: ConversationId, place: &str) -> Result<()> {
+/// Stores where the files of a conversation are, with the first change to them.
+async fn create_workspace(tx: &mut Tx, conversation: ConversationId, path: &str) -> Result<()> {
     on!(&mut tx.conn, |c| sqlx::query(
         "UPDATE conversations SET workspace_path = $1, workspace_created_at = $2 WHERE id = $3"
     )
-    .bind(place)
+    .bind(path)
     .bind(now())
     .bind(conversation.0)
     .execute(c)
@@ -216,101 +212,128 @@ async fn found_workspace(tx: &mut Tx, conversation: ConversationId, place: &str)
     Ok(())
 }
 
-struct Work<'t> {
+/// Makes edits to the files of one conversation and collects what changed.
+struct FileEditor<'t> {
     tx: &'t mut Tx,
+    tree: Tree,
     conversation: ConversationId,
     author: Author,
+    /// Whether readable copies are kept.
     copies: bool,
     changes: Vec<FileChange>,
 }
 
-impl Work<'_> {
-    async fn edit(&mut self, tree: &mut Tree, edit: Edit) -> Result<Edited> {
+impl<'t> FileEditor<'t> {
+    async fn open(
+        tx: &'t mut Tx,
+        conversation: ConversationId,
+        author: Author,
+        copies: bool,
+    ) -> Result<Self> {
+        let tree = Tree::load(tx, conversation).await?;
+        Ok(Self { tx, tree, conversation, author, copies, changes: Vec::new() })
+    }
+
+    async fn edit(&mut self, edit: Edit) -> Result<Edited> {
         match edit {
             Edit::Write { path, original_name, description, mime_type, blob, source, expect } => {
-                let old = tree.files.get(&path).cloned();
-                if !holds(&expect, old.as_ref()) {
-                    return Ok(Edited::Conflict(old));
-                }
-                tree.check_room(&path, None)?;
-                let blob = self.keep(blob).await?;
-                let content = Content {
-                    original_name,
-                    description,
-                    mime_type,
-                    checksum: blob.checksum,
-                    size: blob.size,
-                    source,
-                };
-                let file = self.write(old, path, content).await?;
-                tree.put(file.clone());
-                Ok(Edited::Done(file))
+                let content = Content { original_name, description, mime_type, blob, source };
+                self.write(path, content, &expect).await
             }
-            Edit::Change { file, to, expect } => {
-                let Some(old) = tree.by_id(file).cloned() else { return Ok(Edited::Conflict(None)) };
-                if !holds(&expect, Some(&old)) {
-                    return Ok(Edited::Conflict(Some(old)));
-                }
-                let new = to.path.unwrap_or_else(|| old.file_path.clone());
-                if new != old.file_path {
-                    if tree.files.contains_key(&new) {
-                        return Err(Error::FileThere(new.to_string()));
-                    }
-                    tree.check_room(&new, Some(old.file_id))?;
-                }
-                let kind = to.kind.filter(|kind| kind.checksum == old.checksum);
-                let file = ConversationFile {
-                    file_path: new,
-                    description: to.description.unwrap_or_else(|| old.description.clone()),
-                    is_presented: to.presented.unwrap_or(old.is_presented),
-                    mime_type: kind.map_or_else(|| old.mime_type.clone(), |kind| kind.mime_type),
-                    ..old.clone()
-                };
-                if file == old {
-                    return Ok(Edited::Done(file));
-                }
-                let file = ConversationFile { updated_at: now(), ..file };
-                self.save(&file).await?;
-                if file.mime_type != old.mime_type {
-                    self.save_kind(&file).await?;
-                }
-                if file.file_path != old.file_path {
-                    self.stale(&old.file_path).await?;
-                    self.stale(&file.file_path).await?;
-                }
-                self.tell(ChangeKind::Renamed, &file);
-                tree.put(file.clone());
-                Ok(Edited::Done(file))
-            }
-            Edit::Complete { upload } => {
-                let upload = open_upload(self.tx, self.conversation, upload).await?;
-                let Some(upload) = upload else { return Ok(Edited::Conflict(None)) };
-                let Some(file) = tree.files.get(&upload.path).cloned() else {
-                    return Ok(Edited::Conflict(None));
-                };
-                complete(self.tx, &Upload { done: Some(file.file_id), ..upload }).await?;
-                Ok(Edited::Done(file))
-            }
-            Edit::Delete { file, expect } => {
-                let Some(old) = tree.by_id(file).cloned() else { return Ok(Edited::Conflict(None)) };
-                if !holds(&expect, Some(&old)) {
-                    return Ok(Edited::Conflict(Some(old)));
-                }
-                let file = ConversationFile { status: FileStatus::Deleted, updated_at: now(), ..old };
-                self.save(&file).await?;
-                for checksum in self.contents(file.file_id).await? {
-                    forget_blob(self.tx, self.conversation, &checksum).await?;
-                }
-                self.stale(&file.file_path).await?;
-                self.tell(ChangeKind::Deleted, &file);
-                tree.remove(file.file_id);
-                Ok(Edited::Done(file))
-            }
+            Edit::Change { file, to, expect } => self.change(file, to, &expect).await,
+            Edit::Delete { file, expect } => self.delete(file, &expect).await,
+            Edit::Complete { upload } => self.complete_upload(upload).await,
         }
     }
 
-    /// Equal content is kept once: the first object stays, a second one goes; unless the first is known to be lost.
-    async fn keep(&mut self, blob: Blob) -> Result<Blob> {
+    async fn write(&mut self, path: FilePath, content: Content, expect: &Expect) -> Result<Edited> {
+        let old = self.tree.files.get(&path).cloned();
+        if !holds(expect, old.as_ref()) {
+            return Ok(Edited::Conflict(old));
+        }
+        self.tree.check_room(&path, None)?;
+        self.store_blob(&content.blob).await?;
+        let file = self.add_version(old, path, content).await?;
+        self.tree.put(file.clone());
+        Ok(Edited::Done(file))
+    }
+
+    async fn change(&mut self, id: FileId, to: FileChanges, expect: &Expect) -> Result<Edited> {
+        let Some(old) = self.tree.by_id(id).cloned() else { return Ok(Edited::Conflict(None)) };
+        if !holds(expect, Some(&old)) {
+            return Ok(Edited::Conflict(Some(old)));
+        }
+        let path = to.path.unwrap_or_else(|| old.file_path.clone());
+        if path != old.file_path {
+            if self.tree.files.contains_key(&path) {
+                return Err(Error::FileThere(path.to_string()));
+            }
+            self.tree.check_room(&path, Some(old.file_id))?;
+        }
+        let kind = to.kind.filter(|kind| kind.checksum == old.checksum);
+        let file = ConversationFile {
+            file_path: path,
+            description: to.description.unwrap_or_else(|| old.description.clone()),
+            is_presented: to.presented.unwrap_or(old.is_presented),
+            mime_type: kind.map_or_else(|| old.mime_type.clone(), |kind| kind.mime_type),
+            ..old.clone()
+        };
+        if file == old {
+            return Ok(Edited::Done(file));
+        }
+        let file = ConversationFile { updated_at: now(), ..file };
+        self.save(&file).await?;
+        if file.mime_type != old.mime_type {
+            self.save_mime_type(&file).await?;
+        }
+        if file.file_path != old.file_path {
+            self.mark_stale(&old.file_path).await?;
+            self.mark_stale(&file.file_path).await?;
+        }
+        self.record(ChangeKind::Renamed, &file);
+        self.tree.put(file.clone());
+        Ok(Edited::Done(file))
+    }
+
+    async fn delete(&mut self, id: FileId, expect: &Expect) -> Result<Edited> {
+        let Some(old) = self.tree.by_id(id).cloned() else { return Ok(Edited::Conflict(None)) };
+        if !holds(expect, Some(&old)) {
+            return Ok(Edited::Conflict(Some(old)));
+        }
+        let file = ConversationFile { status: FileStatus::Deleted, updated_at: now(), ..old };
+        self.save(&file).await?;
+        for checksum in self.checksums(file.file_id).await? {
+            forget_blob(self.tx, self.conversation, &checksum).await?;
+        }
+        self.mark_stale(&file.file_path).await?;
+        self.record(ChangeKind::Deleted, &file);
+        self.tree.remove(file.file_id);
+        Ok(Edited::Done(file))
+    }
+
+    async fn complete_upload(&mut self, upload: UploadId) -> Result<Edited> {
+        let upload = open_upload(self.tx, self.conversation, upload).await?;
+        let Some(upload) = upload else { return Ok(Edited::Conflict(None)) };
+        let Some(file) = self.tree.files.get(&upload.path).cloned() else {
+            return Ok(Edited::Conflict(None));
+        };
+        complete(self.tx, &Upload { done: Some(file.file_id), ..upload }).await?;
+        Ok(Edited::Done(file))
+    }
+
+    /// Marks a file as presented to the user.
+    async fn present(&mut self, id: FileId, description: Option<String>) -> Result<ConversationFile> {
+        let mut file = self.tree.by_id(id).ok_or(Error::NotFound)?.clone();
+        file.is_presented = true;
+        file.description = description.or(file.description);
+        self.save(&file).await?;
+        self.tree.put(file.clone());
+        Ok(file)
+    }
+
+    /// Stores equal content once: the first object stays and a second one is removed, unless the
+    /// first is known to be lost.
+    async fn store_blob(&mut self, blob: &Blob) -> Result<()> {
         let found: Option<(String,)> = on!(&mut self.tx.conn, |c| sqlx::query_as(
             "SELECT object_key FROM file_blobs WHERE conversation_id = $1 AND checksum = $2"
         )
@@ -346,10 +369,11 @@ impl Work<'_> {
             .await
             .map(drop))?,
         }
-        Ok(blob)
+        Ok(())
     }
 
-    async fn write(
+    /// Writes the next version of a file, or the first version of a new one.
+    async fn add_version(
         &mut self,
         old: Option<ConversationFile>,
         path: FilePath,
@@ -368,12 +392,12 @@ impl Work<'_> {
             file_path: path,
             original_name: content.original_name,
             description: content.description.or(old.as_ref().and_then(|old| old.description.clone())),
-            file_size: content.size,
+            file_size: content.blob.size,
             mime_type: content.mime_type,
             version: old.as_ref().map_or(1, |old| old.version + 1),
             source,
             is_presented: old.as_ref().is_some_and(|old| old.is_presented),
-            checksum: content.checksum,
+            checksum: content.blob.checksum,
             status: FileStatus::Active,
             created_by,
             created_at: old.as_ref().map_or(time, |old| old.created_at),
@@ -402,8 +426,8 @@ impl Work<'_> {
         .await
         .map(drop)
         })?;
-        self.stale(&file.file_path).await?;
-        self.tell(if old.is_some() { ChangeKind::Updated } else { ChangeKind::Created }, &file);
+        self.mark_stale(&file.file_path).await?;
+        self.record(if old.is_some() { ChangeKind::Updated } else { ChangeKind::Created }, &file);
         Ok(file)
     }
 
@@ -460,8 +484,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The newest version is of another kind under its new name.
-    async fn save_kind(&mut self, file: &ConversationFile) -> Result<()> {
+    /// Writes the media type of the newest version, which a new name may change.
+    async fn save_mime_type(&mut self, file: &ConversationFile) -> Result<()> {
         on!(&mut self.tx.conn, |c| sqlx::query(
             "UPDATE file_versions SET mime_type = $1 WHERE file_id = $2 AND version = $3"
         )
@@ -474,7 +498,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    async fn contents(&mut self, file: FileId) -> Result<Vec<String>> {
+    /// The checksums of all versions of a file.
+    async fn checksums(&mut self, file: FileId) -> Result<Vec<String>> {
         let rows: Vec<(String,)> = on!(&mut self.tx.conn, |c| sqlx::query_as(
             "SELECT DISTINCT checksum FROM file_versions WHERE file_id = $1"
         )
@@ -484,11 +509,11 @@ impl Work<'_> {
         Ok(rows.into_iter().map(|(checksum,)| checksum).collect())
     }
 
-    async fn stale(&mut self, path: &FilePath) -> Result<()> {
+    async fn mark_stale(&mut self, path: &FilePath) -> Result<()> {
         if self.copies { mark_stale(self.tx, self.conversation, path).await } else { Ok(()) }
     }
 
-    fn tell(&mut self, change: ChangeKind, file: &ConversationFile) {
+    fn record(&mut self, change: ChangeKind, file: &ConversationFile) {
         self.changes.push(FileChange {
             change,
             file_id: file.file_id,
@@ -499,12 +524,12 @@ impl Work<'_> {
     }
 }
 
+/// The content of a new version.
 struct Content {
     original_name: String,
     description: Option<String>,
     mime_type: String,
-    checksum: String,
-    size: i64,
+    blob: Blob,
     source: Option<FileSource>,
 }
 

@@ -1,16 +1,17 @@
-//! Who works in a conversation's folder. One at a time on all nodes, by the database's time, for as long as its node is
-//! there; the fence, which counts up with every holder, keeps one that was thought dead from writing later.
+//! Leases on the folders of conversations. One holder at a time works in a folder, on all nodes and
+//! by the database's time, while its node is alive. Every new holder gets a higher fence, so a
+//! holder that has lost its lease cannot write any more.
 
 use crate::{Error, Owned, Result, Store, Tx, db::on, nodes::is_gone};
 use atelier_core::{ConversationId, time_delta};
 use std::time::Duration;
 
-/// Which holder of a lease somebody is.
+/// The number of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fence(i64);
 
 impl Store {
-    /// Takes the lease if nobody has it.
+    /// Takes the lease unless somebody else has it.
     pub async fn lease_workspace(
         &self,
         owned: &Owned,
@@ -43,7 +44,7 @@ impl Store {
         .await
     }
 
-    /// Keeps the lease for longer, or ends it where `time` is zero.
+    /// Extends the lease, or ends it if `time` is zero.
     pub async fn renew_workspace(
         &self,
         owned: &Owned,

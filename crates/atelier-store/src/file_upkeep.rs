@@ -1,5 +1,6 @@
-//! What is still to be done in the object store after a commit: objects to remove, copies to renew. It is
-//! written down in the transaction that makes it necessary, so that it is done whatever happens in between.
+//! Work in the object store that follows a commit: objects to remove and readable copies to renew.
+//! It is stored in the transaction that makes it necessary, so it is done whatever happens in
+//! between.
 
 use crate::{
     Owned, Result, Store, Tx,
@@ -9,10 +10,10 @@ use crate::{
 use atelier_core::{ConversationFile, ConversationId, FilePath, UserId};
 use uuid::Uuid;
 
-/// Upkeep is nobody's in particular; it shares a lane with whoever has the first.
+/// The owner whose lane this work uses: it belongs to no user.
 const NOBODY: UserId = UserId(Uuid::nil());
 
-/// A path whose readable copy may not be what the tables say.
+/// A path whose readable copy may be outdated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StaleCopy {
     pub conversation: ConversationId,
@@ -20,7 +21,7 @@ pub struct StaleCopy {
     mark: Uuid,
 }
 
-/// Removes content from the tables, and later from the object store, unless a live file still uses it.
+/// Removes content from the tables, and later from the object store, unless a file still uses it.
 pub(crate) async fn forget_blob(tx: &mut Tx, conversation: ConversationId, checksum: &str) -> Result<()> {
     let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
         "DELETE FROM file_blobs WHERE conversation_id = $1 AND checksum = $2 AND NOT EXISTS (
@@ -65,7 +66,7 @@ pub(crate) async fn mark_stale(tx: &mut Tx, conversation: ConversationId, path: 
     Ok(())
 }
 
-/// All files of a conversation that is deleted itself; the copies too, if there are any.
+/// Removes all files and readable copies of a conversation that is being deleted.
 pub(crate) async fn forget_files(tx: &mut Tx, conversation: ConversationId) -> Result<()> {
     let id = conversation.0;
     on!(&mut tx.conn, |c| {
@@ -106,7 +107,7 @@ pub(crate) async fn forget_files(tx: &mut Tx, conversation: ConversationId) -> R
 }
 
 impl Store {
-    /// Keys of objects that are to be removed, the oldest first.
+    /// Keys of objects to remove, oldest first.
     pub async fn due_removals(&self, limit: i64) -> Result<Vec<String>> {
         let mut conn = self.db.connect().await?;
         let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
@@ -118,7 +119,7 @@ impl Store {
         Ok(rows.into_iter().map(|(key,)| key).collect())
     }
 
-    /// These objects are gone.
+    /// Records that these objects were removed.
     pub async fn removals_done(&self, keys: Vec<String>) -> Result<()> {
         self.write(NOBODY, move |tx| {
             Box::pin(async move {
@@ -136,7 +137,7 @@ impl Store {
         .await
     }
 
-    /// Objects that were put and are of no use: they go like any other.
+    /// Schedules the removal of objects that were created in vain.
     pub async fn discard_objects(&self, owned: &Owned, keys: Vec<String>) -> Result<()> {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
@@ -149,7 +150,8 @@ impl Store {
         .await
     }
 
-    /// Copies to renew, of one conversation or of all; in no order, so that those that fail do not hold up the rest.
+    /// Copies to renew, of one conversation or of all, in random order: so copies that fail do not
+    /// block the others.
     pub async fn stale_copies(
         &self,
         conversation: Option<ConversationId>,
@@ -173,7 +175,7 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
-    /// These copies are as they should be, unless they were marked again meanwhile.
+    /// Records that these copies were renewed, unless they were marked again in the meantime.
     pub async fn copies_renewed(&self, copies: Vec<StaleCopy>) -> Result<()> {
         self.write(NOBODY, move |tx| {
             Box::pin(async move {
@@ -188,7 +190,8 @@ impl Store {
                     .execute(c)
                     .await
                     .map(|done| done.rows_affected()))?;
-                    // Another node has made a newer one meanwhile, and this may have come after it.
+                    // Another node has renewed the copy in the meantime, and this node may have
+                    // overwritten it with an older one.
                     if ended == 0 {
                         mark_stale(tx, copy.conversation, &copy.path).await?;
                     }
@@ -199,7 +202,7 @@ impl Store {
         .await
     }
 
-    /// Marks the copies of these files, which a look at the object store found missing or wrong.
+    /// Marks the copies of these files, which are missing or wrong in the object store.
     pub async fn mark_copies_stale(&self, files: Vec<ConversationFile>) -> Result<()> {
         self.write(NOBODY, move |tx| {
             Box::pin(async move {
@@ -212,7 +215,7 @@ impl Store {
         .await
     }
 
-    /// Whether a conversation is there at all.
+    /// Whether a conversation exists.
     pub async fn conversation_exists(&self, conversation: ConversationId) -> Result<bool> {
         let mut conn = self.db.connect().await?;
         let row: Option<(i32,)> =

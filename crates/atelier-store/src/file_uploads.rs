@@ -1,4 +1,4 @@
-//! Uploads that come in parts: each part is an object of its own until the whole is put together.
+//! Uploads in parts. Each part is an object of its own until the upload is completed.
 
 use crate::{
     Error, Owned, Result, Store, Tx,
@@ -12,7 +12,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A file that is on its way.
+/// An upload in parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upload {
     pub id: UploadId,
@@ -20,10 +20,11 @@ pub struct Upload {
     pub path: FilePath,
     pub original_name: String,
     pub description: Option<String>,
-    /// In bytes, as announced.
+    /// The announced size in bytes.
     pub size: i64,
     pub expires_at: DateTime<Utc>,
-    /// The file that it became. It is remembered until it expires, for those who ask again.
+    /// The file that the upload became. A completed upload is kept until it expires, so that a
+    /// repeated request gets the same answer.
     #[serde(default)]
     pub done: Option<FileId>,
 }
@@ -36,7 +37,7 @@ pub struct Part {
     pub checksum: String,
 }
 
-/// The upload if it is still to be completed, its row locked.
+/// Locks the upload; `None` if it is completed or does not exist.
 pub(crate) async fn open_upload(
     tx: &mut Tx,
     conversation: ConversationId,
@@ -54,7 +55,7 @@ pub(crate) async fn open_upload(
     Ok(upload.filter(|upload| upload.done.is_none()))
 }
 
-/// Notes which file an upload became; its parts go.
+/// Stores which file an upload became, and removes its parts.
 pub(crate) async fn complete(tx: &mut Tx, upload: &Upload) -> Result<()> {
     on!(&mut tx.conn, |c| sqlx::query("UPDATE file_uploads SET record = $1 WHERE id = $2")
         .bind(json(upload))
@@ -100,7 +101,7 @@ impl Store {
         .await
     }
 
-    /// An upload with the parts that are there, in order.
+    /// An upload and its parts, in order.
     pub async fn upload(&self, conversation: ConversationId, id: UploadId) -> Result<(Upload, Vec<Part>)> {
         let mut conn = self.db.connect().await?;
         let row: Option<(String,)> = on!(&mut conn, |c| sqlx::query_as(
@@ -122,13 +123,13 @@ impl Store {
         Ok((from_json(&record)?, rows.into_iter().map(part).collect()))
     }
 
-    /// Notes a part; one of the same number is replaced. Not if there would be more than was announced, or there is
-    /// no need for parts any more.
+    /// Adds a part, or replaces the part of the same number. Returns `false` if the parts would
+    /// exceed the announced size, or if the upload is completed.
     pub async fn add_part(&self, owned: &Owned, upload: &Upload, part: Part) -> Result<bool> {
         let id = upload.id;
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
-                // Parts of one upload take turns, so that each sees the others.
+                // The lock makes each part of an upload see the others.
                 let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
                     "UPDATE file_uploads SET expires_at = expires_at WHERE id = $1 RETURNING record"
                 )
@@ -177,7 +178,7 @@ impl Store {
         .await
     }
 
-    /// Forgets an upload, put together or given up; its parts go.
+    /// Deletes an upload, completed or abandoned, with its parts.
     pub async fn end_upload(&self, owned: &Owned, id: UploadId) -> Result<()> {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {

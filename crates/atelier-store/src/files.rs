@@ -1,4 +1,4 @@
-//! Files of conversations: what is there, in which versions, and where its content lies.
+//! Reads of the files of conversations, their versions, and the objects that hold their content.
 
 use crate::{
     Error, Result, Store,
@@ -15,7 +15,7 @@ use uuid::Uuid;
 pub(crate) const COLUMNS: &str = "id, conversation_id, file_path, original_name, description, file_size, \
      mime_type, version, source, is_presented, checksum, status, created_by, created_at, updated_at";
 
-/// A row of `conversation_files`, the columns in the order of `COLUMNS`.
+/// Reads a row of `conversation_files` with its columns in the order of `COLUMNS`.
 pub(crate) fn read_file<'r, R: Row>(row: &'r R) -> Result<ConversationFile>
 where
     usize: sqlx::ColumnIndex<R>,
@@ -64,7 +64,7 @@ impl Store {
             let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(conversation.0).fetch_all(c).await?;
             let files: Result<Vec<ConversationFile>> = rows.iter().map(read_file).collect();
             let mut files = files?;
-            // Here and not there: databases order text in their own ways.
+            // Sorted here, because each database orders text in its own way.
             files.sort_unstable_by(|a, b| a.file_path.cmp(&b.file_path));
             Ok(files)
         })

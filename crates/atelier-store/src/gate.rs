@@ -1,7 +1,7 @@
 //! Tool calls, standing permissions and the audit of every decision.
 //!
-//! Decisions are pure functions of `atelier_core::gate`. The store reads the call and its context, lets
-//! them decide, and writes the call, its effects and their events, all in one transaction.
+//! Decisions are pure functions of `atelier_core::gate`. The store reads the call and its context,
+//! lets them decide, and writes the call, its effects and their events, all in one transaction.
 
 use crate::{
     Error, Owned, Result, Store, Tx,
@@ -24,8 +24,8 @@ use chrono::{DateTime, Utc};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// SQL condition on `grants`: the permission's session is over. A machine that is only silent may come
-/// back to its session.
+/// SQL condition on `grants`: the permission's session is over. A machine that is only silent may
+/// come back to its session.
 macro_rules! sessionless {
     () => {
         "NOT EXISTS (SELECT 1 FROM clients c WHERE c.id = grants.session)
@@ -69,8 +69,8 @@ impl Store {
         .await
     }
 
-    /// Decides what an input does to a call, and stores it. Decisions about one call are made one after
-    /// the other, on every node.
+    /// Decides what an input does to a call, and stores it. Decisions about one call are made one
+    /// after the other, on every node.
     pub async fn decide(
         &self,
         owned: &Owned,
@@ -173,8 +173,8 @@ impl Store {
         Ok((rows.into_iter().map(read_record).collect::<Result<_>>()?, total))
     }
 
-    /// Removes settled calls that were made before `calls`, permissions from before then whose session is
-    /// over, and audit records from before `audit`.
+    /// Removes settled calls that were made before `calls`, permissions from before then whose
+    /// session is over, and audit records from before `audit`.
     pub async fn sweep_calls(&self, calls: DateTime<Utc>, audit: DateTime<Utc>) -> Result<u64> {
         let (first, audit) = (first_id(calls), first_id(audit));
         let mut conn = self.db.connect().await?;

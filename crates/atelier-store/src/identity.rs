@@ -10,7 +10,7 @@ use atelier_core::{Role, Tenant, TokenId, UserId};
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-/// Whom a one-time code signs in.
+/// The user that a one-time code signs in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignIn {
     pub user: UserId,
@@ -19,7 +19,7 @@ pub struct SignIn {
 }
 
 impl Store {
-    /// Notes a user and their tenant when a valid token shows them for the first time.
+    /// Stores a user and their tenant when the first valid token names them.
     pub async fn ensure_user(&self, user: UserId, tenant: &Tenant) -> Result<()> {
         let known = self.tenant_of(user).await?;
         let known = match known {
@@ -39,7 +39,8 @@ impl Store {
         Ok(row.map(|(tenant,)| tenant))
     }
 
-    /// The tenant the user belongs to afterwards: another node may have been first, with another one.
+    /// Returns the tenant that the user then belongs to: another node may have stored another one
+    /// first.
     async fn insert_user(&self, user: UserId, tenant: Tenant) -> Result<String> {
         self.write(user, move |tx| {
             Box::pin(async move {
@@ -72,7 +73,7 @@ impl Store {
         .await
     }
 
-    /// Whether there has ever been a project here.
+    /// Whether any project was ever created.
     pub async fn has_projects(&self) -> Result<bool> {
         let mut conn = self.db.connect().await?;
         let row: Option<(i32,)> =
@@ -80,7 +81,7 @@ impl Store {
         Ok(row.is_some())
     }
 
-    /// Revokes a token. It is remembered until it would have expired anyway.
+    /// Revokes a token. The revocation is stored until the token would have expired.
     pub async fn revoke(&self, token: TokenId, expires_at: DateTime<Utc>) -> Result<()> {
         self.write(UserId(token.0), move |tx| {
             Box::pin(async move {
@@ -104,7 +105,7 @@ impl Store {
         .await
     }
 
-    /// All tokens that were revoked before they expired.
+    /// All revoked tokens that have not expired.
     pub async fn revoked(&self) -> Result<Vec<TokenId>> {
         let mut conn = self.db.connect().await?;
         let rows: Vec<(Uuid,)> =
@@ -115,7 +116,7 @@ impl Store {
         Ok(rows.into_iter().map(|(jti,)| TokenId(jti)).collect())
     }
 
-    /// Keeps a sign-in code, by its hash: the database does not tell how to sign in.
+    /// Stores the hash of a sign-in code, so that nobody can sign in with what is in the database.
     pub async fn create_sign_in_code(
         &self,
         code_hash: Vec<u8>,
@@ -148,7 +149,7 @@ impl Store {
         .await
     }
 
-    /// Takes a sign-in code: it works once, whoever is first.
+    /// Redeems a sign-in code. It works once.
     pub async fn redeem_sign_in_code(&self, code_hash: Vec<u8>) -> Result<SignIn> {
         self.write(UserId(Uuid::nil()), move |tx| {
             Box::pin(async move {

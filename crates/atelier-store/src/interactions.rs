@@ -1,4 +1,4 @@
-//! What agents remember: the facts, written in the same transaction as what they tell about.
+//! The interactions that agents remember.
 
 use crate::{
     Error, Owned, Result, Store,
@@ -18,17 +18,17 @@ use chrono::{DateTime, Utc};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// Which facts are to go.
+/// Which interactions to remove.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Removal {
-    /// All that the filter lets through.
+    /// All that match the filter.
     Matching(Filter),
-    /// The oldest, until only so many are left.
+    /// The oldest, so that only this many are left.
     Beyond(u64),
     One(InteractionId),
 }
 
-/// Figures about facts.
+/// Statistics of interactions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Totals {
     pub total: u64,
@@ -38,31 +38,31 @@ pub struct Totals {
     pub by_type: BTreeMap<InteractionType, u64>,
 }
 
-/// Figures about the facts of a day or a week.
+/// Statistics of the interactions of one day or week.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bucket {
     pub start: DateTime<Utc>,
     pub totals: Totals,
 }
 
-/// A part of all facts in order of time, and where the next begins.
+/// A page of interactions in order of time, and the cursor of the next page.
 #[derive(Debug, Default)]
 pub struct InteractionPage {
-    pub facts: Vec<(Interaction, Option<StoredVector>)>,
+    pub interactions: Vec<(Interaction, Option<StoredVector>)>,
     pub next: Option<(i64, InteractionId)>,
 }
 
-pub(crate) type FactRow =
+pub(crate) type InteractionRow =
     (Uuid, String, String, bool, Option<String>, i64, Option<String>, Option<String>, String);
 
-/// The columns of a [`FactRow`], from `interactions i`.
-macro_rules! fact {
+/// The columns of a [`InteractionRow`], from `interactions i`.
+macro_rules! columns {
     () => {
         "i.id, i.type, i.text, i.success, i.error_details, i.at, i.task_id, i.session_id, i.metadata"
     };
 }
 
-pub(crate) fn read_fact(row: FactRow) -> Result<Interaction> {
+pub(crate) fn read_interaction(row: InteractionRow) -> Result<Interaction> {
     let (id, kind, text, success, error_details, at, task_id, session_id, metadata) = row;
     Ok(Interaction {
         id: InteractionId(id),
@@ -77,8 +77,8 @@ pub(crate) fn read_fact(row: FactRow) -> Result<Interaction> {
     })
 }
 
-/// What a filter lets through. One text for every filter, so that the database parses it once; the values
-/// are bound by `bind_filter!`, as $1 to $13.
+/// SQL condition for a filter. It is the same text for every filter, so the database prepares it
+/// once. `bind_filter!` binds the values $1 to $13.
 macro_rules! matching {
     () => {
         "i.agent_id = $1 AND i.at >= $2 AND i.at <= $3 AND i.type IN ($4, $5, $6, $7)
@@ -90,7 +90,7 @@ pub(crate) use matching;
 macro_rules! bind_filter {
     ($query:expr, $agent:expr, $filter:expr) => {{
         let filter: &atelier_core::Filter = $filter;
-        // Naming one twice changes nothing.
+        // There are four placeholders; repeating a type changes nothing.
         let mut wanted = atelier_core::InteractionType::ALL
             .into_iter()
             .filter(|known| filter.types.is_empty() || filter.types.contains(known))
@@ -124,8 +124,8 @@ impl Store {
         new: Vec<NewInteraction>,
     ) -> Result<AddedInteractions> {
         let (project, owner) = (owned.project, owned.owner);
-        // Finding the terms of long texts takes time: it is done outside the transaction, and on a thread
-        // that answers no requests.
+        // Finding the terms of long texts takes time: it is done outside the transaction, and on a
+        // thread that answers no requests.
         let prepare =
             move || new.into_iter().map(|new| (agent, PreparedInteraction::new(new))).collect::<Vec<_>>();
         let prepared = tokio::task::spawn_blocking(prepare).await.map_err(|_| Error::Closed)?;
@@ -148,16 +148,16 @@ impl Store {
         self.interactions(agent, &[id]).await?.pop().ok_or(Error::NotFound)
     }
 
-    /// Those of the given facts that (still) exist, in any order.
+    /// Those of the given interactions that exist, in any order.
     pub async fn interactions(&self, agent: AgentId, ids: &[InteractionId]) -> Result<Vec<Interaction>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
         let mut conn = self.db.connect().await?;
-        let rows: Vec<FactRow> = on!(&mut conn, |c| {
+        let rows: Vec<InteractionRow> = on!(&mut conn, |c| {
             let mut select = sqlx::QueryBuilder::new(concat!(
                 "SELECT ",
-                fact!(),
+                columns!(),
                 " FROM interactions i WHERE i.agent_id = "
             ));
             select.push_bind(agent.0).push(" AND i.id IN (");
@@ -168,10 +168,10 @@ impl Store {
             select.push(")");
             select.build_query_as().fetch_all(c).await
         })?;
-        rows.into_iter().map(read_fact).collect()
+        rows.into_iter().map(read_interaction).collect()
     }
 
-    /// The facts that a filter lets through, oldest first, a page at a time.
+    /// A page of the interactions that match a filter, oldest first.
     pub async fn interaction_page(
         &self,
         agent: AgentId,
@@ -197,7 +197,7 @@ impl Store {
         let (at, id) = after.map_or((i64::MIN, Uuid::nil()), |(at, id)| (at, id.0));
         let with = concat!(
             "SELECT ",
-            fact!(),
+            columns!(),
             ", v.embedder, v.vector FROM interactions i
              LEFT JOIN interaction_vectors v ON v.seq = i.seq WHERE ",
             matching!(),
@@ -205,7 +205,7 @@ impl Store {
         );
         let without = concat!(
             "SELECT ",
-            fact!(),
+            columns!(),
             ", NULL, NULL FROM interactions i WHERE ",
             matching!(),
             " AND (i.at > $14 OR (i.at = $14 AND i.id > $15)) ORDER BY i.at, i.id LIMIT $16"
@@ -222,19 +222,20 @@ impl Store {
             page.next = rows.last().map(|last| (last.5, InteractionId(last.0)));
         }
         for (id, kind, text, success, error, at, task, session, metadata, embedder, vector) in rows {
-            let fact = read_fact((id, kind, text, success, error, at, task, session, metadata))?;
-            page.facts.push((fact, read_vector(embedder, vector)?));
+            let interaction =
+                read_interaction((id, kind, text, success, error, at, task, session, metadata))?;
+            page.interactions.push((interaction, read_vector(embedder, vector)?));
         }
         Ok(page)
     }
 
-    /// Figures about the facts that a filter lets through.
+    /// Statistics of the interactions that match a filter.
     pub async fn interaction_totals(&self, agent: AgentId, filter: &Filter) -> Result<Totals> {
         let rows = self.count_by(agent, filter, i64::MAX).await?;
         Ok(rows.into_iter().next().map(|(_, totals)| totals).unwrap_or_default())
     }
 
-    /// The same for each `days` days that have any; weeks begin on Monday.
+    /// Statistics for each period of `days` days that has interactions. Weeks begin on Monday.
     pub async fn interaction_history(
         &self,
         agent: AgentId,
@@ -279,8 +280,8 @@ impl Store {
         Ok(buckets)
     }
 
-    /// Removes facts for good, at most `limit` of them, oldest first; returns how many. The index hears of it
-    /// afterwards, and searches that find them there before do not show them.
+    /// Removes at most `limit` interactions, oldest first, and returns how many. The index removes
+    /// them later; until then a search that finds them in the index does not show them.
     pub async fn remove_interactions(
         &self,
         owner: UserId,
@@ -317,7 +318,7 @@ impl Store {
 
 const DAY: i64 = 86_400_000_000;
 
-/// 1970 began on a Thursday: three days later than its week.
+/// The days between a Monday and 1 January 1970, which was a Thursday.
 fn shift(days: i64) -> i64 {
     if days == 7 { 3 } else { 0 }
 }

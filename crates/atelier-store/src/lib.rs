@@ -1,8 +1,27 @@
-//! Every fact and every event of Atelier, on SQLite or PostgreSQL: the truth.
+//! The source of truth: everything that Atelier stores, and every event, on SQLite or PostgreSQL.
 //!
-//! Reads go straight to a connection; writes go through one door, [`Store::write`], which groups them
-//! into commits, numbers their events, and answers when they are on disk.
+//! Reads use a connection of their own. Writes go through one writer, which groups them into
+//! commits, numbers their events, and answers when they are on disk.
+//!
+//! The modules are layers. A module uses modules of lower layers, and of its own layer only where
+//! the rules of one resource need another:
+//!
+//! ```text
+//! agents  clients  conversations  file_*  gate  interactions  messages  nodes  plans  projects  tasks …
+//!    │      what can be done with each resource; most of `impl Store`
+//!    ▼
+//! decision_context   auto_interactions      what several resources need of another
+//!    ▼
+//! writer             groups, savepoints, commits; knows no resource (`scripts/check-invariants`)
+//!    ▼
+//! pending  read_cache         rows that a group still has to write, rows that it has read
+//!    ▼
+//! rows/*   events   feed      SQL of single rows; numbering and delivery of events
+//!    ▼
+//! access   db                 the right to act on a project; one body of queries for two databases
+//! ```
 
+mod access;
 mod agents;
 mod auto_interactions;
 mod clients;
@@ -34,6 +53,7 @@ mod tasks;
 mod text_search;
 mod writer;
 
+pub use access::{Owned, ProjectOwner};
 pub use agents::{AgentChanges, AgentRef};
 pub use clients::{CLIENT_LEASE, Disconnect};
 pub use collections::{Collection, Fullness};
@@ -52,7 +72,7 @@ pub use messages::{AcceptedMessage, UserMessage};
 pub use migrate::Schema;
 pub use outbox::{IndexChange, StoredVector};
 pub use plans::AssignedTask;
-pub use projects::{NewAgent, Owned, ProjectOwner};
+pub use projects::NewAgent;
 pub use provider_keys::ProviderKey;
 pub use rows::{collections::CollectionState, interactions::AddedInteractions};
 pub use tasks::{AbandonedUsage, PROJECT_LIMIT, Parked, QueueState, StoppedTask, TaskAnswer, TaskLease};
@@ -62,7 +82,7 @@ use db::Db;
 use std::{sync::Arc, time::Duration};
 use writer::Tx;
 
-/// A cheap handle on the database, its writer and its feeds.
+/// A cheap handle to the database, its writer and its feeds.
 #[derive(Clone)]
 pub struct Store {
     db: Db,
@@ -89,21 +109,21 @@ pub enum Error {
     Migrate(#[from] sqlx::migrate::MigrateError),
     #[error("the database refused: {0}")]
     Sql(#[from] sqlx::Error),
-    #[error("a row does not hold what it should: {0}")]
+    #[error("a stored row is invalid: {0}")]
     Corrupt(String),
     /// The group commit failed, and with it every write of the group.
     #[error("the commit failed: {0}")]
     Commit(Arc<sqlx::Error>),
-    #[error("the reader fell behind what is kept")]
+    #[error("the reader is too far behind: its next events were removed")]
     Overtaken,
-    /// Somebody else changed the file, or made one where there should be none.
+    /// Another writer changed the file, or created one that should not exist.
     #[error("the file is not what the request expects")]
     Precondition,
     #[error("{0} is in the way: a path is a file or a folder, not both")]
     PathTaken(String),
     #[error("there is a file at {0} already")]
     FileThere(String),
-    /// Equal content was there a moment ago and is not any more: it has to be stored again.
+    /// Equal content was removed in the meantime, so it has to be stored again.
     #[error("the content is not stored any more")]
     BlobGone,
     #[error("somebody else works in this conversation's folder now")]
@@ -114,7 +134,7 @@ pub enum Error {
     Archived,
     #[error("the agent that worked on it was deleted")]
     AgentDeleted,
-    /// Somebody else runs the task by now, or nobody does any more.
+    /// The lease was lost: another node runs the task, or it has ended.
     #[error("the task is not this node's any more")]
     TaskLost,
     #[error("the task is {}", .0.as_str())]
@@ -142,14 +162,14 @@ impl Store {
         Ok(Self { db, writer, feeds })
     }
 
-    /// Asks the database for an answer; what `/ready` and `doctor` go by.
+    /// Checks that the database answers, for `/ready` and `doctor`.
     pub async fn ping(&self) -> Result<()> {
         let mut conn = self.db.connect().await?;
         db::on!(&mut conn, |c| sqlx::query("SELECT 1").execute(c).await.map(drop))?;
         Ok(())
     }
 
-    /// What backs this store, in a word.
+    /// The name of the database engine.
     pub fn kind(&self) -> &'static str {
         self.db.kind()
     }
@@ -158,15 +178,15 @@ impl Store {
         self.feeds.wakeups()
     }
 
-    /// Waits for the writes under way, then closes every connection.
+    /// Waits for the writes that were submitted, then closes every connection.
     pub async fn close(&self) {
         let close = async {
             self.writer.close().await;
             self.db.close().await;
         };
-        // A database that does not answer any more must not keep the program from ending.
+        // A database that has stopped answering must not keep the program from ending.
         if tokio::time::timeout(Duration::from_secs(10), close).await.is_err() {
-            tracing::warn!("the database does not let go; leaving anyway");
+            tracing::warn!("the database did not close its connections in time");
         }
     }
 }

@@ -40,8 +40,8 @@ pub struct AcceptedMessage {
 }
 
 impl Store {
-    /// Stores a message and queues the task that it asks for. If the task can run at once, `node` gets its
-    /// lease.
+    /// Stores a message and queues the task that it asks for. If the task can run at once, `node`
+    /// gets its lease.
     pub async fn post_message(
         &self,
         owned: &Owned,

@@ -1,4 +1,4 @@
-//! The two migration folders, and the refusal to open what a newer version has written.
+//! Migrations of both databases, and the refusal to open a database of a newer version.
 
 use crate::{
     Error, Result, Settings, Store,
@@ -46,20 +46,20 @@ fn migrator(db: &Db) -> Migrator {
     Migrator::with_migrations(files.into_iter().map(migration).collect())
 }
 
-/// What is in a database, without touching it.
+/// The schema of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Schema {
-    /// Nothing of ours yet.
+    /// The database has no schema of Atelier yet.
     Missing,
     Known {
         found: i64,
-        /// The newest that this version knows.
+        /// The newest schema that this version knows.
         known: i64,
     },
 }
 
 impl Store {
-    /// Looks at a database without changing it.
+    /// Reads the schema of a database without changing it.
     pub async fn examine(settings: &Settings) -> Result<Schema> {
         if settings.database_url.is_none() && !settings.data.join("atelier.db").exists() {
             return Ok(Schema::Missing);
@@ -232,8 +232,8 @@ mod tests {
         });
     }
 
-    /// Schema 11 added a million to the priority of a task that had begun, and to a negative priority
-    /// sometimes twice.
+    /// Schema 11 added a million to the priority of a task that had begun, and to a negative
+    /// priority sometimes twice.
     #[rstest]
     #[tokio::test]
     async fn an_upgraded_database_keeps_the_order_of_its_queues(

@@ -1,5 +1,4 @@
-//! The servers that share a database, and what those that are gone have left: tasks, and leases on collections and
-//! conversations' folders.
+//! The nodes that share a database, and the tasks of nodes that are gone.
 
 use crate::{
     Owned, Result, Store,
@@ -11,12 +10,12 @@ use atelier_core::{NodeId, TaskId, TaskStatus};
 use chrono::TimeDelta;
 use uuid::Uuid;
 
-/// How long a server may be silent before what it holds counts as left.
+/// How long a node may be silent before its leases end.
 const LEASE: TimeDelta = TimeDelta::seconds(3);
 
-/// In SQL: whether the server that has something is another one, and gone. One that was silent itself until a moment ago
-/// cannot tell: when a database that did not answer anybody comes back, all have been silent. `$holder` has to name its
-/// table.
+/// SQL condition: the node `$holder` is another node than `$this`, and gone. A node that was silent
+/// itself until a moment ago cannot tell: all nodes are silent while the database does not answer.
+/// `$holder` must be qualified with its table.
 macro_rules! is_gone {
     ($holder:literal, $this:literal, $now:literal) => {
         concat!(
@@ -41,28 +40,29 @@ macro_rules! is_gone {
 pub(crate) use is_gone;
 
 impl Store {
-    /// Which of the servers that share the database this one is.
+    /// This node among those that share the database.
     pub fn node(&self) -> NodeId {
         self.feeds.node
     }
 
-    /// To be called by a server that begins: it is there from now on.
+    /// Registers this node when it starts.
     pub async fn register_node(&self) -> Result<()> {
         let mut conn = self.db.connect().await?;
         if let Conn::Lite(conn) = &mut conn {
-            // The embedded database has one server at a time: every other is gone.
+            // SQLite has one node at a time, so every other node is gone.
             sqlx::query("DELETE FROM nodes").execute(&mut **conn).await?;
         }
         drop(conn);
         self.renew_node().await
     }
 
-    /// Says that this server is still there.
+    /// Extends this node's lease.
     pub async fn renew_node(&self) -> Result<()> {
         let mut conn = self.db.connect().await?;
         let time = database_time(&mut conn).await?;
         let until = time + LEASE;
-        // Whoever is new may have come in the middle of such a silence, unless it is alone.
+        // A new node may have started while the database did not answer the others, unless it is
+        // alone.
         let judges_from = if matches!(conn, Conn::Lite(_)) { time } else { until };
         on!(&mut conn, |c| sqlx::query(
             "INSERT INTO nodes (id, lease_until, judges_from) VALUES ($1, $2, $3)
@@ -79,7 +79,7 @@ impl Store {
         Ok(())
     }
 
-    /// Says that this server is leaving in good order.
+    /// Removes this node when it stops.
     pub async fn unregister_node(&self) -> Result<()> {
         let mut conn = self.db.connect().await?;
         on!(&mut conn, |c| sqlx::query("DELETE FROM nodes WHERE id = $1")
@@ -90,8 +90,8 @@ impl Store {
         Ok(())
     }
 
-    /// Fails the tasks that were running on servers that are gone: their step was in flight, and nobody knows how
-    /// far it came. Returns how many there were.
+    /// Fails the tasks that ran on nodes that are gone, because nobody knows how far their last
+    /// step came. Returns how many tasks were found.
     pub async fn recover_tasks(&self) -> Result<usize> {
         let mut conn = self.db.connect().await?;
         let time = database_time(&mut conn).await?;
@@ -126,7 +126,7 @@ impl Store {
                     let (now,): (i64,) = on!(&mut tx.conn, |c| {
                         sqlx::query_as("SELECT fence FROM tasks WHERE id = $1").bind(task).fetch_one(c).await
                     })?;
-                    // Another server may have been quicker.
+                    // Another node may have failed the task already.
                     if lost.status == TaskStatus::Running && now == fence {
                         let why = interrupted(&lost);
                         stop(tx, &owned, &mut lost, TaskStatus::Failed, why).await?;

@@ -1,41 +1,43 @@
-//! What the index has to hear of: facts that came or went.
+//! Interactions that the vector index still has to process.
 //!
-//! A line in the outbox says which fact, not what about it: whoever feeds the index looks whether the fact is there
-//! and adds or removes it. So a line can be worked off twice, late, or after others of the same fact.
+//! A line of the outbox names an interaction and not what happened to it: the indexer checks
+//! whether the interaction exists, and adds it to the index or removes it. So a line can be
+//! processed twice, late, or after other lines of the same interaction.
 
 use crate::{
     Error, Result, Store,
     collections::Collection,
     db::on,
     feed::Wakeup,
-    interactions::read_fact,
+    interactions::read_interaction,
     rows::interactions::{insert_outbox, write_vectors},
 };
 use atelier_core::{AgentId, Interaction, InteractionId};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// A fact that came, or went.
+/// A change that the index has to make.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "a few hundred at a time, nearly all of them the large one")]
 pub enum IndexChange {
-    /// With its number among all facts, and its vector and who made that, where it has one already.
+    /// The interaction exists. `seq` is its number among all interactions; `vector` is `None` if
+    /// its text was not embedded yet.
     Add {
         seq: i64,
-        fact: Interaction,
+        interaction: Interaction,
         vector: Option<StoredVector>,
     },
     Remove(InteractionId),
 }
 
-/// A vector, and who made it.
+/// A vector and the name of its embedder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredVector {
     pub embedder: String,
     pub vector: Vec<f32>,
 }
 
-/// A vector and its embedder as they are in the database, where there is one.
+/// Reads a vector from its columns; `None` if they are null.
 pub(crate) fn read_vector(embedder: Option<String>, bytes: Option<Vec<u8>>) -> Result<Option<StoredVector>> {
     let Some((embedder, bytes)) = embedder.zip(bytes) else { return Ok(None) };
     let (values, rest) = bytes.as_chunks::<4>();
@@ -47,8 +49,8 @@ pub(crate) fn read_vector(embedder: Option<String>, bytes: Option<Vec<u8>>) -> R
 }
 
 impl Store {
-    /// The next facts after a line of the outbox that a collection has to hear of, each once, and the last line that is
-    /// done with when it has.
+    /// The next changes of a collection after a line of the outbox, each interaction once, and the
+    /// last line that they cover.
     pub async fn index_changes(
         &self,
         agent: AgentId,
@@ -88,19 +90,21 @@ impl Store {
         let last = rows.last().map_or(after, |row| row.0);
         let mut changes = BTreeMap::new();
         for (_, id, seq, kind, text, success, error, at, task, session, metadata, embedder, vector) in rows {
-            let fact = match (seq, kind, text, success, at, metadata) {
+            let change = match (seq, kind, text, success, at, metadata) {
                 (Some(seq), Some(kind), Some(text), Some(success), Some(at), Some(metadata)) => {
-                    let fact = read_fact((id, kind, text, success, error, at, task, session, metadata))?;
-                    IndexChange::Add { seq, fact, vector: read_vector(embedder, vector)? }
+                    let interaction =
+                        read_interaction((id, kind, text, success, error, at, task, session, metadata))?;
+                    IndexChange::Add { seq, interaction, vector: read_vector(embedder, vector)? }
                 }
                 _ => IndexChange::Remove(InteractionId(id)),
             };
-            changes.insert(id, fact);
+            changes.insert(id, change);
         }
         Ok((changes.into_values().collect(), last))
     }
 
-    /// Keeps vectors, so that no text is embedded twice. A fact that went meanwhile gets none.
+    /// Stores vectors, so that no text is embedded twice. An interaction that was removed in the
+    /// meantime gets none.
     pub async fn save_vectors(
         &self,
         collection: &Collection,
@@ -133,8 +137,9 @@ impl Store {
         .await
     }
 
-    /// The index has heard of everything up to this line. If another feeder has the collection by now, what
-    /// was said may have been out of date: `ids` are to be looked at again.
+    /// Records that the index has processed all lines up to `through`. If another node has leased
+    /// the collection in the meantime, this node may have written outdated rows, so `ids` are
+    /// processed again.
     pub async fn mark_indexed(
         &self,
         collection: &Collection,
@@ -156,8 +161,8 @@ impl Store {
                 .await
                 .map(|done| done.rows_affected()))?;
                 if held == 0 {
-                    let facts: Vec<_> = ids.into_iter().map(|id| (agent, id.0)).collect();
-                    insert_outbox(&mut tx.conn, &facts).await?;
+                    let lines: Vec<_> = ids.into_iter().map(|id| (agent, id.0)).collect();
+                    insert_outbox(&mut tx.conn, &lines).await?;
                     tx.wake(Wakeup::Memory);
                     return Ok(());
                 }
@@ -181,13 +186,13 @@ impl Store {
         .await
     }
 
-    /// Whether the index has still to hear of any of these facts, if it has heard of all lines up to `heard`.
-    pub async fn has_unindexed(&self, agent: AgentId, heard: i64, ids: &[InteractionId]) -> Result<bool> {
+    /// Whether any of these interactions is in a line of the outbox after `indexed`.
+    pub async fn has_unindexed(&self, agent: AgentId, indexed: i64, ids: &[InteractionId]) -> Result<bool> {
         let mut conn = self.db.connect().await?;
         for ids in ids.chunks(500) {
             let row: Option<(i32,)> = on!(&mut conn, |c| {
                 let mut select = sqlx::QueryBuilder::new("SELECT 1 FROM memory_outbox WHERE agent_id = ");
-                select.push_bind(agent.0).push(" AND seq > ").push_bind(heard).push(" AND id IN (");
+                select.push_bind(agent.0).push(" AND seq > ").push_bind(indexed).push(" AND id IN (");
                 let mut list = select.separated(", ");
                 for id in ids {
                     list.push_bind(id.0);
@@ -202,11 +207,11 @@ impl Store {
         Ok(false)
     }
 
-    /// The first facts, at most `limit`, that the index has still to hear of, or has to hear that they are gone.
+    /// The first interactions in lines of the outbox after `indexed`, at most `limit`.
     pub async fn first_unindexed(
         &self,
         agent: AgentId,
-        heard: i64,
+        indexed: i64,
         limit: i64,
     ) -> Result<Vec<InteractionId>> {
         let mut conn = self.db.connect().await?;
@@ -214,21 +219,21 @@ impl Store {
             "SELECT id FROM memory_outbox WHERE agent_id = $1 AND seq > $2 ORDER BY seq LIMIT $3"
         )
         .bind(agent.0)
-        .bind(heard)
+        .bind(indexed)
         .bind(limit)
         .fetch_all(c)
         .await)?;
         Ok(rows.into_iter().map(|(id,)| InteractionId(id)).collect())
     }
 
-    /// How many facts the index has still to hear of.
-    pub async fn count_unindexed(&self, agent: AgentId, heard: i64) -> Result<u64> {
+    /// How many lines of the outbox come after `indexed`.
+    pub async fn count_unindexed(&self, agent: AgentId, indexed: i64) -> Result<u64> {
         let mut conn = self.db.connect().await?;
         let (count,): (i64,) = on!(&mut conn, |c| sqlx::query_as(
             "SELECT COUNT(*) FROM memory_outbox WHERE agent_id = $1 AND seq > $2"
         )
         .bind(agent.0)
-        .bind(heard)
+        .bind(indexed)
         .fetch_one(c)
         .await)?;
         Ok(u64::try_from(count).unwrap_or(0))

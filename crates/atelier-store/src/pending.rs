@@ -1,11 +1,11 @@
 //! Rows that a write wants and that its group writes.
 //!
-//! A trip to the database costs more than the row it carries. A deferred write therefore returns its
-//! rows, and the group writes the rows of all its deferred writes in a few statements: before a direct
-//! write of the group reads them, and before the commit. Adding a row here cannot fail.
+//! A trip to the database costs more than the row it carries. A deferred write therefore returns
+//! its rows, and the group writes the rows of all its deferred writes in a few statements: before a
+//! direct write of the group reads them, and before the commit. Adding a row here cannot fail.
 
 use crate::{
-    Owned,
+    access::Owned,
     db::Conn,
     events::PendingEvent,
     feed::Wakeup,

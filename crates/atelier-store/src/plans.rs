@@ -1,4 +1,4 @@
-//! Plans: graphs of tasks, and how they move on when one of them ends.
+//! Plans: their tasks, and what happens to a plan when one of its tasks ends.
 
 use crate::{
     Error, Owned, Result, Store, Tx,
@@ -61,7 +61,8 @@ async fn tasks_of(tx: &mut Tx, plan: PlanId) -> Result<Vec<Task>> {
 }
 
 impl Store {
-    /// The planner's task ends with a plan: its tasks are made, and run as soon as they may.
+    /// Ends the planner's task and creates the tasks of its plan. Unless the owner has to approve
+    /// the plan, tasks without dependencies are queued at once.
     pub async fn finish_planning(
         &self,
         lease: &TaskLease,
@@ -113,7 +114,7 @@ impl Store {
         .await
     }
 
-    /// The owner lets a plan run, as it is or with other tasks.
+    /// Approves a plan, as it is or with other tasks.
     pub async fn approve_plan(
         &self,
         owned: &Owned,
@@ -131,7 +132,7 @@ impl Store {
                 save_plan(tx, &plan).await?;
                 let mut work = work_of(tasks_of(tx, id).await?);
                 if let Some(other) = other {
-                    // None of them has run, and those that were cancelled are not wanted, either.
+                    // None of the old tasks has run. Cancelled ones are removed too.
                     for task in &work {
                         on!(&mut tx.conn, |c| sqlx::query("DELETE FROM tasks WHERE id = $1")
                             .bind(task.id.0)
@@ -154,7 +155,7 @@ impl Store {
         .await
     }
 
-    /// Ends a plan and everything of it that has not ended.
+    /// Cancels a plan and its tasks that have not ended.
     pub async fn cancel_plan(
         &self,
         owned: &Owned,
@@ -293,14 +294,14 @@ fn work_of(tasks: Vec<Task>) -> Vec<Task> {
     tasks.into_iter().filter(|task| task.kind == TaskKind::Work).collect()
 }
 
-/// Lets those of the plan's tasks go that may.
+/// Queues the tasks of a plan whose dependencies are completed.
 async fn release(tx: &mut Tx, owned: &Owned, work: &mut [Task]) -> Result<()> {
     let changed = advance(work, now());
-    tell_of(tx, owned, changed.iter().map(|&n| &work[n])).await
+    save_changed(tx, owned, changed.iter().map(|&n| &work[n])).await
 }
 
-/// Writes tasks that were let go or have failed with what they depend on.
-async fn tell_of<'t>(tx: &mut Tx, owned: &Owned, changed: impl Iterator<Item = &'t Task>) -> Result<()> {
+/// Writes and reports tasks that were queued or that failed with a task they depend on.
+async fn save_changed<'t>(tx: &mut Tx, owned: &Owned, changed: impl Iterator<Item = &'t Task>) -> Result<()> {
     for task in changed {
         save_task(tx, task).await?;
         let (owner, project) = (owned.owner, owned.project);
@@ -318,7 +319,8 @@ async fn tell_of<'t>(tx: &mut Tx, owned: &Owned, changed: impl Iterator<Item = &
     Ok(())
 }
 
-/// Moves a plan on after one of its tasks has ended: other tasks may start, or the plan itself ends.
+/// Moves a plan on after one of its tasks has ended: other tasks may start, or the plan itself
+/// ends.
 pub(crate) async fn task_ended(
     tx: &mut Tx,
     owned: &Owned,
@@ -331,7 +333,7 @@ pub(crate) async fn task_ended(
         return Ok(());
     }
     match ended.kind {
-        // The planner is done here only when it failed.
+        // A planner's task ends here only if it failed.
         TaskKind::Plan | TaskKind::Answer => {
             tasks::add_answer(&mut tx.rows, owned, ended, model);
             plan.error = ended.error.clone();
@@ -344,12 +346,12 @@ pub(crate) async fn task_ended(
         }
         TaskKind::Work => {
             let mut work = work_of(tasks_of(tx, id).await?);
-            // Only its owner lets a plan go that waits for approval.
+            // Tasks of a plan that waits for approval are not queued.
             let changed = match plan.needs_approval {
                 true => fail_dependants(&mut work, now()),
                 false => advance(&mut work, now()),
             };
-            tell_of(tx, owned, changed.iter().map(|&n| &work[n])).await?;
+            save_changed(tx, owned, changed.iter().map(|&n| &work[n])).await?;
             if work.iter().all(|task| task.status.is_settled()) {
                 conclude(tx, owned, &mut plan, &work, model).await?;
             }
@@ -358,7 +360,8 @@ pub(crate) async fn task_ended(
     }
 }
 
-/// All work is done: one task is an answer already; several want to be made into one.
+/// Ends a plan whose tasks have all ended. The result of a single task is the answer; the results
+/// of several tasks are summed up by one more task.
 async fn conclude(
     tx: &mut Tx,
     owned: &Owned,
@@ -390,7 +393,7 @@ async fn end(tx: &mut Tx, owned: &Owned, plan: &mut Plan, status: PlanStatus) ->
     Ok(())
 }
 
-/// Ends a plan and everything of it that has not ended, and says so in the conversation.
+/// Ends a plan and its tasks that have not ended, and adds the reason to the conversation.
 async fn end_with_tasks(
     tx: &mut Tx,
     owned: &Owned,
@@ -416,7 +419,7 @@ async fn end_with_tasks(
     };
     add_message(&mut tx.rows, owned, message);
     plan.error = Some(why.clone());
-    // Before its tasks, so that ending them does not move it on.
+    // The plan ends before its tasks, so that the end of a task does not start others.
     end(tx, owned, plan, status).await?;
     let mut stopped = Vec::new();
     for mut task in tasks_of(tx, plan.id).await? {
@@ -427,8 +430,8 @@ async fn end_with_tasks(
     Ok(stopped)
 }
 
-/// Ends the plans of a project, or of one of its conversations, that have not ended; those of which a task runs can be
-/// spared.
+/// Ends the open plans of a project, or of one of its conversations. With `spare_running`, plans
+/// with a running task are left alone.
 pub(crate) async fn stop_plans(
     tx: &mut Tx,
     owned: &Owned,
@@ -458,8 +461,8 @@ pub(crate) async fn stop_plans(
     Ok(stopped)
 }
 
-/// A task of a plan is run again: the plan goes on, and what failed with the task waits for it anew. Where the task
-/// itself has to wait for others, it does.
+/// Reopens the plan of a task that is resumed. Tasks that failed because of the task wait for it
+/// again, and the task waits for its own dependencies.
 pub(crate) async fn reopen(tx: &mut Tx, owned: &Owned, task: &mut Task) -> Result<()> {
     let Some(id) = task.plan_id else { return Ok(()) };
     let mut plan = lock_plan(tx, owned.project, id).await?;
@@ -484,7 +487,8 @@ pub(crate) async fn reopen(tx: &mut Tx, owned: &Owned, task: &mut Task) -> Resul
             (other.error, other.completed_at) = (None, None);
             save_task(tx, &other).await?;
         }
-        // It would end the plan without the task; another one is written when that is done.
+        // This answer would end the plan without the resumed task. A new one is made when the task
+        // has ended.
         if other.kind == TaskKind::Answer && task.kind == TaskKind::Work && !other.status.is_settled() {
             other.status = TaskStatus::Cancelled;
             other.error = Some(TaskFailure::new("outdated", "a task of the plan was resumed"));

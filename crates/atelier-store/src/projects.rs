@@ -1,9 +1,9 @@
-//! Projects and the right to act on one.
+//! Projects, and the lookups that hand out access to them.
 
 use crate::{
-    Error, Result, Store, Tx,
+    Error, Owned, ProjectOwner, Result, Store, Tx,
     agents::insert_agents,
-    collections::abandon,
+    collections::mark_collections_gone,
     db::on,
     feed::Wakeup,
     file_upkeep::forget_files,
@@ -16,39 +16,9 @@ use atelier_core::{
 };
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
-use std::ops::Deref;
 use uuid::Uuid;
 
-/// The right to act on a project. The store alone makes one: for a user that it has found to own the
-/// project, for an administrator of the owner's tenant, or for its own work on rows that it has read.
-/// The fields can be read but not set.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owned(ProjectOwner);
-
-/// Which project an [`Owned`] is for, and who owns the project.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProjectOwner {
-    pub project: ProjectId,
-    pub owner: UserId,
-    pub tenant: Tenant,
-}
-
-impl Deref for Owned {
-    type Target = ProjectOwner;
-    fn deref(&self) -> &ProjectOwner {
-        &self.0
-    }
-}
-
-impl Owned {
-    /// From `projects.id, user_id, tenant_id`.
-    pub(crate) fn from_row((project, owner, tenant): (Uuid, Uuid, String)) -> Result<Self> {
-        let tenant = corrupt(Tenant::try_from(tenant))?;
-        Ok(Self(ProjectOwner { project: ProjectId(project), owner: UserId(owner), tenant }))
-    }
-}
-
-/// An agent to be made together with its project.
+/// An agent to create.
 #[derive(Debug, Clone)]
 pub struct NewAgent {
     pub name: AgentName,
@@ -70,7 +40,7 @@ pub(crate) fn read_project(row: ProjectRow) -> Result<Project> {
 }
 
 impl Store {
-    /// Makes a project with its first agents; both are there, or neither.
+    /// Creates a project with its first agents in one transaction.
     pub async fn create_project(
         &self,
         owner: UserId,
@@ -153,8 +123,8 @@ impl Store {
         self.owned_if(project, |found| found.owner == user).await
     }
 
-    /// A project for somebody who may only stop what happens in it: its owner, or an administrator of
-    /// the owner's tenant.
+    /// A project for somebody who may only stop what happens in it: its owner, or an administrator
+    /// of the owner's tenant.
     pub async fn owned_by_or_in(
         &self,
         user: UserId,
@@ -214,8 +184,8 @@ impl Store {
         .await
     }
 
-    /// Deletes a project and what belongs to it. Its log stays until it has been kept long enough, so
-    /// that whoever follows it hears of the end.
+    /// Deletes a project and what belongs to it. Its event log stays for the time of retention, so
+    /// that its readers learn that the project was deleted.
     pub async fn delete_project(&self, owned: &Owned) -> Result<()> {
         let (id, owner) = (owned.project, owned.owner);
         self.write(owner, move |tx| {
@@ -251,7 +221,7 @@ impl Store {
                         .execute(&mut *c)
                         .await?;
                 });
-                abandon(&mut tx.conn, None, id).await?;
+                mark_collections_gone(&mut tx.conn, None, id).await?;
                 tx.wake(Wakeup::Memory);
                 tx.wake(Wakeup::ProjectDeleted(id));
                 tx.emit(id, owner, &Event::ProjectDeleted {});
@@ -282,8 +252,8 @@ impl Store {
     }
 }
 
-/// The project as it is now, held against other writers until the commit: an update locks on both
-/// databases, where `FOR UPDATE` would work on one.
+/// Locks the project until the commit. An update locks on both databases; SQLite has no `FOR
+/// UPDATE`.
 pub(crate) async fn lock_project(tx: &mut Tx, id: ProjectId) -> Result<Project> {
     let row: Option<ProjectRow> = on!(&mut tx.conn, |c| sqlx::query_as(
         "UPDATE projects SET updated_at = $1 WHERE id = $2 AND deleted_at IS NULL

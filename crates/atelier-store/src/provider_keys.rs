@@ -1,4 +1,4 @@
-//! Keys of model providers, as they are kept: sealed, by somebody who knows how to open them.
+//! Encrypted keys of model providers. The store cannot decrypt them.
 
 use crate::{Error, Result, Store, db::on, rows::now};
 use atelier_core::{Tenant, UserId};
@@ -9,13 +9,13 @@ use chrono::{DateTime, Utc};
 pub struct ProviderKey {
     pub provider: String,
     pub sealed: Vec<u8>,
-    /// What people recognise it by.
+    /// The end of the key, by which people recognise it.
     pub last_four: String,
     pub updated_at: DateTime<Utc>,
 }
 
 impl Store {
-    /// Keeps a key, in place of the one there was.
+    /// Stores a tenant's key for a provider, and replaces an earlier one.
     pub async fn put_provider_key(
         &self,
         tenant: &Tenant,

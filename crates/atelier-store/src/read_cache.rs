@@ -1,7 +1,8 @@
 //! What a group of writes has read and can use again.
 //!
-//! All writes of one owner use the same lane on every node, so nothing outside the group changes these
-//! rows before the commit. The writer clears the cache before every direct write that may change them.
+//! All writes of one owner use the same lane on every node, so nothing outside the group changes
+//! these rows before the commit. The writer clears the cache before every direct write that may
+//! change them.
 
 use crate::{db::Conn, pending::PendingRows, rows::calls::lock_calls};
 use atelier_core::{CallId, ProjectId, gate::DecisionContext};

@@ -1,7 +1,8 @@
-//! Rows and their columns: JSON in and out, times and ids, statements for several rows, pages of a list.
+//! Rows and their columns: JSON in and out, times and ids, statements for several rows, pages of a
+//! list.
 //!
-//! The submodules write the rows of one kind each. They know the database and nothing of the modules
-//! that decide what to write.
+//! The submodules write the rows of one kind each. They know the database and nothing of the
+//! modules that decide what to write.
 
 pub(crate) mod calls;
 pub(crate) mod collections;
@@ -43,8 +44,8 @@ pub(crate) fn first_id(time: DateTime<Utc>) -> Uuid {
     uuid::Builder::from_unix_timestamp_millis(milliseconds, &[0; 10]).into_uuid()
 }
 
-/// Turns a stored value that does not parse into an error: only a change of the database by hand causes
-/// it.
+/// Turns a stored value that does not parse into an error: only a change of the database by hand
+/// causes it.
 pub(crate) fn corrupt<T>(parsed: Result<T, impl std::fmt::Display>) -> Result<T> {
     parsed.map_err(|error| Error::Corrupt(error.to_string()))
 }
@@ -82,8 +83,8 @@ pub(crate) fn name_taken(error: sqlx::Error) -> Error {
     }
 }
 
-/// How many of the remaining rows the next statement takes. A database prepares a statement once for each
-/// number of rows, so only a dozen different numbers are used.
+/// How many of the remaining rows the next statement takes. A database prepares a statement once
+/// for each number of rows, so only a dozen different numbers are used.
 pub(crate) fn rows_at_once(left: usize) -> usize {
     match left {
         ..=8 => left.max(1),
@@ -93,8 +94,8 @@ pub(crate) fn rows_at_once(left: usize) -> usize {
     }
 }
 
-/// Writes rows in as few statements as `rows_at_once` allows. The arguments are the SQL before the rows,
-/// the values of one row, and the SQL after the rows.
+/// Writes rows in as few statements as `rows_at_once` allows. The arguments are the SQL before the
+/// rows, the values of one row, and the SQL after the rows.
 macro_rules! write_rows {
     ($conn:expr, $rows:expr, $before:expr, |$row:ident, $one:pat_param| $bind:block, $after:expr) => {{
         let mut left = $rows.into_iter();
@@ -112,8 +113,8 @@ macro_rules! write_rows {
 }
 pub(crate) use write_rows;
 
-/// One page of a list, and how long the whole list is: `(Vec<row>, i64)`. `$from` is the SQL after `FROM`
-/// with its conditions, and `$bind` are the values of its placeholders, in order.
+/// One page of a list, and how long the whole list is: `(Vec<row>, i64)`. `$from` is the SQL after
+/// `FROM` with its conditions, and `$bind` are the values of its placeholders, in order.
 macro_rules! page {
     (
         $conn:expr, SELECT $columns:expr, FROM $from:expr, ORDER BY $order:expr,

@@ -1,8 +1,9 @@
 //! The agent bus: a durable queue for each agent, and which node runs which task.
 //!
-//! All tasks of one owner are written in the same lane on every node. So a write that counts the running
-//! tasks and leases the next one is never interleaved with another, and an agent's limit holds across
-//! nodes. A lease has a fence: a node that has lost its lease cannot change the task any more.
+//! All tasks of one owner are written in the same lane on every node. So a write that counts the
+//! running tasks and leases the next one is never interleaved with another, and an agent's limit
+//! holds across nodes. A lease has a fence: a node that has lost its lease cannot change the task
+//! any more.
 
 mod ending;
 mod look;
@@ -87,8 +88,8 @@ pub struct TaskAnswer {
     pub model: Option<String>,
 }
 
-/// Writes a task that this node runs. Fails if the lease is lost. A task that goes back to its queue has
-/// begun: it runs before tasks that have not.
+/// Writes a task that this node runs. Fails if the lease is lost. A task that goes back to its
+/// queue has begun: it runs before tasks that have not.
 async fn save_leased(tx: &mut Tx, lease: &TaskLease, task: &Task, pending_calls: i64) -> Result<()> {
     let node = (task.status == TaskStatus::Running).then_some(lease.node.0);
     let queued = (task.status == TaskStatus::Queued).then(now);
@@ -144,8 +145,8 @@ pub(crate) async fn end_leased(
     }
 }
 
-/// Writes a step, and says whether it is new. The usage event is emitted once, however often the step is
-/// written.
+/// Writes a step, and says whether it is new. The usage event is emitted once, however often the
+/// step is written.
 async fn journal(tx: &mut Tx, lease: &TaskLease, task: &Task, step: &Step) -> Result<bool> {
     let new: u64 = on!(&mut tx.conn, |c| {
         sqlx::query(
@@ -186,8 +187,8 @@ fn usage_event(task: &Task, step: &Step) -> Event {
     }
 }
 
-/// Ends a task that belongs to no plan. Returns the node that is to lease the next task of the queue, if
-/// one can run.
+/// Ends a task that belongs to no plan. Returns the node that is to lease the next task of the
+/// queue, if one can run.
 async fn finish_deferred(
     group: &mut GroupReader,
     lease: &TaskLease,
@@ -207,8 +208,8 @@ async fn finish_deferred(
     add_answer(&mut rows, owned, &task, model);
     rows.emit(owned.project, owned.owner, &end_event(&task));
     if let Some(step) = step {
-        // The step is new: a step in the journal is counted in the task's record, and the model was asked
-        // again since.
+        // The step is new: a step in the journal is counted in the task's record, and the model was
+        // asked again since.
         rows.steps.push((task.id, task.steps, step));
     }
     rows.tasks.push(TaskWrite { owner: owned.owner, task, change: TaskChange::Ended(lease.fence) });
@@ -258,8 +259,8 @@ impl Store {
         .await
     }
 
-    /// Sends the calls of a step to the gate, all together, and parks the task until they are settled.
-    /// Leases the tasks that may run now to `next`.
+    /// Sends the calls of a step to the gate, all together, and parks the task until they are
+    /// settled. Leases the tasks that may run now to `next`.
     pub async fn park(
         &self,
         lease: &TaskLease,
@@ -297,8 +298,8 @@ impl Store {
         .await
     }
 
-    /// Ends a task with an answer or a failure, adds the answer to the conversation, and frees the tasks
-    /// that waited for this one. Leases the tasks that may run now to `next`.
+    /// Ends a task with an answer or a failure, adds the answer to the conversation, and frees the
+    /// tasks that waited for this one. Leases the tasks that may run now to `next`.
     pub async fn finish(
         &self,
         lease: &TaskLease,
@@ -411,8 +412,8 @@ fn end_event(task: &Task) -> Event {
     }
 }
 
-/// Reports that a task has ended: with an event, in its agent's memory, and to its plan or, if it has
-/// none, with an answer in the conversation.
+/// Reports that a task has ended: with an event, in its agent's memory, and to its plan or, if it
+/// has none, with an answer in the conversation.
 async fn report_end(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<String>) -> Result<()> {
     tx.wake(Wakeup::Work(task.id.0));
     remember_task(&mut tx.rows, owned, task);

@@ -1,4 +1,4 @@
-//! The store's own search by words: for when the index is away.
+//! The store's own full-text search, for when the vector index is not available.
 
 use crate::{
     Result, Store,
@@ -9,22 +9,23 @@ use atelier_core::{AgentId, Filter, InteractionId, terms::terms};
 use std::collections::HashSet;
 use uuid::Uuid;
 
-/// Of a query: so many from its beginning and so many from its end, where people say what they want.
-const ASKED_FIRST: usize = 192;
-const ASKED_LAST: usize = 64;
+/// How many terms of a long query are used from its beginning, where people say what they want.
+const FIRST_TERMS: usize = 192;
+/// How many terms of a long query are used from its end.
+const LAST_TERMS: usize = 64;
 
-/// The words of a query, each once.
-fn of_query(text: &str) -> Vec<String> {
+/// The terms of a query, each once.
+fn query_terms(text: &str) -> Vec<String> {
     let mut seen = HashSet::new();
     let mut words: Vec<String> = terms(text).into_iter().filter(|word| seen.insert(word.clone())).collect();
-    if words.len() > ASKED_FIRST + ASKED_LAST {
-        words.drain(ASKED_FIRST..words.len() - ASKED_LAST);
+    if words.len() > FIRST_TERMS + LAST_TERMS {
+        words.drain(FIRST_TERMS..words.len() - LAST_TERMS);
     }
     words
 }
 
-/// `CROSS JOIN` keeps their order: the planner would go through all facts of the agent, and ask of each whether it has the
-/// words.
+/// `CROSS JOIN` keeps the order of the tables. Without it SQLite would scan all interactions of the
+/// agent and look for the terms in each.
 const IN_SQLITE: &str = concat!(
     "SELECT i.id, -bm25(interaction_terms, 0.0, 1.0) AS score FROM interaction_terms
      CROSS JOIN interactions i ON i.seq = interaction_terms.rowid
@@ -34,16 +35,16 @@ const IN_SQLITE: &str = concat!(
 );
 
 impl Store {
-    /// The facts that share most words with the text, best first, with how good they are: more is better, and
-    /// figures of different searches do not compare.
-    pub async fn search_words(
+    /// The interactions that share most terms with the text, best first, with their scores. Scores
+    /// of different searches cannot be compared.
+    pub async fn search_text(
         &self,
         agent: AgentId,
         text: &str,
         filter: &Filter,
         limit: i64,
     ) -> Result<Vec<(InteractionId, f32)>> {
-        let words = of_query(text);
+        let words = query_terms(text);
         if words.is_empty() {
             return Ok(Vec::new());
         }
@@ -84,7 +85,7 @@ mod tests {
     use crate::Settings;
 
     #[tokio::test]
-    async fn words_are_looked_up_before_facts() {
+    async fn terms_are_looked_up_before_interactions() {
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings { data: folder.path().into(), database_url: None };
         let store = Store::open(&settings).await.unwrap();
@@ -104,8 +105,8 @@ mod tests {
     #[test]
     fn a_long_query_keeps_what_it_begins_and_ends_with() {
         let words: Vec<String> = (0..400).map(|n| format!("word_{n}")).collect();
-        let kept = of_query(&format!("парсер {} парсер сервер", words.join(" ")));
-        assert_eq!(kept.len(), ASKED_FIRST + ASKED_LAST);
+        let kept = query_terms(&format!("парсер {} парсер сервер", words.join(" ")));
+        assert_eq!(kept.len(), FIRST_TERMS + LAST_TERMS);
         assert_eq!((kept[0].as_str(), kept[1].as_str()), ("парсер", "word_0"));
         assert_eq!(kept.last().map(String::as_str), Some("сервер"));
     }

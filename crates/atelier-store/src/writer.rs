@@ -1,13 +1,14 @@
-//! The one way to write: closures are grouped into commits, and answered when their group is on disk.
+//! The one way to write: closures are grouped into commits, and answered when their group is on
+//! disk.
 //!
-//! A commit costs one flush however large it is, so everything that waits goes into the next group. A
-//! deferred write only reads and returns the rows it wants. The deferred writes of a group run first, and
-//! their rows are written together. Then the direct writes run, each behind a savepoint. Events are
-//! numbered last, just before the commit: so their counters are locked for the shortest time, and the
-//! numbers follow the order of commits.
+//! A commit costs one flush however large it is, so everything that waits goes into the next group.
+//! A deferred write only reads and returns the rows it wants. The deferred writes of a group run
+//! first, and their rows are written together. Then the direct writes run, each behind a savepoint.
+//! Events are numbered last, just before the commit: so their counters are locked for the shortest
+//! time, and the numbers follow the order of commits.
 //!
-//! This module knows no resource. What the rows of a write are is known to `pending`, and what a group
-//! reads ahead to `read_cache`.
+//! This module knows no resource. What the rows of a write are is known to `pending`, and what a
+//! group reads ahead to `read_cache`.
 
 use crate::{
     Error, Result, Store,
@@ -32,8 +33,8 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// Writes of one owner use the same lane, so that they share commits and do not wait for each other's row
-/// locks. SQLite has one writer anyway.
+/// Writes of one owner use the same lane, so that they share commits and do not wait for each
+/// other's row locks. SQLite has one writer anyway.
 const PG_LANES: i32 = 4;
 /// Sets our advisory locks apart from those of other programs in the same database.
 const LOCKS: i32 = 0x0061_746c;
@@ -44,7 +45,8 @@ const GROUP: usize = 128;
 /// A database that has stopped answering must not block its lane for ever.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a deferred write may use: it reads in the transaction of its group and returns the rows it wants.
+/// What a deferred write may use: it reads in the transaction of its group and returns the rows it
+/// wants.
 pub(crate) struct GroupReader {
     pub(crate) conn: Conn,
     /// Rows of earlier writes of this group that are not in the database yet.
@@ -75,7 +77,8 @@ impl DerefMut for Tx {
 }
 
 impl GroupReader {
-    /// The database's time: asked for once in a transaction, and advanced by the local clock from there.
+    /// The database's time: asked for once in a transaction, and advanced by the local clock from
+    /// there.
     pub(crate) async fn time(&mut self) -> Result<DateTime<Utc>, sqlx::Error> {
         let (time, asked) = match self.clock {
             Some(clock) => clock,
@@ -113,8 +116,8 @@ impl Tx {
 }
 
 impl Store {
-    /// Runs a direct write in the transaction of a group, and answers when it is durable. `owner` chooses
-    /// the lane. `work` must await nothing but the database.
+    /// Runs a direct write in the transaction of a group, and answers when it is durable. `owner`
+    /// chooses the lane. `work` must await nothing but the database.
     pub(crate) async fn write<T, F>(&self, owner: UserId, work: F) -> Result<T>
     where
         T: Send + 'static,
@@ -123,8 +126,8 @@ impl Store {
         self.submit_direct(owner, WriteMode::Direct, work).await
     }
 
-    /// Runs a direct write that changes nothing of what a [`ReadCache`] holds: no machine, no permission,
-    /// no project. It can use what earlier writes of the group have read.
+    /// Runs a direct write that changes nothing of what a [`ReadCache`] holds: no machine, no
+    /// permission, no project. It can use what earlier writes of the group have read.
     pub(crate) async fn write_with_cache<T, F>(&self, owner: UserId, work: F) -> Result<T>
     where
         T: Send + 'static,
@@ -133,8 +136,8 @@ impl Store {
         self.submit_direct(owner, WriteMode::DirectWithCache, work).await
     }
 
-    /// Runs a deferred write. It only reads, and returns the rows that its group writes for it: so there
-    /// is nothing to undo if it fails, and it needs no savepoint.
+    /// Runs a deferred write. It only reads, and returns the rows that its group writes for it: so
+    /// there is nothing to undo if it fails, and it needs no savepoint.
     pub(crate) async fn write_deferred<T, F>(
         &self,
         owner: UserId,
@@ -189,7 +192,7 @@ trait Job: Send {
     fn mode(&self) -> WriteMode;
     /// Runs the write. Returns its rows; `None` if it failed.
     fn run<'t>(&'t mut self, tx: &'t mut Tx) -> BoxFuture<'t, Option<PendingRows>>;
-    /// Answers whoever submitted the write.
+    /// Sends the answer of the write.
     fn settle(self: Box<Self>, commit: Result<(), Arc<sqlx::Error>>);
 }
 
@@ -350,8 +353,8 @@ impl Lane {
     }
 }
 
-/// Begins a transaction and locks the lane on every node: all writes of one owner use the same lane, so
-/// two nodes never hold a row that the other waits for.
+/// Begins a transaction and locks the lane on every node: all writes of one owner use the same
+/// lane, so two nodes never hold a row that the other waits for.
 async fn begin(tx: &mut Tx, lane: i32) -> Result<(), sqlx::Error> {
     tx.reset();
     match &mut tx.reader.conn {
@@ -378,8 +381,8 @@ struct Committed {
 }
 
 async fn run_group(tx: &mut Tx, group: &mut [Box<dyn Job>], node: NodeId) -> Result<Committed, sqlx::Error> {
-    // Deferred writes run first, so that all their rows are written at once. Nobody was answered yet, so
-    // no write of the group can depend on another one.
+    // Deferred writes run first, so that all their rows are written at once. Nobody was answered
+    // yet, so no write of the group can depend on another one.
     let deferred = |job: &Box<dyn Job>| matches!(job.mode(), WriteMode::Deferred(_));
     group.sort_by_key(|job| !deferred(job));
     let (deferred, direct) = group.split_at_mut(group.partition_point(deferred));

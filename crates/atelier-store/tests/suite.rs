@@ -14,7 +14,7 @@ use rstest::rstest;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// A store with what it stands on, which goes with it.
+/// A store with its data folder and database, which are removed with it.
 struct Fixture {
     store: Store,
     _data: tempfile::TempDir,
@@ -53,7 +53,7 @@ impl Fixture {
         self.store.owned_by(owner, project.id).await.unwrap()
     }
 
-    /// All that a log holds, once it holds `count`.
+    /// The numbers and names of all events of a log, once it has `count` of them.
     async fn log(&self, scope: Scope, count: usize) -> Vec<(i64, String)> {
         let (mut subscription, known) = self.store.subscribe(scope, Cursor::After(0)).await.unwrap();
         assert!(known);
@@ -70,17 +70,16 @@ fn new_agent(name: &str) -> NewAgent {
     NewAgent { name: AgentName::try_from(name).unwrap(), config: AgentConfig::default() }
 }
 
-/// Writes that share a commit do not share their fate.
 #[rstest]
 #[tokio::test]
-async fn a_refused_write_leaves_the_others_of_its_group_alone(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn a_refused_write_does_not_undo_others_of_its_group(#[values(Sqlite, Postgres)] backend: Backend) {
     let fixture = open(backend).await;
     let user = fixture.user().await;
     let names: Vec<String> = (0..60).map(|n| format!("p{}", n % 20)).collect();
     let outcomes = join_all(names.iter().map(|name| fixture.project(user, name))).await;
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 20);
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(_) | Err(Error::NameTaken))));
-    // The refused ones told nothing either.
+    // Refused writes have emitted no events.
     assert_eq!(fixture.store.projects(user, 100, 0).await.unwrap().1, 20);
     let log = fixture.log(Scope::User(user), 20).await;
     assert_eq!(log, Vec::from_iter((1..=20).map(|n| (n, "PROJECT_CREATED".to_owned()))));
@@ -88,7 +87,7 @@ async fn a_refused_write_leaves_the_others_of_its_group_alone(#[values(Sqlite, P
 
 #[rstest]
 #[tokio::test]
-async fn numbers_have_no_gaps_however_many_write(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn event_numbers_have_no_gaps_with_many_writers(#[values(Sqlite, Postgres)] backend: Backend) {
     let fixture = open(backend).await;
     let mut owners = Vec::new();
     for _ in 0..5 {
@@ -116,7 +115,7 @@ async fn numbers_have_no_gaps_however_many_write(#[values(Sqlite, Postgres)] bac
 
 #[rstest]
 #[tokio::test]
-async fn a_reader_hears_what_comes_and_where_it_lost_the_thread(
+async fn a_reader_gets_new_events_and_learns_that_its_cursor_is_unknown(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
     let fixture = open(backend).await;
@@ -126,9 +125,9 @@ async fn a_reader_hears_what_comes_and_where_it_lost_the_thread(
     let scope = Scope::Project(project.id);
     let (mut live, _) = fixture.store.subscribe(scope, Cursor::Now).await.unwrap();
     let agent = fixture.store.create_agent(&owned, new_agent("x")).await.unwrap();
-    let heard = live.next().await.unwrap();
-    assert_eq!((heard.len(), heard[0].seq, heard[0].name.as_str()), (1, 2, "AGENT_CREATED"));
-    assert!(heard[0].data.contains(&agent.id.to_string()));
+    let received = live.next().await.unwrap();
+    assert_eq!((received.len(), received[0].seq, received[0].name.as_str()), (1, 2, "AGENT_CREATED"));
+    assert!(received[0].data.contains(&agent.id.to_string()));
 
     let (_, known) = fixture.store.subscribe(scope, Cursor::After(2)).await.unwrap();
     assert!(known);
@@ -151,7 +150,7 @@ async fn retention_never_shows_a_gap(#[values(Sqlite, Postgres)] backend: Backen
     }
     fixture.store.delete_project(&gone).await.unwrap();
 
-    // The holes that a sweep leaves in a user's log are in its middle, too.
+    // A sweep leaves holes in the middle of a user's log, too.
     let (mut mine, _) = fixture.store.subscribe(Scope::User(user), Cursor::After(0)).await.unwrap();
     let keep = |days, events| Retention { days, events };
     let for_ever = keep(u32::MAX, u32::MAX);
@@ -162,11 +161,11 @@ async fn retention_never_shows_a_gap(#[values(Sqlite, Postgres)] backend: Backen
     let (_, known) = fixture.store.subscribe(Scope::Project(a.id), Cursor::After(6)).await.unwrap();
     assert!(!known, "too old");
     assert!(matches!(mine.next().await, Err(Error::Overtaken)), "not a gap");
-    // A reader that was overtaken while it read is told, on SQL as from memory.
+    // A reader that falls behind retention gets an error, whether it reads from SQL or from memory.
     let next = slow.next().await;
     assert!(matches!(&next, Err(Error::Overtaken)) || next.unwrap()[0].seq == 1);
 
-    // Later everything is too old, and the tombstone of the deleted project goes with its last event.
+    // Later every event is too old, and the deleted project is removed with its last event.
     let later = Utc::now() + TimeDelta::days(31);
     fixture.store.sweep_events(keep(30, 100), later).await.unwrap();
     let (_, known) = fixture.store.subscribe(Scope::Project(a.id), Cursor::After(11)).await.unwrap();
@@ -175,12 +174,12 @@ async fn retention_never_shows_a_gap(#[values(Sqlite, Postgres)] backend: Backen
     assert!(matches!(tombstone, Err(Error::NotFound)));
     let event = Event::WorkerSpaceReady { user_prefix: "x".into() };
     fixture.store.append_event(&owned, event).await.unwrap();
-    assert_eq!(fixture.log(Scope::Project(a.id), 1).await[0].0, 12, "numbers go on");
+    assert_eq!(fixture.log(Scope::Project(a.id), 1).await[0].0, 12, "numbers continue");
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_deleted_project_takes_no_more_writes(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn a_deleted_project_refuses_writes(#[values(Sqlite, Postgres)] backend: Backend) {
     let fixture = open(backend).await;
     let user = fixture.user().await;
     let project = fixture.project(user, "shop").await.unwrap();
@@ -200,6 +199,33 @@ async fn a_deleted_project_takes_no_more_writes(#[values(Sqlite, Postgres)] back
 
 #[rstest]
 #[tokio::test]
+async fn only_the_owner_and_administrators_of_the_tenant_get_access(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
+    let fixture = open(backend).await;
+    let store = &fixture.store;
+    let (owner, stranger) = (fixture.user().await, fixture.user().await);
+    let project = fixture.project(owner, "shop").await.unwrap();
+    let owned = fixture.owned(owner, &project).await;
+    let conversation = store.create_conversation(&owned, None, false).await.unwrap().id;
+    let (same, other): (Tenant, Tenant) = (tenant(), "other".parse().unwrap());
+
+    assert_eq!((owned.project, owned.owner, &owned.tenant), (project.id, owner, &same));
+    assert!(matches!(store.owned_by(stranger, project.id).await, Err(Error::NotFound)));
+    assert_eq!(store.owned_by_or_in(stranger, Some(&same), project.id).await.unwrap(), owned);
+    for administered in [None, Some(&other)] {
+        let refused = store.owned_by_or_in(stranger, administered, project.id).await;
+        assert!(matches!(refused, Err(Error::NotFound)));
+    }
+    assert_eq!(store.owned_conversation(owner, &same, conversation).await.unwrap(), owned);
+    for (user, tenant) in [(stranger, &same), (owner, &other)] {
+        let refused = store.owned_conversation(user, tenant, conversation).await;
+        assert!(matches!(refused, Err(Error::NotFound)));
+    }
+}
+
+#[rstest]
+#[tokio::test]
 async fn users_stay_in_their_tenant(#[values(Sqlite, Postgres)] backend: Backend) {
     let fixture = open(backend).await;
     let user = UserId(Uuid::now_v7());
@@ -213,7 +239,7 @@ async fn users_stay_in_their_tenant(#[values(Sqlite, Postgres)] backend: Backend
 
 #[rstest]
 #[tokio::test]
-async fn codes_and_revocations_end_with_their_time(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn codes_and_revocations_expire(#[values(Sqlite, Postgres)] backend: Backend) {
     let fixture = open(backend).await;
     let who = SignIn { user: UserId(Uuid::now_v7()), tenant: tenant(), role: Role::User };
     let soon = Utc::now() + TimeDelta::hours(1);
@@ -237,10 +263,10 @@ async fn codes_and_revocations_end_with_their_time(#[values(Sqlite, Postgres)] b
     assert_eq!(fixture.store.revoked().await.unwrap().len(), 2);
 }
 
-/// What was asked for before the end is done; what comes later is refused, not lost in silence.
+/// Writes that were submitted before the store closes are done; later ones get an error.
 #[rstest]
 #[tokio::test]
-async fn closing_finishes_what_was_begun(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn closing_finishes_submitted_writes(#[values(Sqlite, Postgres)] backend: Backend) {
     let fixture = open(backend).await;
     let user = fixture.user().await;
     let names: Vec<String> = (0..50).map(|n| format!("p{n}")).collect();
@@ -250,9 +276,10 @@ async fn closing_finishes_what_was_begun(#[values(Sqlite, Postgres)] backend: Ba
     assert!(matches!(fixture.project(user, "late").await, Err(Error::Closed)));
 }
 
-/// When a database that answered nobody comes back, the first to be heard does not take the others for dead.
+/// When a database that answered no node comes back, the first node that gets an answer must not
+/// take the others for dead.
 #[tokio::test]
-async fn whoever_was_silent_itself_buries_nobody() {
+async fn a_node_that_was_silent_itself_takes_no_leases_of_others() {
     let database = Database::create().await;
     let data = tempfile::tempdir().unwrap();
     let settings = Settings { data: data.path().to_owned(), database_url: Some(database.url()) };
@@ -272,7 +299,7 @@ async fn whoever_was_silent_itself_buries_nobody() {
     }
     assert!(first.lease_workspace(&owned, folder, hour).await.unwrap().is_none(), "it is held");
 
-    // Longer than a server may be silent.
+    // Longer than a node may be silent.
     tokio::time::sleep(Duration::from_millis(3200)).await;
     assert!(first.lease_workspace(&owned, folder, hour).await.unwrap().is_none(), "it is silent itself");
     first.renew_node().await.unwrap();
@@ -280,7 +307,7 @@ async fn whoever_was_silent_itself_buries_nobody() {
     second.renew_node().await.unwrap();
     second.renew_workspace(&owned, folder, fence, hour).await.unwrap();
 
-    // This time only the second is: once the first can tell, what that held is free.
+    // Now only the second node is silent: once the first can tell, the lease of the second ends.
     let alone = async {
         loop {
             first.renew_node().await.unwrap();

@@ -123,7 +123,7 @@ impl Export {
                         false => store.interaction_page(*agent, filter, after, PAGE, false).await?,
                     };
                     let (next, mut written, mut text) = (page.next, count, String::new());
-                    for (interaction, vector) in page.facts {
+                    for (interaction, vector) in page.interactions {
                         let vector =
                             vector.map(|made| Vector { embedding: made.vector, embedder: made.embedder });
                         let entry = Entry { interaction, vector };

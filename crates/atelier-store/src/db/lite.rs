@@ -1,7 +1,8 @@
 //! Connections to the embedded database.
 //!
-//! Not a pool of sqlx: that asks a connection whether it is there when it is given back, a trip to its thread that
-//! costs as much as most reads, and a file does not go away as a server does.
+//! This is not sqlx's pool, which checks every connection that is returned. That is a trip to the
+//! connection's thread, which costs as much as most reads, and a file does not go away as a server
+//! does.
 
 use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use std::{
@@ -12,9 +13,9 @@ use std::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// One more than readers: the writer keeps its own.
+/// One connection for the writer, the others for readers.
 const CONNECTIONS: usize = 5;
-/// How long whoever wants one waits for it.
+/// How long a reader waits for a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
@@ -23,13 +24,14 @@ pub(crate) struct Lite(Arc<Inner>);
 struct Inner {
     options: SqliteConnectOptions,
     turns: Arc<Semaphore>,
-    /// The one given back last is the last to be taken: it may still be ending what its reader did not wait for.
+    /// The connection that was returned last is used last: it may still be ending a query that its
+    /// reader did not wait for.
     idle: Mutex<VecDeque<SqliteConnection>>,
 }
 
-/// A connection in use. It goes back when it is dropped.
+/// A connection in use. Dropping it returns the connection.
 pub(crate) struct LiteConn {
-    /// Until it goes back or is discarded.
+    /// `None` once the connection is returned or discarded.
     conn: Option<SqliteConnection>,
     home: Lite,
     _turn: OwnedSemaphorePermit,
@@ -54,7 +56,7 @@ impl Lite {
         Ok(LiteConn { conn: Some(conn), home: self.clone(), _turn: turn })
     }
 
-    /// Waits for those in use and closes all of them.
+    /// Waits for the connections in use and closes all of them.
     pub(crate) async fn close(&self) {
         let all = self.0.turns.acquire_many(CONNECTIONS as u32).await;
         self.0.turns.close();
@@ -62,7 +64,7 @@ impl Lite {
         let idle = std::mem::take(&mut *self.idle());
         for conn in idle {
             if let Err(error) = conn.close().await {
-                tracing::warn!(%error, "a connection to the database was not closed in order");
+                tracing::warn!(%error, "a connection to the database was not closed cleanly");
             }
         }
     }
@@ -73,7 +75,7 @@ impl Lite {
 }
 
 impl LiteConn {
-    /// Closes the connection instead of giving it back.
+    /// Closes the connection instead of returning it.
     pub(crate) fn discard(mut self) {
         self.conn = None;
     }
@@ -83,13 +85,13 @@ impl Deref for LiteConn {
     type Target = SqliteConnection;
 
     fn deref(&self) -> &SqliteConnection {
-        self.conn.as_ref().unwrap_or_else(|| unreachable!("it is there until it is dropped"))
+        self.conn.as_ref().unwrap_or_else(|| unreachable!("a connection is there until it is dropped"))
     }
 }
 
 impl DerefMut for LiteConn {
     fn deref_mut(&mut self) -> &mut SqliteConnection {
-        self.conn.as_mut().unwrap_or_else(|| unreachable!("it is there until it is dropped"))
+        self.conn.as_mut().unwrap_or_else(|| unreachable!("a connection is there until it is dropped"))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
 use atelier_core::{ConversationFile, ConversationId, FileId, FilePath};
 use std::collections::HashMap;
 
-/// The files as they are in the middle of the transaction, so that hundreds of edits need one look.
+/// The files of a conversation in the middle of a transaction: read once for hundreds of edits.
 pub(super) struct Tree {
     pub(super) files: HashMap<FilePath, ConversationFile>,
     paths: HashMap<FileId, FilePath>,
@@ -57,10 +57,11 @@ impl Tree {
         }
     }
 
-    /// Whether a file can be at this path: no folder is there, and no file where a folder would have to be.
+    /// Checks that a file can be at this path: it is not a folder, and none of its folders is a
+    /// file.
     pub(super) fn check_room(&self, path: &FilePath, mover: Option<FileId>) -> Result<()> {
         let other = |file: &ConversationFile| Some(file.file_id) != mover;
-        // A file may move to where its own folder is, if it is alone in it.
+        // A file may move to the path of its own folder if it is the only file in that folder.
         let own = mover
             .and_then(|id| self.paths.get(&id))
             .map_or(0, |from| from.folders().filter(|folder| *folder == path.as_str()).count());

@@ -11,8 +11,8 @@ use atelier_core::{
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use uuid::Uuid;
 
-/// The ids, with the last one repeated up to a power of two: so there are only a few different statements
-/// to prepare.
+/// The ids, with the last one repeated up to a power of two: so there are only a few different
+/// statements to prepare.
 fn padded(ids: BTreeSet<Uuid>) -> Vec<Uuid> {
     let mut ids: Vec<Uuid> = ids.into_iter().collect();
     let last = ids.last().copied().unwrap_or_default();
@@ -20,8 +20,9 @@ fn padded(ids: BTreeSet<Uuid>) -> Vec<Uuid> {
     ids
 }
 
-/// The stored calls, locked for this transaction. SQLite has one writer anyway. PostgreSQL locks the rows,
-/// although the owner's lane is locked too, so that correctness does not depend on how lanes are assigned.
+/// The stored calls, locked for this transaction. SQLite has one writer anyway. PostgreSQL locks
+/// the rows, although the owner's lane is locked too, so that correctness does not depend on how
+/// lanes are assigned.
 pub(crate) async fn lock_calls(
     conn: &mut Conn,
     calls: &[(ProjectId, CallId)],

@@ -63,8 +63,8 @@ pub(crate) async fn collection_states(
     Ok(states)
 }
 
-/// Makes sure that an agent has a collection, and says whether it takes interactions: not if the agent
-/// belongs to another project, does not exist or is being deleted.
+/// Makes sure that an agent has a collection, and says whether it takes interactions: not if the
+/// agent belongs to another project, does not exist or is being deleted.
 pub(crate) async fn ensure_collection(
     conn: &mut Conn,
     project: ProjectId,

@@ -24,8 +24,8 @@ pub struct AddedInteractions {
     pub new: usize,
 }
 
-/// A new interaction with its id and search terms. Finding the terms of a long text takes time, so it is
-/// done before a transaction and not in it.
+/// A new interaction with its id and search terms. Finding the terms of a long text takes time, so
+/// it is done before a transaction and not in it.
 pub(crate) struct PreparedInteraction {
     id: InteractionId,
     new: NewInteraction,
@@ -52,8 +52,8 @@ pub(crate) struct PendingInteraction {
     pub(crate) interaction: PreparedInteraction,
 }
 
-/// Writes interactions. Those of an agent that is being deleted, or that is not of their project, are
-/// dropped.
+/// Writes interactions. Those of an agent that is being deleted, or that is not of their project,
+/// are dropped.
 pub(crate) async fn write_interactions(
     conn: &mut Conn,
     pending: Vec<PendingInteraction>,
@@ -143,8 +143,8 @@ async fn insert_batch(conn: &mut Conn, batch: &[(AgentId, PreparedInteraction)])
     let terms: Vec<TermsRow<'_>> =
         new.iter().map(|(seq, (agent, one))| (*seq, *agent, one.terms.as_slice())).collect();
     insert_terms(conn, &terms).await?;
-    // A vector without the name of its embedder cannot be compared, so it is dropped here and made anew
-    // by the indexer, which also checks that the embedder is the server's.
+    // A vector without the name of its embedder cannot be compared, so it is dropped here and made
+    // anew by the indexer, which also checks that the embedder is the server's.
     let vectors: Vec<(i64, &str, &[f32])> = new
         .iter()
         .filter_map(|(seq, (_, PreparedInteraction { new, .. }))| {

@@ -111,8 +111,8 @@ pub(crate) async fn write_steps(conn: &mut Conn, steps: Vec<(TaskId, u32, Step)>
     )
 }
 
-/// Counts one settled call of a parked task. With the last one the task goes back to its queue, ahead of
-/// tasks that have not begun. Returns the owner and the queue if the task was parked.
+/// Counts one settled call of a parked task. With the last one the task goes back to its queue,
+/// ahead of tasks that have not begun. Returns the owner and the queue if the task was parked.
 pub(crate) async fn settle_call(
     conn: &mut Conn,
     task: TaskId,

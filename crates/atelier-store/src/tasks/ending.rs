@@ -1,4 +1,4 @@
-//! Ending tasks from outside, and taking them up again.
+//! Stopping tasks, and resuming them.
 
 use super::{StoppedTask, lock_task, report_end, save_task};
 use crate::{
@@ -16,8 +16,7 @@ use atelier_core::{
 use uuid::Uuid;
 
 impl Store {
-    /// Ends a task that nobody runs, or whoever does must hear of: cancelled, or failed from outside. Refused
-    /// when it is settled.
+    /// Stops a task with the given status. Fails if the task has ended.
     pub async fn stop_task(
         &self,
         owned: &Owned,
@@ -39,8 +38,9 @@ impl Store {
         .await
     }
 
-    /// Ends everything of a project, or of one of its conversations, that has not ended, or only what does not run.
-    /// In one step: nothing begins because something else was ended.
+    /// Stops the open tasks and plans of a project, or of one of its conversations. With
+    /// `spare_running`, running tasks are left alone. It is one transaction, so no task starts
+    /// because another was stopped.
     pub async fn stop_tasks(
         &self,
         owned: &Owned,
@@ -49,7 +49,7 @@ impl Store {
         why: TaskFailure,
     ) -> Result<Vec<StoppedTask>> {
         let owned = owned.clone();
-        // Where nothing is open there is nothing to wait for: a space can be left while the writer is held up.
+        // If nothing is open there is no need to wait for the writer, which may be blocked.
         if open_tasks(&mut self.db.connect().await?, owned.project, session, spare_running).await?.is_empty()
         {
             return Ok(Vec::new());
@@ -65,7 +65,7 @@ impl Store {
         .await
     }
 
-    /// Fails a task that this node holds and does not run: what ran it has broken off.
+    /// Fails a task that this node has leased and does not run, because its run broke off.
     pub async fn fail_orphaned_task(&self, id: TaskId) -> Result<()> {
         let mut conn = self.db.connect().await?;
         let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
@@ -86,7 +86,7 @@ impl Store {
         }
     }
 
-    /// Queues a task again that has failed or was cancelled. What its journal holds stays done.
+    /// Queues a failed or cancelled task again. The steps in its journal are not repeated.
     pub async fn resume_task(&self, owned: &Owned, id: TaskId, max_queue: i64) -> Result<Task> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
@@ -122,7 +122,8 @@ impl Store {
     }
 }
 
-/// What of a project, or of one of its conversations, has not ended, or only what does not run.
+/// The open tasks of a project, or of one of its conversations; without the running ones if they
+/// are spared.
 async fn open_tasks(
     conn: &mut Conn,
     project: ProjectId,
@@ -157,7 +158,7 @@ async fn open_calls(tx: &mut Tx, task: &Task) -> Result<Vec<CallId>> {
     Ok(step.calls.iter().filter_map(|call| call.tool_id).collect())
 }
 
-/// Ends a task from outside, whatever it was doing.
+/// Stops a task, whatever its status.
 pub(crate) async fn stop(
     tx: &mut Tx,
     owned: &Owned,
@@ -175,7 +176,7 @@ pub(crate) async fn stop(
     Ok(StoppedTask { task: task.id, calls })
 }
 
-/// Fails those of the tasks that have not ended.
+/// Fails the given tasks, except those that have ended.
 async fn stop_each(
     tx: &mut Tx,
     owned: &Owned,
@@ -184,7 +185,7 @@ async fn stop_each(
 ) -> Result<Vec<StoppedTask>> {
     let mut stopped = Vec::new();
     for &id in ids {
-        // As it is now: settling one task of a plan may have settled others.
+        // Read again, because ending one task of a plan may have ended others.
         let mut task = lock_task(tx, owned.project, id).await?;
         if !task.status.is_settled() {
             stopped.push(stop(tx, owned, &mut task, TaskStatus::Failed, why.clone()).await?);
@@ -193,7 +194,7 @@ async fn stop_each(
     Ok(stopped)
 }
 
-/// Ends every task in a queue that is going away.
+/// Stops every task in the queue of an agent that is being deleted.
 pub(crate) async fn settle_queue(
     tx: &mut Tx,
     owned: &Owned,
@@ -210,7 +211,7 @@ pub(crate) async fn settle_queue(
     stop_each(tx, owned, &ids, why).await
 }
 
-/// What was under way when a server died, for whoever wonders.
+/// Says what a task was doing when its node died.
 pub(crate) fn interrupted(task: &Task) -> TaskFailure {
     let what = match task.kind {
         TaskKind::Plan => "planning",

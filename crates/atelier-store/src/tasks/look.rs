@@ -1,4 +1,4 @@
-//! Looking at tasks and queues; nothing here changes them.
+//! Reads of tasks and queues.
 
 use crate::{
     Error, Owned, Result, Store,
@@ -13,10 +13,10 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use uuid::Uuid;
 
-/// How many calls one query asks for: databases take only so many.
+/// How many calls one query asks for: databases limit the number of placeholders.
 const AT_ONCE: usize = 1000;
 
-/// What an agent's queue looks like.
+/// How many tasks of a queue wait, run and are parked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct QueueState {
     pub queued: i64,
@@ -52,7 +52,7 @@ impl Store {
         rows.into_iter().map(read_record).collect()
     }
 
-    /// The calls that these steps have made at the gate.
+    /// The tool calls of these steps.
     pub async fn calls_of(&self, owned: &Owned, steps: &[Step]) -> Result<Vec<GatedCall>> {
         let ids: Vec<CallId> =
             steps.iter().flat_map(|step| &step.calls).filter_map(|call| call.tool_id).collect();
@@ -63,7 +63,7 @@ impl Store {
         Ok(calls)
     }
 
-    /// Whether a task or a plan has ended, and what was answered.
+    /// Whether a task or a plan has ended, and its answer.
     pub async fn work_answer(&self, owned: &Owned, work: Uuid) -> Result<(bool, Option<Message>)> {
         let mut conn = self.db.connect().await?;
         let row: Option<(bool, Option<String>)> = on!(&mut conn, |c| {
@@ -107,7 +107,7 @@ impl Store {
         Ok((rows.into_iter().map(read_task).collect::<Result<_>>()?, total))
     }
 
-    /// A task of the project that runs, if there is one.
+    /// A running task of the project, if there is one.
     pub async fn running_task(&self, owned: &Owned) -> Result<Option<TaskId>> {
         let mut conn = self.db.connect().await?;
         let row: Option<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
@@ -119,7 +119,7 @@ impl Store {
         Ok(row.map(|(id,)| TaskId(id)))
     }
 
-    /// How each queue of a project is doing; the project's own is among them.
+    /// The state of each queue of a project, its own included.
     pub async fn queues(&self, owned: &Owned) -> Result<Vec<(Uuid, QueueState)>> {
         let mut conn = self.db.connect().await?;
         type Row = (Uuid, String, i64, Option<DateTime<Utc>>);
@@ -142,7 +142,7 @@ impl Store {
         Ok(queues.into_iter().collect())
     }
 
-    /// Queues in which something waits, and how much.
+    /// Queues with waiting tasks, and how many wait.
     pub async fn waiting_queues(&self) -> Result<Vec<(Uuid, i64)>> {
         let mut conn = self.db.connect().await?;
         Ok(on!(&mut conn, |c| sqlx::query_as(
@@ -152,7 +152,7 @@ impl Store {
         .await)?)
     }
 
-    /// Whose queue this is, if anything waits in it.
+    /// The project of a queue with waiting tasks.
     pub async fn queue_owner(&self, queue: Uuid) -> Result<Option<Owned>> {
         let mut conn = self.db.connect().await?;
         let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
@@ -165,7 +165,7 @@ impl Store {
         row.map(Owned::from_row).transpose()
     }
 
-    /// Whether a task that this node believes to run is still its own.
+    /// Whether this node still has the lease of a task.
     pub async fn runs_task(&self, id: TaskId) -> Result<bool> {
         let mut conn = self.db.connect().await?;
         let (held,): (bool,) = on!(&mut conn, |c| sqlx::query_as(
@@ -178,7 +178,7 @@ impl Store {
         Ok(held)
     }
 
-    /// The tasks that this node is to run.
+    /// The tasks that this node has leased.
     pub async fn leased_tasks(&self) -> Result<Vec<TaskId>> {
         let mut conn = self.db.connect().await?;
         let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(

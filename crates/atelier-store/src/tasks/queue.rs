@@ -1,4 +1,5 @@
-//! The queue of an agent, or of a project for its plans: what waits, what runs, and who leases the next.
+//! The queue of an agent, or of a project for its plans: what waits, what runs, and who leases the
+//! next.
 
 use super::{PROJECT_LIMIT, TaskLease};
 use crate::{
@@ -136,7 +137,8 @@ pub(crate) fn start_or_queue(
     Some(TaskLease { owned: owned.clone(), task, node, fence: FIRST_FENCE })
 }
 
-/// Leases the tasks of a queue that may run to `node`. Without a node, wakes all nodes if a task may run.
+/// Leases the tasks of a queue that may run to `node`. Without a node, wakes all nodes if a task
+/// may run.
 pub(crate) async fn lease_or_wake(
     tx: &mut Tx,
     owned: &Owned,
