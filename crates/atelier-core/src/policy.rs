@@ -10,6 +10,7 @@ mod command;
 mod config;
 mod examples;
 mod files;
+pub mod git;
 pub mod limits;
 pub mod pattern;
 pub mod verdict;

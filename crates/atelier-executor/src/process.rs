@@ -1,7 +1,6 @@
 //! Running a program for an agent: no shell, a clean environment, walls around it, and an end to it.
 
 mod asking;
-mod exposure;
 #[cfg(target_os = "linux")]
 mod fence;
 #[cfg(target_os = "linux")]
@@ -26,8 +25,7 @@ use atelier_core::isolation::Isolation;
 use atelier_core::path::WorkspacePath;
 use serde::Serialize;
 
-pub(crate) use asking::{Answered, Guarded, Seen};
-pub(crate) use exposure::{Shows, Sight, compares_files, is_number, leaving_out, path_in, shows};
+pub(crate) use asking::{GitAnswer, ScannedHistory};
 pub use git::GitIdentity;
 pub(crate) use git::{at_hooks, configures};
 pub use isolation::detect_isolation;

@@ -7,7 +7,7 @@
 
 mod command_line;
 
-pub use command_line::{Scope, Shown, compares_files, is_object_id, overwritten_path, path_in};
+pub use command_line::{Scope, Shown, compares_files, is_object_id, overwritten_path, path_in, subcommand};
 
 use std::collections::BTreeSet;
 
@@ -77,12 +77,7 @@ pub enum GitDecision {
 
 impl GitDecision {
     /// Decides about a command line from what it shows and what the repository holds.
-    pub fn about(
-        args: &[String],
-        existing: &BTreeSet<&str>,
-        shown: &Shown<'_>,
-        facts: GitFacts,
-    ) -> Self {
+    pub fn about(args: &[String], existing: &BTreeSet<&str>, shown: &Shown<'_>, facts: GitFacts) -> Self {
         let GitFacts { protected, revisions, untracked } = facts;
         match shown {
             Shown::Nothing => Self::AsItIs,
@@ -102,9 +97,7 @@ impl GitDecision {
                 excluded.extend(protected.secret.iter().chain(&protected.hidden).cloned());
                 match excluded.len() {
                     0 => Self::AsItIs,
-                    1..=MAX_EXCLUDED => {
-                        Self::Excluding(command_line::excluding(args, &excluded, existing))
-                    }
+                    1..=MAX_EXCLUDED => Self::Excluding(command_line::excluding(args, &excluded, existing)),
                     _ => Self::ask_about(&protected),
                 }
             }
@@ -122,9 +115,7 @@ impl GitDecision {
                 format!("This command may show {path}, which git keeps and which usually holds secrets.")
             }
             // Agents read this reason, and hidden files do not exist for them: so none is named.
-            None => {
-                "This command may show files that .atelierignore names and git keeps.".to_owned()
-            }
+            None => "This command may show files that .atelierignore names and git keeps.".to_owned(),
         })
     }
 }

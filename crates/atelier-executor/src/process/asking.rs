@@ -1,11 +1,11 @@
-//! Questions to git about a repository, asked in the walls of a command that only looks.
+//! Questions to git about a repository, asked in the sandbox of a read-only command.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use atelier_core::policy::call::Command;
+use atelier_core::policy::git::ProtectedPaths;
 
 use super::surroundings::Runner;
 use super::{Access, CommandSpec, Ending, Outcome, git};
@@ -21,29 +21,22 @@ const LARGEST: usize = 128 << 20;
 /// How many repositories of a workspace are remembered.
 const REMEMBERED: usize = 16;
 
-/// What git says.
-pub(crate) struct Answered {
+/// Git's answer to a question.
+pub(crate) struct GitAnswer {
     pub(crate) success: bool,
     pub(crate) stdout: String,
 }
 
-/// What is not to be shown, as paths from the repository's top.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Guarded {
-    pub(crate) secret: BTreeSet<String>,
-    pub(crate) ignored: BTreeSet<String>,
-}
-
-/// A repository's history as it was looked through, and the rules by which.
+/// Which history of a repository was scanned for protected files, and by which rules.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ScannedHistory {
     pub(crate) top: PathBuf,
     pub(crate) tips: String,
     pub(crate) ignored: Arc<Ignored>,
     pub(crate) secrets: Vec<String>,
 }
 
-impl Seen {
+impl ScannedHistory {
     fn same(&self, other: &Self) -> bool {
         let unruled = self.ignored.is_empty() && other.ignored.is_empty();
         self.top == other.top
@@ -62,7 +55,7 @@ impl Runner {
         command: &Command,
         args: &[&str],
         cancel: &Cancel,
-    ) -> Result<Answered> {
+    ) -> Result<GitAnswer> {
         let spec =
             CommandSpec { cwd: command.cwd.clone(), ..CommandSpec::new("git", command.args.iter().cloned()) };
         self.ask(workspace, &spec, args, cancel)
@@ -86,24 +79,25 @@ impl Runner {
         about: &CommandSpec,
         args: &[&str],
         cancel: &Cancel,
-    ) -> Result<Answered> {
+    ) -> Result<GitAnswer> {
         let spec = question(about, args);
         whole(self.start(workspace, &spec, self.git_environment(&spec, &[]), cancel)?)
     }
 
-    /// What was found when a history was looked through that is still the same.
-    pub(crate) fn recall(&self, seen: &Seen) -> Option<Guarded> {
+    /// What an earlier scan of the same history found, if there was one.
+    pub(crate) fn recall_scan(&self, scan: &ScannedHistory) -> Option<ProtectedPaths> {
         let histories = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
-        histories.iter().find(|(known, _)| known.same(seen)).map(|(_, guarded)| guarded.clone())
+        let known = histories.iter().find(|(known, _)| known.same(scan));
+        known.map(|(_, protected)| protected.clone())
     }
 
-    pub(crate) fn remember(&self, seen: Seen, guarded: Guarded) {
+    pub(crate) fn remember_scan(&self, scan: ScannedHistory, protected: ProtectedPaths) {
         let mut histories = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
-        histories.retain(|(known, _)| known.top != seen.top);
+        histories.retain(|(known, _)| known.top != scan.top);
         if histories.len() >= REMEMBERED {
             histories.remove(0);
         }
-        histories.push((seen, guarded));
+        histories.push((scan, protected));
     }
 }
 
@@ -121,10 +115,10 @@ fn question(about: &CommandSpec, args: &[&str]) -> CommandSpec {
     }
 }
 
-fn whole(outcome: Outcome) -> Result<Answered> {
+fn whole(outcome: Outcome) -> Result<GitAnswer> {
     match outcome.ending {
         Ending::Exited(code) if !outcome.truncated => {
-            Ok(Answered { success: code == 0, stdout: outcome.stdout })
+            Ok(GitAnswer { success: code == 0, stdout: outcome.stdout })
         }
         Ending::Cancelled => Err(Error::Cancelled),
         _ => {

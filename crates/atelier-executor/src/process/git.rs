@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use super::exposure::sub_command;
+use atelier_core::policy::git::subcommand;
 
 /// Who commits, and how they are known elsewhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -151,12 +151,12 @@ const CONFIGURING: &[&str] = &[
 /// Whether git would run hooks at this command, were it to run any.
 pub(crate) fn at_hooks(args: &[String]) -> bool {
     const AT_HOOKS: &[&str] = &["am", "cherry-pick", "commit", "merge", "pull", "push", "rebase", "revert"];
-    sub_command(args).is_some_and(|(at, _)| AT_HOOKS.contains(&args[at].as_str()))
+    subcommand(args).is_some_and(|(at, _)| AT_HOOKS.contains(&args[at].as_str()))
 }
 
 /// Whether the command may write the configuration of a repository.
 pub(crate) fn configures(args: &[String]) -> bool {
-    sub_command(args).is_some_and(|(at, _)| CONFIGURING.contains(&args[at].as_str()))
+    subcommand(args).is_some_and(|(at, _)| CONFIGURING.contains(&args[at].as_str()))
 }
 
 /// `-C dir …` in front: the repository that the command will work on.
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn options_go_behind_the_sub_command() {
+    fn options_go_behind_the_subcommand() {
         assert_eq!(with(&["diff", "--", "a"]), ["diff", LEAVE, "--no-ext-diff", "--no-textconv", "--", "a"]);
         assert_eq!(
             with(&["-C", "src", "--no-pager", "log"])[3..],

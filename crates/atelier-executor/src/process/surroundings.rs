@@ -4,9 +4,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use atelier_core::policy::git::ProtectedPaths;
+
 use super::git::{self, GitIdentity};
 use super::temporary::{Temporary, sweep};
-use super::{CommandSpec, Guarded, Isolation, Outcome, Seen, Toolchains, detect_isolation};
+use super::{CommandSpec, Isolation, Outcome, ScannedHistory, Toolchains, detect_isolation};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::workspace::Workspace;
@@ -38,7 +40,7 @@ pub struct Runner {
     /// An empty folder and an empty file, to hide others behind.
     pub(super) empty_dir: PathBuf,
     pub(super) empty_file: PathBuf,
-    pub(super) histories: Mutex<Vec<(Seen, Guarded)>>,
+    pub(super) histories: Mutex<Vec<(ScannedHistory, ProtectedPaths)>>,
 }
 
 impl Runner {

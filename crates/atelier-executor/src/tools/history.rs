@@ -1,14 +1,13 @@
-//! What a git command would show of files that nobody may see unasked: git itself is asked what it keeps.
-//!
-//! Hiding files from a command does not hide them from git, which has them in its index and its history. Nothing of
-//! the kind there: the command runs as it is. Something: it runs with that left out if its shape is known to honour
-//! that, and otherwise a person decides.
+//! Asks git what it holds, so that `atelier_core::policy::git` can decide what a command may show.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use atelier_core::policy::call;
+use atelier_core::policy::git::{
+    GitDecision, GitFacts, ObjectKind, ProtectedPaths, Scope, Shown, is_object_id, overwritten_path, path_in,
+};
 use atelier_core::policy::verdict::{Judgement, Verdict};
 
 use super::Tools;
@@ -16,32 +15,9 @@ use super::judge::Judged;
 use crate::beneath;
 use crate::cancel::Cancel;
 use crate::ignored::Ignored;
-use crate::process::{
-    Answered, Guarded, Runner, Seen, Shows, Sight, at_hooks, is_number, leaving_out, path_in, shows,
-};
+use crate::process::{GitAnswer, Runner, ScannedHistory, at_hooks};
 use crate::walk::{Kind, Names};
 use crate::workspace::relative;
-
-/// More pathspecs than this make git slow, and its command line too long.
-const MAX_LEFT_OUT: usize = 1000;
-
-/// How a git command runs.
-pub(super) enum Look {
-    AsItIs,
-    /// With what is guarded left out.
-    Without(Vec<String>),
-    /// Only when somebody says so.
-    Asked(String),
-}
-
-/// Why a person is asked.
-fn asked(guarded: &Guarded) -> Look {
-    Look::Asked(match guarded.secret.first() {
-        Some(path) => format!("It may show {path}, which git keeps here and which usually holds secrets."),
-        // By no name: what is ignored does not exist for agents, and they read this.
-        None => "It may show files that .atelierignore names, which git keeps here.".to_owned(),
-    })
-}
 
 /// One repository, as git itself finds it from where the command runs.
 struct Repository<'a> {
@@ -54,62 +30,54 @@ struct Repository<'a> {
 }
 
 impl Tools<'_> {
-    /// The judgement of a git command with a look into the repository, and its arguments where some are added.
+    /// The judgement of a git command once the repository was looked at, and its arguments if some were
+    /// added.
     pub(super) fn judge_git(&self, command: &call::Command, judgement: Judgement) -> Judged {
-        let Some(runner) =
-            self.runner.filter(|_| command.command == "git" && judgement.verdict < Verdict::High)
-        else {
+        let runner = self.runner.filter(|_| command.command == "git");
+        let Some(runner) = runner.filter(|_| judgement.verdict < Verdict::High) else {
             return Judged { judgement, without_guarded: None };
         };
-        if let Some(path) = self.discards(command) {
-            let rule = format!("{} discard", judgement.rule);
-            let why = format!("{path} is a file or a folder here: uncommitted work in it is thrown away.");
+        let words = command.args.iter().map(String::as_str);
+        let words = words.filter(|word| !word.starts_with('-'));
+        let existing: BTreeSet<&str> = words.filter(|word| self.exists(command, word)).collect();
+        let high = |judgement: Judgement, about: &str, why: String| {
+            let rule = format!("{} {about}", judgement.rule);
             let judgement = judgement.stricter(Judgement::new(Verdict::High, rule, why));
-            return Judged { judgement, without_guarded: None };
+            Judged { judgement, without_guarded: None }
+        };
+        if let Some(path) = overwritten_path(&command.args, &existing) {
+            let why = format!("{path} is a file or folder here. Uncommitted changes in it are lost.");
+            return high(judgement, "discard", why);
         }
-        match self.look(runner, command) {
-            Look::AsItIs => Judged { judgement, without_guarded: None },
-            Look::Without(args) => Judged { judgement, without_guarded: Some(args) },
-            Look::Asked(why) => {
-                let rule = format!("{} history", judgement.rule);
-                let judgement = judgement.stricter(Judgement::new(Verdict::High, rule, why));
-                Judged { judgement, without_guarded: None }
-            }
+        match self.decide_git(runner, command, &existing) {
+            GitDecision::AsItIs => Judged { judgement, without_guarded: None },
+            GitDecision::Excluding(args) => Judged { judgement, without_guarded: Some(args) },
+            GitDecision::Ask(why) => high(judgement, "history", why),
         }
     }
 
-    /// What `git checkout` takes from the index or a commit, over what lies there. By its text alone it may be a branch.
-    fn discards<'c>(&self, command: &'c call::Command) -> Option<&'c str> {
-        const BRANCHING: [&str; 6] = ["-b", "-B", "--orphan", "-d", "--detach", "-t"];
-        let at = command.args.iter().position(|arg| arg == "checkout")?;
-        let args = &command.args[at + 1..];
-        if args.iter().any(|arg| BRANCHING.contains(&arg.as_str()) || arg.starts_with("--track")) {
-            return None;
+    fn decide_git(&self, runner: &Runner, command: &call::Command, existing: &BTreeSet<&str>) -> GitDecision {
+        let shown = Shown::by(&command.args, existing);
+        if shown == Shown::Nothing {
+            return GitDecision::AsItIs;
         }
-        let words = args.iter().take_while(|arg| *arg != "--").map(String::as_str);
-        words.filter(|word| !word.starts_with('-')).find(|word| self.lies_there(command, word))
-    }
-
-    fn look(&self, runner: &Runner, command: &call::Command) -> Look {
-        let is_file = |name: &str| self.lies_there(command, name);
-        let shown = shows(&command.args, is_file);
-        if shown == Shows::Nothing {
-            return Look::AsItIs;
-        }
-        let unclear =
-            |why: &str| Look::Asked(format!("It may show any file that git keeps here, and {why}."));
-        let Ok(ignored) = self.workspace.ignored() else { return unclear(".atelierignore cannot be read") };
+        let Ok(ignored) = self.workspace.ignored() else {
+            return GitDecision::unclear(".atelierignore cannot be read");
+        };
         let top = match self.top(runner, command) {
             Ok(Some(top)) => top,
-            // The same git, asked in the same place: the command will find none either.
-            Ok(None) => return Look::AsItIs,
-            Err(why) => return unclear(why),
+            // The command runs in the same place, so it will not find a repository either.
+            Ok(None) => return GitDecision::AsItIs,
+            Err(why) => return GitDecision::unclear(why),
         };
         let repository = Repository { tools: self, runner, command, top, ignored };
-        repository.look(shown, is_file).unwrap_or_else(unclear)
+        match repository.facts(&shown) {
+            Ok(facts) => GitDecision::about(&command.args, existing, &shown, facts),
+            Err(why) => GitDecision::unclear(why),
+        }
     }
 
-    /// Whether the command is one at which git would run hooks of the repository, which has some.
+    /// Whether the command would make git run hooks, and the repository has some.
     pub(super) fn passes_hooks_by(&self, command: &call::Command) -> bool {
         if command.command != "git" || !at_hooks(&command.args) {
             return false;
@@ -135,17 +103,17 @@ impl Tools<'_> {
         file.is_ok_and(|file| rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_mode & 0o111 != 0))
     }
 
-    /// Whether the word names something where the command runs.
-    fn lies_there(&self, command: &call::Command, name: &str) -> bool {
+    /// Whether the word names a file or folder where the command runs.
+    fn exists(&self, command: &call::Command, name: &str) -> bool {
         let name = Path::new(name);
         let here = || place(command).join(name);
         let path = name.strip_prefix(self.workspace.root()).map_or_else(|_| here(), Path::to_owned);
         beneath::open(self.workspace.handle(), &path, rustix::fs::OFlags::PATH).is_ok()
     }
 
-    /// The repository's top below the workspace's root; none where there is no repository.
+    /// The repository's top beneath the workspace root; `None` if there is no repository.
     fn top(&self, runner: &Runner, command: &call::Command) -> Result<Option<PathBuf>, &'static str> {
-        const OUTSIDE: &str = "where its files lie is not known";
+        const OUTSIDE: &str = "it is unknown where its files are";
         let answer = self.ask(runner, command, &["rev-parse", "--absolute-git-dir", "--show-toplevel"])?;
         let mut lines = answer.stdout.lines();
         match (lines.next(), lines.next()) {
@@ -158,13 +126,18 @@ impl Tools<'_> {
         }
     }
 
-    fn ask(&self, runner: &Runner, command: &call::Command, args: &[&str]) -> Result<Answered, &'static str> {
+    fn ask(
+        &self,
+        runner: &Runner,
+        command: &call::Command,
+        args: &[&str],
+    ) -> Result<GitAnswer, &'static str> {
         let cancel = Cancel::new().map_err(|_| "git cannot be asked")?;
         runner.ask_git(self.workspace, command, args, &cancel).map_err(|_| "git cannot be asked")
     }
 }
 
-/// Where git goes before it begins.
+/// The folder in which git runs, after its `-C` options.
 fn place(command: &call::Command) -> PathBuf {
     let mut place = relative(&command.cwd).to_owned();
     let mut args = command.args.iter();
@@ -177,133 +150,106 @@ fn place(command: &call::Command) -> PathBuf {
 }
 
 impl Repository<'_> {
-    fn look(&self, shown: Shows<'_>, is_file: impl Fn(&str) -> bool) -> Result<Look, &'static str> {
+    /// What has to be known to decide about a command that shows this.
+    fn facts(&self, shown: &Shown<'_>) -> Result<GitFacts, &'static str> {
+        let mut facts = GitFacts::default();
         match shown {
-            Shows::Nothing => Ok(Look::AsItIs),
-            Shows::Named(named) => {
-                let mut guarded = Guarded::default();
+            Shown::Nothing => {}
+            Shown::Named(named) => {
                 for word in named {
-                    let path = path_in(word).unwrap_or(word);
-                    self.sort(path, &mut guarded);
-                    // A folder's tree would bring along what is in it; what is no object at all, git refuses.
-                    if self.kind(word)?.is_some_and(|kind| kind != "blob") {
-                        guarded = self.guarded(&Sight { history: true, revisions: Vec::new() })?;
+                    self.classify(path_in(word).unwrap_or(word), &mut facts.protected);
+                    // A tree shows all files in it. Git refuses what is no object at all.
+                    if self.kind(word)?.is_some_and(|kind| kind != ObjectKind::Blob) {
+                        let everything = Scope { history: true, revisions: Vec::new() };
+                        facts.protected.extend(self.protected(&everything)?);
                     }
                 }
-                Ok(if guarded == Guarded::default() { Look::AsItIs } else { asked(&guarded) })
             }
-            Shows::Anything(sight) => {
-                let guarded = self.guarded(&sight)?;
-                match self.unnamed(&sight)? {
-                    Some(asked) => Ok(asked),
-                    None if guarded == Guarded::default() => Ok(Look::AsItIs),
-                    None => Ok(asked(&guarded)),
+            Shown::Filterable(scope) | Shown::Anything(scope) => {
+                facts.protected = self.protected(scope)?;
+                for revision in &scope.revisions {
+                    facts.revisions.extend(self.kind(&format!("{revision}^{{}}"))?);
                 }
-            }
-            Shows::Paths(sight) => {
-                let guarded = self.guarded(&sight)?;
-                if let Some(asked) = self.unnamed(&sight)? {
-                    return Ok(asked);
-                }
-                let mut paths: BTreeSet<String> = guarded.secret.union(&guarded.ignored).cloned().collect();
-                if !sight.history {
-                    // Not tracked, but there: covered, it would look like something else than it is.
-                    let veiled = self.tools.veiled().map_err(|_| "there is too much to hide")?;
-                    let here = veiled.iter().filter_map(|path| path.strip_prefix(&self.top).ok());
-                    paths.extend(
-                        here.filter_map(Path::to_str).filter(|path| !path.is_empty()).map(str::to_owned),
-                    );
-                }
-                if paths.is_empty() {
-                    return Ok(Look::AsItIs);
-                }
-                if paths.len() > MAX_LEFT_OUT {
-                    return Ok(asked(&guarded));
-                }
-                let excluded: Vec<String> = paths.into_iter().collect();
-                Ok(Look::Without(leaving_out(&self.command.args, &excluded, is_file)))
-            }
-        }
-    }
-
-    /// A file by its object's number has no name that could be judged, and a tree need not be one of the commits that
-    /// were looked through.
-    fn unnamed(&self, sight: &Sight<'_>) -> Result<Option<Look>, &'static str> {
-        for revision in &sight.revisions {
-            match self.kind(&format!("{revision}^{{}}"))?.as_deref() {
-                None | Some("commit") => {}
-                Some(_) => {
-                    let why = "It shows an object by its number, and nobody can tell which file that was.";
-                    return Ok(Some(Look::Asked(why.to_owned())));
+                if matches!(shown, Shown::Filterable(_)) && !scope.history {
+                    facts.untracked = self.untracked()?;
                 }
             }
         }
-        Ok(None)
+        Ok(facts)
     }
 
-    fn ask(&self, args: &[&str]) -> Result<Answered, &'static str> {
+    /// Protected files of the working tree. A cover over them would look like a change to git, so git has
+    /// to leave them out.
+    fn untracked(&self) -> Result<BTreeSet<String>, &'static str> {
+        let paths = self.tools.veiled().map_err(|_| "there are too many files to hide")?;
+        let here = paths.iter().filter_map(|path| path.strip_prefix(&self.top).ok());
+        let here = here.filter_map(Path::to_str).filter(|path| !path.is_empty());
+        Ok(here.map(str::to_owned).collect())
+    }
+
+    fn ask(&self, args: &[&str]) -> Result<GitAnswer, &'static str> {
         self.tools.ask(self.runner, self.command, args)
     }
 
-    /// What an object is; none where there is no such.
-    fn kind(&self, object: &str) -> Result<Option<String>, &'static str> {
+    /// The kind of an object; `None` if there is no such object.
+    fn kind(&self, object: &str) -> Result<Option<ObjectKind>, &'static str> {
         let answer = self.ask(&["cat-file", "-t", object])?;
-        Ok(answer.success.then(|| answer.stdout.trim().to_owned()))
+        Ok(answer.success.then(|| ObjectKind::parse(&answer.stdout)))
     }
 
-    /// What git keeps that is not to be shown.
-    fn guarded(&self, sight: &Sight<'_>) -> Result<Guarded, &'static str> {
-        const TOO_LARGE: &str = "there is too much of it to look through";
-        let mut guarded = Guarded::default();
+    /// Protected files in git's index and, if the scope reaches there, in its history.
+    fn protected(&self, scope: &Scope<'_>) -> Result<ProtectedPaths, &'static str> {
+        const TOO_LARGE: &str = "the repository is too large to look through";
+        let mut protected = ProtectedPaths::default();
         let index = self.ask(&["ls-files", "-z", "--full-name", ":/"])?;
         if !index.success {
             return Err(TOO_LARGE);
         }
-        index.stdout.split('\0').for_each(|path| self.sort(path, &mut guarded));
-        if !sight.history {
-            return Ok(guarded);
+        index.stdout.split('\0').for_each(|path| self.classify(path, &mut protected));
+        if !scope.history {
+            return Ok(protected);
         }
-        // Numbers may name commits that no branch holds any more.
-        let own: Vec<&str> = sight.revisions.iter().copied().filter(|revision| is_number(revision)).collect();
-        let from = [STARTS, own.as_slice(), &["--"][..]].concat();
+        // An id may name a commit that no branch holds any more.
+        let ids = scope.revisions.iter().copied().filter(|revision| is_object_id(revision));
+        let ids: Vec<&str> = ids.collect();
+        let from = [STARTS, ids.as_slice(), &["--"][..]].concat();
         let tips = self.ask(&[&["rev-list", "--no-walk=unsorted"][..], &from].concat())?;
         if !tips.success {
             return Err(TOO_LARGE);
         }
-        let seen = Seen {
+        let scan = ScannedHistory {
             top: self.top.clone(),
             tips: tips.stdout,
             ignored: self.ignored.clone(),
             secrets: self.tools.policy.guarded_globs(),
         };
-        let history = match self.runner.recall(&seen) {
+        let history = match self.runner.recall_scan(&scan) {
             Some(history) => history,
             None => {
                 let paths = self.ask(&[ADDED, &from].concat())?;
                 if !paths.success {
                     return Err(TOO_LARGE);
                 }
-                let mut history = Guarded::default();
-                paths.stdout.split('\0').for_each(|path| self.sort(path, &mut history));
-                self.runner.remember(seen, history.clone());
+                let mut history = ProtectedPaths::default();
+                paths.stdout.split('\0').for_each(|path| self.classify(path, &mut history));
+                self.runner.remember_scan(scan, history.clone());
                 history
             }
         };
-        guarded.secret.extend(history.secret);
-        guarded.ignored.extend(history.ignored);
-        Ok(guarded)
+        protected.extend(history);
+        Ok(protected)
     }
 
-    fn sort(&self, path: &str, guarded: &mut Guarded) {
+    fn classify(&self, path: &str, protected: &mut ProtectedPaths) {
         if path.is_empty() {
             return;
         }
-        // As it lies in the workspace, and as it would in a copy of the repository.
+        // Both as the file lies in the workspace, and as it would in a copy of the repository.
         let here = self.top.join(path);
         if self.ignored.hides(&here, false) || self.ignored.hides(Path::new(path), false) {
-            guarded.ignored.insert(path.to_owned());
+            protected.hidden.insert(path.to_owned());
         } else if self.tools.is_secret(&here) {
-            guarded.secret.insert(path.to_owned());
+            protected.secret.insert(path.to_owned());
         }
     }
 }

@@ -4,11 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use atelier_core::policy::call;
+use atelier_core::policy::git::compares_files;
 
 use super::Tools;
 use crate::error::{Error, Result};
 use crate::ignored::IGNORE_FILE;
-use crate::process::{compares_files, configures};
+use crate::process::configures;
 use crate::walk::{Kind, Names};
 
 /// Each is a mount of its own; a workspace with more secrets or repositories than this is not what it seems.

@@ -295,9 +295,8 @@ const GREP_WITH_VALUE: &[&str] =
     &["--after-context", "--before-context", "--context", "--max-count", "-A", "-B", "-C", "-m"];
 
 /// The position of the subcommand, and whether no option before it changes the meaning of pathspecs.
-pub(super) fn subcommand(args: &[String]) -> Option<(usize, bool)> {
-    const HARMLESS: [&str; 6] =
-        ["-C", "-P", "-p", "--no-pager", "--paginate", "--no-optional-locks"];
+pub fn subcommand(args: &[String]) -> Option<(usize, bool)> {
+    const HARMLESS: [&str; 6] = ["-C", "-P", "-p", "--no-pager", "--paginate", "--no-optional-locks"];
     let (mut at, mut plain) = (0, true);
     while let Some(arg) = args.get(at).filter(|arg| arg.starts_with('-')) {
         plain &= HARMLESS.contains(&arg.as_str());
@@ -326,9 +325,7 @@ impl<'a> Shown<'a> {
             _ if SILENT.contains(&subcommand) => Self::Nothing,
             "commit" if !line.options.iter().any(|option| is_verbose(option)) => Self::Nothing,
             "stash" => match args.get(at + 1).map(String::as_str) {
-                None | Some("push" | "save" | "pop" | "apply" | "drop" | "clear" | "branch") => {
-                    Self::Nothing
-                }
+                None | Some("push" | "save" | "pop" | "apply" | "drop" | "clear" | "branch") => Self::Nothing,
                 Some("list") if args.len() == at + 2 => Self::Nothing,
                 _ => Self::Anything(scope),
             },
@@ -356,9 +353,7 @@ impl<'a> Shown<'a> {
             "grep" if plain && line.named.is_empty() && line.has_only(Options::Grep) => {
                 Self::Filterable(scope)
             }
-            "status" if plain && line.has_only(Options::Status) => {
-                Self::Filterable(Scope::default())
-            }
+            "status" if plain && line.has_only(Options::Status) => Self::Filterable(Scope::default()),
             "ls-files" if plain => Self::Filterable(Scope::default()),
             _ => Self::Anything(scope),
         }
@@ -453,9 +448,7 @@ impl<'a> Line<'a> {
             Options::Quiet => is_quiet(option),
             Options::Content => is_quiet(option) || is_content(option),
             Options::Grep => {
-                GREP.contains(option)
-                    || GREP_WITH_VALUE.contains(option)
-                    || equals(GREP_WITH_VALUE, option)
+                GREP.contains(option) || GREP_WITH_VALUE.contains(option) || equals(GREP_WITH_VALUE, option)
             }
             Options::Status => STATUS.contains(option) || equals(STATUS, option),
         })
@@ -527,8 +520,7 @@ pub fn overwritten_path<'a>(args: &'a [String], existing: &BTreeSet<&str>) -> Op
     const BRANCHING: [&str; 6] = ["-b", "-B", "--orphan", "-d", "--detach", "-t"];
     let at = args.iter().position(|arg| arg == "checkout")?;
     let args = &args[at + 1..];
-    let is_branching =
-        |arg: &String| BRANCHING.contains(&arg.as_str()) || arg.starts_with("--track");
+    let is_branching = |arg: &String| BRANCHING.contains(&arg.as_str()) || arg.starts_with("--track");
     if args.iter().any(is_branching) {
         return None;
     }
