@@ -3,7 +3,7 @@
 use crate::{Answer, CallRequest, Finish, ModelError, Usage};
 use std::collections::HashSet;
 
-/// A limit on the size of an answer, because an endpoint that never ends must not exhaust memory.
+/// The largest answer of a model, in bytes: an endpoint that never ends must not exhaust memory.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
 pub(crate) struct AnswerBuilder<'a> {

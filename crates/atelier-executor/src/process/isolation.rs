@@ -23,7 +23,8 @@ pub(super) fn walls() -> &'static (Isolation, Walls) {
     DETECTED.get_or_init(detect)
 }
 
-/// Enough for any build, few enough to leave the machine usable.
+/// The most processes of one command: enough for any build, and few enough to keep the machine
+/// usable.
 pub(super) const MAX_PROCESSES: u32 = 512;
 
 #[cfg(target_os = "linux")]

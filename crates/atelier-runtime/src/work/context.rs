@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 
 /// How many tokens of a prompt memory may take.
 const BUDGET: usize = 1500;
-/// How many characters of one result the model sees.
-const MAX_RESULT: usize = 2000;
+/// How many characters of one remembered text the model sees.
+const MAX_HIT_TEXT: usize = 2000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -65,7 +65,7 @@ impl AgentServices {
                         .iter()
                         .map(|hit| {
                             json!({
-                                "text": shortened(&hit.interaction.text, MAX_RESULT),
+                                "text": shortened(&hit.interaction.text, MAX_HIT_TEXT),
                                 "interaction_type": hit.interaction.interaction_type,
                                 "success": hit.interaction.success,
                                 "timestamp": hit.interaction.timestamp,

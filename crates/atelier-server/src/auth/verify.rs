@@ -23,7 +23,7 @@ use std::{
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use uuid::Uuid;
 
-/// A token has a few hundred bytes. Longer ones are refused without parsing them.
+/// The longest token that is parsed, in bytes. Real tokens have a few hundred.
 const MAX_TOKEN: usize = 8 * 1024;
 
 #[derive(Debug, thiserror::Error)]
@@ -276,7 +276,7 @@ impl Auth {
     }
 }
 
-/// How long a chain of renewals can last.
+/// How long after the first token it can be renewed.
 const MAX_SESSION: TimeDelta = TimeDelta::days(30);
 
 /// The latest time that every database compares correctly.

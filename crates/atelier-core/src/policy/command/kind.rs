@@ -5,25 +5,27 @@
 pub(crate) enum Kind {
     /// Text that the program only compares, prints or counts with.
     Data,
-    /// A pattern of names that are looked into.
+    /// A pattern for the names of files that are read.
     Name,
-    /// A file or directory that is looked at.
+    /// A file or directory that is read.
     Read,
-    /// A directory that the program goes to first: other paths then start there.
+    /// A directory that the program changes to first. Other paths are relative to it.
     Enter,
-    /// As Read, for a compiler, which takes `@file` for more arguments.
+    /// A file that a compiler reads. `@file`, which would hold more arguments, is denied.
     Source,
-    /// A file or directory that is made or changed.
+    /// A file or directory that is created or changed.
     Write,
-    /// As Write, by a compiler or packer.
+    /// A file that a compiler or packer writes.
     Output,
     /// Where files are copied or moved to: a file, or a directory that gets their names.
     Dest,
     /// A file or directory that is moved away or deleted.
     Moved,
-    /// An argument of a program of the project: whatever looks like a path must stay inside.
+    /// An argument of a program of the project. If it looks like a path, it must stay inside the
+    /// workspace.
     Arg,
-    /// As Arg, for a program that takes `@file` for more arguments.
+    /// An argument of a program of the project. `@file`, which would hold more arguments, is
+    /// denied.
     Response,
     /// Program text.
     Code,
@@ -31,21 +33,21 @@ pub(crate) enum Kind {
     Sed,
     /// An awk program.
     Awk,
-    /// A suffix for backups, which must not smuggle a directory in.
+    /// A suffix for backups. It must not contain a directory.
     Suffix,
-    /// `+%Y` for date; anything else would set the clock.
+    /// A format of `date`, such as `+%Y`. Anything else would set the clock.
     Plus,
     /// An archive. `host:file` would start a remote shell.
     Archive,
     /// A git repository, by name, path or address.
     Remote,
-    /// As Remote, where data is sent to.
+    /// A git repository that data is sent to.
     PushRemote,
     /// A git revision, or a path where git takes either.
     Rev,
     /// `1,20:path` or `/regular expression/,+5:path`.
     Lines,
-    /// As Rev, where a path would lose its changes.
+    /// A git revision, or a path that would lose its changes.
     Checkout,
     /// A path that loses its changes.
     Discard,
@@ -53,9 +55,9 @@ pub(crate) enum Kind {
     Refspec,
     /// A format of git log. `%G` asks for signatures, and that starts a program.
     Format,
-    /// A key of git's configuration that is set or taken away.
+    /// A key of git's configuration that is set or removed.
     GitKey,
-    /// As GitKey, where a key with no value behind it is only shown.
+    /// A key of git's configuration: shown if no value follows, set otherwise.
     LoneKey,
     /// A package by name, path or address.
     Spec,
@@ -63,17 +65,18 @@ pub(crate) enum Kind {
     Assign,
     /// `NAME[:type]=value` for cmake.
     Define,
-    /// Options that gcc hands on, between commas.
+    /// Options that gcc passes on, separated by commas.
     Passed,
-    /// Flags that are handed on to a compiler or linker.
+    /// Flags that are passed on to a compiler or linker.
     Flags,
-    /// A time, or a file whose time counts.
+    /// A time, or a file whose time is used.
     Date,
-    /// A package of the project, or one from elsewhere by its version.
+    /// A package of the project, or another package by its version.
     Versioned,
     /// An address where packages come from.
     Registry,
-    /// One of these, `*` at the end for any; for anything else the option's own verdict counts.
+    /// One of the listed values; `*` at the end matches any ending. For other values, the option's
+    /// own verdict applies.
     In(Vec<Box<str>>),
 }
 
