@@ -308,6 +308,10 @@ impl Bus {
             done
         };
         let done = AssertUnwindSafe(work).catch_unwind().await;
+        // The next tasks are leased already. They start before this task is returned to its queue,
+        // because that write can take seconds on a busy disk, and `check_tasks` would meanwhile
+        // take the leased tasks for crashed ones.
+        let done = done.map(|done| done.map(|leases| self.spawn(leases)));
         if cancel.is_cancelled() {
             self.return_to_queue(&lease).await;
         }
@@ -317,8 +321,7 @@ impl Bus {
             run.remove();
         }
         match done {
-            Ok(Ok(leases)) => self.spawn(leases),
-            Ok(Err(Error::Store(StoreError::TaskLost | StoreError::NotFound))) => {}
+            Ok(Ok(()) | Err(Error::Store(StoreError::TaskLost | StoreError::NotFound))) => {}
             Ok(Err(error)) => {
                 tracing::error!(%error, task = %id, "a task failed with an internal error");
                 self.fail_crashed_task(id).await;
@@ -398,7 +401,7 @@ impl Bus {
 
     /// Follows wakeups and checks regularly until `stop`; then returns running tasks to their queues.
     pub async fn run_background(&self, stop: CancellationToken) {
-        let mut held = HashSet::new();
+        let mut suspected = HashSet::new();
         let mut bell = self.store().wakeups().subscribe();
         let mut rounds = tokio::time::interval(CHECK_INTERVAL);
         rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -419,7 +422,7 @@ impl Bus {
                     None => break,
                 },
                 _ = rounds.tick() => {
-                    if let Err(error) = self.check_tasks(&mut held).await {
+                    if let Err(error) = self.check_tasks(&mut suspected).await {
                         tracing::warn!(%error, "the agent bus cannot check its tasks");
                     }
                 }
@@ -441,7 +444,7 @@ impl Bus {
         }
     }
 
-    async fn check_tasks(&self, held_before: &mut HashSet<TaskId>) -> Result<()> {
+    async fn check_tasks(&self, suspected: &mut HashSet<TaskId>) -> Result<()> {
         let lost = self.store().recover_tasks().await?;
         if lost > 0 {
             tracing::warn!(tasks = lost, "marked the tasks of a dead node as failed");
@@ -451,16 +454,52 @@ impl Bus {
         for &id in running.difference(&held) {
             self.interrupt_if_lost(id).await;
         }
-        let orphans: HashSet<TaskId> = held.difference(&running).copied().collect();
-        // Only if missing twice in a row, because a task that was just leased is not running yet.
-        for &id in orphans.intersection(held_before) {
+        for id in orphans(&held, &running, suspected) {
             if !self.running().contains_key(&id) {
                 self.fail_crashed_task(id).await;
             }
         }
-        *held_before = held;
         gauge!("atelier_running_tasks").set(running.len() as f64);
         self.poll_waiting_queues().await;
         Ok(())
+    }
+}
+
+/// Tasks that this node has leased but does not run, in two checks in a row. A task that fails only
+/// one check may have been leased a moment ago. `suspected` holds what failed the previous check.
+fn orphans(
+    leased: &HashSet<TaskId>,
+    running: &HashSet<TaskId>,
+    suspected: &mut HashSet<TaskId>,
+) -> Vec<TaskId> {
+    let idle: HashSet<TaskId> = leased.difference(running).copied().collect();
+    let found = idle.intersection(suspected).copied().collect();
+    *suspected = idle;
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tasks(numbers: impl IntoIterator<Item = u128>) -> HashSet<TaskId> {
+        numbers.into_iter().map(|number| TaskId(Uuid::from_u128(number))).collect()
+    }
+
+    #[test]
+    fn leased_task_that_does_not_run_in_two_checks_is_an_orphan() {
+        let mut suspected = HashSet::new();
+        assert_eq!(orphans(&tasks([1, 2]), &tasks([1]), &mut suspected), []);
+        let second = orphans(&tasks([1, 2]), &tasks([1]), &mut suspected);
+        assert_eq!(second, [TaskId(Uuid::from_u128(2))]);
+    }
+
+    #[test]
+    fn task_that_is_leased_again_between_two_checks_is_no_orphan() {
+        let mut suspected = HashSet::new();
+        assert_eq!(orphans(&tasks([1]), &tasks([1]), &mut suspected), []);
+        // The task parked, was leased again and is about to start.
+        assert_eq!(orphans(&tasks([1]), &tasks([]), &mut suspected), []);
+        assert_eq!(orphans(&tasks([1]), &tasks([1]), &mut suspected), []);
     }
 }
