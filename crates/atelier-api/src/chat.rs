@@ -26,7 +26,8 @@ pub struct NewMessage {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(schema_with = atelier_core::chat::attachments_schema))]
     pub attachments: Vec<String>,
-    /// Tasks with a higher priority run first among those that wait for the same agent. The default is 0.
+    /// Tasks with a higher priority run first among those that wait for the same agent. The default
+    /// is 0.
     #[serde(default, deserialize_with = "atelier_core::json::whole")]
     #[cfg_attr(feature = "openapi", schema(minimum = -100, maximum = 100))]
     pub priority: i32,

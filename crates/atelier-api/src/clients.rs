@@ -19,8 +19,8 @@ pub struct NewClient {
     /// Which limits the machine can enforce on commands.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub isolation: ReportedIsolation,
-    /// The same process comes back after its connection was lost. Otherwise permissions that were given for
-    /// the connection end.
+    /// The same process comes back after its connection was lost. Otherwise permissions that were
+    /// given for the connection end.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(default = false))]
     pub resumed: bool,

@@ -16,7 +16,8 @@ pub struct EventEnvelope {
     pub event: Event,
 }
 
-/// A piece of a message while the model is still writing it. Deltas are not stored and cannot be replayed.
+/// A piece of a message while the model is still writing it. Deltas are not stored and cannot be
+/// replayed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "type", rename = "MESSAGE_DELTA")]
@@ -27,7 +28,8 @@ pub struct MessageDelta {
     pub text: String,
 }
 
-/// The first event of a stream whose cursor is unknown or too old: the current state, to start again from.
+/// The first event of a stream whose cursor is unknown or too old: the current state, to start
+/// again from.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "type", rename = "STREAM_RESET")]

@@ -1,7 +1,9 @@
-//! What the server and its clients exchange over HTTP: bodies of requests, bodies of answers, and problems.
+//! What the server and its clients exchange over HTTP: bodies of requests, bodies of answers, and
+//! problems.
 //!
-//! A type is here if more than one program uses it. What only one handler reads or writes stands beside
-//! that handler. Domain values that are sent as they are (calls, tasks, events) live in `atelier-core`.
+//! A type is here if more than one program uses it. What only one handler reads or writes stands
+//! beside that handler. Domain values that are sent as they are (calls, tasks, events) live in
+//! `atelier-core`.
 
 pub mod account;
 pub mod approvals;

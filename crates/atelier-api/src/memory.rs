@@ -110,8 +110,9 @@ pub struct ContextPeriod {
     pub success_rate: Option<f64>,
 }
 
-/// What to delete: interactions that are older than `days` and have the given result and types; then the oldest
-/// ones until only `max_vectors` are left. Without any of these, nothing is deleted.
+/// What to delete: interactions that are older than `days` and have the given result and types;
+/// then the oldest ones until only `max_vectors` are left. Without any of these, nothing is
+/// deleted.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -161,7 +162,7 @@ pub struct ContextImported {
     pub imported: usize,
     /// How many interactions were already there, by their ids.
     pub skipped: usize,
-    /// Whether every kind of search finds them. If not, the index or the embedder is slow or unavailable, and only a
-    /// search by words finds them for now.
+    /// Whether every kind of search finds them. If not, the index or the embedder is slow or
+    /// unavailable, and only a search by words finds them for now.
     pub indexed: bool,
 }

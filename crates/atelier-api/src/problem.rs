@@ -158,7 +158,8 @@ impl Serialize for ProblemCode {
 }
 
 impl<'de> Deserialize<'de> for ProblemCode {
-    /// Accepts every text: a client must understand that it was refused, even if it does not know why.
+    /// Accepts every text: a client must understand that it was refused, even if it does not know
+    /// why.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let known = Self::ALL.iter().find(|code| code.as_str() == text);

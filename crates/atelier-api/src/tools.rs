@@ -28,7 +28,8 @@ pub struct ServerPolicy {
     pub demand_isolation: bool,
 }
 
-/// What a call would change, or why it cannot be done. In the second case the call fails and nobody is asked.
+/// What a call would change, or why it cannot be done. In the second case the call fails and nobody
+/// is asked.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
@@ -38,7 +39,8 @@ pub enum PreviewReport {
 }
 
 impl<'de> Deserialize<'de> for PreviewReport {
-    /// Decides by the field that only one of the forms has, so that the error names what is wrong with the others.
+    /// Decides by the field that only one of the forms has, so that the error names what is wrong
+    /// with the others.
     fn deserialize<D: Deserializer<'de>>(body: D) -> Result<Self, D::Error> {
         let body = Value::deserialize(body)?;
         match body.get("error") {

@@ -1,4 +1,5 @@
-//! Who may act on what: extractors that prove access to the project, conversation or tenant in the path.
+//! Who may act on what: extractors that prove access to the project, conversation or tenant in the
+//! path.
 //!
 //! What belongs to somebody else and what does not exist answer alike.
 
@@ -18,8 +19,8 @@ use axum::{
 };
 use std::{ops::Deref, sync::Arc};
 
-/// The worker space of the caller's own project, for a request that the worker space counts. Routes that use
-/// it are behind `middleware::in_worker_space`.
+/// The worker space of the caller's own project, for a request that the worker space counts. Routes
+/// that use it are behind `middleware::in_worker_space`.
 #[derive(Clone)]
 pub(crate) struct CountedSpace(pub(crate) Arc<WorkerSpace>);
 
@@ -39,8 +40,9 @@ impl FromRequestParts<App> for CountedSpace {
     }
 }
 
-/// The worker space of the caller's own project, created if necessary, for a request that the worker space does
-/// not count: a call may wait minutes for a person, and its result must not queue behind it.
+/// The worker space of the caller's own project, created if necessary, for a request that the
+/// worker space does not count: a call may wait minutes for a person, and its result must not queue
+/// behind it.
 pub(crate) struct OwnSpace(Arc<WorkerSpace>);
 
 impl Deref for OwnSpace {
@@ -71,7 +73,8 @@ impl OwnSpace {
     }
 }
 
-/// The caller's own project, without entering its worker space: for requests that close or delete it.
+/// The caller's own project, without entering its worker space: for requests that close or delete
+/// it.
 pub(crate) struct OwnProject(pub(crate) Owned);
 
 impl FromRequestParts<App> for OwnProject {
@@ -129,8 +132,8 @@ impl FromRequestParts<App> for TenantAdmin {
     }
 }
 
-/// The caller's own conversation, from either family of routes: `/my/projects/{project}/chat/sessions/{session}`
-/// and `/api/tenants/{tenant}/…/{conversation}`.
+/// The caller's own conversation, from either family of routes:
+/// `/my/projects/{project}/chat/sessions/{session}` and `/api/tenants/{tenant}/…/{conversation}`.
 pub(crate) struct OwnConversation {
     pub(crate) caller: Caller,
     pub(crate) owned: Owned,
@@ -183,7 +186,8 @@ impl FromRequestParts<App> for OwnFiles {
     }
 }
 
-/// The files of the caller's own conversation, to change. Refused if the conversation's workspace is switched off.
+/// The files of the caller's own conversation, to change. Refused if the conversation's workspace
+/// is switched off.
 pub(crate) struct WritableFiles(pub(crate) OwnFiles);
 
 impl FromRequestParts<App> for WritableFiles {

@@ -52,8 +52,9 @@ impl App {
         Self(Arc::new(services))
     }
 
-    /// On the first start of a server: creates its owner, a code that signs them in once, and a first project.
-    /// `None` if the server already had a project, or if people sign in at an identity provider.
+    /// On the first start of a server: creates its owner, a code that signs them in once, and a
+    /// first project. `None` if the server already had a project, or if people sign in at an
+    /// identity provider.
     ///
     /// The project comes last, so that an interrupted first start is repeated.
     pub async fn prepare_first_start(&self) -> atelier_store::Result<Option<String>> {

@@ -14,7 +14,8 @@ use serde::{
 };
 use std::{collections::HashSet, fmt};
 
-/// A JSON body: small enough, well formed, of the right shape. With `FILES` it may be as large as a file.
+/// A JSON body: small enough, well formed, of the right shape. With `FILES` it may be as large as a
+/// file.
 pub(crate) struct Json<T, const FILES: bool = false>(pub(crate) T);
 
 impl<T: DeserializeOwned, const FILES: bool> FromRequest<App> for Json<T, FILES> {
@@ -78,8 +79,8 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     })
 }
 
-/// Any JSON in which no object repeats a key. Parsers disagree about which value of a repeated key counts, so
-/// what one of them checked may not be what another one uses.
+/// Any JSON in which no object repeats a key. Parsers disagree about which value of a repeated key
+/// counts, so what one of them checked may not be what another one uses.
 struct UniqueKeys;
 
 impl<'de> Deserialize<'de> for UniqueKeys {

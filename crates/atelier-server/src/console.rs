@@ -17,10 +17,11 @@ struct Files;
 
 const NOT_BUILT: &str = include_str!("not_built.html");
 
-/// Nothing from other servers and nothing inline. A frame shows PDF files that the page itself fetched.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; \
-                      font-src 'self'; connect-src 'self'; frame-src blob:; frame-ancestors 'none'; base-uri 'none'; \
-                      form-action 'none'";
+/// Nothing from other servers and nothing inline. A frame shows PDF files that the page itself
+/// fetched.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+                      img-src 'self' data: blob:; font-src 'self'; connect-src 'self'; \
+                      frame-src blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/", get(index)).route(

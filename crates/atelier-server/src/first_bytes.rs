@@ -1,5 +1,5 @@
-//! A deadline for the first bytes of a connection. hyper waits for them without one, to tell HTTP/1 from HTTP/2;
-//! after that its own timeouts apply.
+//! A deadline for the first bytes of a connection. hyper waits for them without one, to tell HTTP/1
+//! from HTTP/2; after that its own timeouts apply.
 
 use axum_server::accept::Accept;
 use futures::{FutureExt, future::BoxFuture};

@@ -32,7 +32,8 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Binds the addresses and reads the certificate, so that mistakes are reported before anything starts.
+    /// Binds the addresses and reads the certificate, so that mistakes are reported before anything
+    /// starts.
     pub async fn bind(address: &str, settings: &crate::Settings) -> io::Result<Self> {
         let tls = match (&settings.tls_cert, &settings.tls_key) {
             (Some(cert), Some(key)) => Some(RustlsConfig::from_pem_file(cert, key).await?),

@@ -11,8 +11,9 @@ use metrics::{counter, histogram};
 use std::{sync::Arc, time::Instant};
 use tracing::Instrument;
 
-/// Runs the request in the worker space of the caller's own project, which is created if necessary. The request
-/// waits its turn there, keeps the worker space alive, and ends when the worker space is reset.
+/// Runs the request in the worker space of the caller's own project, which is created if necessary.
+/// The request waits its turn there, keeps the worker space alive, and ends when the worker space
+/// is reset.
 pub(crate) async fn in_worker_space(
     State(app): State<App>,
     request: Request,
@@ -32,15 +33,15 @@ fn route(extensions: &Extensions) -> &str {
     extensions.get::<MatchedPath>().map_or("(none)", MatchedPath::as_str)
 }
 
-/// The method as a metric label. Callers choose the method, so unusual ones share a label: otherwise anybody could
-/// create metrics without end.
+/// The method as a metric label. Callers choose the method, so unusual ones share a label:
+/// otherwise anybody could create metrics without end.
 fn method_label(method: &Method) -> &'static str {
     const USUAL: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"];
     USUAL.into_iter().find(|usual| method.as_str() == *usual).unwrap_or("other")
 }
 
-/// Limits how long a request may take until its answer begins. Uploads are not limited this way: they take as long
-/// as the sender's connection needs, and check its pace themselves.
+/// Limits how long a request may take until its answer begins. Uploads are not limited this way:
+/// they take as long as the sender's connection needs, and check its pace themselves.
 pub(crate) async fn with_time_limit(State(app): State<App>, request: Request, next: Next) -> Response {
     // Twice the timeout: once for a slow body, once for our own work.
     let response = tokio::time::timeout(app.settings.request_timeout * 2, next.run(request)).await;
@@ -61,7 +62,8 @@ pub(crate) async fn measured(request: Request, next: Next) -> Response {
     headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
     let status = response.status().as_u16().to_string();
     counter!(
-        "atelier_http_requests_total", "method" => method, "route" => route.clone(), "status" => status
+        "atelier_http_requests_total",
+        "method" => method, "route" => route.clone(), "status" => status
     )
     .increment(1);
     histogram!("atelier_http_request_seconds", "method" => method, "route" => route)

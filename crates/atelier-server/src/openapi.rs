@@ -18,8 +18,9 @@ use utoipa::{
 #[openapi(
     info(
         title = "Atelier",
-        description = "The workspace server for AI agents. Every answer that is not a success is a problem \
-                       (RFC 9457) with a stable `code`. Every route works with and without a trailing slash.",
+        description = "The workspace server for AI agents. Every answer that is not a success is a \
+                       problem (RFC 9457) with a stable `code`. Every route works with and without \
+                       a trailing slash.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
     components(schemas(Problem, ServerSentEvent, EventEnvelope, MessageDelta, StreamReset)),

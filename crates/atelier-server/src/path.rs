@@ -1,4 +1,5 @@
-//! Parameters in the path of a request. Each extractor also describes its parameter in the OpenAPI document.
+//! Parameters in the path of a request. Each extractor also describes its parameter in the OpenAPI
+//! document.
 //!
 //! A value that is not even well formed answers like an id that does not exist.
 
@@ -34,7 +35,10 @@ pub(crate) async fn has_segment(parts: &mut Parts, name: &str) -> bool {
 }
 
 macro_rules! path_parameters {
-    ($($(#[doc = $description:literal])+ $extractor:ident($value:ty as $schema:ty) = $name:literal;)+) => {$(
+    ($(
+        $(#[doc = $description:literal])+
+        $extractor:ident($value:ty as $schema:ty) = $name:literal;
+    )+) => {$(
         $(#[doc = $description])+
         pub(crate) struct $extractor(pub(crate) $value);
 

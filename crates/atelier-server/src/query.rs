@@ -73,7 +73,8 @@ pub(crate) struct PageQuery<F = NoFilter> {
 
 impl<F: DeserializeOwned> PageQuery<F> {
     fn parse(uri: &Uri) -> Result<Self, Error> {
-        // Parsed apart, because serde cannot refuse unknown fields of a struct that is flattened into another.
+        // Parsed apart, because serde cannot refuse unknown fields of a struct that is flattened
+        // into another.
         let mut page = form_urlencoded::Serializer::new(String::new());
         let mut filter = form_urlencoded::Serializer::new(String::new());
         for (key, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
@@ -97,7 +98,8 @@ impl<F: DeserializeOwned> FromRequestParts<App> for PageQuery<F> {
     }
 }
 
-/// The header `Last-Event-ID`. It is never refused: a stream with an unknown cursor starts with a reset.
+/// The header `Last-Event-ID`. It is never refused: a stream with an unknown cursor starts with a
+/// reset.
 pub(crate) struct LastEventId(pub(crate) Option<String>);
 
 impl FromRequestParts<App> for LastEventId {
@@ -109,13 +111,13 @@ impl FromRequestParts<App> for LastEventId {
     }
 }
 
-/// How long the caller wants to wait (RFC 7240, `Prefer: wait=30`), at most `request_timeout`. A request has
-/// twice that time, and its body may take one half of it.
+/// How long the caller wants to wait (RFC 7240, `Prefer: wait=30`), at most `request_timeout`. A
+/// request has twice that time, and its body may take one half of it.
 pub(crate) fn preferred_wait(app: &App, headers: &HeaderMap) -> Option<Duration> {
     let preferences = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
     let mut preferences = preferences.flat_map(|value| value.split([',', ';']));
-    // RFC 7240 allows any case, spaces around the sign, and quotes. A number that is too large means "as long as
-    // possible".
+    // RFC 7240 allows any case, spaces around the sign, and quotes. A number that is too large
+    // means "as long as possible".
     let seconds = |preference: &str| {
         let (name, value) = preference.split_once('=')?;
         let value = value.trim().trim_matches('"');

@@ -22,9 +22,11 @@ pub struct Settings {
     /// How long a stopping server waits for open requests.
     #[serde(with = "humantime_serde")]
     pub shutdown_grace: Duration,
-    /// The address that people use to reach this server, for links. The default is the address it listens on.
+    /// The address that people use to reach this server, for links. The default is the address it
+    /// listens on.
     pub public_url: Option<String>,
-    /// A separate address for `/metrics`. If it is set, the main address does not answer `/metrics`.
+    /// A separate address for `/metrics`. If it is set, the main address does not answer
+    /// `/metrics`.
     pub metrics_listen: Option<String>,
     /// The certificate chain (PEM), to serve over TLS without a proxy.
     pub tls_cert: Option<PathBuf>,

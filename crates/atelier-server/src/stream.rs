@@ -1,4 +1,5 @@
-//! An event stream over HTTP: stored events first, then live ones, with heartbeats, until the token ends.
+//! An event stream over HTTP: stored events first, then live ones, with heartbeats, until the token
+//! ends.
 
 use crate::{App, auth::Caller, error::Result};
 use atelier_api::events::{ProjectSnapshot, Snapshot, StreamReset, UserSnapshot};
@@ -36,7 +37,8 @@ impl Filter {
     }
 }
 
-/// Every place where an event can name a conversation. Parsing only these is much cheaper than parsing the event.
+/// Every place where an event can name a conversation. Parsing only these is much cheaper than
+/// parsing the event.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct ConversationReferences {
@@ -85,7 +87,8 @@ pub(crate) async fn open(
     start: StreamStart,
 ) -> Result<Response> {
     let cursor = match (&start.after, start.tail) {
-        // An id that is not ours is treated like one that is too old: the stream starts with a reset.
+        // An id that is not ours is treated like one that is too old: the stream starts with a
+        // reset.
         (Some(id), _) => Cursor::After(parse_id(scope, id).unwrap_or(i64::MAX)),
         (None, Some(tail)) => Cursor::Last(tail),
         (None, None) => Cursor::Now,
@@ -175,8 +178,9 @@ impl EventReader {
                 }
                 events = self.subscription.next() => match events {
                     Ok(mut events) => {
-                        let last = events.last().is_some_and(|event| event.name == "PROJECT_DELETED");
-                        if last && matches!(self.scope, Scope::Project(_)) {
+                        let last = events.last();
+                        let deleted = last.is_some_and(|event| event.name == "PROJECT_DELETED");
+                        if deleted && matches!(self.scope, Scope::Project(_)) {
                             // It is the last event of a project.
                             self.ends = Instant::now();
                         }
@@ -188,7 +192,8 @@ impl EventReader {
                         return Some(render(self.scope, &events));
                     }
                     Err(error) => {
-                        // The client reconnects with its last id, and gets the following events or a reset.
+                        // The client reconnects with its last id, and gets the following events or
+                        // a reset.
                         tracing::debug!(%error, "an event stream ended");
                         return None;
                     }
@@ -237,8 +242,8 @@ fn write_event(buffer: &mut BytesMut, id: &str, name: &str, data: &str) {
         .unwrap_or_else(|error| unreachable!("writing to memory: {error}"));
 }
 
-/// Event ids of a project's stream are its numbers. Those of a user's stream have a prefix, so that one is not mistaken
-/// for the other.
+/// Event ids of a project's stream are its numbers. Those of a user's stream have a prefix, so that
+/// one is not mistaken for the other.
 fn format_id(scope: Scope, number: i64) -> String {
     match scope {
         Scope::Project(_) => number.to_string(),

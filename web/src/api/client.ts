@@ -16,15 +16,18 @@ type Parameters<O, In extends "path" | "query"> = O extends { parameters: { [K i
   ? NonNullable<T>
   : never;
 
-type Body<O> = O extends { requestBody?: infer R }
-  ? NonNullable<R> extends { content: { "application/json": infer T } }
-    ? T
-    : never
-  : never;
+type Body<O> = O extends { requestBody?: infer R } ? Json<NonNullable<R>> : never;
 
-/** Optional if nothing in it is required, absent if the operation has no such part. */
+/** The JSON of a request body; `never` if there is none. */
+type Json<R> = [R] extends [never]
+  ? never
+  : R extends { content: { "application/json": infer T } }
+    ? T
+    : never;
+
+/** Optional if nothing in it is required, refused if the operation has no such part. */
 type Part<Name extends string, T> = [T] extends [never]
-  ? unknown
+  ? { [N in Name]?: never }
   : object extends T
     ? { [N in Name]?: T }
     : { [N in Name]: T };

@@ -71,7 +71,8 @@ export interface paths {
         get: operations["models_show"];
         /**
          * Store the tenant's key for a provider
-         * @description The key is stored encrypted, takes precedence over the server's own key, and is used only for the tenant's agents.
+         * @description The key is stored encrypted, takes precedence over the server's own key, and is used only for
+         *     the tenant's agents.
          */
         put: operations["models_put"];
         post?: never;
@@ -127,9 +128,9 @@ export interface paths {
         put?: never;
         /**
          * Upload files
-         * @description A file at an existing path becomes the next version of that file. `If-Match` with the checksum that you know
-         *     keeps you from replacing a version that you have not seen; `If-None-Match: *` keeps you from replacing anything.
-         *     Either all files of a request are saved, or none.
+         * @description A file at an existing path becomes the next version of that file. `If-Match` with the checksum
+         *     that you know keeps you from replacing a version that you have not seen; `If-None-Match: *`
+         *     keeps you from replacing anything. Either all files of a request are saved, or none.
          */
         post: operations["files_upload"];
         delete?: never;
@@ -256,8 +257,8 @@ export interface paths {
         put?: never;
         /**
          * Sync the conversation's folder on the server
-         * @description Missing and damaged files are fetched again. Changes that an interrupted run left in the folder are saved. Runs of
-         *     agents sync by themselves.
+         * @description Missing and damaged files are fetched again. Changes that an interrupted run left in the folder
+         *     are saved. Runs of agents sync by themselves.
          */
         post: operations["files_sync"];
         delete?: never;
@@ -400,8 +401,8 @@ export interface paths {
         put?: never;
         /**
          * Revoke one of your tokens
-         * @description It stops working on every node, and its open event streams end. Revoking a token that was not itself renewed
-         *     from another one also revokes all tokens that were renewed from it.
+         * @description It stops working on every node, and its open event streams end. Revoking a token that was not
+         *     itself renewed from another one also revokes all tokens that were renewed from it.
          */
         post: operations["account_revoke"];
         delete?: never;
@@ -491,7 +492,8 @@ export interface paths {
         };
         /**
          * Show the server's own rules for tool calls
-         * @description They are added to the built-in rules. A machine also applies them, as far as its owner accepts them.
+         * @description They are added to the built-in rules. A machine also applies them, as far as its owner accepts
+         *     them.
          */
         get: operations["tools_policy"];
         put?: never;
@@ -627,8 +629,8 @@ export interface paths {
         put?: never;
         /**
          * Import an export, and answer when searches find its interactions
-         * @description Interactions whose id already exists stay as they are, so importing the same export twice changes nothing. An
-         *     interaction without an id is new every time.
+         * @description Interactions whose id already exists stay as they are, so importing the same export twice
+         *     changes nothing. An interaction without an id is new every time.
          */
         post: operations["context_import"];
         delete?: never;
@@ -897,7 +899,8 @@ export interface paths {
         };
         /**
          * Follow one conversation (server-sent events)
-         * @description The project's event stream, reduced to the events of the conversation. Event ids are those of the project's stream.
+         * @description The project's event stream, reduced to the events of the conversation. Event ids are those of
+         *     the project's stream.
          */
         get: operations["chat_events"];
         put?: never;
@@ -919,8 +922,8 @@ export interface paths {
         put?: never;
         /**
          * Send a message to one agent, or to the project, which plans which agents do what
-         * @description Answers at once. With `Prefer: wait=60` it answers with the agent's answer, if there is one within that many
-         *     seconds.
+         * @description Answers at once. With `Prefer: wait=60` it answers with the agent's answer, if there is one
+         *     within that many seconds.
          */
         post: operations["chat_send_message"];
         delete?: never;
@@ -1200,8 +1203,8 @@ export interface paths {
         };
         /**
          * List tool calls, newest first
-         * @description If a call has more than 64 KiB of parameters or result, its long texts are shortened, with `$link` to the whole
-         *     call.
+         * @description If a call has more than 64 KiB of parameters or result, its long texts are shortened, with
+         *     `$link` to the whole call.
          */
         get: operations["tools_list"];
         put?: never;
@@ -1240,8 +1243,8 @@ export interface paths {
         put?: never;
         /**
          * Request a tool call
-         * @description Answers at once with the call as it is. With `Prefer: wait=30` it answers when the call is settled, or after that
-         *     many seconds (at most `server.request_timeout`).
+         * @description Answers at once with the call as it is. With `Prefer: wait=30` it answers when the call is
+         *     settled, or after that many seconds (at most `server.request_timeout`).
          */
         post: operations["tools_execute"];
         delete?: never;
@@ -1332,9 +1335,10 @@ export interface paths {
         put?: never;
         /**
          * From a machine: report the outcome of a call
-         * @description The same result may be sent again; a different one is refused. `code: "stale"` means that the file has changed
-         *     since its preview. `code: "approval_required"`, with `verdict`, `rule` and `error`, means that the machine rates
-         *     the call higher than what was approved. In both cases the person is asked again.
+         * @description The same result may be sent again; a different one is refused. `code: "stale"` means that the
+         *     file has changed since its preview. `code: "approval_required"`, with `verdict`, `rule` and
+         *     `error`, means that the machine rates the call higher than what was approved. In both cases the
+         *     person is asked again.
          */
         post: operations["clients_result"];
         delete?: never;
@@ -1356,8 +1360,8 @@ export interface paths {
         post?: never;
         /**
          * Close the worker space: release what the server holds for the project
-         * @description Running work may finish first. The next request creates a new worker space. Your files and everything that is
-         *     stored stay.
+         * @description Running work may finish first. The next request creates a new worker space. Your files and
+         *     everything that is stored stay.
          */
         delete: operations["worker_space_close"];
         options?: never;
@@ -1433,7 +1437,7 @@ export interface components {
              */
             concurrency_limit: number;
             /**
-             * @description What a task of this agent may use up; the project and the server may allow less.
+             * @description What a task of this agent may use. The project and the server may allow less.
              * @default {
              *       "max_cost": null,
              *       "max_seconds": null,
@@ -1444,28 +1448,37 @@ export interface components {
             limits: components["schemas"]["Limits"];
             /**
              * Format: int32
+             * @description The longest answer of the model, in tokens.
              * @default 2048
              */
             max_tokens: number;
             /**
              * Format: int32
-             * @description How many interactions its memory keeps before the oldest go.
+             * @description How many interactions its memory keeps before the oldest are deleted.
              * @default 1000000
              */
             max_vectors: number;
-            /** @description Free-form; `role` and `capabilities` are read by the planner. */
+            /** @description Any JSON object. The planner reads `role` and `capabilities`. */
             metadata?: Record<string, unknown>;
-            /** @default gpt-4 */
+            /**
+             * @description The model that the agent uses: an alias, `provider/model`, or `demo`.
+             * @default gpt-4
+             */
             model: string;
-            /** @default You are a helpful assistant. */
+            /**
+             * @description The instructions that every request to the model begins with.
+             * @default You are a helpful assistant.
+             */
             system_prompt: string;
             /**
              * Format: double
+             * @description The sampling temperature that is passed to the model.
              * @default 0.7
              */
             temperature: number;
             tools?: string[];
         };
+        /** @description An agent was added to the project. */
         AgentCreatedEvent: {
             agent: components["schemas"]["Agent"];
             /** Format: date-time */
@@ -1477,6 +1490,7 @@ export interface components {
              */
             type: "AGENT_CREATED";
         };
+        /** @description An agent was deleted. */
         AgentDeletedEvent: {
             agent_id: components["schemas"]["AgentId"];
             /** Format: date-time */
@@ -1507,6 +1521,7 @@ export interface components {
             config?: components["schemas"]["AgentConfig"] | null;
             name?: components["schemas"]["AgentName"] | null;
         };
+        /** @description An agent's name or configuration changed. */
         AgentUpdatedEvent: {
             agent: components["schemas"]["Agent"];
             /** Format: date-time */
@@ -1628,7 +1643,7 @@ export interface components {
             attempt: number;
             client_id: components["schemas"]["ClientId"];
         };
-        /** @description A machine of the user is there to run calls. */
+        /** @description A machine connected and can run tool calls. */
         ClientConnectedEvent: {
             client_id: components["schemas"]["ClientId"];
             /** Format: date-time */
@@ -1641,6 +1656,7 @@ export interface components {
              */
             type: "CLIENT_CONNECTED";
         };
+        /** @description A machine left, or has been silent for too long. */
         ClientDisconnectedEvent: {
             client_id: components["schemas"]["ClientId"];
             /** Format: date-time */
@@ -1698,14 +1714,14 @@ export interface components {
             /** @description How many interactions were new. */
             imported: number;
             /**
-             * @description Whether every kind of search finds them. If not, the index or the embedder is slow or unavailable, and only a
-             *     search by words finds them for now.
+             * @description Whether every kind of search finds them. If not, the index or the embedder is slow or
+             *     unavailable, and only a search by words finds them for now.
              */
             indexed: boolean;
             /** @description How many interactions were already there, by their ids. */
             skipped: number;
         };
-        /** @description An agent's memory is nearly full. Told once, until it has been emptier again. */
+        /** @description An agent's memory is nearly full. Sent once, and again only after it was emptier. */
         ContextLimitWarningEvent: {
             agent_id: components["schemas"]["AgentId"];
             /** Format: date-time */
@@ -1740,8 +1756,9 @@ export interface components {
             total: number;
         };
         /**
-         * @description What to delete: interactions that are older than `days` and have the given result and types; then the oldest
-         *     ones until only `max_vectors` are left. Without any of these, nothing is deleted.
+         * @description What to delete: interactions that are older than `days` and have the given result and types;
+         *     then the oldest ones until only `max_vectors` are left. Without any of these, nothing is
+         *     deleted.
          */
         ContextPrune: {
             /** Format: int32 */
@@ -1753,7 +1770,7 @@ export interface components {
             success?: boolean | null;
             types?: components["schemas"]["InteractionType"][];
         };
-        /** @description Interactions of an agent are gone. */
+        /** @description Interactions of an agent were deleted. */
         ContextPrunedEvent: {
             agent_id: components["schemas"]["AgentId"];
             /** Format: date-time */
@@ -1790,7 +1807,7 @@ export interface components {
             /** @description The best result comes first. */
             results: components["schemas"]["ContextResult"][];
         };
-        /** @description An agent looked into its memory. */
+        /** @description An agent searched its memory. */
         ContextRetrievedEvent: {
             agent_id: components["schemas"]["AgentId"];
             /** Format: date-time */
@@ -1904,6 +1921,7 @@ export interface components {
             /** @description Where they are in the object store, from the first file operation on. */
             workspace_path?: string | null;
         };
+        /** @description A conversation was created. */
         ConversationCreatedEvent: {
             conversation: components["schemas"]["Conversation"];
             /** Format: date-time */
@@ -1915,6 +1933,7 @@ export interface components {
              */
             type: "CONVERSATION_CREATED";
         };
+        /** @description A conversation was deleted with its messages and files. */
         ConversationDeletedEvent: {
             /** Format: date-time */
             created_at: string;
@@ -1980,6 +1999,7 @@ export interface components {
             title?: string | null;
             workspace_enabled?: boolean | null;
         };
+        /** @description A conversation's title, status or workspace changed. */
         ConversationUpdatedEvent: {
             conversation: components["schemas"]["Conversation"];
             /** Format: date-time */
@@ -2057,7 +2077,7 @@ export interface components {
             /** Format: int64 */
             version: number;
         };
-        /** @description Files of a conversation were made, changed, renamed or deleted, by its owner or by an agent. */
+        /** @description Files of a conversation were created, changed, renamed or deleted, by its owner or an agent. */
         FilesChangedEvent: {
             changes: components["schemas"]["FileChange"][];
             conversation_id: components["schemas"]["ConversationId"];
@@ -2070,7 +2090,7 @@ export interface components {
              */
             type: "FILES_CHANGED";
         };
-        /** @description An agent shows these files as its result. */
+        /** @description An agent presents files to the user. */
         FilesPresentedEvent: {
             conversation_id: components["schemas"]["ConversationId"];
             /** Format: date-time */
@@ -2114,6 +2134,7 @@ export interface components {
             /** @description How many permissions are in force. */
             total: number;
         };
+        /** @description A person gave a permission. */
         GrantMadeEvent: {
             /** Format: date-time */
             created_at: string;
@@ -2127,6 +2148,7 @@ export interface components {
         };
         /** @enum {string} */
         GrantScope: "once" | "class" | "agent";
+        /** @description A permission was withdrawn. */
         GrantWithdrawnEvent: {
             /** Format: date-time */
             created_at: string;
@@ -2192,19 +2214,19 @@ export interface components {
             max_cost: number | null;
             /**
              * Format: int64
-             * @description Time at work: waiting for a person or a machine does not count.
+             * @description Seconds at work. Waiting for a person or a machine does not count.
              * @default null
              */
             max_seconds: number | null;
             /**
              * Format: int32
-             * @description How many times the model is asked.
+             * @description How often the model may be asked.
              * @default null
              */
             max_steps: number | null;
             /**
              * Format: int64
-             * @description Tokens in and out, over all steps.
+             * @description Input and output tokens of all steps.
              * @default null
              */
             max_tokens: number | null;
@@ -2255,6 +2277,7 @@ export interface components {
             task_id?: components["schemas"]["TaskId"] | null;
             usage?: components["schemas"]["Usage"] | null;
         };
+        /** @description A user or an agent wrote a message. */
         MessageCreatedEvent: {
             /** Format: date-time */
             created_at: string;
@@ -2266,7 +2289,10 @@ export interface components {
              */
             type: "MESSAGE_CREATED";
         };
-        /** @description A piece of a message while the model is still writing it. Deltas are not stored and cannot be replayed. */
+        /**
+         * @description A piece of a message while the model is still writing it. Deltas are not stored and cannot be
+         *     replayed.
+         */
         MessageDelta: {
             project_id: components["schemas"]["ProjectId"];
             session_id: components["schemas"]["ConversationId"];
@@ -2313,8 +2339,8 @@ export interface components {
             isolation: Record<string, unknown>;
             os: string;
             /**
-             * @description The same process comes back after its connection was lost. Otherwise permissions that were given for
-             *     the connection end.
+             * @description The same process comes back after its connection was lost. Otherwise permissions that were
+             *     given for the connection end.
              * @default false
              */
             resumed: boolean;
@@ -2363,7 +2389,8 @@ export interface components {
             content: string;
             /**
              * Format: int32
-             * @description Tasks with a higher priority run first among those that wait for the same agent. The default is 0.
+             * @description Tasks with a higher priority run first among those that wait for the same agent. The default
+             *     is 0.
              */
             priority?: number;
             /** @description The agent to talk to, by id or name. Without one, the project plans which agents do what. */
@@ -2434,7 +2461,7 @@ export interface components {
             /** @description Tasks to run instead of the proposed ones. */
             tasks?: components["schemas"]["ProposedTask"][] | null;
         };
-        /** @description To the person: may this plan run? */
+        /** @description A plan waits for its owner's approval. */
         PlanApprovalRequestEvent: {
             /** Format: date-time */
             created_at: string;
@@ -2447,6 +2474,7 @@ export interface components {
              */
             type: "PLAN_APPROVAL_REQUEST";
         };
+        /** @description The planner made a plan. */
         PlanCreatedEvent: {
             /** Format: date-time */
             created_at: string;
@@ -2481,6 +2509,7 @@ export interface components {
         };
         /** @enum {string} */
         PlanStatus: "planning" | "pending_approval" | "running" | "completed" | "failed" | "cancelled";
+        /** @description A plan's status changed. */
         PlanUpdatedEvent: {
             /** Format: date-time */
             created_at: string;
@@ -2497,7 +2526,10 @@ export interface components {
             client_id: components["schemas"]["ClientId"];
             error: components["schemas"]["CallFailure"];
         };
-        /** @description What a call would change, or why it cannot be done. In the second case the call fails and nobody is asked. */
+        /**
+         * @description What a call would change, or why it cannot be done. In the second case the call fails and nobody
+         *     is asked.
+         */
         PreviewReport: components["schemas"]["PreviewShown"] | components["schemas"]["PreviewFailed"];
         /** @description What a call would change. */
         PreviewShown: {
@@ -2542,6 +2574,7 @@ export interface components {
             settings?: Record<string, unknown> | null;
             workspace?: components["schemas"]["WorkspaceKind"] | null;
         };
+        /** @description A project was created. */
         ProjectCreatedEvent: {
             /** Format: date-time */
             created_at: string;
@@ -2553,7 +2586,7 @@ export interface components {
              */
             type: "PROJECT_CREATED";
         };
-        /** @description The last event of a project. */
+        /** @description The project was deleted. This is its last event. */
         ProjectDeletedEvent: {
             /** Format: date-time */
             created_at: string;
@@ -2581,6 +2614,7 @@ export interface components {
             pending: components["schemas"]["ToolCall"][];
             project: components["schemas"]["Project"];
         };
+        /** @description A project's name, workspace or settings changed. */
         ProjectUpdatedEvent: {
             /** Format: date-time */
             created_at: string;
@@ -2747,7 +2781,10 @@ export interface components {
             content: string;
             is_error: boolean;
         };
-        /** @description The first event of a stream whose cursor is unknown or too old: the current state, to start again from. */
+        /**
+         * @description The first event of a stream whose cursor is unknown or too old: the current state, to start
+         *     again from.
+         */
         StreamReset: {
             /** @description The cursor to resume from. */
             last_event_id: string;
@@ -2832,6 +2869,7 @@ export interface components {
             name: string;
             tool_id?: components["schemas"]["CallId"] | null;
         };
+        /** @description A task was cancelled. */
         TaskCancelledEvent: {
             /** Format: date-time */
             created_at: string;
@@ -2843,6 +2881,7 @@ export interface components {
              */
             type: "TASK_CANCELLED";
         };
+        /** @description A task was completed. */
         TaskCompletedEvent: {
             /** Format: date-time */
             created_at: string;
@@ -2860,6 +2899,7 @@ export interface components {
             calls: components["schemas"]["ToolCall"][];
             journal: components["schemas"]["Step"][];
         };
+        /** @description A task failed; the task says why. */
         TaskFailedEvent: {
             /** Format: date-time */
             created_at: string;
@@ -2891,7 +2931,7 @@ export interface components {
              */
             total: number;
         };
-        /** @description The model has answered a step of a task with calls, which are on their way. */
+        /** @description The model answered a step of a task with tool calls, which are being handled. */
         TaskProgressEvent: {
             calls: components["schemas"]["TaskCall"][];
             /** Format: date-time */
@@ -2908,6 +2948,7 @@ export interface components {
              */
             type: "TASK_PROGRESS";
         };
+        /** @description A task entered its agent's queue. */
         TaskQueuedEvent: {
             /** Format: date-time */
             created_at: string;
@@ -2919,6 +2960,7 @@ export interface components {
              */
             type: "TASK_QUEUED";
         };
+        /** @description A node began or continued to work on a task. */
         TaskStartedEvent: {
             agent_id?: components["schemas"]["AgentId"] | null;
             agent_name?: components["schemas"]["AgentName"] | null;
@@ -2942,7 +2984,7 @@ export interface components {
             expires_at: string;
             token: string;
         };
-        /** @description To the person: may this run? */
+        /** @description A tool call waits for its owner's approval. */
         ToolApprovalRequestEvent: {
             agent_id?: components["schemas"]["AgentId"] | null;
             approval_id: components["schemas"]["ApprovalId"];
@@ -2970,7 +3012,7 @@ export interface components {
              */
             type: "TOOL_APPROVAL_REQUEST";
         };
-        /** @description To the person: time is running out. */
+        /** @description The time to decide about a tool call is about to run out. */
         ToolApprovalWarningEvent: {
             approval_id: components["schemas"]["ApprovalId"];
             /** Format: date-time */
@@ -3042,6 +3084,7 @@ export interface components {
              */
             total: number;
         };
+        /** @description The status of a tool call changed. */
         ToolCallUpdatedEvent: {
             /** Format: date-time */
             created_at: string;
@@ -3059,7 +3102,7 @@ export interface components {
         ToolCatalog: {
             tools: components["schemas"]["ToolInfo"][];
         };
-        /** @description To one client, and only after approval: run this. */
+        /** @description Tells one machine to run a call. Sent only after approval, if the call needs one. */
         ToolExecutionSignalEvent: {
             /** Format: int32 */
             attempt: number;
@@ -3093,7 +3136,7 @@ export interface components {
             requires_approval: boolean;
             usual_risk: string;
         };
-        /** @description To one client: say what this call would change. */
+        /** @description Asks one machine what a call would change. */
         ToolPreviewRequestEvent: {
             client_id: components["schemas"]["ClientId"];
             /** Format: date-time */
@@ -3115,7 +3158,7 @@ export interface components {
             tool_name: string;
             tool_params?: Record<string, unknown>;
         };
-        /** @description To the client: its result is saved. */
+        /** @description The machine's result of a call was saved. */
         ToolResultAckEvent: {
             /** Format: int32 */
             attempt: number;
@@ -3157,8 +3200,9 @@ export interface components {
             /** Format: binary */
             file: string;
             /**
-             * @description Where the file goes. The default is the name that it was sent with. A path that ends with a slash, or one path
-             *     for several files, is a folder. There may also be one path for each file, in the same order.
+             * @description Where the file goes. The default is the name that it was sent with. A path that ends with a
+             *     slash, or one path for several files, is a folder. There may also be one path for each file,
+             *     in the same order.
              */
             path?: string | null;
         };
@@ -3198,7 +3242,7 @@ export interface components {
             /** Format: int64 */
             output_tokens: number;
         };
-        /** @description What one step of a task used. */
+        /** @description What one step of a task used: tokens and, where prices are known, US dollars. */
         UsageEvent: {
             agent_id?: components["schemas"]["AgentId"] | null;
             /** Format: double */
@@ -3250,6 +3294,7 @@ export interface components {
             queued_tasks: number;
             user_prefix: string;
         };
+        /** @description The worker space has a problem that an operator should know about. */
         WorkerSpaceAlertEvent: {
             alert: components["schemas"]["Alert"];
             /** Format: date-time */
@@ -3262,7 +3307,7 @@ export interface components {
              */
             type: "WORKER_SPACE_ALERT";
         };
-        /** @description The server released them; the user's files are untouched. */
+        /** @description The server released the project's worker space. The user's files are untouched. */
         WorkerSpaceClosedEvent: {
             /** Format: date-time */
             created_at: string;
@@ -3274,7 +3319,7 @@ export interface components {
              */
             type: "WORKER_SPACE_CLOSED";
         };
-        /** @description The server set up the project's resources. */
+        /** @description The server created the project's worker space. */
         WorkerSpaceReadyEvent: {
             /** Format: date-time */
             created_at: string;
@@ -4561,7 +4606,10 @@ export interface operations {
     files_download: {
         parameters: {
             query?: {
-                /** @description Check the SHA-256 while sending, and break the connection before the end if it is wrong. Sends the whole file. */
+                /**
+                 * @description Check the SHA-256 while sending, and break the connection before the end if it is wrong.
+                 *     Sends the whole file.
+                 */
                 verify?: boolean;
                 /** @description Let a browser show the file, if its type is harmless there. */
                 inline?: boolean;
@@ -5146,7 +5194,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The file is not the one that If-Match names, or it has just changed */
+            /** @description The file is not the one that If-Match names */
             412: {
                 headers: {
                     [name: string]: unknown;
@@ -5424,7 +5472,10 @@ export interface operations {
     files_version: {
         parameters: {
             query?: {
-                /** @description Check the SHA-256 while sending, and break the connection before the end if it is wrong. Sends the whole file. */
+                /**
+                 * @description Check the SHA-256 while sending, and break the connection before the end if it is wrong.
+                 *     Sends the whole file.
+                 */
                 verify?: boolean;
                 /** @description Let a browser show the file, if its type is harmless there. */
                 inline?: boolean;
@@ -6886,8 +6937,8 @@ export interface operations {
         parameters: {
             query?: {
                 /**
-                 * @description Replay the events after this event id; `0` replays all stored events. The header `Last-Event-ID` takes
-                 *     precedence. Without either, the stream starts with the next event.
+                 * @description Replay the events after this event id; `0` replays all stored events. The header
+                 *     `Last-Event-ID` takes precedence. Without either, the stream starts with the next event.
                  */
                 after?: string;
                 /** @description Without an event id: start with the last events, as many as this number says. */
@@ -8814,7 +8865,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The index is being rebuilt; `stats` shows how much is still waiting */
+            /** @description The index is being rebuilt; `stats` shows how far it is */
             202: {
                 headers: {
                     [name: string]: unknown;
@@ -10555,8 +10606,8 @@ export interface operations {
         parameters: {
             query?: {
                 /**
-                 * @description Replay the events after this event id; `0` replays all stored events. The header `Last-Event-ID` takes
-                 *     precedence. Without either, the stream starts with the next event.
+                 * @description Replay the events after this event id; `0` replays all stored events. The header
+                 *     `Last-Event-ID` takes precedence. Without either, the stream starts with the next event.
                  */
                 after?: string;
                 /** @description Without an event id: start with the last events, as many as this number says. */
@@ -10687,7 +10738,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The answer, if `Prefer: wait` asked for it and it was ready in time */
+            /** @description The answer, if `Prefer: wait` asked for it and it came in time */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -11241,8 +11292,8 @@ export interface operations {
         parameters: {
             query?: {
                 /**
-                 * @description Replay the events after this event id; `0` replays all stored events. The header `Last-Event-ID` takes
-                 *     precedence. Without either, the stream starts with the next event.
+                 * @description Replay the events after this event id; `0` replays all stored events. The header
+                 *     `Last-Event-ID` takes precedence. Without either, the stream starts with the next event.
                  */
                 after?: string;
                 /** @description Without an event id: start with the last events, as many as this number says. */
@@ -13272,7 +13323,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The preview is no longer needed, or this machine was not asked for it */
+            /** @description The preview is not needed, or not from this machine */
             409: {
                 headers: {
                     [name: string]: unknown;

@@ -1,5 +1,5 @@
-//! Events in the OpenAPI document: one named schema for each kind of event, so that generated clients have one type
-//! for each.
+//! Events in the OpenAPI document: one named schema for each kind of event, so that generated
+//! clients have one type for each.
 
 use super::EventEnvelope;
 use atelier_core::{Event, ProjectId};

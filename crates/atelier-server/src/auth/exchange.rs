@@ -1,7 +1,9 @@
-//! Signing in at an identity provider: the authorization code flow with PKCE (RFC 7636), as a public client.
+//! Signing in at an identity provider: the authorization code flow with PKCE (RFC 7636), as a
+//! public client.
 //!
-//! The browser goes to the provider and comes back with a code. Only the browser that began the sign-in has the
-//! verifier that turns the code into a token, and the token is checked like any other token of the provider.
+//! The browser goes to the provider and comes back with a code. Only the browser that began the
+//! sign-in has the verifier that turns the code into a token, and the token is checked like any
+//! other token of the provider.
 
 use super::AuthError;
 use reqwest::{Client, Url, header, redirect};
@@ -16,7 +18,8 @@ pub struct ProviderSignIn {
     pub authorization_endpoint: String,
     /// The provider's endpoint that exchanges the browser's code for a token.
     pub token_endpoint: String,
-    /// The client id of this server at the provider. The `aud` of its tokens must be `auth.audience`.
+    /// The client id of this server at the provider. The `aud` of its tokens must be
+    /// `auth.audience`.
     pub client_id: String,
     /// The scope that the console asks for.
     #[serde(default = "openid")]

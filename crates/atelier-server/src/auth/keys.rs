@@ -59,8 +59,8 @@ type KeySet = HashMap<String, Arc<PinnedKey>>;
 pub(super) struct ProviderKeys {
     source: String,
     keys: RwLock<KeySet>,
-    /// When the keys were last fetched again. The lock is held while fetching, so that many requests with an
-    /// unknown key cause one fetch.
+    /// When the keys were last fetched again. The lock is held while fetching, so that many
+    /// requests with an unknown key cause one fetch.
     fetched: Mutex<Option<Instant>>,
 }
 

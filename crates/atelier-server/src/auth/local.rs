@@ -46,7 +46,8 @@ struct Claims<'c> {
 }
 
 impl LocalKey {
-    /// Reads the secret of a data directory, or creates it. Processes that start together agree on one secret.
+    /// Reads the secret of a data directory, or creates it. Processes that start together agree on
+    /// one secret.
     pub fn open(data: &Path) -> io::Result<Self> {
         let secret = atelier_runtime::open_secret(data, FILE, "all tokens end")?;
         Ok(Self { encoding: EncodingKey::from_secret(&secret), decoding: DecodingKey::from_secret(&secret) })

@@ -45,8 +45,8 @@ pub struct Auth {
     provider: Option<ProviderKeys>,
     store: Store,
     revoked: RwLock<HashSet<TokenId>>,
-    /// Held while `revoked` is read from the database and replaced, so that an older list never overwrites a newer
-    /// revocation.
+    /// Held while `revoked` is read from the database and replaced, so that an older list never
+    /// overwrites a newer revocation.
     revoking: AsyncMutex<()>,
     /// Signals that `revoked` has changed, so that open streams check their token.
     revocations: watch::Sender<()>,
@@ -62,7 +62,8 @@ pub(crate) struct Caller {
     pub(crate) role: Role,
     pub(crate) token: TokenId,
     pub(crate) expires_at: DateTime<Utc>,
-    /// The first token of a chain of renewals: this token itself if it was not renewed from another.
+    /// The first token of a chain of renewals: this token itself if it was not renewed from
+    /// another.
     pub(crate) family: TokenId,
     /// When the first token of the chain was made.
     pub(crate) since: DateTime<Utc>,
@@ -91,7 +92,8 @@ impl Auth {
             Some(source) => Some(ProviderKeys::load(source).await?),
             None => None,
         };
-        // Read before the first request, so that a revoked token does not work for a moment after a restart.
+        // Read before the first request, so that a revoked token does not work for a moment after a
+        // restart.
         let revoked = store.revoked().await?.into_iter().collect();
         Ok(Self {
             settings,
@@ -127,7 +129,8 @@ impl Auth {
         if header.crit.is_some() {
             return Err(AuthError::Refused("it has critical extensions"));
         }
-        // The key decides the algorithm. A token with a key id is the provider's, one without is ours.
+        // The key decides the algorithm. A token with a key id is the provider's, one without is
+        // ours.
         let (claims, local) = match (header.kid, &self.provider) {
             (None, _) if self.settings.local => {
                 let issuer = &self.settings.issuer;
@@ -182,8 +185,9 @@ impl Auth {
 
     pub(crate) async fn revoke(&self, caller: &Caller) -> atelier_store::Result<()> {
         let _revoking = self.revoking.lock().await;
-        // Revoking the first token of a chain also revokes every token renewed from it, for as long as any of
-        // them could live, because its id is the id of the chain. Revoking a later token revokes only that one.
+        // Revoking the first token of a chain also revokes every token renewed from it, for as long
+        // as any of them could live, because its id is the id of the chain. Revoking a later token
+        // revokes only that one.
         let until = caller.expires_at.max(Utc::now() + MAX_SESSION).min(latest());
         self.store.revoke(caller.token, until).await?;
         self.revoked.write().unwrap_or_else(PoisonError::into_inner).insert(caller.token);
@@ -202,7 +206,8 @@ impl Auth {
         self.local.issue(&new, &self.settings.issuer, &self.settings.audience)
     }
 
-    /// Another token like the caller's, with at most the same lifetime. A chain of renewals has an end.
+    /// Another token like the caller's, with at most the same lifetime. A chain of renewals has an
+    /// end.
     pub(crate) fn renew(&self, caller: &Caller) -> Result<(String, DateTime<Utc>), AuthError> {
         let left = (caller.since + MAX_SESSION - Utc::now()).to_std();
         let left = left.map_err(|_| AuthError::Refused("it was renewed for 30 days; sign in again"))?;

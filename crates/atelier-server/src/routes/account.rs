@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// Sign in with a one-time code
-#[utoipa::path(post, path = "/auth/sign-in", tag = "account", request_body = SignInRequest, security(()),
+#[utoipa::path(post, path = "/auth/sign-in",
+    tag = "account", request_body = SignInRequest, security(()),
     responses(
     (status = 200, description = "A token", body = Token),
     (status = 401, description = "The code is unknown, used or expired"),
@@ -66,7 +67,8 @@ pub(super) struct ProviderSignInRequest {
 }
 
 /// Show how to sign in to this server
-#[utoipa::path(get, path = "/auth/sign-in", tag = "account", operation_id = "sign_in_options", security(()),
+#[utoipa::path(get, path = "/auth/sign-in",
+    tag = "account", operation_id = "sign_in_options", security(()),
     responses((status = 200, description = "The ways to sign in", body = SignInOptions)))]
 pub(super) async fn sign_in_options(State(app): State<App>) -> Reply<SignInOptions> {
     let provider = app.auth.provider().cloned().map(|provider| IdentityProvider {
@@ -128,9 +130,10 @@ pub(super) struct RevokeRequest {
 
 /// Revoke one of your tokens
 ///
-/// It stops working on every node, and its open event streams end. Revoking a token that was not itself renewed
-/// from another one also revokes all tokens that were renewed from it.
-#[utoipa::path(post, path = "/auth/revoke", tag = "account", request_body = RevokeRequest, responses(
+/// It stops working on every node, and its open event streams end. Revoking a token that was not
+/// itself renewed from another one also revokes all tokens that were renewed from it.
+#[utoipa::path(post, path = "/auth/revoke",
+    tag = "account", request_body = RevokeRequest, responses(
     (status = 204, description = "Revoked"),
     (status = 404, description = "It is not one of your tokens"),
 ))]

@@ -68,7 +68,8 @@ pub(super) async fn create(
 }
 
 /// List the project's agents, oldest first
-#[utoipa::path(get, path = "/my/projects/{project}/agents", tag = "agents", params(ProjectInPath, Page),
+#[utoipa::path(get, path = "/my/projects/{project}/agents",
+    tag = "agents", params(ProjectInPath, Page),
     responses((status = 200, description = "A page of the project's agents", body = AgentList)))]
 pub(super) async fn list(
     State(app): State<App>,

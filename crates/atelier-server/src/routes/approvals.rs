@@ -86,7 +86,9 @@ pub(super) struct AuditList {
 /// List the approvals of a project: the pending ones, unless a status is given
 #[utoipa::path(get, path = "/my/projects/{project}/approvals", tag = "approvals",
     params(ProjectInPath, ApprovalFilter, Page),
-    responses((status = 200, description = "A page of approvals, with their calls", body = ApprovalList)))]
+    responses(
+        (status = 200, description = "A page of approvals, with their calls", body = ApprovalList),
+    ))]
 pub(super) async fn list(
     State(app): State<App>,
     space: OwnSpace,
@@ -99,7 +101,9 @@ pub(super) async fn list(
 
 /// List the calls and plans that wait for your decision, in all your projects
 #[utoipa::path(get, path = "/my/approvals", tag = "approvals",
-    responses((status = 200, description = "Everything that waits for you", body = PendingApprovals)))]
+    responses(
+        (status = 200, description = "Everything that waits for you", body = PendingApprovals),
+    ))]
 pub(super) async fn mine(State(app): State<App>, caller: Caller) -> Result<Reply<PendingApprovals>> {
     let approvals = app.store.pending_calls(caller.user, None).await?;
     let plans = app.store.pending_plans(caller.user).await?;
@@ -109,7 +113,8 @@ pub(super) async fn mine(State(app): State<App>, caller: Caller) -> Result<Reply
 /// Approve a call
 ///
 /// With a `scope` other than `once`, also give a permission for further calls like it.
-#[utoipa::path(post, path = "/my/projects/{project}/approvals/{approval}/approve", tag = "approvals",
+#[utoipa::path(post, path = "/my/projects/{project}/approvals/{approval}/approve",
+    tag = "approvals",
     params(ProjectInPath, ApprovalInPath), request_body = Option<ApproveRequest>, responses(
     (status = 200, description = "The approved call", body = GatedCall),
     (status = 409, description = "It is already decided; `detail` says how"),
@@ -189,7 +194,8 @@ pub(super) async fn decide(
 }
 
 /// List the permissions in force
-#[utoipa::path(get, path = "/my/projects/{project}/grants", tag = "approvals", params(ProjectInPath),
+#[utoipa::path(get, path = "/my/projects/{project}/grants",
+    tag = "approvals", params(ProjectInPath),
     responses((status = 200, description = "The permissions in force", body = GrantList)))]
 pub(super) async fn grants(State(app): State<App>, space: OwnSpace) -> Result<Reply<GrantList>> {
     let grants = app.store.grants(space.owned()).await?;
@@ -211,7 +217,8 @@ pub(super) async fn withdraw(
 }
 
 /// List every decision, newest first: who decided what, when and with which program
-#[utoipa::path(get, path = "/my/projects/{project}/audit", tag = "approvals", params(ProjectInPath, Page),
+#[utoipa::path(get, path = "/my/projects/{project}/audit",
+    tag = "approvals", params(ProjectInPath, Page),
     responses((status = 200, description = "A page of the audit", body = AuditList)))]
 pub(super) async fn audit(
     State(app): State<App>,

@@ -1,5 +1,5 @@
-//! The conversations of a project, and their messages. The tenant's routes to the same conversations are in
-//! `conversations.rs`; both use the same code.
+//! The conversations of a project, and their messages. The tenant's routes to the same
+//! conversations are in `conversations.rs`; both use the same code.
 
 use super::{
     DONE,
@@ -38,7 +38,8 @@ pub(super) struct SessionList {
 }
 
 /// Start a conversation
-#[utoipa::path(post, path = "/my/projects/{project}/chat/sessions", tag = "chat", params(ProjectInPath),
+#[utoipa::path(post, path = "/my/projects/{project}/chat/sessions",
+    tag = "chat", params(ProjectInPath),
     request_body = Option<NewSession>,
     responses((status = 201, description = "The new conversation", body = Conversation)))]
 pub(super) async fn create(
@@ -54,7 +55,9 @@ pub(super) async fn create(
 /// List the project's conversations, newest first
 #[utoipa::path(get, path = "/my/projects/{project}/chat/sessions", tag = "chat",
     params(ProjectInPath, Page),
-    responses((status = 200, description = "A page of the project's conversations", body = SessionList)))]
+    responses(
+        (status = 200, description = "A page of the project's conversations", body = SessionList),
+    ))]
 pub(super) async fn list(
     State(app): State<App>,
     space: OwnSpace,
@@ -119,13 +122,13 @@ pub(super) async fn messages(
 
 /// Send a message to one agent, or to the project, which plans which agents do what
 ///
-/// Answers at once. With `Prefer: wait=60` it answers with the agent's answer, if there is one within that many
-/// seconds.
+/// Answers at once. With `Prefer: wait=60` it answers with the agent's answer, if there is one
+/// within that many seconds.
 #[utoipa::path(post, path = "/my/projects/{project}/chat/{session}/message", tag = "chat",
     params(ProjectInPath, SessionInPath, ("Prefer" = Option<String>, Header)),
     request_body = NewMessage, responses(
     (status = 202, description = "The message is accepted; the answer follows", body = Accepted),
-    (status = 200, description = "The answer, if `Prefer: wait` asked for it and it was ready in time",
+    (status = 200, description = "The answer, if `Prefer: wait` asked for it and it came in time",
         body = Message),
     (status = 409, description = "The conversation is archived"),
     (status = 429, description = "Too many tasks are waiting for the agent"),
@@ -156,7 +159,8 @@ pub(super) async fn send_message(
         let answer = tokio::select! {
             biased;
             answer = app.bus.wait(owned, work, time) => answer?,
-            // Another node will finish the work. The caller learns the ids to look it up while there is still time.
+            // Another node will finish the work. The caller learns the ids to look it up while
+            // there is still time.
             () = app.stop.cancelled() => None,
         };
         if let Some(answer) = answer {
@@ -168,7 +172,8 @@ pub(super) async fn send_message(
     Ok((StatusCode::ACCEPTED, Reply(accepted)).into_response())
 }
 
-/// Checks that attached file ids belong to the conversation. Paths are not checked: they may be on the user's machine.
+/// Checks that attached file ids belong to the conversation. Paths are not checked: they may be on
+/// the user's machine.
 async fn check_attachments(
     app: &App,
     owned: &Owned,
@@ -195,11 +200,12 @@ async fn check_attachments(
 
 /// Follow one conversation (server-sent events)
 ///
-/// The project's event stream, reduced to the events of the conversation. Event ids are those of the project's stream.
+/// The project's event stream, reduced to the events of the conversation. Event ids are those of
+/// the project's stream.
 #[utoipa::path(get, path = "/my/projects/{project}/chat/{session}/events", tag = "chat",
     params(ProjectInPath, SessionInPath, StartQuery, ("Last-Event-ID" = Option<String>, Header)),
-    responses((status = 200, description = "The conversation's events", content_type = "text/event-stream",
-        body = String)))]
+    responses((status = 200, description = "The conversation's events",
+        content_type = "text/event-stream", body = String)))]
 pub(super) async fn events(
     State(app): State<App>,
     caller: Caller,

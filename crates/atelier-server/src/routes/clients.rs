@@ -20,8 +20,11 @@ fn view(client: StoredClient) -> Client {
 }
 
 /// Connect a machine
-#[utoipa::path(post, path = "/my/projects/{project}/clients", tag = "clients", params(ProjectInPath),
-    request_body = NewClient, responses((status = 200, description = "The connected machine", body = Client)))]
+#[utoipa::path(post, path = "/my/projects/{project}/clients",
+    tag = "clients", params(ProjectInPath),
+    request_body = NewClient, responses(
+        (status = 200, description = "The connected machine", body = Client),
+    ))]
 pub(super) async fn connect(
     State(app): State<App>,
     _: ToolRunner,

@@ -26,8 +26,8 @@ use serde::Deserialize;
 use std::{collections::BTreeMap, sync::Arc};
 use utoipa::{IntoParams, ToSchema};
 
-/// The agent in the path. It is looked up before the body is read, so that a bad body reveals nothing about an agent
-/// that is not the caller's.
+/// The agent in the path. It is looked up before the body is read, so that a bad body reveals
+/// nothing about an agent that is not the caller's.
 pub(super) struct OwnAgent {
     pub(super) space: CountedSpace,
     pub(super) agent: Arc<Agent>,
@@ -239,9 +239,12 @@ pub(super) async fn prune(
 }
 
 /// Rebuild the index of an agent's memory with the current embedder
-#[utoipa::path(post, path = "/my/projects/{project}/agents/{agent}/context/reindex", tag = "context",
+#[utoipa::path(post, path = "/my/projects/{project}/agents/{agent}/context/reindex",
+    tag = "context",
     params(ProjectInPath, AgentInPath),
-    responses((status = 202, description = "The index is being rebuilt; `stats` shows how much is still waiting")))]
+    responses(
+        (status = 202, description = "The index is being rebuilt; `stats` shows how far it is"),
+    ))]
 pub(super) async fn reindex(
     State(app): State<App>,
     _: Person,
@@ -253,7 +256,9 @@ pub(super) async fn reindex(
 }
 
 /// Show an interaction
-#[utoipa::path(get, path = "/my/projects/{project}/agents/{agent}/context/interactions/{interaction}", tag = "context",
+#[utoipa::path(get,
+    path = "/my/projects/{project}/agents/{agent}/context/interactions/{interaction}",
+    tag = "context",
     params(ProjectInPath, AgentInPath, InteractionInPath),
     responses((status = 200, description = "The interaction", body = Interaction)))]
 pub(super) async fn interaction(
@@ -266,7 +271,9 @@ pub(super) async fn interaction(
 }
 
 /// Delete an interaction
-#[utoipa::path(delete, path = "/my/projects/{project}/agents/{agent}/context/interactions/{interaction}", tag = "context",
+#[utoipa::path(delete,
+    path = "/my/projects/{project}/agents/{agent}/context/interactions/{interaction}",
+    tag = "context",
     params(ProjectInPath, AgentInPath, InteractionInPath),
     responses((status = 204, description = "Deleted")))]
 pub(super) async fn forget(

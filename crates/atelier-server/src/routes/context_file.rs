@@ -26,7 +26,8 @@ use utoipa::IntoParams;
 
 /// How many interactions are read at a time.
 const PAGE: i64 = 500;
-/// How many interactions, and about how many bytes, are written in one transaction, so that other writes get a turn.
+/// How many interactions, and about how many bytes, are written in one transaction, so that other
+/// writes get a turn.
 const BATCH: usize = 500;
 const BATCH_BYTES: usize = 1 << 20;
 
@@ -107,7 +108,8 @@ struct Vector {
 }
 
 impl Export {
-    /// Reads a page of interactions at a time. Their number comes last, because only then it is known.
+    /// Reads a page of interactions at a time. Their number comes last, because only then it is
+    /// known.
     fn stream(self) -> impl Stream<Item = Result<Bytes, atelier_memory::Error>> {
         stream::try_unfold((self, Position::Beginning), |(export, position)| async move {
             match position {
@@ -150,8 +152,8 @@ impl Export {
 
 /// Import an export, and answer when searches find its interactions
 ///
-/// Interactions whose id already exists stay as they are, so importing the same export twice changes nothing. An
-/// interaction without an id is new every time.
+/// Interactions whose id already exists stay as they are, so importing the same export twice
+/// changes nothing. An interaction without an id is new every time.
 #[utoipa::path(post, path = "/my/projects/{project}/agents/{agent}/context/import", tag = "context",
     params(ProjectInPath, AgentInPath), request_body = ContextFile,
     responses((status = 200, description = "What was imported", body = ContextImported)))]

@@ -1,4 +1,5 @@
-//! The conversations of a tenant's user, and the code behind both families of routes to conversations.
+//! The conversations of a tenant's user, and the code behind both families of routes to
+//! conversations.
 
 use crate::{
     App,
@@ -117,7 +118,9 @@ async fn default_project(app: &App, user: UserId, tenant: Tenant) -> Result<Owne
 /// List your conversations, newest first
 #[utoipa::path(get, path = "/api/tenants/{tenant}/conversations", tag = "conversations",
     params(TenantInPath, ConversationFilter, Page),
-    responses((status = 200, description = "A page of your conversations", body = ConversationList)))]
+    responses(
+        (status = 200, description = "A page of your conversations", body = ConversationList),
+    ))]
 pub(super) async fn list(
     State(app): State<App>,
     TenantMember(caller): TenantMember,
@@ -127,7 +130,8 @@ pub(super) async fn list(
     Ok(Reply(ConversationList { conversations, total }))
 }
 
-/// A page of a user's conversations, in one project or in all of them, and how many there are in total.
+/// A page of a user's conversations, in one project or in all of them, and how many there are in
+/// total.
 pub(super) async fn page(
     app: &App,
     owner: UserId,
@@ -139,7 +143,8 @@ pub(super) async fn page(
 }
 
 /// Show a conversation
-#[utoipa::path(get, path = "/api/tenants/{tenant}/conversations/{conversation}", tag = "conversations",
+#[utoipa::path(get, path = "/api/tenants/{tenant}/conversations/{conversation}",
+    tag = "conversations",
     params(TenantInPath, ConversationInPath),
     responses((status = 200, description = "The conversation", body = Conversation)))]
 pub(super) async fn show(own: OwnConversation) -> Reply<Conversation> {
@@ -147,7 +152,8 @@ pub(super) async fn show(own: OwnConversation) -> Reply<Conversation> {
 }
 
 /// Rename or archive a conversation, or switch its workspace on or off
-#[utoipa::path(patch, path = "/api/tenants/{tenant}/conversations/{conversation}", tag = "conversations",
+#[utoipa::path(patch, path = "/api/tenants/{tenant}/conversations/{conversation}",
+    tag = "conversations",
     params(TenantInPath, ConversationInPath), request_body = ConversationUpdate,
     responses((status = 200, description = "The changed conversation", body = Conversation)))]
 pub(super) async fn update(

@@ -19,8 +19,8 @@ use utoipa::{IntoParams, ToSchema};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct StartQuery {
-    /// Replay the events after this event id; `0` replays all stored events. The header `Last-Event-ID` takes
-    /// precedence. Without either, the stream starts with the next event.
+    /// Replay the events after this event id; `0` replays all stored events. The header
+    /// `Last-Event-ID` takes precedence. Without either, the stream starts with the next event.
     after: Option<String>,
     /// Without an event id: start with the last events, as many as this number says.
     #[param(minimum = 0, maximum = 100_000)]
@@ -55,8 +55,8 @@ pub(crate) struct ServerSentEvent {
 /// Follow the events of a project (server-sent events)
 #[utoipa::path(get, path = "/my/projects/{project}/events", tag = "events",
     params(ProjectInPath, StartQuery, ("Last-Event-ID" = Option<String>, Header)),
-    responses((status = 200, description = "The project's events", content_type = "text/event-stream",
-        body = String)))]
+    responses((status = 200, description = "The project's events",
+        content_type = "text/event-stream", body = String)))]
 pub(super) async fn project(
     State(app): State<App>,
     caller: Caller,
@@ -73,8 +73,8 @@ pub(super) async fn project(
 /// Event ids are opaque here: send back the last one to resume.
 #[utoipa::path(get, path = "/my/events", tag = "events",
     params(StartQuery, ("Last-Event-ID" = Option<String>, Header)),
-    responses((status = 200, description = "The events of all your projects", content_type = "text/event-stream",
-        body = String)))]
+    responses((status = 200, description = "The events of all your projects",
+        content_type = "text/event-stream", body = String)))]
 pub(super) async fn mine(
     State(app): State<App>,
     caller: Caller,

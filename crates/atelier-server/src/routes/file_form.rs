@@ -1,4 +1,5 @@
-//! A form with files, read while it arrives: each file goes to the object store before the next one is read.
+//! A form with files, read while it arrives: each file goes to the object store before the next one
+//! is read.
 
 use crate::{
     App,
@@ -33,8 +34,9 @@ use utoipa::ToSchema;
 pub(super) struct UploadForm {
     #[schema(value_type = String, format = Binary)]
     file: Vec<u8>,
-    /// Where the file goes. The default is the name that it was sent with. A path that ends with a slash, or one path
-    /// for several files, is a folder. There may also be one path for each file, in the same order.
+    /// Where the file goes. The default is the name that it was sent with. A path that ends with a
+    /// slash, or one path for several files, is a folder. There may also be one path for each file,
+    /// in the same order.
     path: Option<String>,
     /// A description: one for all files, or one for each file.
     description: Option<String>,
@@ -44,7 +46,8 @@ pub(super) struct UploadForm {
 const MAX_FILES: usize = 1000;
 /// The longest text field of an upload form, in bytes.
 const MAX_TEXT: usize = 8192;
-/// The most bytes before the content of one part of an upload form: the end of the previous part, and its own header.
+/// The most bytes before the content of one part of an upload form: the end of the previous part,
+/// and its own header.
 const MAX_PART_HEAD: usize = 64 << 10;
 
 struct Received {
@@ -52,7 +55,8 @@ struct Received {
     name: String,
 }
 
-/// Reads the whole form. If the form turns out to be wrong, the content that was already stored is removed.
+/// Reads the whole form. If the form turns out to be wrong, the content that was already stored is
+/// removed.
 pub(super) async fn receive(
     app: &App,
     files: &OwnFiles,
@@ -119,8 +123,8 @@ async fn read_fields(
     }
 }
 
-/// A form that is still arriving. What is between its files is limited, because the parser keeps all that it reads
-/// until it has found where a file begins.
+/// A form that is still arriving. What is between its files is limited, because the parser keeps
+/// all that it reads until it has found where a file begins.
 pub(super) struct Form {
     parts: Multipart,
     progress: Arc<Progress>,
@@ -149,7 +153,9 @@ impl Form {
         self.progress.read.store(0, Relaxed);
         let field =
             self.parts.next_field().await.map_err(|error| match self.progress.too_long.load(Relaxed) {
-                true => Error::Invalid(format!("file: its content must begin within {MAX_PART_HEAD} bytes")),
+                true => {
+                    Error::Invalid(format!("file: more than {MAX_PART_HEAD} bytes before its content begins"))
+                }
                 false => broken(error),
             })?;
         self.progress.in_content.store(true, Relaxed);
@@ -157,9 +163,10 @@ impl Form {
     }
 }
 
-/// Limits what the parser reads before the content of a part. The parser reads all that is available, and much of that
-/// may be content already. So once it has enough bytes for any header, it must parse them first; if it then asks for
-/// more without having found the header, the header is too long.
+/// Limits what the parser reads before the content of a part. The parser reads all that is
+/// available, and much of that may be content already. So once it has enough bytes for any header,
+/// it must parse them first; if it then asks for more without having found the header, the header
+/// is too long.
 fn bounded(
     mut body: axum::body::BodyDataStream,
     progress: Arc<Progress>,
@@ -210,7 +217,8 @@ fn chunks(
     })
 }
 
-/// The path and description of each file. Sizes were checked while the files arrived; paths are checked second.
+/// The path and description of each file. Sizes were checked while the files arrived; paths are
+/// checked second.
 fn assign(
     received: &[Received],
     paths: &[String],
@@ -256,7 +264,8 @@ fn last_name(name: &str) -> &str {
     name.rsplit(['/', '\\']).next().unwrap_or(name)
 }
 
-/// The name that a file had where it came from. Agents see it, so it is no longer than a file name can be.
+/// The name that a file had where it came from. Agents see it, so it is no longer than a file name
+/// can be.
 pub(super) fn original_name(sent: &str, path: &FilePath) -> String {
     let name = last_name(sent);
     let name = &name[..name.floor_char_boundary(255)];

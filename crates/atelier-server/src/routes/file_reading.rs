@@ -23,7 +23,8 @@ use utoipa::IntoParams;
 #[into_params(parameter_in = Query)]
 #[derive(Default)]
 pub(super) struct DownloadOptions {
-    /// Check the SHA-256 while sending, and break the connection before the end if it is wrong. Sends the whole file.
+    /// Check the SHA-256 while sending, and break the connection before the end if it is wrong.
+    /// Sends the whole file.
     #[param(default = false)]
     verify: bool,
     /// Let a browser show the file, if its type is harmless there.
@@ -32,9 +33,11 @@ pub(super) struct DownloadOptions {
 }
 
 /// Download a file
-#[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}", tag = "files",
+#[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}",
+    tag = "files",
     params(TenantInPath, ConversationInPath, FileInPath, DownloadOptions), responses(
-    (status = 200, description = "The content, with the checksum as its ETag", content_type = "application/octet-stream"),
+    (status = 200, description = "The content, with the checksum as its ETag",
+        content_type = "application/octet-stream"),
     (status = 206, description = "The requested range", content_type = "application/octet-stream"),
     (status = 304, description = "You already have this version"),
     (status = 416, description = "The range begins after the end of the file"),
@@ -49,9 +52,11 @@ pub(super) async fn download(
 }
 
 /// Download all files as a ZIP archive
-#[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/archive.zip", tag = "files",
+#[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/archive.zip",
+    tag = "files",
     params(TenantInPath, ConversationInPath), responses(
-    (status = 200, description = "The newest version of every file", content_type = "application/zip"),
+    (status = 200, description = "The newest version of every file",
+        content_type = "application/zip"),
 ))]
 pub(super) async fn archive(own: OwnFiles) -> Result<Response> {
     let (_, body) = started(own.workspace.archive().await?, false).await?;
@@ -105,8 +110,8 @@ pub(super) async fn send(
     Ok((status, headers, body).into_response())
 }
 
-/// Waits for the first chunk, so that an object store that does not answer becomes a problem. With `verify`, damaged
-/// content breaks the connection instead.
+/// Waits for the first chunk, so that an object store that does not answer becomes a problem. With
+/// `verify`, damaged content breaks the connection instead.
 async fn started(
     mut body: BoxStream<'static, atelier_files::Result<Bytes>>,
     verify: bool,
@@ -145,7 +150,7 @@ fn headers(reading: &VersionReader, tag: &str, inline: bool) -> HeaderMap {
 
 /// RFC 6266: an ASCII name for old clients, and the real name in UTF-8 for all others.
 fn disposition(kind: &str, name: &str) -> String {
-    let plain = |c: char| matches!(c, 'a'..='z' | 'A'..='Z' | '0'..='9' | ' ' | '.' | '-' | '_' | '(' | ')');
+    let plain = |c: char| c.is_ascii_alphanumeric() || " .-_()".contains(c);
     let fallback: String = name.chars().map(|c| if plain(c) { c } else { '_' }).collect();
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$&+-.^_`|~".contains(&b);
     let encoded = name.bytes().fold(String::new(), |mut text, byte| {

@@ -41,7 +41,8 @@ fn part_view(part: atelier_store::Part) -> UploadPart {
 }
 
 /// Begin an upload in parts
-#[utoipa::path(post, path = "/api/tenants/{tenant}/workspace/{conversation}/uploads", tag = "uploads",
+#[utoipa::path(post, path = "/api/tenants/{tenant}/workspace/{conversation}/uploads",
+    tag = "uploads",
     params(TenantInPath, ConversationInPath), request_body = UploadRequest, responses(
     (status = 201, description = "The upload", body = Upload),
     (status = 413, description = "FileSizeError: the file is too large"),
@@ -69,7 +70,8 @@ pub(super) async fn begin(
 }
 
 /// Show an upload and the parts that have arrived
-#[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/uploads/{upload}", tag = "uploads",
+#[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/uploads/{upload}",
+    tag = "uploads",
     params(TenantInPath, ConversationInPath, UploadInPath),
     responses((status = 200, description = "The upload", body = Upload)))]
 pub(super) async fn show(own: OwnFiles, UploadInPath(upload): UploadInPath) -> Result<Reply<Upload>> {
@@ -85,7 +87,8 @@ pub(super) struct PartBody(Vec<u8>);
 /// Send a part
 ///
 /// A part that did not arrive whole can be sent again.
-#[utoipa::path(put, path = "/api/tenants/{tenant}/workspace/{conversation}/uploads/{upload}/parts/{number}",
+#[utoipa::path(put,
+    path = "/api/tenants/{tenant}/workspace/{conversation}/uploads/{upload}/parts/{number}",
     tag = "uploads",
     params(TenantInPath, ConversationInPath, UploadInPath, NumberInPath),
     request_body(content = PartBody, content_type = "application/octet-stream"), responses(
@@ -110,7 +113,8 @@ pub(super) async fn put_part(
 }
 
 /// Complete an upload: make a file of its parts
-#[utoipa::path(post, path = "/api/tenants/{tenant}/workspace/{conversation}/uploads/{upload}/complete",
+#[utoipa::path(post,
+    path = "/api/tenants/{tenant}/workspace/{conversation}/uploads/{upload}/complete",
     tag = "uploads",
     params(TenantInPath, ConversationInPath, UploadInPath), responses(
     (status = 201, description = "The saved file", body = ConversationFile),
@@ -127,7 +131,8 @@ pub(super) async fn complete(
 }
 
 /// Cancel an upload
-#[utoipa::path(delete, path = "/api/tenants/{tenant}/workspace/{conversation}/uploads/{upload}", tag = "uploads",
+#[utoipa::path(delete, path = "/api/tenants/{tenant}/workspace/{conversation}/uploads/{upload}",
+    tag = "uploads",
     params(TenantInPath, ConversationInPath, UploadInPath),
     responses((status = 204, description = "Cancelled")))]
 pub(super) async fn cancel(

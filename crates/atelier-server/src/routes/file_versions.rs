@@ -58,7 +58,8 @@ pub(super) struct Link {
 }
 
 /// List the versions of a file, newest first
-#[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}/versions", tag = "files",
+#[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}/versions",
+    tag = "files",
     params(TenantInPath, ConversationInPath, FileInPath),
     responses((status = 200, description = "The versions", body = VersionList)))]
 pub(super) async fn list(own: OwnFiles, FileInPath(file): FileInPath) -> Result<Reply<VersionList>> {
@@ -67,11 +68,13 @@ pub(super) async fn list(own: OwnFiles, FileInPath(file): FileInPath) -> Result<
 }
 
 /// Download a version of a file
-#[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}/versions/{number}",
+#[utoipa::path(get,
+    path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}/versions/{number}",
     tag = "files", operation_id = "version",
     params(TenantInPath, ConversationInPath, FileInPath, NumberInPath, DownloadOptions),
     responses(
-    (status = 200, description = "The content, with the checksum as its ETag", content_type = "application/octet-stream"),
+    (status = 200, description = "The content, with the checksum as its ETag",
+        content_type = "application/octet-stream"),
     (status = 206, description = "The requested range", content_type = "application/octet-stream"),
     (status = 304, description = "You already have this version"),
     (status = 416, description = "The range begins after the end of the file"),
@@ -87,11 +90,12 @@ pub(super) async fn download(
 }
 
 /// Restore an earlier version
-#[utoipa::path(post, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}/restore", tag = "files",
+#[utoipa::path(post, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}/restore",
+    tag = "files",
     params(TenantInPath, ConversationInPath, FileInPath),
     request_body = RestoreRequest, responses(
     (status = 200, description = "The restored file", body = ConversationFile),
-    (status = 412, description = "The file is not the one that If-Match names, or it has just changed"),
+    (status = 412, description = "The file is not the one that If-Match names"),
 ))]
 pub(super) async fn restore(
     WritableFiles(own): WritableFiles,
@@ -104,7 +108,8 @@ pub(super) async fn restore(
 }
 
 /// Compare two versions of a text file
-#[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}/diff", tag = "files",
+#[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}/diff",
+    tag = "files",
     params(TenantInPath, ConversationInPath, FileInPath, VersionRange), responses(
     (status = 200, body = String, description = "A unified diff", content_type = "text/plain"),
     (status = 422, description = "not_text: a version is not text, or it is too large"),
@@ -121,7 +126,8 @@ pub(super) async fn diff(
 /// Get a link to a file's content in the object store
 ///
 /// Anybody who has the link can read the content until the link expires.
-#[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}/url", tag = "files",
+#[utoipa::path(get, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}/url",
+    tag = "files",
     params(TenantInPath, ConversationInPath, FileInPath, LinkLifetime), responses(
     (status = 200, description = "The link", body = Link),
     (status = 409, description = "links_unavailable: this object store cannot make links"),

@@ -59,15 +59,15 @@ pub(super) async fn info(own: OwnFiles) -> Result<Reply<WorkspaceInfo>> {
 
 /// Upload files
 ///
-/// A file at an existing path becomes the next version of that file. `If-Match` with the checksum that you know
-/// keeps you from replacing a version that you have not seen; `If-None-Match: *` keeps you from replacing anything.
-/// Either all files of a request are saved, or none.
+/// A file at an existing path becomes the next version of that file. `If-Match` with the checksum
+/// that you know keeps you from replacing a version that you have not seen; `If-None-Match: *`
+/// keeps you from replacing anything. Either all files of a request are saved, or none.
 #[utoipa::path(post, path = "/api/tenants/{tenant}/workspace/{conversation}/files", tag = "files",
     params(TenantInPath, ConversationInPath),
     request_body(content = UploadForm, content_type = "multipart/form-data"), responses(
     (status = 201, description = "The saved files", body = UploadedFiles),
-    (status = 403, description = "PathTraversalError: the path leads out of the workspace; or the workspace is \
-                                  switched off"),
+    (status = 403, description = "PathTraversalError: the path leads out of the workspace; or \
+                                  the workspace is switched off"),
     (status = 409, description = "The path is already a folder, or one of its folders is a file"),
     (status = 412, description = "The file is not the one that If-Match names"),
     (status = 413, description = "FileSizeError: the file is too large"),
@@ -84,7 +84,8 @@ pub(super) async fn upload(
 }
 
 /// Rename a file, describe it, or mark it as presented
-#[utoipa::path(patch, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}", tag = "files",
+#[utoipa::path(patch, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}",
+    tag = "files",
     params(TenantInPath, ConversationInPath, FileInPath),
     request_body = FileUpdate, responses(
     (status = 200, description = "The changed file", body = ConversationFile),
@@ -107,7 +108,8 @@ pub(super) async fn change(
 }
 
 /// Delete a file with all its versions
-#[utoipa::path(delete, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}", tag = "files",
+#[utoipa::path(delete, path = "/api/tenants/{tenant}/workspace/{conversation}/files/{file}",
+    tag = "files",
     params(TenantInPath, ConversationInPath, FileInPath), responses(
     (status = 204, description = "Deleted"),
     (status = 412, description = "The file is not the one that If-Match names"),
@@ -124,8 +126,8 @@ pub(super) async fn delete(
 
 /// Sync the conversation's folder on the server
 ///
-/// Missing and damaged files are fetched again. Changes that an interrupted run left in the folder are saved. Runs of
-/// agents sync by themselves.
+/// Missing and damaged files are fetched again. Changes that an interrupted run left in the folder
+/// are saved. Runs of agents sync by themselves.
 #[utoipa::path(post, path = "/api/tenants/{tenant}/workspace/{conversation}/sync", tag = "files",
     params(TenantInPath, ConversationInPath), request_body = Option<SyncRequest>, responses(
     (status = 200, description = "What the sync did", body = SyncReport),

@@ -1,4 +1,5 @@
-//! The routes for MCP hosts. Access is checked here; the handlers that the program provides speak the protocol.
+//! The routes for MCP hosts. Access is checked here; the handlers that the program provides speak
+//! the protocol.
 
 use crate::{
     App,
@@ -19,7 +20,8 @@ use chrono::Utc;
 use futures::{StreamExt, future::BoxFuture};
 use std::{sync::Arc, time::Duration};
 
-/// Answers a request of an MCP host that uses the target (a project, or a conversation) on behalf of its owner.
+/// Answers a request of an MCP host that uses the target (a project, or a conversation) on behalf
+/// of its owner.
 pub type McpHandler<Target> = Arc<dyn Fn(Target, Request) -> BoxFuture<'static, Response> + Send + Sync>;
 
 /// A conversation, and the project and owner that it belongs to.

@@ -139,7 +139,8 @@ pub(crate) fn all(app: App) -> Router {
     let mut router = Router::from(routes.merge(uploads()))
         .merge(console::routes())
         .merge(docs::routes())
-        // Without the time limit: an MCP host may wait for a person to approve a call, or for another run.
+        // Without the time limit: an MCP host may wait for a person to approve a call, or for
+        // another run.
         .route(MCP_PROJECT, axum::routing::any(mcp::project))
         .route(MCP_CONVERSATION, axum::routing::any(mcp::conversation));
     if app.settings.metrics_listen.is_none() {

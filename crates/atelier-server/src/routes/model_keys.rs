@@ -19,7 +19,9 @@ use utoipa::ToSchema;
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewKey {
-    #[schema(value_type = String, write_only, min_length = 1, max_length = 500, pattern = "^[!-~]+$")]
+    #[schema(
+        value_type = String, write_only, min_length = 1, max_length = 500, pattern = "^[!-~]+$"
+    )]
     key: SecretString,
 }
 
@@ -74,8 +76,10 @@ pub(super) async fn show(
 
 /// Store the tenant's key for a provider
 ///
-/// The key is stored encrypted, takes precedence over the server's own key, and is used only for the tenant's agents.
-#[utoipa::path(put, path = "/api/tenants/{tenant}/model-keys/{provider}", tag = "models", request_body = NewKey,
+/// The key is stored encrypted, takes precedence over the server's own key, and is used only for
+/// the tenant's agents.
+#[utoipa::path(put, path = "/api/tenants/{tenant}/model-keys/{provider}",
+    tag = "models", request_body = NewKey,
     params(TenantInPath, ProviderInPath), responses(
     (status = 200, description = "The stored key, without its secret part", body = ModelKey),
     (status = 404, description = "The server is not configured for this provider"),

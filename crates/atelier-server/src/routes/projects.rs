@@ -73,7 +73,8 @@ pub(super) async fn list(
 }
 
 /// Show a project
-#[utoipa::path(get, path = "/my/projects/{project}", tag = "projects", params(ProjectInPath), responses(
+#[utoipa::path(get, path = "/my/projects/{project}",
+    tag = "projects", params(ProjectInPath), responses(
     (status = 200, description = "The project", body = Project),
 ))]
 pub(super) async fn show(State(app): State<App>, space: CountedSpace) -> Result<Reply<Project>> {
@@ -111,7 +112,8 @@ fn check_settings(app: &App, settings: Option<&Map<String, Value>>) -> Result<()
 /// Delete a project with its agents and everything that the server stores for it
 ///
 /// Files on your own machines are not touched.
-#[utoipa::path(delete, path = "/my/projects/{project}", tag = "projects", params(ProjectInPath), responses(
+#[utoipa::path(delete, path = "/my/projects/{project}",
+    tag = "projects", params(ProjectInPath), responses(
     (status = 204, description = "Deleted"),
 ))]
 pub(super) async fn delete(

@@ -52,11 +52,13 @@ pub(super) struct CallFilter {
 
 /// Request a tool call
 ///
-/// Answers at once with the call as it is. With `Prefer: wait=30` it answers when the call is settled, or after that
-/// many seconds (at most `server.request_timeout`).
+/// Answers at once with the call as it is. With `Prefer: wait=30` it answers when the call is
+/// settled, or after that many seconds (at most `server.request_timeout`).
 #[utoipa::path(post, path = "/my/projects/{project}/tools/execute", tag = "tools",
     params(ProjectInPath, ("Prefer" = Option<String>, Header)),
-    request_body = ToolRequest, responses((status = 200, description = "The call", body = GatedCall)))]
+    request_body = ToolRequest, responses(
+        (status = 200, description = "The call", body = GatedCall),
+    ))]
 pub(super) async fn execute(
     State(app): State<App>,
     ToolRequester(caller): ToolRequester,
@@ -93,8 +95,8 @@ pub(super) async fn execute(
 
 /// List tool calls, newest first
 ///
-/// If a call has more than 64 KiB of parameters or result, its long texts are shortened, with `$link` to the whole
-/// call.
+/// If a call has more than 64 KiB of parameters or result, its long texts are shortened, with
+/// `$link` to the whole call.
 #[utoipa::path(get, path = "/my/projects/{project}/tools", tag = "tools",
     params(ProjectInPath, CallFilter, Page),
     responses((status = 200, description = "A page of calls", body = ToolCallList)))]
@@ -110,7 +112,8 @@ pub(super) async fn list(
 }
 
 /// List the tools that agents can use
-#[utoipa::path(get, path = "/my/projects/{project}/tools/available", tag = "tools", params(ProjectInPath),
+#[utoipa::path(get, path = "/my/projects/{project}/tools/available",
+    tag = "tools", params(ProjectInPath),
     responses((status = 200, description = "All tools", body = ToolCatalog)))]
 pub(super) async fn available(_: OwnSpace) -> Reply<ToolCatalog> {
     Reply(ToolCatalog { tools: catalog() })
@@ -118,7 +121,8 @@ pub(super) async fn available(_: OwnSpace) -> Reply<ToolCatalog> {
 
 /// Show the server's own rules for tool calls
 ///
-/// They are added to the built-in rules. A machine also applies them, as far as its owner accepts them.
+/// They are added to the built-in rules. A machine also applies them, as far as its owner accepts
+/// them.
 #[utoipa::path(get, path = "/my/policy", tag = "tools",
     responses((status = 200, description = "The server's own rules", body = ServerPolicy)))]
 pub(super) async fn policy(State(app): State<App>, _: Caller) -> Reply<ServerPolicy> {
@@ -158,7 +162,7 @@ pub(super) async fn cancel(
 #[utoipa::path(post, path = "/my/projects/{project}/tools/{tool}/preview", tag = "clients",
     params(ProjectInPath, CallInPath), request_body = PreviewReport, responses(
     (status = 200, description = "The call", body = GatedCall),
-    (status = 409, description = "The preview is no longer needed, or this machine was not asked for it"),
+    (status = 409, description = "The preview is not needed, or not from this machine"),
 ))]
 pub(super) async fn preview(
     State(app): State<App>,
@@ -199,9 +203,10 @@ pub(super) async fn claim(
 
 /// From a machine: report the outcome of a call
 ///
-/// The same result may be sent again; a different one is refused. `code: "stale"` means that the file has changed
-/// since its preview. `code: "approval_required"`, with `verdict`, `rule` and `error`, means that the machine rates
-/// the call higher than what was approved. In both cases the person is asked again.
+/// The same result may be sent again; a different one is refused. `code: "stale"` means that the
+/// file has changed since its preview. `code: "approval_required"`, with `verdict`, `rule` and
+/// `error`, means that the machine rates the call higher than what was approved. In both cases the
+/// person is asked again.
 #[utoipa::path(post, path = "/my/projects/{project}/tools/{tool}/result", tag = "clients",
     params(ProjectInPath, CallInPath), request_body = OutcomeReport, responses(
     (status = 200, description = "The call", body = GatedCall),

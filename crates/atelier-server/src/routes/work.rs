@@ -115,8 +115,8 @@ pub(super) async fn cancel_task(
 #[utoipa::path(post, path = "/my/projects/{project}/tasks/{task}/resume", tag = "work",
     params(ProjectInPath, TaskInPath), responses(
     (status = 200, description = "The resumed task", body = Task),
-    (status = 409, description = "It has not failed, a task that it depends on did not succeed, or its plan was \
-                                  never approved"),
+    (status = 409, description = "It has not failed, a task that it depends on did not succeed, or \
+                                  its plan was never approved"),
     (status = 429, description = "Too many tasks are waiting for the agent"),
 ))]
 pub(super) async fn resume_task(

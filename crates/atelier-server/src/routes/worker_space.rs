@@ -18,20 +18,23 @@ use axum::{
 
 /// Show the worker space: its health and its figures
 #[utoipa::path(get, path = "/my/projects/{project}/worker-space", tag = "worker space",
-    params(ProjectInPath), responses((status = 200, description = "The worker space", body = Report)))]
+    params(ProjectInPath), responses(
+        (status = 200, description = "The worker space", body = Report),
+    ))]
 pub(super) async fn show(
     State(app): State<App>,
     caller: Caller,
     ProjectInPath(project): ProjectInPath,
 ) -> Result<Reply<Report>> {
-    // The worker space does not count this request: it must answer even when the worker space is full or hangs.
+    // The worker space does not count this request: it must answer even when the worker space is
+    // full or hangs.
     Ok(Reply(app.spaces.enter(caller.user, project).await?.report().await))
 }
 
 /// Close the worker space: release what the server holds for the project
 ///
-/// Running work may finish first. The next request creates a new worker space. Your files and everything that is
-/// stored stay.
+/// Running work may finish first. The next request creates a new worker space. Your files and
+/// everything that is stored stay.
 #[utoipa::path(delete, path = "/my/projects/{project}/worker-space", tag = "worker space",
     params(ProjectInPath), responses((status = 204, description = "Closed")))]
 pub(super) async fn close(
@@ -50,7 +53,9 @@ pub(super) async fn close(
 ///
 /// For the owner and for admins of the owner's tenant.
 #[utoipa::path(post, path = "/my/projects/{project}/worker-space/reset", tag = "worker space",
-    params(ProjectInPath), responses((status = 200, description = "The new worker space", body = Report)))]
+    params(ProjectInPath), responses(
+        (status = 200, description = "The new worker space", body = Report),
+    ))]
 pub(super) async fn reset(
     State(app): State<App>,
     Person(caller): Person,

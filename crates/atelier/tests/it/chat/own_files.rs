@@ -166,7 +166,7 @@ async fn an_agent_is_told_how_to_reach_the_conversations_files(#[values(Sqlite, 
         let asked = seen.last().unwrap();
         let told = asked.last("system");
         assert!(told.contains("data.csv"), "{told}");
-        assert_eq!(told.contains(r#"pass "workspace": "conversation" in every call"#), needs_it, "{told}");
+        assert_eq!(told.contains(r#"Pass "workspace": "conversation" in every call"#), needs_it, "{told}");
         assert!(asked.results()[0].contains("1,2"), "{}", asked.results()[0]);
     }
 }

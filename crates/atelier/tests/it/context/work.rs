@@ -189,7 +189,7 @@ async fn embeddings_come_from_a_compatible_service(#[values(Edge, Qdrant)] engin
     for mode in ["hybrid", "lexical", "dense"] {
         let found = find("walrus number 77", mode).await;
         assert_eq!(found["results"][0]["text"], "walrus number 77", "{mode} {found}");
-        assert!(found["degraded"].as_str().unwrap().contains("151 facts"), "{mode} {found}");
+        assert!(found["degraded"].as_str().unwrap().contains("151 interactions"), "{mode} {found}");
     }
     service.fail(false);
     let found = eventually("the index has caught up", async || {
