@@ -19,7 +19,7 @@ fn is_planner(asked: &Asked) -> bool {
 }
 
 fn is_answer(asked: &Asked) -> bool {
-    asked.last("system").starts_with("You tell a person what came")
+    asked.last("system").starts_with("You tell the user what came")
 }
 
 fn states(plan: &Value) -> Vec<(String, String)> {
