@@ -230,7 +230,7 @@ async fn doctor_finds_what_is_wrong() {
     let said =
         doctor("database_url = \"postgres://nobody@127.0.0.1:1/none\"\n[auth]\njwks = \"/nowhere.json\"\n");
     for word in
-        ["✗ data folder: others may look", "chmod 700", "✗ database: cannot open", "✗ identity provider"]
+        ["✗ data folder: other users can read", "chmod 700", "✗ database: cannot open", "✗ identity provider"]
     {
         assert!(said.contains(word), "{word} in\n{said}");
     }

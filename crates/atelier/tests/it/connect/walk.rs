@@ -37,7 +37,7 @@ async fn an_agent_reads_a_file(#[values(Sqlite, Postgres)] backend: Backend) {
     assert_eq!(desk.until(&call, "failed").await["error"]["code"], "not_found");
 
     let told = client.output();
-    for words in [machine.root().to_str().unwrap(), &desk.name, &server.url, "Isolation", "Toolchains"] {
+    for words in [machine.root().to_str().unwrap(), &desk.name, &server.url, "Sandbox", "Toolchains"] {
         assert!(told.contains(words), "{words}: {told}");
     }
     let known = &desk.clients().await[0];

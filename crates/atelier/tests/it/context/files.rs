@@ -155,7 +155,7 @@ async fn the_command_line_does_the_same(#[values(Sqlite, Postgres)] backend: Bac
     )
     .await;
     assert_eq!(texts(&found), ["The user prefers tabs over spaces"]);
-    assert_eq!(run("writer", &["prune", "--success", "false", "--dry-run"]), "2 would go, 5 left\n");
+    assert_eq!(run("writer", &["prune", "--success", "false", "--dry-run"]), "2 would be deleted, 5 left\n");
     for (arguments, told) in [
         (&["prune"][..], "say what is to go"),
         (&["stats", "--from", "yesterday"], "write it like 2026-01-31T12:00:00Z or 2026-01-31"),
