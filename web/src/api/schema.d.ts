@@ -1592,7 +1592,7 @@ export interface components {
             /** Format: date-time */
             expires_at: string;
             id: components["schemas"]["ApprovalId"];
-            /** @description Why it was rejected. */
+            /** @description Why the person rejected the call. */
             reason?: string | null;
             /** Format: date-time */
             requested_at: string;
@@ -1613,16 +1613,16 @@ export interface components {
          * @description One tool call.
          */
         CallId: string;
-        /** @description What the client found that a write would change. */
+        /** @description What a write would change, as the machine found. */
         CallPreview: {
-            /** @description Of the file that the diff was made from; none where there is no file yet. */
+            /** @description Checksum of the file that the diff was made from; `None` if the file does not exist yet. */
             base_checksum?: string | null;
-            /** @description Unified, against the file on the user's machine. */
+            /** @description Unified diff against the file on the user's machine. */
             diff: string;
         };
         /**
-         * @description What the client finds a call to be, where that is more than the server could see: a link that leads to a secret,
-         *     a stricter rule of the machine's owner.
+         * @description How a machine rates a call. It can see more than the server: a link that leads to a secret file, or a
+         *     stricter rule of the machine's owner.
          */
         CallRating: {
             network?: boolean;
@@ -2111,7 +2111,10 @@ export interface components {
             created_at: string;
             created_by: components["schemas"]["UserId"];
             id: components["schemas"]["GrantId"];
-            /** @description Whether it reaches to High: the person has said so, or was shown something High as an example of a class. */
+            /**
+             * @description Whether the permission reaches HIGH: the person said so, or the call that was shown as the
+             *     example of its class was HIGH.
+             */
             include_high: boolean;
             project_id: components["schemas"]["ProjectId"];
             /** @description For a class: its rule, such as `git.commit`. */
@@ -2119,12 +2122,13 @@ export interface components {
             scope: components["schemas"]["GrantScope"];
             /**
              * Format: uuid
-             * @description The conversation it holds for or, for calls without one, the client's connection.
+             * @description The conversation that the permission holds for or, for calls outside a conversation, the
+             *     machine's connection.
              */
             session: string;
             /** Format: date-time */
             withdrawn_at?: string | null;
-            /** @description What it allows, for people. */
+            /** @description What the permission allows, for people. */
             words: string;
         };
         /** Format: uuid */
@@ -2146,7 +2150,10 @@ export interface components {
              */
             type: "GRANT_MADE";
         };
-        /** @enum {string} */
+        /**
+         * @description How far an approval reaches.
+         * @enum {string}
+         */
         GrantScope: "once" | "class" | "agent";
         /** @description A permission was withdrawn. */
         GrantWithdrawnEvent: {
@@ -3028,17 +3035,17 @@ export interface components {
              */
             type: "TOOL_APPROVAL_WARNING";
         };
-        /** @description One tool call, whole. */
+        /** @description One tool call with everything that happened to it. */
         ToolCall: {
             agent_id?: components["schemas"]["AgentId"] | null;
             approval?: components["schemas"]["CallApproval"] | null;
             approval_id?: components["schemas"]["ApprovalId"] | null;
             /**
              * Format: int32
-             * @description Counts the times it was sent to a client.
+             * @description How often the call was sent to a machine.
              */
             attempt: number;
-            /** @description The client has said that it begins; from here on it is not sent again. */
+            /** @description The machine has said that it begins. From then on the call is not sent again. */
             claimed: boolean;
             client_id?: components["schemas"]["ClientId"] | null;
             /** Format: date-time */
@@ -3047,14 +3054,14 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description When time has something to do with it next: to remind the person, to decide, to give up on a client.
+             * @description When the call is due next: to remind the person, to expire, or to give up on a machine.
              */
             deadline?: string | null;
             digest?: components["schemas"]["CallDigest"] | null;
             error?: components["schemas"]["CallFailure"] | null;
             grant_id?: components["schemas"]["GrantId"] | null;
             network: boolean;
-            /** @description What it waits for beside a decision, or why it is asked about again, in a sentence. */
+            /** @description What the call waits for, or why it needs approval again, in one sentence. */
             note?: string | null;
             preview?: components["schemas"]["CallPreview"] | null;
             project_id: components["schemas"]["ProjectId"];
@@ -3062,7 +3069,7 @@ export interface components {
             requires_approval: boolean;
             result?: Record<string, unknown> | null;
             risk_level: components["schemas"]["Verdict"];
-            /** @description The rule that decided about the risk; a class of calls is named by it. */
+            /** @description The rule that decided about the risk. A class of calls is named by it. */
             rule: string;
             session_id?: components["schemas"]["ConversationId"] | null;
             status: components["schemas"]["CallStatus"];
