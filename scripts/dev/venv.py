@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from .errors import Trouble
+from .errors import SetupError
 from .packages import debian
 from .place import cache
 
@@ -30,7 +30,7 @@ def python(folder: Path, requirements: Path):
     """Makes a virtual environment with the given requirements."""
     try:
         call(sys.executable, "-m", "venv", folder)
-    except Trouble:
+    except SetupError:
         # Debian keeps half of the venv module in a package of its own.
         if not shutil.which("apt-get"):
             raise
@@ -51,4 +51,4 @@ def node(folder: Path, pins: list[Path]):
 def call(*command):
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode != 0:
-        raise Trouble(f"`{' '.join(map(str, command))}` failed:\n{done.stdout[-2000:]}")
+        raise SetupError(f"`{' '.join(map(str, command))}` failed:\n{done.stdout[-2000:]}")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Measures `atelier mcp` beside its peers in one run and prints the ratios. Called by `make bench-mcp`.
+"""Measures `atelier mcp` and other MCP file servers in one run and prints the ratios. `make bench-mcp` runs it.
 
-Expects ATELIER and ECHO (programs, optimised), MCP_TOOLS (the folder scripts/mcptools prints) and RUSTFS (the
-program of crate rust-mcp-filesystem). ARGS=--quick for a fifth of the calls.
+Expects ATELIER and ECHO (optimised programs), MCP_TOOLS (the folder that scripts/mcptools prints) and RUSTFS
+(the program of the crate rust-mcp-filesystem). With --quick it makes a fifth of the calls.
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / ".."))
 sys.dont_write_bytecode = True
-from dev.place import cache
+from dev.paths import cache
 
 TOOLS = Path(os.environ["MCP_TOOLS"])
 SEARCH = ["search_all", "search_rare"]

@@ -1,6 +1,6 @@
-// Plays tool calls through the official TypeScript client: JSON calls in, JSON answers out.
-// Usage: client.mjs MODULES (--stdio COMMAND… | --http URL). MCP_BEARER holds a token to show. A call with "progress" says
-// what it was told on the way.
+// Sends tool calls through the official TypeScript client: reads JSON calls, writes JSON answers.
+// Usage: client.mjs MODULES (--stdio COMMAND… | --http URL). MCP_BEARER may hold a bearer token. A call with
+// "progress" also returns its progress messages.
 import { createRequire } from 'node:module';
 import { readFileSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';

@@ -1,7 +1,7 @@
-"""Plays tool calls through the official Python client: JSON calls in, JSON answers out.
+"""Sends tool calls through the official Python client: reads JSON calls, writes JSON answers.
 
-Usage: client.py MODE (--stdio COMMAND… | --http URL), MODE being legacy or a protocol revision. MCP_BEARER holds a
-token to show. A call with "progress" says what it was told on the way.
+Usage: client.py MODE (--stdio COMMAND… | --http URL), where MODE is legacy or a protocol revision.
+MCP_BEARER may hold a bearer token. A call with "progress" also returns its progress messages.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ async def play(mode, how, where, calls):
     async with Client(server, mode=mode) as client:
         tools = await client.list_tools()
         for call in calls:
-            told = []
+            messages = []
 
-            async def hear(progress, total, message):
-                told.append(message)
+            async def on_progress(progress, total, message):
+                messages.append(message)
 
             try:
-                listen = hear if call.get("progress") else None
+                listen = on_progress if call.get("progress") else None
                 result = await client.call_tool(call["tool"], call["args"], progress_callback=listen)
                 answers.append({
-                    "progress": told,
+                    "progress": messages,
                     "text": "".join(block.text for block in result.content),
                     "error": bool(result.is_error),
                     "data": result.structured_content,

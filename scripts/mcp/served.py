@@ -1,4 +1,4 @@
-"""`atelier serve` on a free port, with the people and hosts that ask it.
+"""`atelier serve` on a free port, with its users and MCP hosts.
 
 Expects ATELIER (the program) and MCP_TOOLS (the folder scripts/mcptools prints).
 """
@@ -8,13 +8,12 @@ import os
 import subprocess
 import tempfile
 import threading
-import time
 import unittest
 import urllib.error
 import urllib.request
 from pathlib import Path
 
-from world import INITIALIZE, request
+from world import INITIALIZE, PATIENCE, request, until
 
 ATELIER = os.environ["ATELIER"]
 TOOLS = Path(os.environ["MCP_TOOLS"])
@@ -25,7 +24,7 @@ BOTH = {"Accept": "application/json, text/event-stream", "Content-Type": "applic
 
 
 class Served(unittest.TestCase):
-    """A server and its user Ann; `mount` is where hosts are sent."""
+    """A server and its user Ann. Subclasses define `mount`, the URL for MCP hosts."""
 
     def setUp(self):
         self.base = tempfile.TemporaryDirectory()
@@ -46,7 +45,7 @@ class Served(unittest.TestCase):
     def tearDown(self):
         for process in reversed(self.processes):
             process.terminate()
-            process.wait(10)
+            process.wait(PATIENCE)
             for pipe in [process.stdout, process.stderr]:
                 if pipe:
                     pipe.close()
@@ -72,23 +71,16 @@ class Served(unittest.TestCase):
         headers = {"Authorization": f"Bearer {token or self.ann}", "Content-Type": "application/json"}
         data = json.dumps(body).encode() if body is not None else None
         asked = urllib.request.Request(self.url + path, data, headers, method=method)
-        with urllib.request.urlopen(asked, timeout=10) as response:
+        with urllib.request.urlopen(asked, timeout=PATIENCE) as response:
             return json.loads(response.read() or b"null")
 
-    @staticmethod
-    def until(ask):
-        end = time.monotonic() + 20
-        while time.monotonic() < end:
-            if answer := ask():
-                return answer
-            time.sleep(0.02)
-        raise AssertionError("it never came to be")
+    until = staticmethod(until)
 
     def post(self, message, headers=None, token=None, url=None):
-        """The open response; `Raw` because a stream is read as it comes."""
+        """The open response, so that a stream can be read as it arrives."""
         shown = {"Authorization": f"Bearer {token or self.ann}"} if token != "" else {}
         asked = urllib.request.Request(url or self.mount, message, {**BOTH, **shown, **(headers or {})})
-        return urllib.request.urlopen(asked, timeout=30)
+        return urllib.request.urlopen(asked, timeout=PATIENCE)
 
     def status(self, *arguments, **named):
         try:
@@ -100,7 +92,7 @@ class Served(unittest.TestCase):
                 return error.code
 
     def initialize(self, token=None):
-        """The headers of a session that has begun."""
+        """Begins a session and returns the headers of its requests."""
         with self.post(request(1, "initialize", INITIALIZE), token=token) as response:
             session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], "MCP-Protocol-Version": "2025-06-18"}
             response.read()
@@ -110,7 +102,7 @@ class Served(unittest.TestCase):
 
 
 class EveryClient:
-    """`play` is given each of the clients that nobody here wrote."""
+    """Calls `play` with each of the official clients."""
 
     def test_python_client_with_session(self):
         self.play([*PYTHON, "legacy"])
@@ -122,11 +114,11 @@ class EveryClient:
         self.play(NODE)
 
 
-class OwnDoor:
-    """Who is let in at `mount`."""
+class MountAccess:
+    """Who may use `mount`."""
 
-    def test_who_may_come_in(self):
-        """TL-07.1 WS-09.1: the owner's people and agents; nobody else learns that there is anything."""
+    def test_only_the_owner_and_their_agents_may_use_the_mount(self):
+        """TL-07.1 WS-09.1: others cannot tell whether the mount exists."""
         ping = request(1, "ping", {})
         self.assertEqual(self.status(ping), 200)
         self.assertEqual(self.status(ping, url=f"{self.mount}/"), 200)

@@ -1,6 +1,6 @@
-"""Attacks over both transports: nothing leaks, nothing hangs, nothing crashes, everything is answered.
+"""Attacks over both transports: nothing leaks, hangs or crashes, and every request is answered.
 
-Expects ATELIER (the program). The cases of path_attacks.json, and what does not fit into a table.
+Expects ATELIER (the program). Runs the cases of path_attacks.json and some that fit into no table.
 """
 
 import ctypes
@@ -11,17 +11,17 @@ import tempfile
 import threading
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from world import INITIALIZE, SECRET, Http, Stdio, call, memory_kb, request
+from world import INITIALIZE, PATIENCE, SECRET, Http, Stdio, call, memory_kb, request
 
 ATELIER = os.environ["ATELIER"]
 CORPUS = Path(__file__).parents[2] / "crates/atelier-core/tests/data/path_attacks.json"
-# These bind agents' tools and not this one: 100 MB a file, and hidden names left out of listings.
-NOT_OURS = {"P127", "P141"}
+# Limits of the agents' tools only: 100 MB per file, and hidden names left out of listings.
+AGENT_TOOLS_ONLY = {"P127", "P141"}
 TOOL = {"read": "read_file", "write": "write_file", "list": "list_directory", "create_dir": "create_directory",
         "info": "get_file_info", "search": "search_files"}
-SECOND = 1.0
 
 
 def world(base: Path):
@@ -37,7 +37,7 @@ def state(folder: Path):
 
 
 class Attacks:
-    """Once for every transport."""
+    """The attacks, which run once for each transport."""
 
     def setUp(self):
         self.base = tempfile.TemporaryDirectory()
@@ -48,42 +48,39 @@ class Attacks:
         self.number = 100
 
     def tearDown(self):
-        # Still alive, still answering.
+        # The server has survived and still answers.
         self.ask("list_directory", {"path": "."})
         self.server.close()
         if self.server.process.stderr:
             self.server.process.stderr.close()
         self.base.cleanup()
 
-    def ask(self, tool, args, seconds=SECOND):
+    def ask(self, tool, args):
         self.number += 1
-        began = time.monotonic()
-        answer = self.server.ask(call(self.number, tool, args), self.number, seconds + 4)
-        took = time.monotonic() - began
-        self.assertLess(took, seconds, f"{tool} took {took:.2f} s")
+        answer = self.server.ask(call(self.number, tool, args), self.number)
         self.assertNotIn(SECRET, json.dumps(answer))
         return answer
 
-    def refused(self, tool, args, seconds=SECOND):
-        answer = self.ask(tool, args, seconds)
+    def refused(self, tool, args):
+        answer = self.ask(tool, args)
         self.assertTrue("error" in answer or answer["result"]["isError"], str(answer)[:500])
         return answer
 
-    def text(self, tool, args, seconds=SECOND):
-        answer = self.ask(tool, args, seconds)
+    def text(self, tool, args):
+        answer = self.ask(tool, args)
         self.assertFalse(answer["result"]["isError"], str(answer)[:500])
         return answer["result"]["content"][0]["text"]
 
-    def test_the_corpus(self):
+    def test_corpus_of_path_attacks(self):
         """MC-07"""
         for case in json.loads(CORPUS.read_text()):
-            if case["id"] in NOT_OURS or case["class"] == "race":
+            if case["id"] in AGENT_TOOLS_ONLY or case["class"] == "race":
                 continue
             with self.subTest(case["id"] + " " + case["why"]):
                 self.corpus_case(case)
 
     def corpus_case(self, case):
-        # Every case in a world of its own, below the one server: moved aside, so that nothing of it stays.
+        # Every case has its own folders and server, so that no case affects the next.
         with tempfile.TemporaryDirectory() as base:
             base = Path(base)
             world(base)
@@ -106,19 +103,17 @@ class Attacks:
             before = state(base / "out")
             server = self.transport([ATELIER, "mcp", str(base / "ws")])
             try:
-                began = time.monotonic()
-                answer = server.ask(call(7, TOOL[case["op"]], args), 7, 5)
-                self.assertLess(time.monotonic() - began, SECOND)
-                said = json.dumps(answer)
-                self.assertNotIn("SECRET", said)
-                self.assertNotIn("root:", said)
+                answer = server.ask(call(7, TOOL[case["op"]], args), 7)
+                text = json.dumps(answer)
+                self.assertNotIn("SECRET", text)
+                self.assertNotIn("root:", text)
                 failed = "error" in answer or answer["result"]["isError"]
-                self.assertEqual(failed, case["expect"] == "deny", said[:500])
+                self.assertEqual(failed, case["expect"] == "deny", text[:500])
                 self.assertEqual(state(base / "out"), before)
                 if case["expect"] == "allow" and case["op"] == "write":
-                    back = server.ask(call(8, "read_file", {"path": path}), 8, 5)
+                    back = server.ask(call(8, "read_file", {"path": path}), 8)
                     self.assertEqual(back["result"]["content"][0]["text"], case["content"])
-                    listed = server.ask(call(9, "list_directory", {"path": "."}), 9, 5)
+                    listed = server.ask(call(9, "list_directory", {"path": "."}), 9)
                     self.assertIn(path, listed["result"]["structuredContent"]["files"])
                 self.assertLess(memory_kb(server.pid), 200_000)
             finally:
@@ -126,8 +121,8 @@ class Attacks:
                 if server.process.stderr:
                     server.process.stderr.close()
 
-    def test_a_link_swapped_in_while_reading(self):
-        """MC-07: P071, a directory and a link to the outside exchanged as fast as the system can."""
+    def test_link_swapped_in_while_reading_leads_nowhere(self):
+        """MC-07: P071, a directory and a link to the outside swapped as fast as possible."""
         (self.ws / "real").mkdir()
         (self.ws / "real/secret.txt").write_text("harmless")
         (self.ws / "flip").symlink_to(self.out)
@@ -154,8 +149,8 @@ class Attacks:
         self.assertGreater(harmless, 0)
         self.assertEqual(os.listdir(self.out), ["secret.txt"])
 
-    def test_what_is_no_file(self):
-        """MC-01: FIFOs, devices and sockets are neither waited for nor read."""
+    def test_special_files_are_refused(self):
+        """MC-01: FIFOs and devices are neither opened nor read."""
         os.mkfifo(self.ws / "pipe")
         (self.ws / "zero").symlink_to("/dev/zero")
         for _ in range(20):
@@ -173,8 +168,8 @@ class Attacks:
         self.assertEqual((self.out / "secret.txt").read_text(), SECRET)
         self.assertEqual((self.ws / "hard.txt").read_text(), "x")
 
-    def test_huge_numbers(self):
-        """MC-01: they mean "all", and cost nothing."""
+    def test_huge_numbers_mean_all(self):
+        """MC-01"""
         for number in [10**18, 2**63, 2**64 - 1, 1e300]:
             self.assertEqual(self.text("read_file", {"path": "notes.txt", "head": number}), "plain\n")
             self.assertEqual(self.text("read_file", {"path": "notes.txt", "tail": number}), "plain\n")
@@ -182,8 +177,8 @@ class Attacks:
         self.refused("read_file", {"path": "notes.txt", "head": -1e300})
         self.assertLess(memory_kb(self.server.pid), 200_000)
 
-    def test_bombs(self):
-        """MC-06 MC-07: braces that stand for millions, paths of 50,000 names, patterns without end."""
+    def test_bombs_are_refused(self):
+        """MC-06 MC-07: braces that expand to millions, paths of 50,000 names, exponential patterns."""
         self.refused("search_files", {"path": ".", "pattern": "{a,b}" * 24})
         self.refused("search_files", {"path": ".", "pattern": "{" * 5000})
         self.refused("search_files", {"path": ".", "pattern": "a/" * 50_000})
@@ -195,54 +190,53 @@ class Attacks:
         self.refused("write_file", {"path": "d/" * 50_000 + "f", "content": ""})
         self.assertLess(memory_kb(self.server.pid), 200_000)
 
-    def test_what_is_no_message(self):
-        """MC-08: every request is answered, with its own id where it can be found."""
+    def test_malformed_messages_are_answered(self):
+        """MC-08: with the id of the request if it can be found."""
         lone = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"write_file","arguments":{"path":"\\ud800.txt","content":"x"}}}'
         raw = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"read_file","arguments":{"path":"\xff\xfe"}}}'
         deep = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"read_file","arguments":' + b'{"a":' * 9000 + b"1" + b"}" * 9000 + b"}}"
         number = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"read_file","arguments":{"path":"notes.txt","head":1e999}}}'
         shape = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":[1,2]}'
-        nobody = b'{"jsonrpc":"2.0","id":%d,"method":"no/such"}'
+        unknown = b'{"jsonrpc":"2.0","id":%d,"method":"no/such"}'
         tool = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"no_such_tool"}}'
-        for at, message in enumerate([lone, raw, deep, number, shape, nobody, tool]):
+        for at, message in enumerate([lone, raw, deep, number, shape, unknown, tool]):
             with self.subTest(message[:120]):
-                began = time.monotonic()
-                answer = self.server.ask(message % (500 + at), 500 + at, 5)
-                self.assertLess(time.monotonic() - began, SECOND)
+                answer = self.server.ask(message % (500 + at), 500 + at)
                 self.assertEqual(answer["id"], 500 + at)
                 self.assertIn("error", answer)
         for message in [b"{", b"not json", b"[]", b"null", b'"x"']:
-            answer = self.server.ask(message, None, 5)
+            answer = self.server.ask(message, None)
             self.assertIn(answer["error"]["code"], [-32700, -32600])
         self.assertEqual(sorted(os.listdir(self.ws)), ["app.js", "main.c", "notes.txt", "s.py", "src"])
 
-    def test_many_at_once(self):
-        """MC-11: more calls than there are file handles to hold open."""
-        for at in range(300):
-            (self.ws / f"f{at}").write_text(str(at))
-        wrong = []
-        def some(worker):
-            for at in range(worker, 300, 20):
-                if self.transport is Http:
-                    answer = self.server.ask(call(1000 + at, "read_file", {"path": f"f{at}"}), 1000 + at, 10)
-                else:
-                    self.server.send(1000 + at, "tools/call", {"name": "read_file", "arguments": {"path": f"f{at}"}})
-                    answer = self.server.wait(1000 + at, 10)
-                if answer["result"]["content"][0]["text"] != str(at):
-                    wrong.append(answer)
-        workers = [threading.Thread(target=some, args=[worker]) for worker in range(20)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        self.assertEqual(wrong, [])
+    def test_more_parallel_calls_than_file_handles_are_all_answered(self):
+        """MC-11"""
+        handles, calls = 64, 300
+        for at in range(calls):
+            (self.ws / f"f{at}").write_text(f"{at}\n" * 20_000)
+        server = self.transport([ATELIER, "mcp", str(self.ws)], max_open_files=handles)
+        self.addCleanup(server.close)
+        messages = {at: call(1000 + at, "read_file", {"path": f"f{at}"}) for at in range(calls)}
+        if self.transport is Http:
+            # A barrier lets all requests begin together.
+            barrier = threading.Barrier(calls)
+            def ask(at):
+                barrier.wait()
+                return server.ask(messages[at], 1000 + at)
+            with ThreadPoolExecutor(calls) as threads:
+                answers = list(threads.map(ask, messages))
+        else:
+            server.raw(b"\n".join(messages.values()))
+            answers = [server.wait(1000 + at) for at in messages]
+        texts = [answer["result"]["content"][0]["text"] for answer in answers]
+        self.assertEqual(texts, [f"{at}\n" * 20_000 for at in range(calls)])
 
 
 class OnStdio(Attacks, unittest.TestCase):
     transport = Stdio
 
-    def test_a_host_that_reads_no_logs(self):
-        """A host may leave standard error alone: nothing waits for it."""
+    def test_host_that_reads_no_logs_is_answered(self):
+        """The server never waits for the host to read standard error."""
         server = subprocess.Popen(
             [ATELIER, "mcp", str(self.ws)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env=os.environ | {"LOG_LEVEL": "debug"},
@@ -261,9 +255,9 @@ class OnStdio(Attacks, unittest.TestCase):
         for number in range(2, 3001):
             server.stdin.write(call(number, "read_file", {"path": "missing"}) + b"\n")
         server.stdin.flush()
-        self.assertTrue(answered.wait(30), "the server waits for somebody to read its logs")
+        self.assertTrue(answered.wait(PATIENCE), "the server waits for its logs to be read")
         server.stdin.close()
-        server.wait(10)
+        server.wait(PATIENCE)
 
 
 class OverHttp(Attacks, unittest.TestCase):

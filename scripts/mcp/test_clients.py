@@ -25,8 +25,8 @@ PYTHON = [TOOLS / "bin/python", HERE / "client.py"]
 NODE = [TOOLS / "bin/node", HERE / "client.mjs", TOOLS]
 
 
-def judge(case, answer, ws):
-    """Why the answer is not what the case wants; nothing when it is."""
+def mismatch(case, answer, ws):
+    """The reason why an answer does not match its case; None if it does."""
     if case.get("unless_root") and os.geteuid() == 0:
         return None
     if "raised" in answer:
@@ -41,7 +41,7 @@ def judge(case, answer, ws):
     if "data" in case and answer["data"] != case["data"]:
         return f"data {answer['data']} instead of {case['data']}"
     if case["tool"] == "read_file" and answer["data"] is not None:
-        return "a second copy of the file"
+        return "the answer contains a second copy of the file"
     if "file" in case and (ws / case["file"][0]).read_text() != case["file"][1]:
         return f"{case['file'][0]} has other content"
     if "mode" in case and (ws / case["file"][0]).stat().st_mode & 0o777 != case["mode"]:
@@ -73,11 +73,11 @@ class Clients(unittest.TestCase):
                 self.assertEqual(played["protocol"], protocol)
             for number, (case, answer) in enumerate(zip(cases, played["answers"], strict=True)):
                 with self.subTest(f"{case['id']} #{number} {case['tool']} {case['args']}"):
-                    self.assertIsNone(judge(case, answer, ws))
+                    self.assertIsNone(mismatch(case, answer, ws))
             self.assertEqual(os.listdir(base / "out"), ["secret.txt"])
             self.assertEqual((base / "out/secret.txt").read_text(), "SECRET-42")
             left = [name for _, _, names in os.walk(ws) for name in names if name.endswith(".tmp")]
-            self.assertEqual(left, [], "temporary files stay behind")
+            self.assertEqual(left, [], "temporary files are left behind")
 
     def test_python_client_on_stdio(self):
         self.play([*PYTHON, "legacy"], "stdio", "2025-11-25")
@@ -97,10 +97,10 @@ class Clients(unittest.TestCase):
     def test_typescript_client_on_http(self):
         self.play(NODE, "http", None)
 
-    def test_the_extra_tools_on_stdio(self):
+    def test_extra_tools_on_stdio(self):
         self.play([*PYTHON, "2026-07-28"], "stdio", "2026-07-28", EXTRA_CASES, ["--extra-tools"], [*SIX, *SEVEN])
 
-    def test_the_extra_tools_on_http(self):
+    def test_extra_tools_on_http(self):
         self.play(NODE, "http", None, EXTRA_CASES, ["--extra-tools"], [*SIX, *SEVEN])
 
 

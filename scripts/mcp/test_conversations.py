@@ -4,7 +4,7 @@ import json
 import subprocess
 import unittest
 
-from served import EveryClient, OwnDoor, Served
+from served import EveryClient, MountAccess, Served
 from world import request
 
 SIX = ["read_file", "write_file", "list_directory", "create_directory", "get_file_info", "search_files"]
@@ -52,7 +52,7 @@ class Clients(EveryClient, Conversation):
         return json.loads(played.stdout)
 
     def play(self, client):
-        """FS-03 FS-05 FS-15: the six tools on files that are versions, until the workspace is switched off."""
+        """FS-03 FS-05 FS-15: the six tools work on versioned files until the workspace is disabled."""
         played = self.ask(client, self.CALLS)
         self.assertEqual(played["tools"], SIX)
         first, second, head, listed, found, outside, program = played["answers"]
@@ -72,8 +72,8 @@ class Clients(EveryClient, Conversation):
         self.assertEqual([file[2] for file in self.files()], [2])
 
 
-class Door(OwnDoor, Conversation):
-    def test_a_session_is_its_conversations_own(self):
+class Access(MountAccess, Conversation):
+    def test_session_is_valid_for_its_conversation_only(self):
         """WS-09.2"""
         session = self.initialize()
         self.assertEqual(self.status(request(2, "tools/list", {}), session), 200)

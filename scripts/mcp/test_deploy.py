@@ -1,4 +1,4 @@
-"""The recipes of deploy/: they parse, name what the seed names, and start the program as it can be started.
+"""The files in deploy/: they are valid, have the required names, and start the program.
 
 Expects ATELIER (the program). Runs on the Python of scripts/mcptools, which has PyYAML.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from world import Http, call, request
+from world import PATIENCE, Http, call, request
 
 ATELIER = os.environ["ATELIER"]
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -23,7 +23,7 @@ def documents(name):
 
 
 class Deploy(unittest.TestCase):
-    def test_the_seeds_manifests(self):
+    def test_language_operator_manifests(self):
         """MC-10"""
         found = documents("kubernetes/language-operator.yaml")
         self.assertEqual(list(found), ["LanguageTool", "PersistentVolumeClaim", "LanguageAgent"])
@@ -34,7 +34,7 @@ class Deploy(unittest.TestCase):
         self.assertEqual(claim["spec"]["accessModes"], ["ReadWriteMany"])
         self.assertEqual(found["LanguageAgent"]["spec"]["tools"], [found["LanguageTool"]["metadata"]["name"]])
 
-    def test_nothing_runs_as_root_or_writes_its_root(self):
+    def test_containers_run_without_root_on_a_read_only_root(self):
         """MC-10"""
         pod = documents("kubernetes/workspace.yaml")["Deployment"]["spec"]["template"]["spec"]
         self.assertIs(pod["securityContext"]["runAsNonRoot"], True)
@@ -45,8 +45,8 @@ class Deploy(unittest.TestCase):
         self.assertRegex(recipe, r"(?m)^FROM scratch$")
         self.assertRegex(recipe, r"(?m)^USER 65532:65532$")
 
-    def test_the_program_takes_their_arguments_and_environment(self):
-        """MC-10: as the manifests start it, it answers under the service's name and no other."""
+    def test_program_accepts_the_arguments_of_the_manifests(self):
+        """MC-10: started that way, it answers under the service's name and no other."""
         container = documents("kubernetes/workspace.yaml")["Deployment"]["spec"]["template"]["spec"]["containers"][0]
         compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["workspace"]
         recipe = re.search(r'(?m)^CMD \[(.*)\]$', (DEPLOY / "Containerfile").read_text())[1]
@@ -66,12 +66,12 @@ class Deploy(unittest.TestCase):
                 server.close()
                 server.process.stderr.close()
 
-    def test_log_level(self):
-        """MC-10: logs go to standard error, and a level that is none is refused."""
+    def test_log_level_is_respected(self):
+        """MC-10: logs go to standard error, and an invalid level is refused."""
         with tempfile.TemporaryDirectory() as ws:
             run = lambda level: subprocess.run(
                 [ATELIER, "mcp", ws], input=request(1, "ping", {}) + b"\n", env={**os.environ, "LOG_LEVEL": level},
-                capture_output=True, timeout=10,
+                capture_output=True, timeout=PATIENCE,
             )
             quiet, loud = run("error"), run("debug")
             self.assertEqual(quiet.stdout, loud.stdout)

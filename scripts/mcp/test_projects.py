@@ -1,5 +1,5 @@
-"""`/mcp/projects/{p}` of `atelier serve`: official clients on one side, `atelier connect` on the other, and a person who
-decides in between.
+"""`/mcp/projects/{p}` of `atelier serve`: official clients on one side, `atelier connect` on the other,
+and a user who decides in between.
 """
 
 import json
@@ -10,7 +10,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from served import BOTH, EveryClient, OwnDoor, Served
+from served import BOTH, EveryClient, MountAccess, Served
 from world import call, following, request
 
 
@@ -19,7 +19,7 @@ class Connected(Served):
 
     def setUp(self):
         super().setUp()
-        self.aside = ThreadPoolExecutor(1)
+        self.background = ThreadPoolExecutor(1)
         self.ws = Path(self.base.name) / "ws"
         self.ws.mkdir()
         (self.ws / "notes.txt").write_text("one\ntwo\n")
@@ -28,7 +28,7 @@ class Connected(Served):
         self.until(lambda: self.rest("GET", f"/my/projects/{self.project}/clients")["clients"])
 
     def tearDown(self):
-        self.aside.shutdown()
+        self.background.shutdown()
         super().tearDown()
 
     def pending(self):
@@ -53,16 +53,16 @@ class Clients(EveryClient, Connected):
     ]
 
     def play(self, client):
-        """TL-06.2 TL-06.3 TL-06.5: read at once, write when approved, learn of a rejection and of a denial."""
+        """TL-06.2 TL-06.3 TL-06.5: reads run, writes wait for approval, rejections and denials come back."""
         agent = self.token("--user", "ann", "--role", "agent")
-        playing = self.aside.submit(
+        playing = self.background.submit(
             subprocess.run, [*client, "--http", self.mount], input=json.dumps(self.CALLS), text=True, capture_output=True,
             timeout=60, env={**self.environment, "MCP_BEARER": agent},
         )
         shown = self.pending()
         self.assertEqual((shown["tool_name"], shown["risk_level"]), ("write_file", "MEDIUM"))
         self.assertFalse((self.ws / "new.txt").exists())
-        # The host's own token decides nothing.
+        # The host's own token must not decide.
         with self.assertRaises(urllib.error.HTTPError) as refused:
             self.rest("POST", f"/my/projects/{self.project}/approvals/{shown['approval_id']}/approve", {}, agent)
         self.assertEqual(refused.exception.code, 403)
@@ -87,8 +87,8 @@ class Clients(EveryClient, Connected):
         self.assertTrue(outside["error"] and outside["text"].startswith("Error: Access denied"), outside)
 
 
-class Door(OwnDoor, Connected):
-    def test_a_session_is_its_projects_own(self):
+class Access(MountAccess, Connected):
+    def test_session_is_valid_for_its_project_only(self):
         """WS-09.2"""
         session = self.initialize()
         self.assertEqual(self.status(request(2, "tools/list", {}), session), 200)
@@ -98,33 +98,33 @@ class Door(OwnDoor, Connected):
     def waiting(self, session, number):
         params = {"name": "write_file", "arguments": {"path": "late.txt", "content": "x"}, "_meta": {"progressToken": "p"}}
         stream = self.post(request(number, "tools/call", params), session)
-        came = following(stream)
-        last, message = next(came)
+        messages = following(stream)
+        last, message = next(messages)
         while message.get("method") != "notifications/progress" or "approval" not in message["params"]["message"]:
-            last, message = next(came)
+            last, message = next(messages)
         return stream, last
 
-    def test_a_host_that_lost_its_connection_hears_the_result(self):
-        """MC-08: the stream of a call goes on where it was cut."""
+    def test_host_that_lost_its_connection_gets_the_result(self):
+        """MC-08: the stream of a call resumes where it was interrupted."""
         session = self.initialize()
-        for number, back_in_time in [(2, True), (3, False)]:
+        for number, resumes_before_decision in [(2, True), (3, False)]:
             (self.ws / "late.txt").unlink(missing_ok=True)
             stream, last = self.waiting(session, number)
             stream.close()
-            if not back_in_time:
+            if not resumes_before_decision:
                 self.decide("approve", {})
                 calls = f"/my/projects/{self.project}/tools?status=completed"
                 self.until(lambda: self.rest("GET", calls)["total"] == 2)
             headers = {"Authorization": f"Bearer {self.ann}", "Accept": "text/event-stream", "Last-Event-ID": last}
             asked = urllib.request.Request(self.mount, headers={**headers, **session})
             with urllib.request.urlopen(asked, timeout=20) as resumed:
-                if back_in_time:
+                if resumes_before_decision:
                     self.decide("approve", {})
                 answer = next(message for _, message in following(resumed) if message.get("id") == number)
             self.assertFalse(answer["result"].get("isError"), answer)
             self.assertEqual((self.ws / "late.txt").read_text(), "x")
 
-    def test_a_host_that_gives_up_asks_no_longer(self):
+    def test_cancelled_call_is_no_longer_pending(self):
         session = self.initialize()
         stream, _ = self.waiting(session, 3)
         told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 3}}
@@ -132,7 +132,7 @@ class Door(OwnDoor, Connected):
         calls = lambda: self.rest("GET", f"/my/projects/{self.project}/tools?status=cancelled")["tools"]
         self.assertEqual([made["tool_name"] for made in self.until(calls)], ["write_file"])
         stream.close()
-        # The same without a session: there the connection is all that says somebody waits.
+        # Without a session, closing the connection cancels the call.
         plain = {"Accept": "application/json"}
         with self.assertRaises(TimeoutError):
             asked = urllib.request.Request(
@@ -143,7 +143,7 @@ class Door(OwnDoor, Connected):
         self.until(lambda: len(calls()) == 2)
         self.assertFalse((self.ws / "late.txt").exists())
 
-    def test_a_revoked_token_ends_its_streams(self):
+    def test_revoked_token_ends_its_streams(self):
         token = self.token("--user", "ann")
         session = self.initialize(token)
         headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream", **session}

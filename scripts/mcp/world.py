@@ -1,7 +1,8 @@
-"""A workspace to try things on, the server that serves it, and the ways to talk to it."""
+"""A test workspace, `atelier mcp` serving it over pipes or HTTP, and helpers to talk to it."""
 
 import json
 import os
+import resource
 import socket
 import subprocess
 import threading
@@ -11,10 +12,12 @@ import urllib.request
 from pathlib import Path
 
 SECRET = "SECRET-42"
+# How long a test waits for anything before it fails. It never says how long something should take.
+PATIENCE = 30
 
 
 def prepare(base: Path) -> Path:
-    """What cases.json speaks of; returns the workspace's root."""
+    """Creates the files that cases.json refers to and returns the root of the workspace."""
     ws, out = base / "ws", base / "out"
     for folder in ["sub", "listing/b-dir", "odd", "tree/a", "tree/b/deep"]:
         (ws / folder).mkdir(parents=True)
@@ -44,23 +47,26 @@ def prepare(base: Path) -> Path:
 
 
 class Stdio:
-    """The server on pipes, spoken to without any client: a test must be able to send what none would."""
+    """The server on pipes, without a client library, so that tests can also send invalid messages."""
 
-    def __init__(self, command):
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    def __init__(self, command, max_open_files=None):
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            preexec_fn=limit_open_files(max_open_files),
+        )
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
         self.pid = self.process.pid
-        self.answers, self.came = {}, threading.Condition()
+        self.answers, self.arrived = {}, threading.Condition()
         threading.Thread(target=self._listen, daemon=True).start()
         self.send(1, "initialize", INITIALIZE)
-        self.wait(1, 10)
+        self.wait(1)
 
     def _listen(self):
         for line in self.process.stdout:
             message = json.loads(line)
-            with self.came:
+            with self.arrived:
                 self.answers[message.get("id")] = message
-                self.came.notify_all()
+                self.arrived.notify_all()
 
     def raw(self, message: bytes):
         self.process.stdin.write(message + b"\n")
@@ -69,26 +75,30 @@ class Stdio:
     def send(self, number, method, params):
         self.raw(request(number, method, params))
 
-    def wait(self, number, seconds):
-        with self.came:
-            if not self.came.wait_for(lambda: number in self.answers, seconds):
-                raise AssertionError(f"request {number} was not answered within {seconds} s")
+    def wait(self, number):
+        """The answer to a request; with None, the newest notification."""
+        with self.arrived:
+            if not self.arrived.wait_for(lambda: number in self.answers, PATIENCE):
+                raise AssertionError(f"request {number} was not answered")
             return self.answers.pop(number)
 
-    def ask(self, message: bytes, number, seconds):
+    def ask(self, message: bytes, number):
         self.raw(message)
-        return self.wait(number, seconds)
+        return self.wait(number)
 
     def close(self):
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(PATIENCE)
 
 
 class Http:
-    """The server on a free port of the loopback; every request stands alone, as curl sends it."""
+    """The server on a free loopback port. Requests have no session, like those of curl."""
 
-    def __init__(self, command):
-        self.process = subprocess.Popen([*command, "--http", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True)
+    def __init__(self, command, max_open_files=None):
+        self.process = subprocess.Popen(
+            [*command, "--http", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True,
+            preexec_fn=limit_open_files(max_open_files),
+        )
         self.pid = self.process.pid
         for line in self.process.stderr:
             if "listening on " in line:
@@ -98,23 +108,23 @@ class Http:
             raise AssertionError("the server did not start")
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
 
-    def ask(self, message: bytes, number, seconds):
-        return json.loads(self.post(message, seconds=seconds)[1])
+    def ask(self, message: bytes, number):
+        return json.loads(self.post(message)[1])
 
-    def post(self, message: bytes, headers=None, seconds=10):
+    def post(self, message: bytes, headers=None):
         headers = {"Content-Type": "application/json", **(headers or {})}
         request = urllib.request.Request(self.url, message, headers)
         try:
-            with urllib.request.urlopen(request, timeout=seconds) as response:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as response:
                 return response.status, response.read(), response.headers
         except urllib.error.HTTPError as error:
             return error.code, error.read(), error.headers
         except (TimeoutError, socket.timeout):
-            raise AssertionError(f"a request was not answered within {seconds} s") from None
+            raise AssertionError("a request was not answered") from None
 
     def close(self):
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(PATIENCE)
 
 
 INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
@@ -129,7 +139,7 @@ def call(number, tool, args) -> bytes:
 
 
 def following(stream):
-    """(id, message) of an event stream as they come."""
+    """The (id, message) pairs of an event stream, as they arrive."""
     number, message = None, None
     for line in stream:
         if line.startswith(b"id: "):
@@ -148,6 +158,29 @@ def memory_kb(pid, what="VmHWM") -> int:
     raise AssertionError(f"no {what}")
 
 
-def within(seconds, began):
-    took = time.monotonic() - began
-    assert took < seconds, f"took {took:.2f} s"
+def limit_open_files(count):
+    """For `preexec_fn`: the child process may have this many files open, sockets included."""
+    return (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))) if count else None
+
+
+def until(ask):
+    """Asks until the answer is true, and returns it."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if answer := ask():
+            return answer
+        time.sleep(0.02)
+    raise AssertionError("it never happened")
+
+
+def cpu_ticks(pid) -> int:
+    """The processor time that a process has used, in ticks."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def is_idle(pid) -> bool:
+    """Whether a process uses no processor time for a second."""
+    before = cpu_ticks(pid)
+    time.sleep(1)
+    return cpu_ticks(pid) == before

@@ -21,6 +21,7 @@ const MOST: u64 = 2_000_000;
 pub(crate) struct Pace {
     pub(crate) per_second: f64,
     pub(crate) p50: Duration,
+    pub(crate) p95: Duration,
     pub(crate) p99: Duration,
     /// All that were answered, warm-up included.
     pub(crate) answered: u64,
@@ -96,6 +97,7 @@ where
     Ok(Pace {
         per_second: times.len() as f64 / window.as_secs_f64(),
         p50: quantile(&mut times, 0.5),
+        p95: quantile(&mut times, 0.95),
         p99: quantile(&mut times, 0.99),
         answered,
     })

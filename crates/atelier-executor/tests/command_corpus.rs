@@ -115,7 +115,7 @@ fn harm(f: &Fixture, case: &Value, shown: &str, took: Duration) -> Option<&'stat
         (shown.contains("CONNECTED"), "the network was reached"),
         (check.contains("x.zip does not contain") && secret_in_archive(), "the secret was packed"),
         (check.contains("nothing in ws changed") && f.path("PWNED").exists(), "the workspace was changed"),
-        (took > Duration::from_secs(15), "it did not end"),
+        (took > Duration::from_secs(60), "it did not end"),
     ]
     .into_iter()
     .find_map(|(harmed, what)| harmed.then_some(what))

@@ -228,6 +228,9 @@ fn alive(mark: &str) -> bool {
     })
 }
 
+/// Far longer than any of these commands takes, and far shorter than the ten minutes that they would sleep.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn timed(s: &Space, code: &str, seconds: u64) -> (Outcome, Duration) {
     s.put("t.py", code);
     let started = Instant::now();
@@ -259,7 +262,7 @@ fn a_timeout_ends_grandchildren_that_hide_and_ignore() {
         1,
     );
     assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::TimedOut, "up\n"));
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(took < PATIENCE, "{took:?}");
     assert!(!alive(&mark));
 }
 
@@ -275,7 +278,7 @@ fn what_a_command_leaves_behind_ends_with_it() {
         20,
     );
     assert_eq!(ok(&outcome), "done\n");
-    assert!(took < Duration::from_secs(10) && !alive(&mark), "{took:?}");
+    assert!(took < PATIENCE && !alive(&mark), "{took:?}");
 }
 
 #[test]
@@ -301,7 +304,7 @@ fn cancelling_ends_it_at_once() {
         run.join().unwrap()
     });
     assert_eq!(outcome.ending, Ending::Cancelled);
-    assert!(outcome.elapsed < Duration::from_secs(10), "{:?}", outcome.elapsed);
+    assert!(outcome.elapsed < PATIENCE, "{:?}", outcome.elapsed);
 }
 
 /// Run by the test below in a process of its own: starts a command and waits for it.
@@ -345,7 +348,7 @@ fn when_atelier_is_killed_its_commands_end() {
     let killed = Instant::now();
     // The pipe ends when the last process that holds it has ended.
     held.read_to_end(&mut Vec::new()).unwrap();
-    assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", killed.elapsed());
+    assert!(killed.elapsed() < PATIENCE, "{:?}", killed.elapsed());
 }
 
 #[test]
@@ -353,7 +356,7 @@ fn standard_input_is_empty() {
     let s = space();
     let outcome = s.low("grep", &["pattern"]);
     assert_eq!(outcome.ending, Ending::Exited(1));
-    assert!(outcome.elapsed < Duration::from_secs(5));
+    assert!(outcome.elapsed < PATIENCE);
 }
 
 fn resident_kib() -> u64 {
@@ -397,7 +400,7 @@ fn a_fork_bomb_stays_in_its_pot() {
         "limit {limit}: {}",
         outcome.stdout
     );
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(took < PATIENCE, "{took:?}");
 }
 
 #[test]

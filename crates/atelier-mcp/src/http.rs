@@ -22,6 +22,7 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::jsonrpc;
 use crate::server::{NAME, VERSION};
@@ -50,14 +51,18 @@ pub enum Lifetime {
     Request,
 }
 
-/// Serves until `stop` is cancelled, then lets what is under way finish.
+/// Serves until `stop` is cancelled, then lets calls that are under way finish.
 pub async fn serve<H: ServerHandler>(
     listener: TcpListener,
     make: impl Fn(Lifetime) -> H + Send + Sync + Clone + 'static,
     settings: Settings,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
-    let router = router(make, settings, &stop);
+    // The SDK ends every stream when its token is cancelled, so it gets one that outlives the calls.
+    let streams = CancellationToken::new();
+    let front = Arc::new(Front::new(make, settings, &streams));
+    let calls = front.calls.clone();
+    let router = router(front);
     // Without it, every event stream waits 40 ms for the other side's acknowledgement.
     let listener = listener.tap_io(|stream| {
         if let Err(error) = stream.set_nodelay(true) {
@@ -65,8 +70,16 @@ pub async fn serve<H: ServerHandler>(
         }
     });
     let serving = axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
+    let end_streams = async {
+        stop.cancelled().await;
+        calls.close();
+        calls.wait().await;
+        // Subscriptions and event streams would never end by themselves.
+        streams.cancel();
+    };
+    let serving = async { tokio::join!(serving.into_future(), end_streams).0 };
     tokio::select! {
-        served = serving.into_future() => served,
+        served = serving => served,
         () = async { stop.cancelled().await; tokio::time::sleep(LAST_ANSWERS).await } => {
             tracing::warn!("stopped with requests unanswered");
             Ok(())
@@ -74,12 +87,7 @@ pub async fn serve<H: ServerHandler>(
     }
 }
 
-fn router<H: ServerHandler>(
-    make: impl Fn(Lifetime) -> H + Send + Sync + Clone + 'static,
-    settings: Settings,
-    stop: &CancellationToken,
-) -> Router {
-    let front = Arc::new(Front::new(make, settings, stop));
+fn router<H: ServerHandler>(front: Arc<Front<H>>) -> Router {
     Router::new()
         .route("/mcp", any(handle::<H>))
         .route("/mcp/", any(handle::<H>))
@@ -98,6 +106,8 @@ async fn handle<H: ServerHandler>(State(front): State<Arc<Front<H>>>, request: R
 pub(crate) struct Front<H> {
     sessions: StreamableHttpService<H, LocalSessionManager>,
     requests: StreamableHttpService<H, LocalSessionManager>,
+    /// The tool calls whose answers are not sent yet.
+    calls: TaskTracker,
     token: Option<String>,
     max_body: usize,
 }
@@ -136,6 +146,7 @@ impl<H: ServerHandler> Front<H> {
                 config.with_legacy_session_mode(false).with_json_response(true),
                 None,
             ),
+            calls: TaskTracker::new(),
             token: settings.token,
             max_body: settings.max_body,
         }
@@ -168,7 +179,14 @@ impl<H: ServerHandler> Front<H> {
         let is_json = parts.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(JSON));
         let request = Request::from_parts(parts, Full::new(body.clone()));
         let service = if in_session { &self.sessions } else { &self.requests };
-        let response = service.handle(request).await.map(Body::new);
+        // Counted until the last byte of the answer is sent.
+        let call = is_method(&body, "tools/call").then(|| self.calls.token());
+        let response = service.handle(request).await.map(|answer| {
+            Body::new(answer.map_frame(move |frame| {
+                let _ = &call;
+                frame
+            }))
+        });
         if is_json
             && matches!(response.status(), StatusCode::ACCEPTED | StatusCode::UNSUPPORTED_MEDIA_TYPE)
             && let Some(answer) = jsonrpc::answer_to_misread(&body)
@@ -240,13 +258,17 @@ fn accepts(headers: &HeaderMap, kind: &str) -> bool {
 
 /// Whether the message is a handshake of the older protocols. It is always short, so long ones are not read.
 fn opens_session(body: &Bytes) -> bool {
+    body.len() < (64 << 10) && is_method(body, "initialize")
+}
+
+/// Whether the body is a JSON-RPC message with this method.
+fn is_method(body: &Bytes, name: &str) -> bool {
     #[derive(serde::Deserialize)]
     struct Method<'a> {
         #[serde(borrow)]
         method: std::borrow::Cow<'a, str>,
     }
-    body.len() < (64 << 10)
-        && serde_json::from_slice::<Method<'_>>(body).is_ok_and(|message| message.method == "initialize")
+    serde_json::from_slice::<Method<'_>>(body).is_ok_and(|message| message.method == name)
 }
 
 /// In a time that does not tell how much of it was right.

@@ -1,6 +1,6 @@
 //! What agents remember: a search index over the interactions in the store.
 //!
-//! The store holds every interaction (`atelier_store::Store::remember`) and an outbox that lists
+//! The store holds every interaction (`atelier_store::Store::add_interactions`) and an outbox that lists
 //! which interactions the index still has to process. [`Memory::run_background`] works through the
 //! outbox: it embeds texts that have no vector yet, updates the index and removes the processed
 //! rows. Nothing is lost while the index is down, slow or empty, because applying a change twice

@@ -1,8 +1,9 @@
-//! The bucket of the real SeaweedFS that `make services` starts. Tests share it; each has a prefix of its own.
+//! The bucket of the real SeaweedFS that `make services` starts. Tests share it; each uses its own prefix.
 
+use object_store::{Error, ObjectStoreExt, aws::AmazonS3Builder, path::Path};
 use uuid::Uuid;
 
-/// A place of its own in the bucket. What is in it goes with the service.
+/// A test's own part of the bucket. Its objects are deleted with the service.
 #[derive(Debug, Clone)]
 pub struct Bucket {
     pub endpoint: String,
@@ -25,14 +26,32 @@ impl Bucket {
         }
     }
 
-    /// The same bucket by way of another address, such as a proxy's.
+    /// This bucket at another address, such as that of a proxy.
     #[must_use]
     pub fn through(mut self, endpoint: impl Into<String>) -> Self {
         self.endpoint = endpoint.into();
         self
     }
 
-    /// As the setting `object_store` takes it.
+    /// The content of an object, read directly from the service; `None` if there is no such object.
+    pub async fn read(&self, key: &str) -> Option<Vec<u8>> {
+        let store = AmazonS3Builder::new()
+            .with_endpoint(&self.endpoint)
+            .with_bucket_name(&self.name)
+            .with_access_key_id(&self.access_key)
+            .with_secret_access_key(&self.secret_key)
+            .with_region("us-east-1")
+            .with_allow_http(true)
+            .build()
+            .unwrap();
+        match store.get(&Path::from(key)).await {
+            Ok(object) => Some(object.bytes().await.unwrap().into()),
+            Err(Error::NotFound { .. }) => None,
+            Err(error) => panic!("{key}: {error}"),
+        }
+    }
+
+    /// The value of the setting `object_store`.
     pub fn url(&self) -> String {
         let Self { endpoint, name, access_key, secret_key, .. } = self;
         format!(

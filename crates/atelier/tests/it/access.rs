@@ -131,7 +131,7 @@ async fn with_ids(server: &Server) -> Vec<Operation> {
 /// WS-01.1 WS-09.1 WS-09.3
 #[rstest]
 #[tokio::test]
-async fn a_strangers_ids_and_unknown_ids_look_alike(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn foreign_ids_and_unknown_ids_get_equal_answers(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let shop = Shop::make(&ann, "shop").await;
@@ -224,7 +224,7 @@ async fn projects_of_one_user_share_nothing(#[values(Sqlite, Postgres)] backend:
 /// WS-09.1 WS-09.3
 #[rstest]
 #[tokio::test]
-async fn lists_and_streams_hold_ones_own_only(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn lists_and_streams_contain_only_own_resources(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let others = [server.user("bob"), server.user_with("ann", &["--tenant", "other"])];
@@ -254,7 +254,7 @@ async fn lists_and_streams_hold_ones_own_only(#[values(Sqlite, Postgres)] backen
 /// WS-09.1
 #[rstest]
 #[tokio::test]
-async fn machines_change_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn agent_and_client_tokens_cannot_change_projects(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let shop = Shop::make(&ann, "shop").await;
@@ -353,7 +353,7 @@ fn bad_headers(secret: &[u8], user: Uuid, revoked: &User) -> Vec<(&'static str, 
 /// WS-09.1
 #[rstest]
 #[tokio::test]
-async fn bad_tokens_open_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn invalid_tokens_are_refused_everywhere(#[values(Sqlite, Postgres)] backend: Backend) {
     let folder = tempfile::tempdir().unwrap();
     let keys = folder.path().join("keys.json");
     std::fs::write(&keys, key_set(&[ProviderKey::rsa()])).unwrap();

@@ -38,7 +38,7 @@ fn root(base: &Path) -> String {
 
 /// TL-02.1
 #[test]
-fn a_verdict_names_its_rule_and_its_reason() {
+fn verdict_names_its_rule_and_reason() {
     for (words, verdict) in [
         (&["git", "status"][..], "LOW"),
         (&["git", "commit", "-m", "x"], "MEDIUM"),
@@ -60,7 +60,7 @@ fn a_verdict_names_its_rule_and_its_reason() {
 }
 
 #[test]
-fn a_path_is_judged_by_where_it_leads() {
+fn path_is_rated_by_its_real_target() {
     let base = workspace();
     let root = root(base.path());
     let check = |path: &str, op: &str| {
@@ -76,9 +76,9 @@ fn a_path_is_judged_by_where_it_leads() {
     assert_eq!(check("build.so", "write"), "DENY");
 }
 
-/// One line in, one line out, whatever the line.
+/// Every line gets one answer.
 #[test]
-fn calls_come_one_a_line() {
+fn check_reads_one_call_per_line() {
     let base = workspace();
     let input = [
         json!({"tool_name": "read_file", "tool_params": {"path": "notes.txt"}}).to_string(),
@@ -96,9 +96,9 @@ fn calls_come_one_a_line() {
     assert_eq!(verdicts, ["LOW", "LOW", "DENY", "DENY", "DENY", "DENY", "DENY"]);
 }
 
-/// TL-01.1 TL-01.2 TL-01.3 TL-01.4: the tools as the person at the keyboard runs them.
+/// TL-01.1 TL-01.2 TL-01.3 TL-01.4: the tools as a person runs them in a terminal.
 #[test]
-fn a_tool_prints_its_result() {
+fn tool_command_prints_its_result() {
     let base = workspace();
     let root = root(base.path());
     let tool = |name: &str, params: Value| {

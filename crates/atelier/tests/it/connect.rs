@@ -3,6 +3,7 @@
 pub(crate) mod client;
 mod crash;
 mod git;
+mod limits;
 mod npm;
 pub(crate) mod terminal;
 mod walk;

@@ -102,13 +102,13 @@ fn week() -> Value {
 }
 
 /// The collection that the statistics name, as the engine knows it.
-async fn key(user: &User, agent: &str) -> CollectionKey {
+pub(crate) async fn collection_key(user: &User, agent: &str) -> CollectionKey {
     let id: AgentId = user.get(agent).await.expect(200)["id"].as_str().unwrap().parse().unwrap();
     let stats = user.get(&format!("{agent}/context/stats")).await.expect(200);
     CollectionKey { agent: id, name: stats["collection"].as_str().unwrap().to_owned() }
 }
 
 /// A look past the server, into the shared Qdrant.
-fn shared_index() -> Index {
+pub(crate) fn shared_index() -> Index {
     Index::server(&qdrant_url(), None).unwrap()
 }

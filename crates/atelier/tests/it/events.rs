@@ -18,10 +18,10 @@ fn numbers(events: &[SseEvent]) -> Vec<u64> {
     events.iter().map(SseEvent::number).collect()
 }
 
-/// A page that opens needs what happened lately, not what happened ever.
+/// A page that opens needs only the latest events.
 #[rstest]
 #[tokio::test]
-async fn a_reader_may_begin_with_the_last_few(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn stream_can_begin_with_the_latest_events(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
@@ -43,7 +43,7 @@ async fn a_reader_may_begin_with_the_last_few(#[values(Sqlite, Postgres)] backen
 
 #[rstest]
 #[tokio::test]
-async fn every_change_is_told_in_order(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn every_change_is_an_event_in_order(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
@@ -99,10 +99,10 @@ async fn last_event_id_resumes_without_gap_or_duplicate(#[values(Sqlite, Postgre
     assert_eq!(both.number(), 5);
 }
 
-/// WS-13.2: a thousand readers that come and go at random while events are written.
+/// WS-13.2: a thousand readers connect and disconnect at random while events are written.
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_disconnects_lose_and_repeat_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn thousand_disconnects_lose_and_repeat_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
     const READERS: usize = 20;
     const VISITS: usize = 50;
     let server = start(backend).await;
@@ -144,7 +144,7 @@ async fn a_thousand_disconnects_lose_and_repeat_nothing(#[values(Sqlite, Postgre
     writer.await.unwrap();
 }
 
-/// Acknowledged means durable: what was answered before kill -9 is there afterwards, in the log too.
+/// Changes that were acknowledged before kill -9 are there afterwards, with their events.
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kill_loses_nothing_that_was_acknowledged(#[values(Sqlite, Postgres)] backend: Backend) {
@@ -208,7 +208,7 @@ async fn kill_loses_nothing_that_was_acknowledged(#[values(Sqlite, Postgres)] ba
 
 #[rstest]
 #[tokio::test]
-async fn an_unknown_or_expired_id_gets_a_reset(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn unknown_or_expired_event_id_gets_a_reset(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = build(backend).with("EVENTS__KEEP_EVENTS", 3).start().await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
@@ -241,7 +241,7 @@ async fn an_unknown_or_expired_id_gets_a_reset(#[values(Sqlite, Postgres)] backe
 
 #[rstest]
 #[tokio::test]
-async fn one_stream_tells_of_all_projects(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn one_stream_carries_the_events_of_all_projects(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let (ann, bob) = (server.user("ann"), server.user("bob"));
     bob.project("secret").await;
@@ -289,7 +289,7 @@ async fn events_written_on_one_node_reach_readers_of_another_on_postgres() {
     assert_eq!(data(&mine.take(46).await), data(&a));
 }
 
-/// Two nodes that change a project and its agents at the same time never wait for each other in a circle.
+/// Two nodes change a project and its agents at the same time.
 #[tokio::test]
 async fn nodes_do_not_deadlock_on_postgres() {
     let one = start(Postgres).await;
@@ -314,7 +314,7 @@ async fn nodes_do_not_deadlock_on_postgres() {
 
 #[rstest]
 #[tokio::test]
-async fn a_silent_stream_says_that_it_is_alive(#[values(Sqlite)] backend: Backend) {
+async fn idle_stream_sends_heartbeats(#[values(Sqlite)] backend: Backend) {
     let server = build(backend).with("SERVER__HEARTBEAT", "50ms").start().await;
     let ann = server.user("ann");
     let mut stream = ann.events("/my/events", None).await;
@@ -323,10 +323,10 @@ async fn a_silent_stream_says_that_it_is_alive(#[values(Sqlite)] backend: Backen
     assert_eq!(stream.comment().await, "alive");
 }
 
-/// A reader that takes nothing is cut off; when it comes back it misses nothing.
+/// When the reader reconnects, it has missed nothing.
 #[rstest]
 #[tokio::test]
-async fn a_reader_that_takes_nothing_is_cut_off(#[values(Sqlite)] backend: Backend) {
+async fn stalled_reader_is_disconnected(#[values(Sqlite)] backend: Backend) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let server = build(backend).with("SERVER__WRITE_TIMEOUT", "300ms").start().await;
     let ann = server.user("ann");

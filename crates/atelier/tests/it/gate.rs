@@ -75,10 +75,11 @@ fn id(call: &Value) -> &str {
     call["tool_id"].as_str().unwrap()
 }
 
-/// TL-04.1 TL-04.2 TL-05.2 TL-05.3 TL-02.2: LOW goes straight to the client, and its result comes back.
+/// TL-04.1 TL-04.2 TL-05.2 TL-05.3 TL-02.2: A LOW call goes straight to the client, and its result
+/// comes back.
 #[rstest]
 #[tokio::test]
-async fn a_harmless_call_runs_without_asking(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn low_call_runs_without_approval(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
     let call = desk.execute("tool_read_file", json!({"path": "README.md"})).await;
@@ -106,10 +107,10 @@ async fn a_harmless_call_runs_without_asking(#[values(Sqlite, Postgres)] backend
     assert_eq!(stranger.problem(), (409, "not_your_call"));
 }
 
-/// TL-06.5 TL-07.1: what is refused reaches nobody.
+/// TL-06.5 TL-07.1
 #[rstest]
 #[tokio::test]
-async fn a_refused_call_reaches_nobody(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn denied_call_reaches_no_client(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
     for (tool, params, code) in [
@@ -131,16 +132,39 @@ async fn a_refused_call_reaches_nobody(#[values(Sqlite, Postgres)] backend: Back
 /// TL-04.3 TL-05.1 TL-05.2 TL-02.2 TL-03.1
 #[rstest]
 #[tokio::test]
-async fn a_risky_call_waits_for_the_person(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn medium_call_waits_for_approval(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
     let call =
         desk.execute("execute_command", json!({"command": "npm", "args": ["install", "express"]})).await;
     assert_eq!((&call["status"], &call["risk_level"]), (&json!("pending_approval"), &json!("MEDIUM")));
     let asked = desk.until("TOOL_APPROVAL_REQUEST").await;
-    assert_eq!(asked.data["approval_id"], call["approval_id"]);
-    assert_eq!((&asked.data["timeout_seconds"], &asked.data["network"]), (&json!(300), &json!(true)));
-    assert_eq!(asked.data["tool_params"]["args"], json!(["install", "express"]));
+    assert_eq!(
+        asked.data,
+        json!({
+            "type": "TOOL_APPROVAL_REQUEST",
+            "project_id": call["project_id"],
+            "created_at": asked.data["created_at"],
+            "approval_id": call["approval_id"],
+            "tool_id": call["tool_id"],
+            "tool_name": "execute_command",
+            "tool_params": {"command": "npm", "args": ["install", "express"]},
+            "risk_level": "MEDIUM",
+            "rule": call["rule"],
+            "reason": call["reason"],
+            "network": true,
+            "preview": null,
+            "digest": call["digest"],
+            "agent_id": null,
+            "session_id": null,
+            "task_id": null,
+            "timeout_seconds": 300,
+            "expires_at": call["approval"]["expires_at"],
+        })
+    );
+    for field in ["created_at", "approval_id", "rule", "reason", "digest"] {
+        assert!(asked.data[field].as_str().is_some_and(|text| !text.is_empty()), "{field}");
+    }
     let pending = desk.user.get(&desk.path("approvals?status=pending")).await.expect(200);
     assert_eq!((&pending["total"], &pending["approvals"][0]["tool_id"]), (&json!(1), &call["tool_id"]));
     assert_eq!(desk.user.get("/my/approvals/").await.expect(200)["total"], 1);
@@ -175,7 +199,7 @@ async fn a_risky_call_waits_for_the_person(#[values(Sqlite, Postgres)] backend: 
 /// TL-04.3
 #[rstest]
 #[tokio::test]
-async fn a_rejection_goes_back_with_its_reason(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn rejection_returns_its_reason(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
     let call = desk.execute("delete_file", json!({"path": "a.txt"})).await;
@@ -190,11 +214,11 @@ async fn a_rejection_goes_back_with_its_reason(#[values(Sqlite, Postgres)] backe
     assert_eq!(desk.decide(&call, "approve", json!({})).await.problem(), (409, "already_settled"));
 }
 
-/// TL-06.3: the person sees the difference against the file on their machine; if the file changes
-/// meanwhile, they are asked again.
+/// TL-06.3: the user sees the difference to the file on the machine; if the file changes meanwhile,
+/// they are asked again.
 #[rstest]
 #[tokio::test]
-async fn a_write_is_shown_before_it_is_decided(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn write_is_previewed_before_it_is_decided(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
     let call = desk.execute("write_file", json!({"path": "a.txt", "content": "new\n"})).await;
@@ -228,7 +252,7 @@ async fn a_write_is_shown_before_it_is_decided(#[values(Sqlite, Postgres)] backe
 /// TL-02.3
 #[rstest]
 #[tokio::test]
-async fn a_class_can_be_allowed_for_the_session(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn class_of_calls_can_be_allowed_for_a_session(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let commit = json!({"command": "git", "args": ["commit", "-m", "x"]});
@@ -257,10 +281,10 @@ async fn a_class_can_be_allowed_for_the_session(#[values(Sqlite, Postgres)] back
     assert_eq!(ask(session, &commit).await["status"], "pending_approval");
 }
 
-/// TL-02.3: without a conversation, a session is the client's connection, and ends with it.
+/// TL-02.3: without a conversation, a session is the connection of the client.
 #[rstest]
 #[tokio::test]
-async fn what_is_allowed_for_a_connection_ends_with_it(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn permission_for_a_connection_ends_with_it(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
     let allow = async |desk: &Desk| {
@@ -288,10 +312,11 @@ async fn what_is_allowed_for_a_connection_ends_with_it(#[values(Sqlite, Postgres
     allow(&desk).await;
 }
 
-/// TL-02.3 TL-07.1: a session is a conversation of this project, and what an agent may is not for whoever gives its name.
+/// TL-02.3 TL-07.1: a session is a conversation of this project, and naming another agent does not
+/// give its permissions.
 #[rstest]
 #[tokio::test]
-async fn nobody_borrows_what_another_agent_may(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn permission_of_one_agent_does_not_cover_another(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let session = crate::conversation(&desk.user, &desk.project).await;
@@ -309,10 +334,10 @@ async fn nobody_borrows_what_another_agent_may(#[values(Sqlite, Postgres)] backe
     }
 }
 
-/// TL-02.1: the rules that hold when a call is to run are those that count.
+/// TL-02.1: the rules at the time of the run decide.
 #[rstest]
 #[tokio::test]
-async fn an_approval_does_not_outlive_the_rules(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn approval_does_not_outlive_a_rule_change(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
     let touch = json!({"command": "touch", "args": ["a.txt"]});
@@ -344,10 +369,10 @@ async fn an_approval_does_not_outlive_the_rules(#[values(Sqlite, Postgres)] back
     assert_eq!(desk.show(&waiting).await["status"], "denied");
 }
 
-/// TL-02.3: everything of an agent, but not what is rated High unless the person says so.
+/// TL-02.3: HIGH calls are covered only if the user says so.
 #[rstest]
 #[tokio::test]
-async fn an_agent_can_be_allowed_for_the_session(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn all_calls_of_an_agent_can_be_allowed_for_a_session(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let ask = async |agent: &str, tool: &str| {
@@ -364,10 +389,10 @@ async fn an_agent_can_be_allowed_for_the_session(#[values(Sqlite, Postgres)] bac
     assert_eq!(ask("coder", "delete_file").await["status"], "dispatched");
 }
 
-/// TL-02.2: nobody decides, so time does; it survives a restart, and there is a warning first.
+/// TL-02.2: there is a warning first, and expiry survives a restart.
 #[rstest]
 #[tokio::test]
-async fn an_undecided_call_expires(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn undecided_call_expires(#[values(Sqlite, Postgres)] backend: Backend) {
     // Long enough for a restart in between, on a machine that has other things to do.
     let server = build(backend).with("GATE__APPROVAL_MEDIUM", "6s").start().await;
     let mut desk = Desk::new(server.user("ann")).await;
@@ -387,10 +412,10 @@ async fn an_undecided_call_expires(#[values(Sqlite, Postgres)] backend: Backend)
     eventually("the log has it", async || server.log().contains("time is up").then_some(())).await;
 }
 
-/// No client: the call waits for one, says so, and gives up in the end.
+/// The call says that it waits for a client, and expires in the end.
 #[rstest]
 #[tokio::test]
-async fn a_call_waits_for_a_client(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn call_waits_for_a_client_and_expires(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = build(backend).with("GATE__DISPATCH", "1s").start().await;
     let mut desk = Desk::new(server.user("ann")).await;
     let away = desk.path(&format!("clients/{}", desk.client));
@@ -412,7 +437,7 @@ async fn a_call_waits_for_a_client(#[values(Sqlite, Postgres)] backend: Backend)
 
 #[rstest]
 #[tokio::test]
-async fn prefer_wait_answers_when_it_is_settled(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn prefer_wait_answers_when_the_call_is_settled(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
     let request = desk.user.request("POST".parse().unwrap(), &desk.path("tools/execute"));
@@ -427,10 +452,10 @@ async fn prefer_wait_answers_when_it_is_settled(#[values(Sqlite, Postgres)] back
     assert_eq!((&call["status"], &call["result"]["content"]), (&json!("completed"), &json!("x")));
 }
 
-/// TL-07.1: only the owner's own token approves; a tenant's admin may reject and cancel.
+/// TL-07.1: a tenant's admin may reject and cancel.
 #[rstest]
 #[tokio::test]
-async fn only_the_owner_decides(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn only_the_owner_can_approve(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let call = desk.execute("create_directory", json!({"path": "d"})).await;
@@ -467,10 +492,10 @@ async fn only_the_owner_decides(#[values(Sqlite, Postgres)] backend: Backend) {
     assert_eq!(client.post(&path, result).await.expect(200)["status"], "completed");
 }
 
-/// WS-09.2 TL-07.1: what belongs to one project is not there in another, nor for anybody else.
+/// WS-09.2 TL-07.1
 #[rstest]
 #[tokio::test]
-async fn calls_of_another_project_do_not_exist(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn calls_of_another_project_look_like_unknown_calls(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let (shop, blog) = (Desk::new(ann.clone()).await, Desk::new(ann).await);
@@ -503,10 +528,12 @@ async fn calls_of_another_project_do_not_exist(#[values(Sqlite, Postgres)] backe
     assert_eq!(server.user("bob").get("/my/approvals").await.expect(200)["total"], 0);
 }
 
-/// TL-06.1: a client that finds a call riskier than it was approved as has the person asked again, about that.
+/// TL-06.1
 #[rstest]
 #[tokio::test]
-async fn a_riskier_call_is_asked_about_again(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn call_that_the_client_rates_higher_is_asked_about_again(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
     let call = desk.execute("read_file", json!({"path": "notes"})).await;
@@ -535,10 +562,10 @@ async fn a_riskier_call_is_asked_about_again(#[values(Sqlite, Postgres)] backend
     assert_eq!(desk.show(&call).await["risk_level"], "HIGH");
 }
 
-/// A server's owner can demand that commands are held in: before a person is asked, and when a machine comes late.
+/// It is checked before a user is asked, and again when a machine connects later.
 #[rstest]
 #[tokio::test]
-async fn isolation_can_be_demanded(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn isolation_can_be_required_for_commands(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = build(backend).with("GATE__DEMAND_ISOLATION", "true").start().await;
     let mut desk = Desk::new(server.user("ann")).await;
     let list = json!({"command": "ls", "args": []});
@@ -564,10 +591,10 @@ async fn isolation_can_be_demanded(#[values(Sqlite, Postgres)] backend: Backend)
     assert_eq!(desk.user.get("/my/policy").await.expect(200)["demand_isolation"], true);
 }
 
-/// TL-02.1 TL-03.1: what was decided can be listed, by what became of it.
+/// TL-02.1 TL-03.1
 #[rstest]
 #[tokio::test]
-async fn past_approvals_are_listed(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn past_approvals_are_listed_by_status(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let mut calls = Vec::new();
@@ -596,10 +623,10 @@ async fn past_approvals_are_listed(#[values(Sqlite, Postgres)] backend: Backend)
     assert_eq!(other.status, 422, "{}", other.body);
 }
 
-/// What is settled goes after its time; what waits stays, and so does the record of who decided what.
+/// Open calls stay, and so does the audit.
 #[rstest]
 #[tokio::test]
-async fn settled_calls_are_kept_for_a_while(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn settled_calls_are_deleted_after_their_retention_time(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = build(backend).start().await;
     let desk = Desk::new(server.user("ann")).await;
     let settled = desk.execute("create_directory", json!({"path": "d"})).await;
@@ -620,10 +647,10 @@ async fn settled_calls_are_kept_for_a_while(#[values(Sqlite, Postgres)] backend:
     assert!(rejected.count() >= 1, "{audit}");
 }
 
-/// Rules of a project that cannot be read, or that would protect nothing, are not taken.
+/// Rules that cannot be read or that protect nothing are refused.
 #[rstest]
 #[tokio::test]
-async fn a_projects_rules_mean_something(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn invalid_project_rules_are_refused(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     for policy in [json!({"deny": "everything"}), json!({"bogus": 1}), json!({"deny": ["toch"]}), json!(null)]
@@ -639,16 +666,75 @@ async fn a_projects_rules_mean_something(#[values(Sqlite, Postgres)] backend: Ba
     assert_eq!(call["error"]["detail"], "Command not allowed: This project does not allow read_file.");
 }
 
-/// TL-04.4
+/// TL-04.4: every tool's schema, usual risk and approval flag are listed, and an ordinary call of the
+/// tool is treated that way.
 #[rstest]
 #[tokio::test]
-async fn the_tools_describe_themselves(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn available_tools_have_schema_risk_and_approval_flag(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let available = desk.user.get(&desk.path("tools/available")).await.expect(200);
-    let names: Vec<&str> =
-        available["tools"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
-    for name in ["read_file", "write_file", "list_directory", "execute_command"] {
-        assert!(names.contains(&name), "{names:?}");
+    let edits = json!([{"old_text": "a", "new_text": "b"}]);
+    // Tool, risk, required parameters, optional parameters, and an ordinary call.
+    let expected = [
+        ("read_file", "LOW", "path", "head tail", json!({"path": "a"})),
+        (
+            "write_file",
+            "MEDIUM",
+            "path content",
+            "create_dirs if_checksum mode",
+            json!({"path": "a", "content": "x"}),
+        ),
+        ("edit_file", "MEDIUM", "path edits", "if_checksum", json!({"path": "a", "edits": edits})),
+        ("list_directory", "LOW", "path", "pattern recursive", json!({"path": "."})),
+        ("search_files", "LOW", "pattern", "max_results path", json!({"pattern": "*"})),
+        (
+            "grep",
+            "LOW",
+            "pattern",
+            "context glob ignore_case literal max_results path",
+            json!({"pattern": "x"}),
+        ),
+        ("create_directory", "MEDIUM", "path", "", json!({"path": "d"})),
+        ("get_file_info", "LOW", "path", "", json!({"path": "a"})),
+        ("move_file", "MEDIUM", "source destination", "", json!({"source": "a", "destination": "b"})),
+        ("delete_file", "HIGH", "path", "", json!({"path": "a"})),
+        (
+            "execute_command",
+            "MEDIUM",
+            "command",
+            "args cwd timeout",
+            json!({"command": "npm", "args": ["install"]}),
+        ),
+    ];
+    let tools = available["tools"].as_array().unwrap();
+    assert_eq!(tools.len(), expected.len());
+    for (tool, (name, risk, required, optional, params)) in tools.iter().zip(expected) {
+        let asks = risk != "LOW";
+        let required: Vec<&str> = required.split_whitespace().collect();
+        let mut names: Vec<&str> = optional.split_whitespace().chain(required.iter().copied()).collect();
+        names.sort_unstable();
+        let schema = &tool["parameters"];
+        let mut properties: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
+        properties.sort_unstable();
+        assert_eq!(properties, names, "{name}");
+        assert!(tool["description"].as_str().is_some_and(|text| !text.is_empty()), "{name}");
+        assert_eq!(
+            json!([
+                tool["name"],
+                tool["usual_risk"],
+                tool["requires_approval"],
+                schema["type"],
+                schema["required"],
+                schema["additionalProperties"],
+            ]),
+            json!([name, risk, asks, "object", required, false]),
+        );
+        let call = desk.execute(name, params).await;
+        assert_eq!(
+            json!([call["tool_name"], call["risk_level"], call["requires_approval"]]),
+            json!([name, risk, asks]),
+            "{call}"
+        );
     }
 }

@@ -341,9 +341,9 @@ async fn a_gigabyte_is_refused_without_reading_it(
     assert_eq!(State::of(&ann).await, before);
 }
 
-/// A body just within the limit is taken, one beyond is not: whether announced or not.
+/// A body at the limit is accepted and a longer one is refused, with or without Content-Length.
 #[tokio::test]
-async fn the_limit_of_a_body_is_exact() {
+async fn body_limit_is_exact() {
     let server = build(Sqlite).with("SERVER__BODY_LIMIT", 1000).start().await;
     let ann = server.user("ann");
     let body = |name: &str, size: usize| format!("{:size$}", json!({"name": name}).to_string());
@@ -364,9 +364,9 @@ async fn the_limit_of_a_body_is_exact() {
     }
 }
 
-/// These never get as far as a route: the HTTP layer itself answers, shortly.
+/// The HTTP layer answers these requests before any route.
 #[tokio::test]
-async fn heads_have_bounds() {
+async fn request_heads_are_limited() {
     let server = start(Sqlite).await;
     let (ann, project) = settled(&server).await;
     let before = State::of(&ann).await;
@@ -394,10 +394,10 @@ async fn heads_have_bounds() {
     assert_eq!(State::of(&ann).await, before);
 }
 
-/// Whoever dawdles is cut off, with an answer where there is a request to answer; others do not wait.
+/// A complete request is answered first, and other clients do not wait.
 #[rstest]
 #[tokio::test]
-async fn slow_senders_are_cut_off(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn slow_senders_are_disconnected(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = build(backend).with("SERVER__REQUEST_TIMEOUT", "1s").start().await;
     let (ann, project) = settled(&server).await;
     let before = State::of(&ann).await;
@@ -447,9 +447,9 @@ async fn slow_senders_are_cut_off(#[values(Sqlite, Postgres)] backend: Backend) 
     assert_eq!(State::of(&ann).await, before);
 }
 
-/// Every refusal is the same kind of thing: a problem with a code that a program can go by.
+/// Every refusal is a problem with a code for programs.
 #[tokio::test]
-async fn problems_have_one_shape() {
+async fn all_problems_have_the_same_shape() {
     let server = start(Sqlite).await;
     let ann = server.user("ann");
     let nobody = server.bearer("");

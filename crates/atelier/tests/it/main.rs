@@ -1,4 +1,5 @@
-//! The promises of `spec/scenarios.md`, shown by the real program. One binary: linking is what costs.
+//! The promises of `docs/scenarios.md`, shown by the real program. They are one test binary, because
+//! linking several would take long.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -34,7 +35,18 @@ async fn start(backend: Backend) -> Server {
     build(backend).start().await
 }
 
-/// A new conversation of the project at this path.
+/// The configuration that the server would use, with these environment variables.
+fn print_config(environment: &[(&str, &str)]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    #[expect(clippy::disallowed_methods, reason = "starts the program under test")]
+    let mut command = std::process::Command::new(BINARY);
+    command.args(["serve", "--print-config"]).current_dir(folder.path());
+    let output = command.envs(environment.iter().copied()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Creates a conversation of the project at this path.
 async fn conversation(user: &User, project: &str) -> Uuid {
     let body = json!({"project_id": project.rsplit('/').next()});
     let made = user.post("/api/tenants/default/conversations", body).await.expect(201);

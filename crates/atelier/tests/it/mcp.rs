@@ -28,7 +28,7 @@ async fn call(host: &User, mount: &str, tool: &str, arguments: Value) -> (String
 /// TL-06.2 TL-06.3 TL-06.5 TL-07.1
 #[rstest]
 #[tokio::test]
-async fn a_host_asks_and_a_person_decides(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn mcp_host_calls_tools_and_the_user_decides(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let machine = Machine::new();
@@ -65,10 +65,11 @@ fn mount_of(workspace: &str) -> String {
     format!("/mcp/conversations/{}", workspace.rsplit('/').next().unwrap())
 }
 
-/// FS-03 FS-05 MC-01 MC-02: what a host writes is a version like an agent's, and what a person uploads is there at once.
+/// FS-03 FS-05 MC-01 MC-02: a host's write is a version like an agent's, and a user's upload is
+/// visible immediately.
 #[rstest]
 #[tokio::test]
-async fn a_host_works_on_a_conversations_files(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn mcp_host_works_on_the_files_of_a_conversation(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let workspace = ann.workspace().await;
@@ -97,10 +98,10 @@ async fn a_host_works_on_a_conversations_files(#[values(Sqlite, Postgres)] backe
     assert_eq!(unknown, ("Error: File not found: none.txt".to_owned(), true));
 }
 
-/// FS-03: calls of hosts that come at once take turns; none loses what another wrote.
+/// FS-03: calls of hosts in one conversation take turns.
 #[rstest]
 #[tokio::test]
-async fn hosts_take_turns_in_a_conversation(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn parallel_host_calls_lose_no_changes(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let workspace = ann.workspace().await;
@@ -119,9 +120,9 @@ async fn hosts_take_turns_in_a_conversation(#[values(Sqlite, Postgres)] backend:
     assert_eq!(paths, ["0.txt", "1.txt", "2.txt", "3.txt", "4.txt", "5.txt", "6.txt", "7.txt"]);
 }
 
-/// Where changes of a conversation's files are to be asked about, there is nobody to ask: hosts may only look.
+/// There is nobody to ask about a host's changes to a conversation's files.
 #[tokio::test]
-async fn hosts_only_look_where_changes_are_asked_about() {
+async fn hosts_can_only_read_where_changes_need_approval() {
     let server = build(Sqlite).with("WORK__OWN_FILES", "MEDIUM").start().await;
     let ann = server.user("ann");
     let mount = mount_of(&ann.workspace().await);
@@ -142,10 +143,10 @@ async fn hosts_only_look_where_changes_are_asked_about() {
     assert_eq!(answer["error"]["message"], "Unknown tool: write_file");
 }
 
-/// FS-15: where the workspace is switched off, a host learns just that, and nothing is written.
+/// FS-15: a host learns that the workspace is disabled, and nothing is written.
 #[rstest]
 #[tokio::test]
-async fn a_workspace_that_is_switched_off_is_closed_to_hosts(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn disabled_workspace_is_closed_to_hosts(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let workspace = ann.workspace().await;
@@ -167,7 +168,7 @@ async fn a_workspace_that_is_switched_off_is_closed_to_hosts(#[values(Sqlite, Po
 /// WS-09.1 TL-07.1
 #[rstest]
 #[tokio::test]
-async fn only_the_owners_hosts_come_in(
+async fn only_hosts_of_the_owner_have_access(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values("projects", "conversations")] place: &str,
 ) {
@@ -198,10 +199,11 @@ async fn only_the_owners_hosts_come_in(
     }
 }
 
-/// WS-11.3 WS-11.4: the rules of the server and of the project bind hosts as they bind agents; there is nobody to ask.
+/// WS-11.3 WS-11.4: the rules of the server and of the project apply to hosts as they apply to
+/// agents.
 #[rstest]
 #[tokio::test]
-async fn rules_bind_hosts_in_a_conversation(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn rules_apply_to_hosts_in_a_conversation(#[values(Sqlite, Postgres)] backend: Backend) {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("atelier.toml");
     let ledger = r#"
@@ -261,9 +263,9 @@ async fn rules_bind_hosts_in_a_conversation(#[values(Sqlite, Postgres)] backend:
 
 const ATTACKS: &str = include_str!("../../../atelier-core/tests/data/path_attacks.json");
 
-/// MC-07: every attack of the corpus that is one by its text alone, through the doors of the server.
+/// MC-07: every attack of the corpus that is one by its text alone is refused.
 #[tokio::test]
-async fn attacks_come_to_nothing_at_the_mounts() {
+async fn path_attacks_on_the_mounts_are_refused() {
     let server = start(Sqlite).await;
     let ann = server.user("ann");
     let workspace = ann.workspace().await;
@@ -312,9 +314,9 @@ async fn attacks_come_to_nothing_at_the_mounts() {
     assert_eq!(files, [json!(["notes.txt", 1])], "nothing came of any of them");
 }
 
-/// A known method with the wrong parameters is known; what cannot be a request is answered.
+/// A known method with wrong parameters is reported as such, and an invalid request is answered.
 #[tokio::test]
-async fn what_is_asked_wrongly_is_told_so_at_the_mounts() {
+async fn malformed_requests_to_the_mounts_are_answered() {
     let server = start(Sqlite).await;
     let ann = server.user("ann");
     let mount = mount_of(&ann.workspace().await);

@@ -15,7 +15,7 @@ const KEY: &str = "sk-tenant-0123456789abcdef";
 
 #[rstest]
 #[tokio::test]
-async fn an_admin_puts_in_replaces_and_removes_a_key(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn admin_sets_replaces_and_removes_a_key(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let root = server.user_with("root", &["--role", "admin"]);
     let openai = format!("{KEYS}/openai");
@@ -39,7 +39,7 @@ async fn an_admin_puts_in_replaces_and_removes_a_key(#[values(Sqlite, Postgres)]
 
 #[rstest]
 #[tokio::test]
-async fn nobody_else_sees_or_changes_one(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn only_admins_see_or_change_a_key(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let root = server.user_with("root", &["--role", "admin"]);
     let openai = format!("{KEYS}/openai");
@@ -66,7 +66,7 @@ async fn nobody_else_sees_or_changes_one(#[values(Sqlite, Postgres)] backend: Ba
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_key_is_refused_without_repeating_it() {
+async fn invalid_key_is_refused_without_repeating_it() {
     let server = start(Sqlite).await;
     let root = server.user_with("root", &["--role", "admin"]);
     assert_eq!(root.put(&format!("{KEYS}/nobody"), json!({"key": KEY})).await.problem(), (404, "not_found"));
@@ -94,7 +94,7 @@ fn contains(bytes: &[u8], text: &str) -> bool {
 
 #[rstest]
 #[tokio::test]
-async fn a_key_is_in_no_log_no_event_and_no_file(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn key_appears_in_no_log_event_or_file(#[values(Sqlite, Postgres)] backend: Backend) {
     const SERVERS_OWN: &str = "sk-server-fedcba9876543210";
     let server = build(backend)
         .environment("OPENAI_API_KEY", SERVERS_OWN)
@@ -166,7 +166,7 @@ async fn asked(user: &User) -> (Value, String) {
 
 #[rstest]
 #[tokio::test]
-async fn a_tenants_agents_ask_with_its_own_key(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn agents_of_a_tenant_use_its_own_key(#[values(Sqlite, Postgres)] backend: Backend) {
     let model = ScriptedModel::start(|_| Reply::text("hello yourself")).await;
     let server = build(backend).model(&model).start().await;
     let root = server.user_with("root", &["--role", "admin"]);
@@ -185,7 +185,7 @@ async fn a_tenants_agents_ask_with_its_own_key(#[values(Sqlite, Postgres)] backe
 
 #[rstest]
 #[tokio::test]
-async fn a_key_that_the_provider_repeats_is_told_to_nobody(
+async fn key_that_the_provider_repeats_is_redacted(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values("info", "trace")] level: &str,
 ) {

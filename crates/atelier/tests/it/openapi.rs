@@ -93,7 +93,7 @@ pub(crate) async fn operations(server: &Server) -> Vec<Operation> {
 }
 
 #[tokio::test]
-async fn the_committed_document_is_what_the_server_says() {
+async fn committed_openapi_document_matches_the_server() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../openapi.json");
     let server = start(Sqlite).await;
     let mut now = document(&server).await;
@@ -130,9 +130,9 @@ fn first_difference(one: &Value, other: &Value, at: String) -> Option<String> {
     }
 }
 
-/// Every link of the page is a file of this server, and none of those files links elsewhere.
+/// The page links only to files of this server.
 #[tokio::test]
-async fn the_docs_page_works_offline() {
+async fn docs_page_works_offline() {
     let server = start(Sqlite).await;
     for page in ["/docs", "/docs/"] {
         let (kind, text) = fetch(&server, page).await;
@@ -177,10 +177,10 @@ fn links(page: &str) -> Vec<String> {
     links
 }
 
-/// Both forms find the same operation: without a token the answers are equal, and never "no such path".
+/// Both forms lead to the same operation.
 #[rstest]
 #[tokio::test]
-async fn every_route_answers_with_and_without_its_slash(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn every_route_answers_with_and_without_trailing_slash(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;

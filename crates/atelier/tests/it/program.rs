@@ -9,10 +9,10 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 
-/// A fresh machine: one command, a link, a project with four agents.
+/// A new data folder, one command, a link, and a project with four agents.
 #[rstest]
 #[tokio::test]
-async fn the_first_start_shows_the_way_in(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn first_start_prints_a_sign_in_link(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let greeting = server.greeting();
     let (_, code) = greeting.split_once("/#sign-in=").expect("a link");
@@ -47,9 +47,9 @@ async fn the_first_start_shows_the_way_in(#[values(Sqlite, Postgres)] backend: B
     assert_eq!((&again["user_id"], &again["role"]), (&me["user_id"], &me["role"]));
 }
 
-/// A token from the wrong folder is refused by every server, so making its secret is no secret.
+/// A token from the wrong data folder would be refused by every server.
 #[test]
-fn a_token_from_new_data_says_so() {
+fn token_command_reports_that_it_created_a_secret() {
     let home = tempfile::tempdir().unwrap();
     let token = || {
         let arguments = ["token", "--user", "ann", "--data", "fresh"];
@@ -64,7 +64,7 @@ fn a_token_from_new_data_says_so() {
 
 #[rstest]
 #[tokio::test]
-async fn it_stops_politely_and_finishes_what_is_under_way(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn server_finishes_requests_before_it_stops(#[values(Sqlite, Postgres)] backend: Backend) {
     let mut server = start(backend).await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
@@ -107,7 +107,7 @@ async fn stream_end(stream: &mut atelier_testkit::Events) -> Option<()> {
 }
 
 #[tokio::test]
-async fn the_secret_and_the_data_are_for_their_owner_only() {
+async fn data_folder_and_secret_are_private() {
     let server = start(Sqlite).await;
     let mode = |path: &str| std::fs::metadata(server.data().join(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode("secret.key"), 0o600);
@@ -123,7 +123,7 @@ async fn two_servers_do_not_share_an_embedded_database() {
 }
 
 #[tokio::test]
-async fn a_token_needs_no_server_and_is_always_the_same_person() {
+async fn token_command_needs_no_server_and_keeps_user_ids() {
     let mut server = start(Sqlite).await;
     let (one, other) = (server.user("ann").claims(), server.user_with("ann", &["--tenant", "acme"]).claims());
     server.kill();
@@ -140,9 +140,10 @@ async fn a_token_needs_no_server_and_is_always_the_same_person() {
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("user, admin, client or agent"));
 }
 
-/// Flags over environment over file over defaults; secrets masked.
+/// Flags override the environment, which overrides the file, which overrides defaults; secrets are
+/// masked.
 #[tokio::test]
-async fn the_configuration_comes_in_layers() {
+async fn configuration_is_layered() {
     let server = start(Sqlite).await;
     let file = server.data().join("atelier.toml");
     let written = "listen = \"127.0.0.1:1\"\n[events]\nkeep_days = 7\nkeep_events = 70\n\
@@ -190,7 +191,7 @@ async fn the_configuration_comes_in_layers() {
 }
 
 #[tokio::test]
-async fn the_starter_pack_is_configuration() {
+async fn starter_agents_come_from_the_configuration() {
     let config = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(config.path(), "[[starter_pack]]\nname = \"solo\"\nconfig = { max_tokens = 7 }\n")
         .unwrap();
@@ -206,7 +207,7 @@ async fn the_starter_pack_is_configuration() {
 
 #[rstest]
 #[tokio::test]
-async fn doctor_says_that_all_is_well(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn doctor_reports_a_healthy_installation(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let output = server.command(&["doctor"]);
     let said = String::from_utf8(output.stdout).unwrap();
@@ -215,7 +216,7 @@ async fn doctor_says_that_all_is_well(#[values(Sqlite, Postgres)] backend: Backe
 }
 
 #[tokio::test]
-async fn doctor_finds_what_is_wrong() {
+async fn doctor_reports_problems() {
     let server = start(Sqlite).await;
     let data = tempfile::tempdir().unwrap();
     std::fs::set_permissions(data.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -286,7 +287,7 @@ async fn health_and_ready_need_no_token(#[values(Sqlite, Postgres)] backend: Bac
 }
 
 #[tokio::test]
-async fn it_serves_over_tls() {
+async fn server_supports_tls() {
     let folder = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
@@ -321,7 +322,7 @@ async fn it_serves_over_tls() {
 }
 
 #[tokio::test]
-async fn metrics_can_have_an_address_of_their_own() {
+async fn metrics_can_have_a_separate_address() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let server = build(Sqlite).with("SERVER__METRICS_LISTEN", format!("127.0.0.1:{port}")).start().await;
     assert_eq!(server.bearer("").get("/metrics").await.problem(), (404, "not_found"));
@@ -329,7 +330,6 @@ async fn metrics_can_have_an_address_of_their_own() {
     assert!(there.text().await.unwrap().contains("atelier_worker_spaces"));
 }
 
-/// Traces go to whoever collects them.
 #[tokio::test]
 async fn traces_are_sent_over_otlp() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -357,7 +357,7 @@ fn contains(bytes: &[u8], word: &[u8]) -> bool {
 }
 
 #[tokio::test]
-async fn logs_are_json_and_as_loud_as_asked() {
+async fn logs_are_json_at_the_configured_level() {
     let server = start(Sqlite).await;
     eventually("a line of the log", async || server.log().lines().next().map(str::to_owned)).await;
     for line in server.log().lines() {
@@ -366,9 +366,8 @@ async fn logs_are_json_and_as_loud_as_asked() {
     }
 }
 
-/// What an operator mistypes is said, not swallowed.
 #[tokio::test]
-async fn settings_that_cannot_work_are_refused() {
+async fn invalid_settings_are_refused() {
     let server = start(Sqlite).await;
     let refused = |name: &str, value: &str| {
         #[expect(clippy::disallowed_methods, reason = "starts the program under test")]
@@ -390,9 +389,8 @@ async fn settings_that_cannot_work_are_refused() {
     }
 }
 
-/// Nothing in the data folder is for others, whatever the folder allows.
 #[tokio::test]
-async fn the_database_is_for_its_owner_only() {
+async fn database_file_is_private() {
     let server = start(Sqlite).await;
     for entry in std::fs::read_dir(server.data()).unwrap() {
         let entry = entry.unwrap();
@@ -401,9 +399,8 @@ async fn the_database_is_for_its_owner_only() {
     }
 }
 
-/// Methods that nobody has heard of must not become figures that are kept for ever.
 #[tokio::test]
-async fn strangers_do_not_grow_the_metrics() {
+async fn unknown_methods_create_no_metrics() {
     let server = start(Sqlite).await;
     for n in 0..50 {
         let method = reqwest::Method::from_bytes(format!("X{n}").as_bytes()).unwrap();

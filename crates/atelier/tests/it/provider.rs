@@ -116,7 +116,7 @@ async fn refused(user: &User) {
 }
 
 #[tokio::test]
-async fn tokens_of_every_kind_of_provider_key_are_taken() {
+async fn tokens_of_every_kind_of_provider_key_are_accepted() {
     let (server, _folder) = with_key_file(&ProviderKey::all()).await;
     for key in ProviderKey::all() {
         let user = Uuid::now_v7();
@@ -138,9 +138,9 @@ async fn tokens_of_every_kind_of_provider_key_are_taken() {
     server.user("bob").get("/auth/me").await.expect(200);
 }
 
-/// A person signs in at the provider, and comes back with a code: the console's way in.
+/// This is how the console signs a user in at an identity provider.
 #[tokio::test]
-async fn a_code_of_the_provider_is_exchanged_for_its_token() {
+async fn provider_code_is_exchanged_for_a_token() {
     let (user, key) = (Uuid::now_v7(), ProviderKey::ed25519());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("keys.json");
@@ -209,9 +209,9 @@ async fn a_code_of_the_provider_is_exchanged_for_its_token() {
     assert_eq!(plain.bearer("").post("/auth/provider", came("right")).await.status, 404);
 }
 
-/// The least is assumed about what a provider does not say.
+/// The server then assumes the least.
 #[tokio::test]
-async fn a_provider_may_leave_out_tenant_role_and_jti() {
+async fn provider_token_may_lack_tenant_role_and_jti() {
     let (server, _folder) = with_key_file(&ProviderKey::all()).await;
     let (user, key) = (Uuid::now_v7(), ProviderKey::ed25519());
     let sparse = json!({"sub": user, "iss": "atelier", "aud": ["other", "atelier"], "exp": now() + 600});
@@ -272,9 +272,9 @@ async fn forged_provider_tokens_are_refused() {
     }
 }
 
-/// A set may hold keys that are not for us; they do no harm and open nothing.
+/// A key set may contain keys that are not for signing tokens; no token can be verified with them.
 #[tokio::test]
-async fn keys_for_other_things_are_passed_over() {
+async fn keys_for_other_purposes_are_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("keys.json");
     let (rsa, p256) = (ProviderKey::rsa(), ProviderKey::p256());
@@ -338,7 +338,7 @@ impl Provider {
 }
 
 #[tokio::test]
-async fn a_rotated_key_is_fetched_once_it_is_used() {
+async fn rotated_key_is_fetched_when_it_is_first_used() {
     let provider = Provider::start(&[ProviderKey::rsa()]).await;
     let server = build(Sqlite)
         .with("AUTH__JWKS", &provider.url)
@@ -384,9 +384,8 @@ async fn local_tokens_can_be_switched_off() {
     server.bearer(ann).get("/auth/me").await.expect(200);
 }
 
-/// A server that cannot read its provider's keys says so instead of starting without.
 #[tokio::test]
-async fn unusable_keys_stop_the_start() {
+async fn server_does_not_start_with_unusable_provider_keys() {
     let other = start(Sqlite).await;
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).display().to_string();
@@ -410,7 +409,7 @@ fn sign_in_code(server: &Server) -> String {
 
 #[rstest]
 #[tokio::test]
-async fn a_sign_in_code_works_once_whoever_is_first(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn sign_in_code_works_only_once(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let (nobody, code) = (server.bearer(""), sign_in_code(&server));
     assert_eq!(nobody.post("/auth/sign-in", json!({"code": "guess"})).await.problem(), (401, "unauthorized"));
@@ -436,7 +435,7 @@ fn expiry(user: &User) -> Value {
 
 #[rstest]
 #[tokio::test]
-async fn a_token_is_renewed_before_it_ends(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn token_can_be_renewed_before_it_expires(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     for (role, ttl) in [("user", "1m"), ("client", "5m"), ("agent", "5m"), ("admin", "1h")] {
         let ann = server.user_with("ann", &["--role", role, "--tenant", "acme", "--ttl", ttl]);
@@ -458,7 +457,7 @@ async fn a_token_is_renewed_before_it_ends(#[values(Sqlite, Postgres)] backend: 
 
 #[rstest]
 #[tokio::test]
-async fn a_revoked_token_is_dead_on_arrival(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn revoked_token_is_refused_everywhere(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let (ann, again, bob) = (server.user("ann"), server.user("ann"), server.user("bob"));
     let revoke = |token: &str| json!({"token": token});
@@ -517,10 +516,10 @@ async fn revoking_a_token_ends_its_streams(#[values(Sqlite, Postgres)] backend: 
     other.until("PROJECT_UPDATED").await;
 }
 
-/// Long before a heartbeat would notice.
+/// The stream ends long before a heartbeat would notice.
 #[rstest]
 #[tokio::test]
-async fn a_stream_ends_with_its_token(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn stream_ends_when_its_token_expires(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = build(backend).with("SERVER__HEARTBEAT", "1h").start().await;
     let project = server.user("ann").project("shop").await;
     let ann = server.user_with("ann", &["--ttl", "2s"]);

@@ -1,10 +1,15 @@
 //! Worker spaces: made once, kept while used, released without touching anybody's files.
 
-use crate::{build, start};
+use crate::{
+    build,
+    connect::client::{Desk, Machine},
+    context::{collection_key, shared_index},
+    start,
+};
 use atelier_testkit::{
     Answer,
     Backend::{self, Postgres, Sqlite},
-    User, eventually,
+    User, eventually, qdrant_url,
 };
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -28,7 +33,7 @@ async fn begin_work(user: &User, project: &str) -> JoinHandle<Answer> {
 /// WS-03.1 WS-13.1
 #[rstest]
 #[tokio::test]
-async fn the_first_request_makes_the_space(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn first_request_creates_the_worker_space(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
@@ -48,10 +53,72 @@ async fn the_first_request_makes_the_space(#[values(Sqlite, Postgres)] backend: 
     assert_eq!(server.metric("atelier_worker_spaces").await, 1.0);
 }
 
-/// WS-03.2 WS-13.2
+/// WS-13.2: the cache, the tasks and the memory collections of a project are managed while it is in
+/// use, and its worker space is not released.
 #[rstest]
 #[tokio::test]
-async fn the_second_request_reuses_it(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn resources_are_managed_while_the_project_is_in_use(#[values(Sqlite, Postgres)] backend: Backend) {
+    let server = build(backend)
+        .with("WORKER_SPACE__AGENT_TTL", "1s")
+        .with("WORKER_SPACE__INACTIVITY", "5s")
+        .with("QDRANT_URL", qdrant_url())
+        .start()
+        .await;
+    let ann = server.user("ann");
+    let project = ann.project("shop").await;
+    let coder = format!("{project}/agents/coder");
+    let first = space(&ann, &project).await;
+
+    // Agents enter the cache when they are used and leave it after their TTL.
+    ann.get(&coder).await.expect(200);
+    let cache = space(&ann, &project).await["agent_cache"].clone();
+    assert_eq!(json!([cache["size"], cache["misses"], cache["ttl_seconds"]]), json!([1, 1, 1]));
+    eventually("the cached agent expires", async || {
+        (space(&ann, &project).await["agent_cache"]["size"] == 0).then_some(())
+    })
+    .await;
+    ann.get(&coder).await.expect(200);
+    assert_eq!(space(&ann, &project).await["agent_cache"]["misses"], 2);
+
+    // Tasks are counted while they run, and a running task keeps the space open: the space of another
+    // project, which was used later, is released before it.
+    let other = ann.project("blog").await;
+    space(&ann, &other).await;
+    let mut events = ann.events(&format!("{project}/events"), None).await;
+    let mut sql = server.sql().await;
+    sql.hold_agents().await;
+    let work = begin_work(&ann, &project).await;
+    space(&ann, &other).await;
+    assert_eq!(server.metric("atelier_worker_spaces").await, 2.0);
+    eventually("the unused space is released", async || {
+        (server.metric("atelier_worker_spaces").await == 1.0).then_some(())
+    })
+    .await;
+    let used = space(&ann, &project).await;
+    assert_eq!(json!([used["active_tasks"], used["created_at"]]), json!([1, first["created_at"]]));
+    assert_eq!(server.metric("atelier_worker_space_initializations_total").await, 2.0);
+    sql.release().await;
+    work.await.unwrap().expect(201);
+    assert_eq!(space(&ann, &project).await["active_tasks"], 0);
+    assert_eq!(events.next().await.name, "AGENT_CREATED");
+
+    // The agent that joined got its collection, and a collection that is lost is created again.
+    let late = format!("{project}/agents/late");
+    let (index, key) = (shared_index(), collection_key(&ann, &late).await);
+    assert!(index.exists(&key).await.unwrap());
+    index.drop(&key).await.unwrap();
+    let note = json!({"interactions": [{"text": "rotated the keys", "interaction_type": "tool_call"}]});
+    ann.post(&format!("{late}/context/import"), note).await.expect(200);
+    eventually("the collection is created again", async || {
+        matches!(index.count(&key).await, Ok(1)).then_some(())
+    })
+    .await;
+}
+
+/// WS-03.2
+#[rstest]
+#[tokio::test]
+async fn second_request_reuses_the_worker_space(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
@@ -66,7 +133,7 @@ async fn the_second_request_reuses_it(#[values(Sqlite, Postgres)] backend: Backe
 /// WS-03.3
 #[rstest]
 #[tokio::test]
-async fn parallel_first_requests_share_one_space(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn parallel_first_requests_share_one_worker_space(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
@@ -94,7 +161,7 @@ async fn parallel_first_requests_share_one_space(#[values(Sqlite, Postgres)] bac
 /// WS-01.2
 #[rstest]
 #[tokio::test]
-async fn several_spaces_of_one_user_run_side_by_side(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn several_worker_spaces_of_one_user_run_in_parallel(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let projects = [ann.project("a").await, ann.project("b").await, ann.project("c").await];
@@ -117,10 +184,11 @@ async fn several_spaces_of_one_user_run_side_by_side(#[values(Sqlite, Postgres)]
     assert_eq!(server.metric("atelier_worker_spaces").await, 3.0);
 }
 
-/// WS-04.1 WS-04.2: the row is changed behind the server's back; it still knows the old one.
+/// WS-04.1 WS-04.2: the row is changed directly in the database, and the server still returns the
+/// cached agent.
 #[rstest]
 #[tokio::test]
-async fn an_agent_comes_from_the_cache_within_its_time(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn agent_comes_from_the_cache_until_its_ttl(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = build(backend).with("WORKER_SPACE__AGENT_TTL", "1s").start().await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
@@ -139,7 +207,7 @@ async fn an_agent_comes_from_the_cache_within_its_time(#[values(Sqlite, Postgres
 /// WS-04.3
 #[rstest]
 #[tokio::test]
-async fn an_update_empties_the_cache_at_once(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn update_invalidates_the_cached_agent(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let agent = format!("{}/agents/coder", ann.project("shop").await);
@@ -150,9 +218,9 @@ async fn an_update_empties_the_cache_at_once(#[values(Sqlite, Postgres)] backend
     }
 }
 
-/// WS-04.3 on every node
+/// WS-04.3
 #[tokio::test]
-async fn an_update_empties_the_cache_of_other_nodes_on_postgres() {
+async fn update_invalidates_the_cached_agent_on_other_nodes_on_postgres() {
     let one = start(Postgres).await;
     let two = one.second_node().await;
     let ann = one.user("ann");
@@ -174,7 +242,7 @@ async fn an_update_empties_the_cache_of_other_nodes_on_postgres() {
 /// WS-04.4
 #[rstest]
 #[tokio::test]
-async fn a_deleted_agent_leaves_the_cache(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn deleted_agent_leaves_the_cache(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
@@ -189,7 +257,7 @@ async fn a_deleted_agent_leaves_the_cache(#[values(Sqlite, Postgres)] backend: B
 /// WS-08.1 WS-13.3
 #[rstest]
 #[tokio::test]
-async fn an_unused_space_is_released(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn unused_worker_space_is_released(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = build(backend).with("WORKER_SPACE__INACTIVITY", "300ms").start().await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
@@ -204,10 +272,10 @@ async fn an_unused_space_is_released(#[values(Sqlite, Postgres)] backend: Backen
     events.until("WORKER_SPACE_READY").await;
 }
 
-/// WS-08.1: what runs when the session ends may finish.
+/// WS-08.1
 #[rstest]
 #[tokio::test]
-async fn ending_a_session_lets_work_finish(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn ending_a_session_lets_running_work_finish(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
@@ -230,7 +298,7 @@ async fn ending_a_session_lets_work_finish(#[values(Sqlite, Postgres)] backend: 
     assert_eq!(ann.get(&format!("{project}/agents/late")).await.status, 200);
 }
 
-/// WS-08.1: but not for ever.
+/// WS-08.1
 #[rstest]
 #[tokio::test]
 async fn work_that_outlasts_the_grace_time_is_ended(#[values(Sqlite, Postgres)] backend: Backend) {
@@ -253,7 +321,7 @@ async fn work_that_outlasts_the_grace_time_is_ended(#[values(Sqlite, Postgres)] 
 /// WS-08.2
 #[rstest]
 #[tokio::test]
-async fn a_reset_stops_everything_at_once(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn reset_stops_everything_immediately(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
@@ -276,10 +344,10 @@ async fn a_reset_stops_everything_at_once(#[values(Sqlite, Postgres)] backend: B
     assert_eq!(ann.get(&project).await.status, 200);
 }
 
-/// WS-08.2: for the owner and for an admin of the same tenant, for nobody else.
+/// WS-08.2
 #[rstest]
 #[tokio::test]
-async fn only_owner_and_admin_reset(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn only_the_owner_and_tenant_admins_can_reset(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let reset = format!("{}/worker-space/reset", ann.project("shop").await);
@@ -337,10 +405,10 @@ async fn metrics_count_agents_cache_and_waiting_tasks(#[values(Sqlite, Postgres)
     }
 }
 
-/// WS-10.2 WS-10.3: a hung task degrades the space and raises an alert.
+/// WS-10.2 WS-10.3: the worker space is degraded meanwhile.
 #[rstest]
 #[tokio::test]
-async fn a_hung_task_raises_an_alert(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn hung_task_raises_an_alert(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = build(backend).with("WORKER_SPACE__HUNG_AFTER", "200ms").start().await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
@@ -369,7 +437,7 @@ async fn a_hung_task_raises_an_alert(#[values(Sqlite, Postgres)] backend: Backen
 /// WS-10.3
 #[rstest]
 #[tokio::test]
-async fn a_cache_too_small_raises_an_alert(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn cache_that_is_too_small_raises_an_alert(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = build(backend)
         .with("WORKER_SPACE__AGENT_CACHE", 2)
         .with("WORKER_SPACE__HUNG_AFTER", "400ms")
@@ -389,9 +457,9 @@ async fn a_cache_too_small_raises_an_alert(#[values(Sqlite, Postgres)] backend: 
     assert_eq!(ann.get(&format!("{project}/agents/coder")).await.expect(200)["name"], "agent_coder");
 }
 
-/// WS-10.2: without its database a space is unhealthy, says so, and recovers.
+/// WS-10.2: it reports the problem and recovers.
 #[tokio::test]
-async fn a_space_without_its_database_is_unhealthy_on_postgres() {
+async fn worker_space_without_database_is_unhealthy_on_postgres() {
     let server = start(Postgres).await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
@@ -413,25 +481,55 @@ async fn a_space_without_its_database_is_unhealthy_on_postgres() {
     .await;
 }
 
-/// WS-14.1: whatever the server does with its own resources, the user's files are none of them.
+/// WS-14.1: the machine owns the files, the server owns its resources, agents reach files only
+/// through tools, and the gate mediates between them.
 #[rstest]
 #[tokio::test]
-async fn the_users_files_are_not_the_servers_business(#[values(Sqlite, Postgres)] backend: Backend) {
-    let home = tempfile::tempdir().unwrap();
-    std::fs::write(home.path().join("notes.txt"), "mine").unwrap();
+async fn server_machine_and_agent_keep_to_their_parts(#[values(Sqlite, Postgres)] backend: Backend) {
+    let machine = Machine::new();
+    machine.write("notes.txt", "mine");
     let server = start(backend).await;
     let ann = server.user("ann");
-    // Even a project that names the folder gives the server no way to it.
-    let settings = json!({"name": "shop", "settings": {"root": home.path()}});
-    let id = ann.post("/my/projects", settings).await.expect(201)["id"].as_str().unwrap().to_owned();
+    // A project that names the folder gives the server no access to it.
+    let name = "shop".to_owned();
+    let body = json!({"name": name, "settings": {"root": machine.root()}});
+    let id = ann.post("/my/projects", body).await.expect(201)["id"].as_str().unwrap().to_owned();
     let project = format!("/my/projects/{id}");
-    ann.get(&format!("{project}/agents/coder")).await.expect(200);
+    let desk = Desk { user: ann.clone(), project: project.clone(), name };
+
+    // The server cannot run a tool call itself: it waits for the machine.
+    let read = desk.execute("read_file", json!({"path": "notes.txt"})).await;
+    assert_eq!(json!([read["status"], read["client_id"]]), json!(["approved", null]));
+    let mut client = machine.connect(&desk, &server.url).await;
+    assert_eq!(desk.until(&read, "completed").await["result"]["content"], "mine");
+
+    // An agent asks for a change, but cannot approve it.
+    let agent = server.user_with("ann", &["--role", "agent"]);
+    let params = json!({"path": "notes.txt", "content": "changed"});
+    let call = json!({"tool_name": "write_file", "tool_params": params});
+    let call = agent.post(&format!("{project}/tools/execute"), call).await.expect(200);
+    let asked = desk.until(&call, "pending_approval").await;
+    let approve = format!("{project}/approvals/{}/approve", asked["approval_id"].as_str().unwrap());
+    assert_eq!(agent.post(&approve, json!({})).await.status, 403);
+    assert_eq!(machine.read("notes.txt"), "mine");
+    desk.decide(&asked, "approve", json!({})).await;
+    desk.until(&call, "completed").await;
+    assert_eq!(machine.read("notes.txt"), "changed");
+
+    // The machine's token manages no server resources, and they outlive the machine.
+    let token = server.user_with("ann", &["--role", "client"]);
+    let agents = format!("{project}/agents");
+    assert_eq!(token.post(&agents, json!({"name": "mole"})).await.status, 403);
+    client.interrupt().await;
+    assert_eq!(ann.get(&agents).await.expect(200)["total"], 4);
+
+    // The files outlive everything that happens to the server's resources.
+    let files = machine.files();
     ann.post(&format!("{project}/worker-space/reset"), Value::Null).await.expect(200);
     assert_eq!(ann.delete(&format!("{project}/worker-space")).await.status, 204);
     assert_eq!(ann.delete(&project).await.status, 204);
     let server = server.restart().await;
-    assert_eq!(std::fs::read_to_string(home.path().join("notes.txt")).unwrap(), "mine");
-    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
+    assert_eq!(machine.files(), files);
     drop(server);
-    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
+    assert_eq!(machine.files(), files);
 }

@@ -60,7 +60,7 @@ fn files_are_replaced_whole_and_keep_their_mode() {
 
 /// MC-03 MC-04
 #[test]
-fn directories_are_listed_and_made() {
+fn directories_are_listed_and_created() {
     for mut host in Host::both() {
         host.has("b.txt", "");
         host.has(".hidden", "");
@@ -108,7 +108,7 @@ fn files_and_directories_are_described() {
 
 /// MC-06
 #[test]
-fn names_are_found_by_glob() {
+fn search_finds_files_by_glob() {
     for mut host in Host::both() {
         for name in ["x.json", "a/y.json", "a/b/z.json", "a/.z.json", "c/y.txt"] {
             host.has(name, "");
@@ -136,7 +136,7 @@ fn names_are_found_by_glob() {
 
 /// MC-07
 #[test]
-fn no_path_and_no_link_leaves_the_workspace() {
+fn no_path_or_link_leaves_the_workspace() {
     for mut host in Host::both() {
         symlink(host.outside().join("out"), host.path("link")).unwrap();
         symlink(host.outside().join("out/secret.txt"), host.path("leak")).unwrap();
@@ -184,7 +184,7 @@ fn every_request_is_answered_with_its_own_id() {
 
 /// MC-09
 #[test]
-fn health_is_told_to_whoever_asks() {
+fn health_reports_service_and_version() {
     let host = Host::start(true);
     let (status, body) =
         exchange(host.address(), "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");

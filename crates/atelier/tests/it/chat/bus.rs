@@ -24,11 +24,11 @@ async fn limit_coder(chat: &Chat, limit: u32) -> String {
     path
 }
 
-/// WS-05.1 WS-05.2 WS-05.3: no more tasks of an agent run than its limit, the others wait in order, one too many is
-/// refused; deleting the agent ends what runs and settles everything that waits.
+/// WS-05.1 WS-05.2 WS-05.3: no more tasks of an agent run than its limit, the others wait in order,
+/// and one too many is refused; deleting the agent ends all of them.
 #[rstest]
 #[tokio::test]
-async fn a_queue_holds_its_limits_and_ends_with_its_agent(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn queue_keeps_its_limits_and_ends_with_its_agent(#[values(Sqlite, Postgres)] backend: Backend) {
     let model = ScriptedModel::start(|_: &Asked| Reply::silence()).await;
     let server = crate::build(backend).model(&model).with("WORK__MAX_QUEUE", 4).start().await;
     let chat = Chat::new(&server, "ann").await;
@@ -73,27 +73,25 @@ async fn a_queue_holds_its_limits_and_ends_with_its_agent(#[values(Sqlite, Postg
     assert_eq!(chat.desk.post(&resume, json!(null)).await.problem(), (409, "agent_deleted"));
 }
 
-/// A cancelled task stops its model call within a second.
+/// Cancelling a task stops its model call, which would go on for a minute.
 #[rstest]
 #[tokio::test]
-async fn cancelling_stops_the_model_call(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn cancelling_a_task_stops_its_model_call(#[values(Sqlite, Postgres)] backend: Backend) {
     let model = ScriptedModel::start(|_: &Asked| Reply::text("a b c d e").stall_after(3)).await;
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
     let accepted = chat.said("talk", Some("coder")).await;
     model.answering(1).await;
-    let began = std::time::Instant::now();
     let path = format!("tasks/{}/cancel", accepted["task_id"].as_str().unwrap());
     assert_eq!(chat.desk.post(&path, json!(null)).await.expect(200)["status"], "cancelled");
     model.left(1).await;
-    assert!(began.elapsed().as_secs_f64() < 1.0, "{:?}", began.elapsed());
     assert_eq!(chat.task(&accepted).await["error"]["code"], "cancelled");
 }
 
-/// What a model said until its task was cancelled is counted, so that its limits hold when it is resumed.
+/// Budgets then hold when the task is resumed.
 #[rstest]
 #[tokio::test]
-async fn a_cancelled_call_is_counted(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn usage_of_a_cancelled_model_call_is_counted(#[values(Sqlite, Postgres)] backend: Backend) {
     let model = ScriptedModel::start(|_: &Asked| Reply::text("a b c d e").stall_after(3)).await;
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
@@ -123,17 +121,20 @@ async fn a_cancelled_call_is_counted(#[values(Sqlite, Postgres)] backend: Backen
     assert_eq!(resumed.problem(), (409, "conversation_archived"), "nothing more happens there");
 }
 
-/// WS-08.1 WS-08.2: ending the session lets what runs finish and settles what waits; a reset ends everything at once.
+/// WS-08.1 WS-08.2: ending a session gives running tasks time to finish and fails waiting ones; a reset
+/// ends everything immediately.
 #[rstest]
 #[tokio::test]
-async fn a_session_ends_and_a_reset_ends_at_once(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn ending_a_session_has_a_grace_time_and_a_reset_has_none(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let slow = |asked: &Asked| match asked.last("user") {
         "stay" => Reply::silence(),
         _ => Reply::call("execute_command", json!({"command": "make", "args": ["all"]})),
     };
     let model = ScriptedModel::start(slow).await;
     let server = crate::build(backend).model(&model).with("WORKER_SPACE__GRACE", "1s").start().await;
-    let chat = Chat::new(&server, "ann").await;
+    let mut chat = Chat::new(&server, "ann").await;
     let space = format!("{}/worker-space", chat.desk.project);
 
     let running = chat.said("stay", Some("coder")).await;
@@ -148,11 +149,12 @@ async fn a_session_ends_and_a_reset_ends_at_once(#[values(Sqlite, Postgres)] bac
     chat.pending(0).await;
     model.left(1).await;
 
+    // A reset does not wait for the grace time, which is now longer than any test.
+    let server = server.restart_with("ATELIER_WORKER_SPACE__GRACE", Some("1h")).await;
+    chat.desk.user = chat.desk.user.at(&server);
     let running = chat.said("stay", Some("coder")).await;
     model.answering(1).await;
-    let began = std::time::Instant::now();
     chat.desk.user.post(&format!("{space}/reset"), json!(null)).await.expect(200);
-    assert!(began.elapsed().as_secs_f64() < 1.0, "{:?}", began.elapsed());
     assert_eq!(chat.task(&running).await["error"]["code"], "worker_space_reset");
     model.left(2).await;
     // It takes messages again at once.
@@ -160,7 +162,7 @@ async fn a_session_ends_and_a_reset_ends_at_once(#[values(Sqlite, Postgres)] bac
     chat.pending(1).await;
 }
 
-/// The limit holds across servers, and one server ends what another runs.
+/// The limit of an agent holds across servers, and one server can cancel a task that another runs.
 #[tokio::test]
 async fn two_servers_share_a_queue() {
     let model = ScriptedModel::start(|_: &Asked| Reply::silence()).await;
@@ -191,10 +193,9 @@ async fn two_servers_share_a_queue() {
     .await;
 }
 
-/// What an agent has asked for does not run when the agent is deleted.
 #[rstest]
 #[tokio::test]
-async fn an_agents_calls_end_with_it(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn calls_of_a_deleted_agent_do_not_run(#[values(Sqlite, Postgres)] backend: Backend) {
     let model =
         ScriptedModel::start(|_: &Asked| Reply::call("write_file", json!({"path": "p", "content": "x"})))
             .await;
@@ -208,10 +209,10 @@ async fn an_agents_calls_end_with_it(#[values(Sqlite, Postgres)] backend: Backen
     assert_eq!(chat.desk.show(&call).await["status"], "cancelled");
 }
 
-/// WS-08.2: a reset begins nothing while it ends the rest: no task from the queue, no answer of a plan.
+/// WS-08.2: neither a queued task nor the answer of a plan starts while a reset ends the others.
 #[rstest]
 #[tokio::test]
-async fn a_reset_begins_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn reset_starts_no_new_work(#[values(Sqlite, Postgres)] backend: Backend) {
     let script = |asked: &Asked| match asked.last("user") {
         _ if asked.body["response_format"].is_object() => Reply::text(
             json!({"tasks": [
@@ -251,10 +252,9 @@ async fn a_reset_begins_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
     assert_eq!(model.seen().len(), asked, "no model was asked any more");
 }
 
-/// What is more urgent goes first, whenever it came.
 #[rstest]
 #[tokio::test]
-async fn the_urgent_goes_first(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn task_with_higher_priority_runs_first(#[values(Sqlite, Postgres)] backend: Backend) {
     let model = ScriptedModel::start(|_: &Asked| Reply::silence()).await;
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
@@ -274,10 +274,10 @@ async fn the_urgent_goes_first(#[values(Sqlite, Postgres)] backend: Backend) {
     assert_eq!(chat.task(&second).await["status"], "queued");
 }
 
-/// Messages that come at the same moment are written together, and no more of their tasks run than may.
+/// Messages that arrive together are written together, and no more of their tasks run than allowed.
 #[rstest]
 #[tokio::test]
-async fn a_burst_keeps_to_the_limit(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn burst_of_messages_keeps_to_the_limit(#[values(Sqlite, Postgres)] backend: Backend) {
     let model = ScriptedModel::start(|_: &Asked| Reply::silence()).await;
     let server = crate::build(backend).model(&model).with("WORK__MAX_QUEUE", 20).start().await;
     let chat = Chat::new(&server, "ann").await;
@@ -308,10 +308,9 @@ async fn a_burst_keeps_to_the_limit(#[values(Sqlite, Postgres)] backend: Backend
     .await;
 }
 
-/// Whoever says something may hang up at any moment: what came of it is done all the same.
 #[rstest]
 #[tokio::test]
-async fn hanging_up_breaks_nothing_off(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn message_is_processed_even_if_its_sender_disconnects(#[values(Sqlite, Postgres)] backend: Backend) {
     let model = ScriptedModel::start(|_: &Asked| Reply::text("done")).await;
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;

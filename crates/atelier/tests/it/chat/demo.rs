@@ -6,10 +6,10 @@ use atelier_testkit::Backend::{self, Postgres, Sqlite};
 use rstest::rstest;
 use serde_json::json;
 
-/// TL-06.2 TL-06.3 TL-06.5: from a chat message to the changed file, by the demo model alone.
+/// TL-06.2 TL-06.3 TL-06.5: from a chat message to the changed file, with the demo model alone.
 #[rstest]
 #[tokio::test]
-async fn the_demo_model_reads_writes_and_is_refused(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn demo_model_reads_writes_and_is_denied(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
     machine.write("README.md", "# Shop\n");
     let server = crate::start(backend).await;

@@ -16,13 +16,24 @@ async fn workspace(chat: &Chat) -> Value {
     chat.desk.user.get(&path).await.expect(200)
 }
 
-/// FS-03 FS-05 FS-06 FS-11 FS-15: the agent is told of the conversation's files, works on them unasked, presents the
-/// result, and what it made is told apart from what was there; without the workspace it has no tools for them.
+/// The lines about the workspace in the system prompt that the model got, without the instructions.
+fn workspace_block(asked: &Asked) -> Vec<String> {
+    let prompt = asked.last("system");
+    let (_, block) = prompt.split_once("<workspace>\n").unwrap_or_else(|| panic!("{prompt}"));
+    let (block, instructions) = block.split_once("\ninstructions: ").unwrap();
+    assert!(instructions.contains("present_files"), "{instructions}");
+    block.lines().map(str::to_owned).collect()
+}
+
+/// FS-03 FS-05 FS-06 FS-11 FS-15: the prompt lists the conversation's files, the agent works on them
+/// without approval and presents the result, and each file says who made it. Without the workspace
+/// the agent has no tools for them.
 #[rstest]
 #[tokio::test]
-async fn an_agent_works_on_the_conversations_files(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn agent_works_on_the_files_of_its_conversation(#[values(Sqlite, Postgres)] backend: Backend) {
     let script = |asked: &Asked| match asked.results().len() {
         _ if asked.body["tools"].as_array().is_none_or(Vec::is_empty) => Reply::text("I have no tools."),
+        0 if asked.last("user").contains("list them") => Reply::text("Listed."),
         0 => Reply::call("read_file", json!({"path": "data.csv"})),
         1 => Reply::call("write_file", json!({"path": "sum.txt", "content": "3"}))
             .and_call(
@@ -50,10 +61,11 @@ async fn an_agent_works_on_the_conversations_files(#[values(Sqlite, Postgres)] b
     let answer = chat.ask("sum it up", Some("analyzer")).await;
     assert_eq!(answer["content"], "Summed up.");
     let seen = model.seen();
-    let told = seen[0].last("system");
-    assert!(
-        told.contains("data.csv") && told.contains("my data.csv") && told.contains("user_upload"),
-        "{told}"
+    let folder = server.data().join("workspaces").join(&chat.session);
+    let path = format!("workspace_path: {}", folder.display());
+    assert_eq!(
+        workspace_block(&seen[0]),
+        [&path, "files: 1", r#"- "data.csv" (original name "my data.csv", 3 bytes, user_upload)"#]
     );
     assert!(seen[1].results()[0].contains("1,2"));
     let results = seen[2].results();
@@ -79,6 +91,16 @@ async fn an_agent_works_on_the_conversations_files(#[values(Sqlite, Postgres)] b
         json!(["ai_modified", false, 2])
     );
     assert_eq!(chat.get("approvals?status=pending").await["total"], 0, "nobody was asked");
+    assert_eq!(chat.ask("list them", Some("analyzer")).await["content"], "Listed.");
+    assert_eq!(
+        workspace_block(model.seen().last().unwrap()),
+        [
+            &path,
+            "files: 2",
+            r#"- "data.csv" (original name "data.csv", 5 bytes, ai_modified)"#,
+            r#"- "sum.txt" (original name "sum.txt", 1 bytes, ai_created, presented)"#,
+        ]
+    );
 
     let session = format!("{}/chat/sessions/{}", chat.desk.project, chat.session);
     let off = chat.desk.user.request(Method::PATCH, &session).json(&json!({"workspace_enabled": false}));
@@ -86,11 +108,11 @@ async fn an_agent_works_on_the_conversations_files(#[values(Sqlite, Postgres)] b
     assert_eq!(chat.ask("and now?", Some("analyzer")).await["content"], "I have no tools.");
 }
 
-/// What somebody else has changed since the agent read it is a conflict and not lost; its own changes are none. Each
-/// step is told once.
+/// A change since the agent's last read is a conflict and is not lost; the agent's own changes are
+/// no conflict. Each step is announced once.
 #[rstest]
 #[tokio::test]
-async fn a_change_by_somebody_else_is_not_lost(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn change_by_another_user_is_a_conflict(#[values(Sqlite, Postgres)] backend: Backend) {
     let mut waits = true;
     let script = move |asked: &Asked| match asked.results().len() {
         0 => Reply::call("read_file", json!({"path": "shared.txt"})),
@@ -145,11 +167,10 @@ async fn a_change_by_somebody_else_is_not_lost(#[values(Sqlite, Postgres)] backe
     assert_eq!((count("USAGE"), count("TASK_PROGRESS")), (5, 4), "{told:?}");
 }
 
-/// Where the tools act on the person's machine by default, the agent is told how to reach the conversation's files, and
-/// reaches them so; where there are no others, there is nothing to tell.
+/// This is needed only where tools act on a machine by default.
 #[rstest]
 #[tokio::test]
-async fn an_agent_is_told_how_to_reach_the_conversations_files(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn prompt_says_how_to_reach_the_conversation_files(#[values(Sqlite, Postgres)] backend: Backend) {
     let script = |asked: &Asked| match asked.results().len() {
         0 => Reply::call("read_file", json!({"path": "data.csv", "workspace": "conversation"})),
         _ => Reply::text("read"),
@@ -171,10 +192,10 @@ async fn an_agent_is_told_how_to_reach_the_conversations_files(#[values(Sqlite, 
     }
 }
 
-/// Of what is attached by its id the agent is told the path. An id that is none of the conversation's files is refused.
+/// An id that is not a file of the conversation is refused.
 #[rstest]
 #[tokio::test]
-async fn attachments_have_names(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn attachment_ids_become_paths_in_the_prompt(#[values(Sqlite, Postgres)] backend: Backend) {
     let model = ScriptedModel::start(|_: &Asked| Reply::text("seen")).await;
     let server = with_model(backend, &model).await;
     let (chat, other) = (Chat::new(&server, "ann").await, Chat::new(&server, "ann").await);

@@ -31,11 +31,11 @@ fn states(plan: &Value) -> Vec<(String, String)> {
         .collect()
 }
 
-/// WS-07.2 WS-07.3: tasks run side by side as their dependencies allow, each result is input to what builds on it,
-/// and one answer is written; a message to one agent works in the same conversation.
+/// WS-07.2 WS-07.3: tasks run in parallel as their dependencies allow, results are passed to
+/// dependent tasks, and one answer is written; a direct message works in the same conversation.
 #[rstest]
 #[tokio::test]
-async fn a_message_becomes_a_plan_and_an_answer(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn message_becomes_a_plan_and_an_answer(#[values(Sqlite, Postgres)] backend: Backend) {
     let script = |asked: &Asked| match asked.last("user") {
         _ if is_planner(asked) => plan(json!([
             {"id": "route", "description": "Add the route", "agent": "agent_coder", "depends_on": []},
@@ -78,10 +78,11 @@ async fn a_message_becomes_a_plan_and_an_answer(#[values(Sqlite, Postgres)] back
     assert_eq!(created.data["tasks"].as_array().unwrap().len(), 3);
 }
 
-/// A plan that cannot be run is returned to the model once; then the agent that fits best gets the whole of it.
+/// An invalid plan is returned to the model once; then the agent that fits best gets the whole
+/// request.
 #[rstest]
 #[tokio::test]
-async fn a_plan_that_cannot_be_run_is_asked_for_again(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn invalid_plan_is_requested_again(#[values(Sqlite, Postgres)] backend: Backend) {
     let mut refused = 0;
     let script = move |asked: &Asked| {
         if !is_planner(asked) {
@@ -108,10 +109,10 @@ async fn a_plan_that_cannot_be_run_is_asked_for_again(#[values(Sqlite, Postgres)
     assert_eq!(answer["agent_name"], "agent_writer", "the one that fits best");
 }
 
-/// A failed task fails what depends on it and nothing else; it can be resumed, and the rest goes on from there.
+/// The failed task can be resumed, and its dependants then go on.
 #[rstest]
 #[tokio::test]
-async fn a_failed_task_fails_its_dependants_only(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn failed_task_fails_only_its_dependants(#[values(Sqlite, Postgres)] backend: Backend) {
     let mut broken = true;
     let script = move |asked: &Asked| match asked.last("user") {
         _ if is_planner(asked) => plan(json!([
@@ -144,10 +145,10 @@ async fn a_failed_task_fails_its_dependants_only(#[values(Sqlite, Postgres)] bac
     .await;
 }
 
-/// Plans above the project's threshold wait for their owner, who may change them; a refused one never runs.
+/// The owner can change a plan that is above the project's threshold; a rejected plan never runs.
 #[rstest]
 #[tokio::test]
-async fn a_large_plan_waits_for_approval(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn large_plan_waits_for_approval(#[values(Sqlite, Postgres)] backend: Backend) {
     let script = |asked: &Asked| match asked.last("user") {
         _ if is_planner(asked) => plan(json!([
             {"id": "1", "description": "one", "agent": "agent_coder", "depends_on": []},
@@ -207,11 +208,11 @@ fn task_of<'p>(plan: &'p Value, key: &str) -> &'p str {
     tasks.iter().find(|task| task["key"] == key).unwrap()["id"].as_str().unwrap()
 }
 
-/// A plan that waits for approval waits, whatever becomes of one of its tasks; nothing of one that was never approved
-/// can be resumed.
+/// This holds whatever happens to one of its tasks, and a task of a rejected plan cannot be
+/// resumed.
 #[rstest]
 #[tokio::test]
-async fn nothing_of_a_plan_runs_before_it_is_approved(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn no_task_runs_before_its_plan_is_approved(#[values(Sqlite, Postgres)] backend: Backend) {
     let script = |asked: &Asked| match asked.last("user") {
         _ if is_planner(asked) => plan(json!([
             {"id": "1", "description": "one", "agent": "agent_coder", "depends_on": []},
@@ -271,10 +272,12 @@ async fn nothing_of_a_plan_runs_before_it_is_approved(#[values(Sqlite, Postgres)
     assert_eq!(ran(&model), ["three"]);
 }
 
-/// Whoever waits for a plan hears at once that it was cancelled or refused, and why; also when all of it is gone.
+/// The answer gives the reason, also when all tasks are cancelled.
 #[rstest]
 #[tokio::test]
-async fn a_cancelled_plan_answers_whoever_waits(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn waiting_request_is_answered_when_its_plan_is_cancelled(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let script = |asked: &Asked| match asked.last("user") {
         _ if is_planner(asked) => plan(json!([
             {"id": "1", "description": "one", "agent": "agent_coder", "depends_on": []},
@@ -317,10 +320,10 @@ async fn a_cancelled_plan_answers_whoever_waits(#[values(Sqlite, Postgres)] back
     assert_eq!(answer.unwrap().status(), 404);
 }
 
-/// A resumed task waits for what it depends on; where that did not succeed, it has to be resumed first.
+/// A dependency that failed has to be resumed first.
 #[rstest]
 #[tokio::test]
-async fn a_resumed_task_keeps_to_its_dependencies(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn resumed_task_waits_for_its_dependencies(#[values(Sqlite, Postgres)] backend: Backend) {
     let mut stays = 2;
     let script = move |asked: &Asked| match asked.last("user") {
         _ if is_planner(asked) => plan(json!([
@@ -363,11 +366,10 @@ async fn a_resumed_task_keeps_to_its_dependencies(#[values(Sqlite, Postgres)] ba
     assert!(place("one") < place("two"), "{done:?}");
 }
 
-/// The tasks of a plan spend one budget, also those that run at the same time; what the planner and the answer may
-/// use up is limited, too.
+/// This includes tasks that run at the same time; planner and answer are limited, too.
 #[rstest]
 #[tokio::test]
-async fn a_plan_has_one_budget(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn tasks_of_a_plan_share_one_budget(#[values(Sqlite, Postgres)] backend: Backend) {
     let script = |asked: &Asked| match asked.last("user") {
         "be quick" => Reply::silence(),
         _ if is_planner(asked) => {
@@ -402,10 +404,10 @@ async fn a_plan_has_one_budget(#[values(Sqlite, Postgres)] backend: Backend) {
     assert!(answer["content"].as_str().unwrap().contains("the time for this task ran out"), "{answer}");
 }
 
-/// With nothing but the demo model: requests may follow other words, and what came of several is summed up.
+/// Requests may follow other words, and several results are summarised.
 #[rstest]
 #[tokio::test]
-async fn the_demo_model_plans_and_sums_up(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn demo_model_plans_and_summarises(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = crate::start(backend).await;
     let chat = Chat::on_own_files(&server, "ann").await;
     let answer = chat.ask("I have a question, write a.txt: hello", Some("coder")).await;

@@ -29,9 +29,8 @@ async fn speak(machine: &Machine, chat: &Chat, url: &str, arguments: &[&str]) ->
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
-/// Whoever talks before a machine is there is told so, with the command that mends it.
 #[tokio::test]
-async fn a_chat_without_a_machine_says_so() {
+async fn chat_without_a_machine_says_how_to_connect_one() {
     let machine = Machine::new();
     machine.write("README.md", "# Shop\n");
     let server = crate::start(Sqlite).await;
@@ -48,11 +47,11 @@ async fn a_chat_without_a_machine_says_so() {
     assert!(talking.wait().unwrap().success(), "{rest:?}");
 }
 
-/// TL-06.2 TL-06.3: the answer is on standard output, what leads to it on standard error, and where nobody sits at
-/// a terminal it says where to decide.
+/// TL-06.2 TL-06.3: the answer is on standard output and the progress on standard error. Without a
+/// terminal it says where to decide.
 #[rstest]
 #[tokio::test]
-async fn a_message_is_followed_to_its_answer(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn chat_command_follows_a_message_to_its_answer(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
     machine.write("README.md", "# Shop\n");
     let server = crate::start(backend).await;
@@ -96,10 +95,10 @@ async fn a_message_is_followed_to_its_answer(#[values(Sqlite, Postgres)] backend
     assert_eq!(nobody.status.code(), Some(1));
 }
 
-/// TL-06.3: whoever sits at a terminal is asked right there, with the card of `atelier connect`.
+/// TL-06.3: the card is the one of `atelier connect`.
 #[rstest]
 #[tokio::test]
-async fn approvals_are_decided_in_place(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn approvals_are_decided_in_the_chat_terminal(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
     let server = crate::start(backend).await;
     let chat = Chat::new(&server, "ann").await;
@@ -119,10 +118,10 @@ async fn approvals_are_decided_in_place(#[values(Sqlite, Postgres)] backend: Bac
     assert!(via.starts_with("atelier-chat/"), "{via}");
 }
 
-/// Ctrl-C cancels the work, and a failure is in the exit code; a restarted server is found again.
+/// A failure is in the exit code, and a restarted server is found again.
 #[rstest]
 #[tokio::test]
-async fn an_interrupt_cancels_the_work(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn interrupting_the_chat_cancels_its_work(#[values(Sqlite, Postgres)] backend: Backend) {
     let model = ScriptedModel::queue([Reply::silence(), Reply::silence()]).await;
     let server = super::with_model(backend, &model).await;
     let machine = Machine::new();
@@ -155,10 +154,10 @@ async fn an_interrupt_cancels_the_work(#[values(Sqlite, Postgres)] backend: Back
     assert_eq!(ends, ["failed", "cancelled"]);
 }
 
-/// A plan that waits for approval is decided in place, too; it is shown once.
+/// It is shown once.
 #[rstest]
 #[tokio::test]
-async fn a_plan_is_approved_in_place(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn plan_is_approved_in_the_chat_terminal(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
     machine.write("README.md", "# Shop\n");
     let server = crate::start(backend).await;

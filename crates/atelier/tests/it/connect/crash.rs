@@ -30,10 +30,11 @@ async fn runs(machine: &Machine) {
     eventually("it runs", async || std::fs::read_to_string(&ran).ok().filter(|lines| lines == "x\n")).await;
 }
 
-/// TL-06.3: the client is lost while a command runs: nobody knows, and it is not run again.
+/// TL-06.3: the client is killed while a command runs: its outcome is unknown, and it is not run
+/// again.
 #[rstest]
 #[tokio::test]
-async fn a_lost_client_leaves_an_unknown(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn call_of_a_lost_client_is_unknown_and_not_repeated(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = waiting_machine();
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
@@ -56,10 +57,10 @@ async fn a_lost_client_leaves_an_unknown(#[values(Sqlite, Postgres)] backend: Ba
     drop(again);
 }
 
-/// A result that the server never got is posted again, by the next run of the client; the call is not run again.
+/// A result that the server never received is posted again; the call is not run again.
 #[rstest]
 #[tokio::test]
-async fn a_result_survives_the_client(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn result_is_posted_by_the_next_run_of_the_client(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = waiting_machine();
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
@@ -78,10 +79,10 @@ async fn a_result_survives_the_client(#[values(Sqlite, Postgres)] backend: Backe
     assert_eq!(machine.read("ran"), "x\n");
 }
 
-/// kill -9 of the server under a connected client: it comes back, and everything goes on.
+/// The server is killed under a connected client.
 #[rstest]
 #[tokio::test]
-async fn a_restarted_server_finds_its_client_again(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn client_reconnects_to_a_restarted_server(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = waiting_machine();
     machine.write("a.txt", "old\n");
     let mut server = start(backend).await;
@@ -110,7 +111,7 @@ async fn a_restarted_server_finds_its_client_again(#[values(Sqlite, Postgres)] b
     assert_eq!(desk.until(&read, "completed").await["result"]["content"], "new\n");
 }
 
-/// Two machines: one holds the project's workspace, the other takes over when it leaves or is lost.
+/// One machine serves the project, and another takes over when it leaves or is lost.
 #[rstest]
 #[tokio::test]
 async fn another_machine_takes_over(#[values(Sqlite, Postgres)] backend: Backend) {
@@ -142,9 +143,9 @@ async fn another_machine_takes_over(#[values(Sqlite, Postgres)] backend: Backend
     holder.interrupt().await;
 }
 
-/// One folder, one client: a second one with the same identity could run a call twice.
+/// A second client with the same identity could run a call twice.
 #[tokio::test]
-async fn a_folder_is_served_once() {
+async fn folder_is_served_by_one_client_at_a_time() {
     let machine = Machine::new();
     let server = start(Sqlite).await;
     let desk = Desk::new(server.user("ann")).await;
@@ -154,11 +155,11 @@ async fn a_folder_is_served_once() {
     second.says("another `atelier connect` already serves this folder").await;
 }
 
-/// A place in the stream that the server does not know, or a folder that was copied back from a backup: it is
-/// told to start afresh, and asks what there is to do.
+/// The server does not know the cursor, for example after a restore from a backup: the client
+/// starts over and asks for its calls.
 #[rstest]
 #[tokio::test]
-async fn a_lost_place_in_the_stream_is_found_again(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn client_recovers_from_an_unknown_stream_cursor(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
     machine.write("a.txt", "a\n");
     let server = start(backend).await;
@@ -181,10 +182,10 @@ async fn a_lost_place_in_the_stream_is_found_again(#[values(Sqlite, Postgres)] b
     eventually("a new place", found).await;
 }
 
-/// The token that `atelier login` stored is used, and renewed before it ends.
+/// The client uses the token that `atelier login` stored.
 #[rstest]
 #[tokio::test]
-async fn a_stored_token_is_kept_fresh(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn stored_token_is_renewed_before_it_expires(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
     machine.write("a.txt", "a\n");
     let server = start(backend).await;
@@ -253,11 +254,10 @@ impl Counted {
     }
 }
 
-/// kill -9 of the client at random points, again and again: no call runs twice, what is completed ran once, and
-/// nothing stays open.
+/// The client is killed at random points: a completed call ran once, and no call stays open.
 #[rstest]
 #[tokio::test]
-async fn no_call_runs_twice(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn no_call_runs_twice_when_the_client_is_killed(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let (counted, mut client) = Counted::new(server.user("ann"), &server.url).await;
     let mut calls = Vec::new();
@@ -280,11 +280,11 @@ async fn no_call_runs_twice(#[values(Sqlite, Postgres)] backend: Backend) {
     }
 }
 
-/// kill -9 of the server at random points under a client that stays: every call it said it had is run once and
-/// has its result, and the others ran once at most.
+/// The server is killed at random points: every accepted call runs once and has its result; other
+/// calls ran at most once.
 #[rstest]
 #[tokio::test]
-async fn nothing_the_server_took_is_lost(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn accepted_calls_survive_a_killed_server(#[values(Sqlite, Postgres)] backend: Backend) {
     let mut server = start(backend).await;
     let road = Road::to(&server).await;
     let (mut counted, _client) = Counted::new(server.user("ann"), &road.url).await;

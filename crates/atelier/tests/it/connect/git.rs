@@ -27,10 +27,10 @@ async fn guarded() -> (String, Arc<Mutex<Vec<String>>>) {
     (address, shown)
 }
 
-/// TL-04.1: git shows a remote the owner's credentials only where they lent them, and only that host's.
+/// TL-04.1: git sends the owner's credentials only to hosts that they are configured for.
 #[rstest]
 #[tokio::test]
-async fn credentials_are_lent_and_not_taken(
+async fn git_uses_credentials_only_where_the_owner_allows_it(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(true, false)] lent: bool,
 ) {

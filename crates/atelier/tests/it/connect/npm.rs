@@ -53,10 +53,10 @@ async fn shop() -> Machine {
     machine
 }
 
-/// TL-06.4: MEDIUM, approved with the network shown, and what it printed comes back.
+/// TL-06.4: MEDIUM, approved with the network shown, and the output comes back.
 #[rstest]
 #[tokio::test]
-async fn an_agent_installs_a_package(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn agent_installs_a_package(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = shop().await;
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
@@ -72,10 +72,10 @@ async fn an_agent_installs_a_package(#[values(Sqlite, Postgres)] backend: Backen
     assert!(machine.read("package.json").contains("express"));
 }
 
-/// TL-06.4: the whole way, from what a person says to what npm has printed.
+/// TL-06.4: the whole way from a chat message to the output of npm.
 #[rstest]
 #[tokio::test]
-async fn a_message_installs_a_package(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn message_leads_to_an_installed_package(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = shop().await;
     let server = start(backend).await;
     let chat = Chat::new(&server, "ann").await;

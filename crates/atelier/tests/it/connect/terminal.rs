@@ -88,7 +88,7 @@ pub(crate) const KEYS: &str = "[q] quit";
 /// TL-06.3 TL-02.3: the card shows what will happen, and one key decides.
 #[rstest]
 #[tokio::test]
-async fn one_key_decides(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn one_key_decides_a_card(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
     machine.write("a.txt", "old\n");
     let server = start(backend).await;
@@ -159,9 +159,8 @@ async fn one_key_decides(#[values(Sqlite, Postgres)] backend: Backend) {
     assert_eq!(desk.clients().await, Vec::<Value>::new());
 }
 
-/// Keys that were pressed before a card was there are not for it.
 #[tokio::test]
-async fn nothing_is_approved_ahead() {
+async fn keys_pressed_before_a_card_do_not_decide_it() {
     let machine = Machine::new();
     let server = start(Sqlite).await;
     let desk = Desk::new(server.user("ann")).await;
@@ -180,9 +179,10 @@ async fn nothing_is_approved_ahead() {
     desk.until(&second, "completed").await;
 }
 
-/// What a terminal sends for an arrow or the keypad holds letters that decide nothing; Escape takes a "no" back.
+/// The letters in the sequences of arrows and the keypad do not decide, and Escape takes a "no"
+/// back.
 #[tokio::test]
-async fn only_keys_decide() {
+async fn escape_sequences_of_other_keys_do_not_decide() {
     let machine = Machine::new();
     let server = start(Sqlite).await;
     let desk = Desk::new(server.user("ann")).await;
@@ -200,9 +200,8 @@ async fn only_keys_decide() {
     desk.until(&call, "completed").await;
 }
 
-/// What is approved is what was seen: a long change is shown to its end first.
 #[tokio::test]
-async fn nothing_is_approved_unseen() {
+async fn long_change_is_shown_to_its_end_before_it_can_be_approved() {
     let machine = Machine::new();
     let server = start(Sqlite).await;
     let desk = Desk::new(server.user("ann")).await;
@@ -226,9 +225,9 @@ async fn nothing_is_approved_unseen() {
     assert_eq!(machine.read("long.txt"), content);
 }
 
-/// What an agent writes never begins at the edge, where this program speaks, and what is asked stands below it as well.
+/// Agent text is always indented, and the question is repeated below it.
 #[tokio::test]
-async fn a_change_cannot_pass_for_a_card() {
+async fn agent_text_cannot_pass_for_a_card() {
     let machine = Machine::new();
     let server = start(Sqlite).await;
     let desk = Desk::new(server.user("ann")).await;
@@ -248,9 +247,9 @@ async fn a_change_cannot_pass_for_a_card() {
     assert!(last > plain.iter().rposition(|line| line.contains("@@")).unwrap(), "{card}");
 }
 
-/// A token that is no person's decides nothing: nobody is asked.
+/// With a client's token nobody is asked in the terminal.
 #[tokio::test]
-async fn a_client_token_only_runs() {
+async fn client_token_cannot_approve() {
     let machine = Machine::new();
     let server = start(Sqlite).await;
     let mut desk = Desk::new(server.user("ann")).await;
@@ -266,9 +265,8 @@ async fn a_client_token_only_runs() {
     assert!(!robot.screen.lock().unwrap().contains(KEYS));
 }
 
-/// Whoever sits there is told before time decides.
 #[tokio::test]
-async fn time_that_runs_out_is_told() {
+async fn card_warns_before_it_expires() {
     let machine = Machine::new();
     let server = crate::build(Sqlite).with("GATE__APPROVAL_MEDIUM", "6s").start().await;
     let desk = Desk::new(server.user("ann")).await;

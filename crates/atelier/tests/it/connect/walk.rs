@@ -9,10 +9,11 @@ use atelier_testkit::{
 use rstest::rstest;
 use serde_json::{Value, json};
 
-/// WS-11.1 WS-11.2 WS-12.1 TL-06.2: the folder was there first; a read runs in it, unasked, and comes back.
+/// WS-11.1 WS-11.2 WS-12.1 TL-06.2: the folder exists without the server; a read runs there without
+/// approval, and its content comes back.
 #[rstest]
 #[tokio::test]
-async fn an_agent_reads_a_file(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn agent_reads_a_file(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
     machine.write("README.md", "# Shop\n");
     machine.write("src/main.js", "let a = 1\n");
@@ -51,10 +52,11 @@ async fn an_agent_reads_a_file(#[values(Sqlite, Postgres)] backend: Backend) {
     assert_eq!(machine.read("README.md"), "# Shop\n");
 }
 
-/// TL-06.3 WS-12.1: the difference is shown, approved, and exactly those bytes are written; nothing else changes.
+/// TL-06.3 WS-12.1: the user sees the difference and approves it, exactly those bytes are written,
+/// and nothing else changes.
 #[rstest]
 #[tokio::test]
-async fn an_agent_changes_a_file(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn agent_changes_a_file_after_approval(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
     machine.write("a.txt", "one\ntwo\nthree\n");
     machine.write("b.txt", "untouched\n");
@@ -99,10 +101,10 @@ async fn an_agent_changes_a_file(#[values(Sqlite, Postgres)] backend: Backend) {
     );
 }
 
-/// Event bodies stay small: what is large is linked, looked up by the client, and arrives whole.
+/// Events stay small: the client fetches large parameters by a link.
 #[rstest]
 #[tokio::test]
-async fn a_large_file_is_linked_and_written_whole(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn large_file_is_linked_in_the_event_and_written_whole(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
@@ -117,10 +119,11 @@ async fn a_large_file_is_linked_and_written_whole(#[values(Sqlite, Postgres)] ba
     assert_eq!(desk.user.get(link).await.expect(200)["tool_params"]["content"], content);
 }
 
-/// TL-06.3: what was approved is what runs; a file that has changed since is shown again, and asked about again.
+/// TL-06.3: the approved content is what is written. A file that has changed meanwhile is shown and
+/// asked about again.
 #[rstest]
 #[tokio::test]
-async fn a_changed_file_is_asked_about_again(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn change_of_a_file_after_approval_is_asked_about_again(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
     machine.write("a.txt", "old\n");
     let server = start(backend).await;
@@ -147,10 +150,9 @@ async fn a_changed_file_is_asked_about_again(#[values(Sqlite, Postgres)] backend
     client.says("asking again").await;
 }
 
-/// A change that cannot be made is not asked about: the call fails with the reason.
 #[rstest]
 #[tokio::test]
-async fn what_cannot_be_shown_fails(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn change_that_cannot_be_made_fails_without_a_question(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
     machine.write("a.txt", "old\n");
     std::os::unix::fs::symlink("a.txt", machine.root().join("link.txt")).unwrap();
@@ -173,10 +175,10 @@ async fn what_cannot_be_shown_fails(#[values(Sqlite, Postgres)] backend: Backend
     assert_eq!(machine.read("a.txt"), "old\n");
 }
 
-/// TL-06.1: the machine's own rules have the last word, whatever the server let through and a person approved.
+/// TL-06.1: the machine's rules have the last word, even after the server's approval.
 #[rstest]
 #[tokio::test]
-async fn the_client_refuses_on_its_own(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn machine_refuses_by_its_own_rules(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
     machine.write("a.txt", "a\n");
     machine.write("secret.txt", "s\n");
@@ -211,10 +213,10 @@ async fn the_client_refuses_on_its_own(#[values(Sqlite, Postgres)] backend: Back
     assert_eq!(machine.files(), before);
 }
 
-/// TL-06.5 WS-11.3 WS-11.4: what the policy denies reaches nobody.
+/// TL-06.5 WS-11.3 WS-11.4
 #[rstest]
 #[tokio::test]
-async fn what_is_denied_never_reaches_the_client(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn denied_call_never_reaches_the_machine(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
     machine.write("src/a.txt", "a\n");
     let before = machine.files();
@@ -246,10 +248,10 @@ async fn what_is_denied_never_reaches_the_client(#[values(Sqlite, Postgres)] bac
     assert_eq!(machine.files(), before);
 }
 
-/// WS-12.2 WS-12.3: a stranger reaches neither the project nor the folder behind it, and learns nothing of either.
+/// WS-12.2 WS-12.3: a stranger cannot tell whether the project or the folder exists.
 #[rstest]
 #[tokio::test]
-async fn a_stranger_gets_nowhere(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn stranger_reaches_neither_project_nor_folder(#[values(Sqlite, Postgres)] backend: Backend) {
     let (anns, bobs) = (Machine::new(), Machine::new());
     anns.write("a.txt", "ann's\n");
     bobs.write("a.txt", "bob's\n");
@@ -275,9 +277,9 @@ async fn a_stranger_gets_nowhere(#[values(Sqlite, Postgres)] backend: Backend) {
     stranger.says("you have no project").await;
 }
 
-/// `--yes-low-only`: looking is fine, anything more is refused here.
+/// `--yes-low-only` runs LOW calls and refuses all others.
 #[tokio::test]
-async fn a_machine_can_be_for_looking_only() {
+async fn yes_low_only_refuses_everything_but_low() {
     let machine = Machine::new();
     machine.write("a.txt", "a\n");
     let server = start(Sqlite).await;
@@ -292,10 +294,10 @@ async fn a_machine_can_be_for_looking_only() {
     assert_eq!(machine.files().len(), 1);
 }
 
-/// A call that is cancelled while it runs is ended on the machine, and says so.
+/// The machine ends the command and reports it.
 #[rstest]
 #[tokio::test]
-async fn a_running_command_can_be_cancelled(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn running_command_can_be_cancelled(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
     machine.write("wait.py", "import time\nopen('began', 'w').close()\ntime.sleep(100)\n");
     let server = start(backend).await;
@@ -309,11 +311,11 @@ async fn a_running_command_can_be_cancelled(#[values(Sqlite, Postgres)] backend:
     assert_eq!(desk.until(&call, "cancelled").await["error"]["code"], "cancelled");
 }
 
-/// TL-06.1 TL-07.1: a link that leads to a secret looks harmless to the server; the machine knows better, and the person
-/// is asked about what it really is.
+/// TL-06.1 TL-07.1: the link looks harmless to the server; the machine sees that it leads to a
+/// secret file, and the user is asked.
 #[rstest]
 #[tokio::test]
-async fn what_only_the_machine_can_see_is_asked_about(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn link_to_a_secret_file_is_asked_about(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
     machine.write(".env", "TOKEN=1\n");
     std::os::unix::fs::symlink(".env", machine.root().join("notes.txt")).unwrap();
@@ -328,10 +330,10 @@ async fn what_only_the_machine_can_see_is_asked_about(#[values(Sqlite, Postgres)
     assert_eq!(desk.until(&call, "completed").await["result"]["content"], "TOKEN=1\n");
 }
 
-/// TL-06.1: a server's owner allows a command; it runs only where the machine's owner accepts it.
+/// TL-06.1: a command that the server allows runs only on machines whose owner accepts it.
 #[rstest]
 #[tokio::test]
-async fn a_server_loosens_only_what_the_machine_accepts(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn server_rule_loosens_only_what_the_machine_accepts(#[values(Sqlite, Postgres)] backend: Backend) {
     let machine = Machine::new();
     let server = build(backend)
         .with("POLICY__ALLOW", r#"["curl"]"#)

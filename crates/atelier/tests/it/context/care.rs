@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// CX-04.1
 #[rstest]
 #[tokio::test]
-async fn clear_forgets_everything(
+async fn clearing_a_memory_deletes_everything(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Edge, Qdrant)] engine: Engine,
 ) {
@@ -48,7 +48,7 @@ async fn clear_forgets_everything(
 /// CX-04.2 CX-04.3 CX-04.4
 #[rstest]
 #[tokio::test]
-async fn prune_takes_what_it_is_told(
+async fn pruning_deletes_by_age_size_and_filter(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Edge, Qdrant)] engine: Engine,
 ) {
@@ -89,7 +89,7 @@ async fn prune_takes_what_it_is_told(
 
 #[rstest]
 #[tokio::test]
-async fn one_thing_can_be_forgotten(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn single_interaction_can_be_deleted(#[values(Sqlite, Postgres)] backend: Backend) {
     let memory = open(backend, Edge).await;
     memory.import(week()).await;
     let id = memory.search(json!({"query": "tabs", "k": 1})).await[0]["id"].as_str().unwrap().to_owned();
@@ -109,7 +109,7 @@ async fn one_thing_can_be_forgotten(#[values(Sqlite, Postgres)] backend: Backend
 /// CX-06.1 CX-06.2 CX-06.3 CX-06.4
 #[rstest]
 #[tokio::test]
-async fn statistics_count_what_is_there(
+async fn statistics_count_interactions(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Edge, Qdrant)] engine: Engine,
 ) {
@@ -146,7 +146,7 @@ async fn statistics_count_what_is_there(
 /// CX-07.2 CX-07.3 CX-07.4
 #[rstest]
 #[tokio::test]
-async fn a_memory_that_fills_up_warns_once_and_sheds_its_oldest(
+async fn full_memory_warns_once_and_deletes_its_oldest_interactions(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Edge, Qdrant)] engine: Engine,
 ) {
@@ -187,12 +187,10 @@ async fn a_memory_that_fills_up_warns_once_and_sheds_its_oldest(
     );
 }
 
-/// CX-07.3: the least there can be, and an index that is away.
+/// CX-07.3
 #[rstest]
 #[tokio::test]
-async fn a_small_memory_keeps_the_newest_whatever_the_index_does(
-    #[values(Sqlite, Postgres)] backend: Backend,
-) {
+async fn small_memory_keeps_the_newest_even_without_an_index(#[values(Sqlite, Postgres)] backend: Backend) {
     let mut qdrant = atelier_testkit::Qdrant::start().await;
     let server = build(backend).with("QDRANT_URL", qdrant.url()).start().await;
     let memory = super::Fixture::over(server).await;
@@ -214,19 +212,50 @@ async fn a_small_memory_keeps_the_newest_whatever_the_index_does(
     }
 }
 
-/// CX-07.1: what fills up while nobody writes (the limit was lowered) is found by the sweep.
+/// CX-07.1: the periodic check finds the memories of all agents of all users that have become too
+/// large without a write, because their limit was lowered. It runs every 24 hours by default.
 #[rstest]
 #[tokio::test]
-async fn the_sweep_finds_what_has_become_too_large(#[values(Sqlite, Postgres)] backend: Backend) {
-    let server = with_engine(backend, Edge).with("MEMORY__SWEEP", "200ms").start().await;
-    let memory = super::Fixture::over(server).await;
-    memory.import(week()).await;
-    let agent = format!("{}/agents/coder", memory.project);
-    memory.ann.put(&agent, json!({"config": {"max_vectors": 5}})).await.expect(200);
-    let left = eventually("the sweep prunes", async || {
-        let total = memory.stats().await["total_vectors"].as_u64().unwrap();
-        (total < 8).then_some(total)
-    })
-    .await;
-    assert_eq!(left, 4);
+async fn periodic_check_prunes_the_memories_of_all_agents(#[values(Sqlite, Postgres)] backend: Backend) {
+    let mut server = with_engine(backend, Edge).start().await;
+    let mut agents = Vec::new();
+    for (user, project) in [("ann", "shop"), ("ann", "blog"), ("bob", "shop")] {
+        let user = server.user(user);
+        let project = user.project(project).await;
+        for agent in ["coder", "writer"] {
+            let agent = format!("{project}/agents/{agent}");
+            import(&user, &format!("{agent}/context"), week()).await;
+            agents.push((user.clone(), project.clone(), agent));
+        }
+    }
+    // After a regular stop everything is indexed, so that nothing but the check looks at these agents.
+    assert!(server.terminate().await.success());
+    server.set("ATELIER_MEMORY__SWEEP", "200ms");
+    let server = server.restart_killed().await;
+    for (user, ..) in &mut agents {
+        *user = user.at(&server);
+    }
+    for (user, _, agent) in &agents[1..] {
+        user.put(agent, json!({"config": {"max_vectors": 5}})).await.expect(200);
+    }
+    for (user, project, agent) in &agents[1..] {
+        let mut events = user.events(&format!("{project}/events"), Some("0")).await;
+        let id = user.get(agent).await.expect(200)["id"].clone();
+        let pruned = loop {
+            let event = events.until("CONTEXT_PRUNED").await;
+            if event.data["agent_id"] == id {
+                break event.data;
+            }
+        };
+        assert_eq!(json!([pruned["removed"], pruned["reason"]]), json!([4, "limit"]));
+        let stats = user.get(&format!("{agent}/context/stats")).await.expect(200);
+        assert_eq!(stats["total_vectors"], 4, "{agent}");
+    }
+    let (user, _, agent) = &agents[0];
+    let stats = user.get(&format!("{agent}/context/stats")).await.expect(200);
+    assert_eq!(stats["total_vectors"], 8, "a memory within its limit is left alone");
+
+    let shown = crate::print_config(&[]);
+    let memory = shown.split("[memory]").nth(1).unwrap();
+    assert!(memory.lines().any(|line| line == "sweep = \"1day\""), "{memory}");
 }

@@ -5,16 +5,15 @@ use crate::build;
 use atelier_memory::Index;
 use atelier_testkit::{
     Backend::{self, Postgres, Sqlite},
-    Qdrant as OwnQdrant, eventually,
+    PATIENCE, Qdrant as OwnQdrant, eventually,
 };
 use rstest::rstest;
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
 
-/// WS-05.3 WS-04.4 WS-13.3: a deleted agent or project leaves nothing, neither in the store nor in the engine.
+/// WS-05.3 WS-04.4 WS-13.3
 #[rstest]
 #[tokio::test]
-async fn what_is_deleted_leaves_nothing_in_the_engine(
+async fn deleted_agents_and_projects_leave_nothing_in_the_index(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Edge, Qdrant)] engine: Engine,
 ) {
@@ -23,7 +22,7 @@ async fn what_is_deleted_leaves_nothing_in_the_engine(
     let mut keys = Vec::new();
     for name in ["agent_coder", "agent_writer"] {
         super::import(&memory.ann, &format!("{agents}/{name}/context"), week()).await;
-        keys.push(super::key(&memory.ann, &format!("{agents}/{name}")).await);
+        keys.push(super::collection_key(&memory.ann, &format!("{agents}/{name}")).await);
     }
     let folder = memory.server.data().join("memory");
     let there = async |number: usize| match engine {
@@ -61,11 +60,11 @@ async fn what_is_deleted_leaves_nothing_in_the_engine(
     }
 }
 
-/// WS-10.2: without its index a worker space is degraded, tasks and memory go on, searches go by words and say so in
-/// time; when it is back, it hears of everything.
+/// WS-10.2: the worker space is degraded, and searches go by words and say so; afterwards the index
+/// catches up.
 #[rstest]
 #[tokio::test]
-async fn memory_goes_on_while_its_index_is_away(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn memory_works_while_the_index_is_unreachable(#[values(Sqlite, Postgres)] backend: Backend) {
     let mut qdrant = OwnQdrant::start().await;
     let server = build(backend).with("QDRANT_URL", qdrant.url()).start().await;
     let memory = super::Fixture::over(server).await;
@@ -78,41 +77,35 @@ async fn memory_goes_on_while_its_index_is_away(#[values(Sqlite, Postgres)] back
     qdrant.kill();
     eventually("the space is degraded", async || (health().await == "degraded").then_some(())).await;
     let search = async |query: &str| {
-        let began = Instant::now();
-        let found =
-            memory.ann.post(&format!("{}/search", memory.context), json!({"query": query})).await.expect(200);
-        (found, began.elapsed())
+        let path = format!("{}/search", memory.context);
+        memory.ann.post(&path, json!({"query": query})).await.expect(200)
     };
-    let (found, took) = search("user tabs").await;
+    let found = search("user tabs").await;
     assert_eq!(found["results"][0]["text"], "The user prefers tabs over spaces");
     assert!(found["degraded"].is_string());
-    assert!(
-        took < Duration::from_secs(2),
-        "{took:?}: it gives up after 250 ms, whatever else the machine does"
-    );
     assert_eq!(memory.stats().await["collection_size_mb"], Value::Null, "unknown is not nothing");
     // Of a long question every word counts, whatever the alphabet.
     let names: Vec<String> = (0..70).map(|n| format!("identifier_{n}")).collect();
-    let (found_late, _) = search(&format!("{} платежей", names.join(" "))).await;
+    let found_late = search(&format!("{} платежей", names.join(" "))).await;
     assert_eq!(found_late["results"][0]["text"], "Развернули сервис платежей на тестовом сервере");
     // What is written meanwhile waits for the index, but not whoever writes it; what is forgotten is not shown.
-    let began = Instant::now();
     let wombat = entry("A wombat was here", "tool_call", true, "2026-02-01T00:00:00Z");
-    assert_eq!(memory.import(json!([wombat])).await, json!({"imported": 1, "skipped": 0, "indexed": false}));
-    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
-    assert_eq!(search("wombat").await.0["results"][0]["text"], "A wombat was here");
+    // A request may take longer than this, so the answer shows that the import does not wait.
+    let imported = tokio::time::timeout(PATIENCE, memory.import(json!([wombat]))).await.unwrap();
+    assert_eq!(imported, json!({"imported": 1, "skipped": 0, "indexed": false}));
+    assert_eq!(search("wombat").await["results"][0]["text"], "A wombat was here");
     let forgotten = found["results"][0]["id"].as_str().unwrap();
     let delete = format!("{}/interactions/{forgotten}", memory.context);
     memory.ann.delete(&delete).await.expect(204);
     assert!(
-        !texts(search("user tabs").await.0["results"].as_array().unwrap())
+        !texts(search("user tabs").await["results"].as_array().unwrap())
             .contains(&"The user prefers tabs over spaces")
     );
     qdrant.restart().await;
     eventually("the space is healthy", async || (health().await == "healthy").then_some(())).await;
     let found = memory.search(json!({"query": "wombat"})).await;
     assert_eq!(found[0]["text"], "A wombat was here");
-    let key = super::key(&memory.ann, &format!("{}/agents/coder", memory.project)).await;
+    let key = super::collection_key(&memory.ann, &format!("{}/agents/coder", memory.project)).await;
     let index = Index::server(&qdrant.url(), None).unwrap();
     eventually("the engine has what the store has", async || {
         (index.count(&key).await.ok()? == 8).then_some(())
@@ -120,13 +113,12 @@ async fn memory_goes_on_while_its_index_is_away(#[values(Sqlite, Postgres)] back
     .await;
 }
 
-/// An index that lost its data is filled again from the facts, as soon as somebody looks for something.
 #[rstest]
 #[tokio::test]
-async fn a_lost_collection_is_made_anew(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn lost_collection_is_rebuilt_by_the_next_search(#[values(Sqlite, Postgres)] backend: Backend) {
     let memory = open(backend, Qdrant).await;
     memory.import(week()).await;
-    let key = super::key(&memory.ann, &format!("{}/agents/coder", memory.project)).await;
+    let key = super::collection_key(&memory.ann, &format!("{}/agents/coder", memory.project)).await;
     let index = super::shared_index();
     index.drop(&key).await.unwrap();
     let body = json!({"query": "tabs", "k": 1});
@@ -137,11 +129,10 @@ async fn a_lost_collection_is_made_anew(#[values(Sqlite, Postgres)] backend: Bac
     assert_eq!(memory.search(body).await[0]["text"], "The user prefers tabs over spaces");
 }
 
-/// WS-05.3: also when the index that had its collection is not this server's any more, nothing of what an agent
-/// remembered stays.
+/// WS-05.3: the index that had the agent's collection is no longer this server's.
 #[rstest]
 #[tokio::test]
-async fn an_agent_in_another_index_leaves_no_facts(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn agent_in_another_index_leaves_no_interactions(#[values(Sqlite, Postgres)] backend: Backend) {
     let memory = open(backend, Qdrant).await;
     memory.import(week()).await;
     let server = memory.server.restart_with("ATELIER_QDRANT_URL", None).await;
@@ -160,19 +151,17 @@ async fn an_agent_in_another_index_leaves_no_facts(#[values(Sqlite, Postgres)] b
     .await;
 }
 
-/// An index that takes connections and says nothing costs no more than a moment.
+/// An index that accepts connections but never answers does not delay the creation of a project.
 #[tokio::test]
-async fn an_index_that_hangs_holds_nobody_up() {
+async fn index_that_hangs_does_not_block_requests() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let server = build(Sqlite).with("QDRANT_URL", url).start().await;
     let ann = server.user("ann");
-    let began = Instant::now();
-    ann.project("shop").await;
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    tokio::time::timeout(PATIENCE, ann.project("shop")).await.unwrap();
 }
 
-/// Several nodes write, one feeds; all of them find everything.
+/// Several nodes write, one indexes, and all of them find everything.
 #[tokio::test]
 async fn nodes_share_a_memory() {
     let memory = open(Postgres, Qdrant).await;
@@ -190,7 +179,7 @@ async fn nodes_share_a_memory() {
     for write in writes {
         assert_eq!(write.await.unwrap()["indexed"], true);
     }
-    let key = super::key(&memory.ann, &format!("{}/agents/coder", memory.project)).await;
+    let key = super::collection_key(&memory.ann, &format!("{}/agents/coder", memory.project)).await;
     assert_eq!(super::shared_index().count(&key).await.unwrap(), 20);
     for user in [&memory.ann, &there] {
         let found = super::search(user, &memory.context, json!({"query": "fact", "k": 50})).await;
@@ -205,10 +194,10 @@ async fn nodes_share_a_memory() {
     .await;
 }
 
-/// A memory that moves: from the embedded index to a server, from its facts.
+/// From the embedded index to a server.
 #[rstest]
 #[tokio::test]
-async fn a_memory_follows_to_another_index(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn reindexing_moves_a_memory_to_another_index(#[values(Sqlite, Postgres)] backend: Backend) {
     let memory = open(backend, Edge).await;
     memory.import(week()).await;
     let mut server = memory.server;
@@ -229,9 +218,9 @@ async fn a_memory_follows_to_another_index(#[values(Sqlite, Postgres)] backend: 
     .await;
 }
 
-/// Forty agents, of whom eight may be open at a time: every one is found, and maps stay few.
+/// Of forty agents eight may be open at a time; all of them are found, and memory maps stay few.
 #[tokio::test]
-async fn more_agents_than_may_be_open_are_all_found() {
+async fn more_agents_than_open_collections_are_all_found() {
     let server = build(Sqlite).with("MEMORY__OPEN_COLLECTIONS", 8).start().await;
     let ann = server.user("ann");
     let project = ann.project("many").await;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 /// CX-05.1 CX-05.2 CX-05.3 CX-05.4
 #[rstest]
 #[tokio::test]
-async fn an_export_holds_what_was_asked_for(
+async fn export_contains_what_was_requested(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Edge, Qdrant)] engine: Engine,
 ) {
@@ -45,10 +45,9 @@ async fn an_export_holds_what_was_asked_for(
     }
 }
 
-/// A vector that points nowhere is made again.
 #[rstest]
 #[tokio::test]
-async fn an_embedding_without_a_direction_is_made_again(#[values(Edge, Qdrant)] engine: Engine) {
+async fn imported_embedding_of_length_zero_is_replaced(#[values(Edge, Qdrant)] engine: Engine) {
     let memory = open(Sqlite, engine).await;
     let mut entries = week();
     for (number, value) in [(0, 0.0), (1, 1e30)] {
@@ -64,7 +63,7 @@ async fn an_embedding_without_a_direction_is_made_again(#[values(Edge, Qdrant)] 
 
 #[rstest]
 #[tokio::test]
-async fn an_export_can_be_read_back_twice_and_elsewhere(
+async fn export_can_be_imported_twice_and_elsewhere(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Edge, Qdrant)] engine: Engine,
 ) {
@@ -91,7 +90,7 @@ async fn an_export_can_be_read_back_twice_and_elsewhere(
 
 #[rstest]
 #[tokio::test]
-async fn a_bad_entry_is_named_and_nothing_of_its_file_is_taken(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn invalid_entry_is_named_and_nothing_is_imported(#[values(Sqlite, Postgres)] backend: Backend) {
     let memory = open(backend, Edge).await;
     let good = week()[0].clone();
     for (field, value) in [
@@ -122,10 +121,9 @@ async fn a_bad_entry_is_named_and_nothing_of_its_file_is_taken(#[values(Sqlite, 
     assert_eq!(memory.search(json!({"query": "b", "mode": "dense"})).await[0]["success"], true);
 }
 
-/// The command line goes the same ways.
 #[rstest]
 #[tokio::test]
-async fn the_command_line_does_the_same(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn memory_can_be_managed_from_the_command_line(#[values(Sqlite, Postgres)] backend: Backend) {
     let memory = open(backend, Edge).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("memory.json");
@@ -178,9 +176,8 @@ async fn the_command_line_does_the_same(#[values(Sqlite, Postgres)] backend: Bac
     assert_eq!(run("writer", &["clear", "--yes"]), "7 deleted, 0 left\n");
 }
 
-/// An export harms nothing that is there, and what is remembered does nothing to a terminal.
 #[tokio::test]
-async fn the_command_line_is_careful() {
+async fn export_command_overwrites_nothing_and_escapes_control_characters() {
     let memory = open(Sqlite, Edge).await;
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

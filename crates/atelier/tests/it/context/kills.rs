@@ -115,7 +115,7 @@ impl Told {
 async fn points(user: &User, context: &str, engine: Engine) -> Option<u64> {
     match engine {
         Qdrant => {
-            let key = super::key(user, context.strip_suffix("/context").unwrap()).await;
+            let key = super::collection_key(user, context.strip_suffix("/context").unwrap()).await;
             super::shared_index().count(&key).await.ok()
         }
         Edge => {
@@ -127,7 +127,7 @@ async fn points(user: &User, context: &str, engine: Engine) -> Option<u64> {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_server_forgets_nothing_and_invents_nothing(
+async fn killed_server_keeps_exactly_the_acknowledged_interactions(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Edge, Qdrant)] engine: Engine,
 ) {
@@ -149,7 +149,7 @@ async fn a_killed_server_forgets_nothing_and_invents_nothing(
     assert!(told.next > kills());
     if engine == Edge {
         // Now that its process has ended, a look into the engine itself: no point more or less than there are facts.
-        let key = super::key(&ann, context.strip_suffix("/context").unwrap()).await;
+        let key = super::collection_key(&ann, context.strip_suffix("/context").unwrap()).await;
         let facts = ann.get(&format!("{context}/stats")).await.expect(200)["total_vectors"].as_u64().unwrap();
         server.terminate().await;
         let index = Index::embedded(&server.data().join("memory"), 4).unwrap();
@@ -164,13 +164,13 @@ async fn a_killed_server_forgets_nothing_and_invents_nothing(
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_qdrant_loses_nothing_that_was_told(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn killed_qdrant_server_loses_no_indexed_interaction(#[values(Sqlite, Postgres)] backend: Backend) {
     let mut qdrant = OwnQdrant::start().await;
     let server = build(backend).with("QDRANT_URL", qdrant.url()).start().await;
     let ann = server.user("ann");
     let agent = format!("{}/agents/coder", ann.project("shop").await);
     let context = format!("{agent}/context");
-    let key = super::key(&ann, &agent).await;
+    let key = super::collection_key(&ann, &agent).await;
     for turn in 0..kills() {
         let writes = (0..12).map(|n| {
             let (ann, context) = (ann.clone(), context.clone());

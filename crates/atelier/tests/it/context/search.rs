@@ -1,6 +1,8 @@
-//! Looking into memory.
+//! Searching memory.
 
-use super::{Engine, Engine::*, entry, import, open, search, shared_index, texts, week};
+use super::{
+    Engine, Engine::*, Fixture, entry, import, open, search, shared_index, texts, week, with_engine,
+};
 use atelier_testkit::Backend::{self, Postgres, Sqlite};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -8,7 +10,7 @@ use serde_json::{Value, json};
 /// CX-03.1 CX-02.1
 #[rstest]
 #[tokio::test]
-async fn what_was_imported_is_found_at_once(
+async fn imported_interactions_are_found_immediately(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Edge, Qdrant)] engine: Engine,
 ) {
@@ -41,7 +43,7 @@ async fn what_was_imported_is_found_at_once(
 /// CX-03.2 CX-03.3 CX-03.4
 #[rstest]
 #[tokio::test]
-async fn filters_hold_in_every_mode(
+async fn filters_apply_in_every_search_mode(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Edge, Qdrant)] engine: Engine,
 ) {
@@ -74,7 +76,7 @@ async fn filters_hold_in_every_mode(
 /// CX-01.4 CX-08.1 CX-08.2 CX-08.3 WS-06.2
 #[rstest]
 #[tokio::test]
-async fn memories_share_nothing(
+async fn memories_of_agents_and_users_are_isolated(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Edge, Qdrant)] engine: Engine,
 ) {
@@ -121,10 +123,10 @@ fn escaped(name: &str) -> String {
     name.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// Recency, duplicates and a least score, as asked for.
+/// Recency, duplicates and a minimum score.
 #[rstest]
 #[tokio::test]
-async fn options_do_what_they_say(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn search_options_change_the_results(#[values(Sqlite, Postgres)] backend: Backend) {
     let memory = open(backend, Edge).await;
     let old = entry("Rotated the signing keys", "task_execution", true, "2020-01-01T00:00:00Z");
     let again = entry("rotated the signing keys!", "task_execution", true, &chrono::Utc::now().to_rfc3339());
@@ -151,10 +153,10 @@ async fn options_do_what_they_say(#[values(Sqlite, Postgres)] backend: Backend) 
     assert_eq!(memory.search(json!({"query": "🎉 !!!"})).await, Vec::<Value>::new());
 }
 
-/// What an agent remembers is for people; an agent's token searches it, and a client's is for running calls only.
+/// An agent's token can search; a client's token is for running calls only.
 #[rstest]
 #[tokio::test]
-async fn machines_do_not_read_whole_memories(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn client_tokens_cannot_read_memories(#[values(Sqlite, Postgres)] backend: Backend) {
     let memory = open(backend, Edge).await;
     memory.import(week()).await;
     let id = memory.search(json!({"query": "tabs", "k": 1})).await[0]["id"].as_str().unwrap().to_owned();
@@ -172,7 +174,7 @@ async fn machines_do_not_read_whole_memories(#[values(Sqlite, Postgres)] backend
 
 #[rstest]
 #[tokio::test]
-async fn nonsense_is_refused_by_name(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn invalid_search_parameters_are_named(#[values(Sqlite, Postgres)] backend: Backend) {
     let memory = open(backend, Edge).await;
     let search = format!("{}/search", memory.context);
     for (body, named) in [
@@ -194,32 +196,31 @@ async fn nonsense_is_refused_by_name(#[values(Sqlite, Postgres)] backend: Backen
     assert_eq!(memory.search(json!({"query": "anything"})).await, Vec::<Value>::new());
 }
 
-/// CX-03.5: the whole way over HTTP, in a build for debugging; `make bench` has the figures that count.
+/// CX-03.5: searches are answered by the index, never by a slower fallback, and their latency is
+/// measured. `make bench-search` fails if the 95th percentile is 50 ms or more.
 #[rstest]
 #[tokio::test]
-async fn a_search_takes_less_than_fifty_milliseconds(#[values(Edge, Qdrant)] engine: Engine) {
-    let memory = open(Sqlite, engine).await;
+async fn search_is_answered_by_the_index_and_its_latency_is_measured(#[values(Edge, Qdrant)] engine: Engine) {
+    // The index may take its time on a busy machine; without patience the store would answer.
+    let server = with_engine(Sqlite, engine).with("MEMORY__PATIENCE", "20s").start().await;
+    let memory = Fixture::over(server).await;
     let entries: Vec<Value> = (0..400)
         .map(|n| {
             entry(&format!("note {n} on topic {}", n % 37), "tool_call", n % 5 > 0, "2026-01-01T00:00:00Z")
         })
         .collect();
     memory.import(json!(entries)).await;
-    // The machine may have other things to do: the best of some rounds counts.
-    let mut best = f64::MAX;
-    for _ in 0..10 {
-        let mut times = Vec::new();
-        for n in 0..40 {
-            let began = std::time::Instant::now();
-            let found = memory.search(json!({"query": format!("topic {n}"), "success": true})).await;
-            times.push(began.elapsed().as_secs_f64());
-            assert_eq!(found.len(), 10);
-        }
-        times.sort_by(f64::total_cmp);
-        best = best.min(times[37]);
-        if best < 0.05 {
-            return;
-        }
+    let path = format!("{}/search", memory.context);
+    for n in 0..37 {
+        let body = json!({"query": format!("topic {n}"), "success": true, "k": 5});
+        let found = memory.ann.post(&path, body).await.expect(200);
+        assert_eq!(found["degraded"], Value::Null);
+        let topic = format!("on topic {n}");
+        let results = found["results"].as_array().unwrap();
+        assert_eq!(results.len(), 5);
+        assert!(texts(results).iter().all(|text| text.ends_with(&topic)), "{topic}: {results:?}");
     }
-    panic!("p95 was {best:.3} s");
+    for metric in ["atelier_memory_search_seconds_count", "atelier_memory_index_seconds_count"] {
+        assert_eq!(memory.server.metric(metric).await, 37.0, "{metric}");
+    }
 }

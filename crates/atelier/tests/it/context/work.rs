@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// WS-02.2 WS-06.1 WS-06.3 WS-13.1 CX-01.1 CX-01.2 CX-01.3
 #[rstest]
 #[tokio::test]
-async fn agents_have_their_collections_from_the_first_call_on(
+async fn agents_have_collections_from_the_first_request(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Edge, Qdrant)] engine: Engine,
 ) {
@@ -20,7 +20,7 @@ async fn agents_have_their_collections_from_the_first_call_on(
     let agents = format!("{}/agents", memory.project);
     memory.ann.post(&agents, json!({"name": "fifth"})).await.expect(201);
     for name in ["agent_coder", "agent_analyzer", "agent_writer", "agent_researcher", "fifth"] {
-        let key = super::key(&memory.ann, &format!("{agents}/{name}")).await;
+        let key = super::collection_key(&memory.ann, &format!("{agents}/{name}")).await;
         assert!(key.name.ends_with(&format!("_{name}_context")), "{}", key.name);
         if engine == Qdrant {
             assert!(index.exists(&key).await.unwrap(), "{name}");
@@ -35,7 +35,7 @@ async fn agents_have_their_collections_from_the_first_call_on(
     }
     if engine == Qdrant {
         // Somebody drops a collection behind our back: the next worker space notices, and it is made again from facts.
-        let key = super::key(&memory.ann, &format!("{agents}/fifth")).await;
+        let key = super::collection_key(&memory.ann, &format!("{agents}/fifth")).await;
         index.drop(&key).await.unwrap();
         memory.ann.post(&format!("{}/worker-space/reset", memory.project), json!(null)).await.expect(200);
         eventually("the collection is whole again", async || {
@@ -48,7 +48,7 @@ async fn agents_have_their_collections_from_the_first_call_on(
 /// CX-02.1 CX-02.2 CX-02.3
 #[rstest]
 #[tokio::test]
-async fn messages_tasks_and_calls_are_remembered_by_themselves(
+async fn messages_tasks_and_calls_are_remembered(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Edge, Qdrant)] engine: Engine,
 ) {
@@ -107,10 +107,10 @@ async fn messages_tasks_and_calls_are_remembered_by_themselves(
     assert!(call["text"].as_str().unwrap().contains("rm -rf /"));
 }
 
-/// Before a step, the agent is reminded of what bears on it, and the event stream tells so.
+/// An event reports which memories were retrieved.
 #[rstest]
 #[tokio::test]
-async fn an_agent_recalls_what_it_did(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn relevant_memories_are_in_the_prompt(#[values(Sqlite, Postgres)] backend: Backend) {
     let memory = open(backend, Edge).await;
     memory.import(week()).await;
     let best = memory.search(json!({"query": "parser deployment", "k": 1})).await[0]["id"].clone();
@@ -139,10 +139,11 @@ async fn an_agent_recalls_what_it_did(#[values(Sqlite, Postgres)] backend: Backe
     }
 }
 
-/// CX-02.4: embeddings by an OpenAI-compatible service, in batches; while it is away, facts wait and words are found.
+/// CX-02.4: in batches; while the service is unreachable, interactions wait and are found by their
+/// words.
 #[rstest]
 #[tokio::test]
-async fn embeddings_come_from_a_compatible_service(#[values(Edge, Qdrant)] engine: Engine) {
+async fn embeddings_come_from_an_openai_compatible_service(#[values(Edge, Qdrant)] engine: Engine) {
     let service = crate::embeddings::Service::start(1536).await;
     let server = with_engine(Sqlite, engine)
         .with("MEMORY__EMBEDDER__KIND", "openai")
@@ -208,11 +209,11 @@ async fn embeddings_come_from_a_compatible_service(#[values(Edge, Qdrant)] engin
     assert!(found["degraded"].is_string(), "{found}");
 }
 
-/// Two embedders may make vectors of the same length: an import takes those of the server's own, and makes the others
-/// anew.
+/// Two embedders may have the same dimension: an import uses vectors of the server's own embedder
+/// and recomputes the others.
 #[rstest]
 #[tokio::test]
-async fn vectors_of_two_embedders_never_meet(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn vectors_of_two_embedders_are_never_mixed(#[values(Sqlite, Postgres)] backend: Backend) {
     let memory = open(backend, Edge).await;
     memory.import(week()).await;
     let file =
@@ -256,10 +257,10 @@ async fn vectors_of_two_embedders_never_meet(#[values(Sqlite, Postgres)] backend
     is_found(&heirs("late")).await;
 }
 
-/// Another embedder's vectors are not mixed in: searches go by words and say what to do, and reindexing does it.
+/// Searches go by words and say what to do, and reindexing does it.
 #[rstest]
 #[tokio::test]
-async fn another_embedder_asks_for_a_reindex(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn change_of_embedder_requires_a_reindex(#[values(Sqlite, Postgres)] backend: Backend) {
     let memory = open(backend, Edge).await;
     memory.import(week()).await;
     let service = crate::embeddings::Service::start(64).await;

@@ -25,7 +25,7 @@ impl Desk {
 
 /// FS-03
 #[tokio::test(flavor = "multi_thread")]
-async fn files_from_the_command_line() {
+async fn files_can_be_managed_from_the_command_line() {
     let desk = Desk::new(Sqlite, Disk).await;
     let folder = tempfile::tempdir().unwrap();
     let (small, large) = (folder.path().join("notes.txt"), folder.path().join("large.bin"));

@@ -13,10 +13,11 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use std::{collections::HashMap, fs, time::Duration};
 
-/// FS-08: at each of the seven steps of an upload, for a small file and for one that goes in parts.
+/// FS-08: the server is killed at each of the seven steps of an upload, for a small and for a
+/// multipart file.
 #[rstest]
 #[tokio::test]
-async fn an_upload_that_dies_leaves_nothing_half(
+async fn killed_upload_leaves_nothing_incomplete(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Disk, S3)] objects: Objects,
 ) {
@@ -59,10 +60,11 @@ async fn an_upload_that_dies_leaves_nothing_half(
     }
 }
 
-/// FS-03: kill -9 at any moment of a sync of many files; the next one converges, and no file was ever truncated.
+/// FS-03: the server is killed at random moments of a sync; the next sync converges, and no file is
+/// ever truncated.
 #[rstest]
 #[tokio::test]
-async fn a_sync_that_dies_is_made_up_for(
+async fn sync_converges_after_a_killed_sync(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Disk, S3)] objects: Objects,
 ) {

@@ -13,7 +13,7 @@ const ATTACKS: &str = include_str!("../../../../atelier-core/tests/data/path_att
 
 #[rstest]
 #[tokio::test]
-async fn honest_names_stay_as_they_are(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn ordinary_names_stay_as_they_are(#[values(Sqlite, Postgres)] backend: Backend) {
     let desk = Desk::new(backend, Disk).await;
     let long = "n".repeat(255);
     for name in
@@ -32,9 +32,9 @@ async fn honest_names_stay_as_they_are(#[values(Sqlite, Postgres)] backend: Back
     assert_eq!(desk.ann.send_form(&desk.path, too_long).await.problem(), (422, "invalid_path"));
 }
 
-/// FS-12: on upload, on rename and in parts; nothing of them is ever written.
+/// FS-12: on upload, on rename and in multipart uploads; nothing is ever written.
 #[tokio::test]
-async fn every_path_of_the_corpus_that_leaves_is_refused() {
+async fn escaping_paths_of_the_corpus_are_refused() {
     let desk = Desk::new(Sqlite, Disk).await;
     let kept = desk.upload("kept.txt", "kept").await;
     // A lone surrogate cannot be a Rust string at all.

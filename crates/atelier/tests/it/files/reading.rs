@@ -13,7 +13,10 @@ use std::io::Read;
 /// FS-09
 #[rstest]
 #[tokio::test]
-async fn ranges_and_tags(#[values(Sqlite, Postgres)] backend: Backend, #[values(Disk, S3)] objects: Objects) {
+async fn downloads_support_ranges_and_etags(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Disk, S3)] objects: Objects,
+) {
     let desk = Desk::new(backend, objects).await;
     let content: Vec<u8> = (0..9_000_000u32).map(|n| (n % 251) as u8).collect();
     let file = desk.upload("data.bin", content.clone()).await;
@@ -43,9 +46,9 @@ async fn ranges_and_tags(#[values(Sqlite, Postgres)] backend: Backend, #[values(
     );
 }
 
-/// What a browser would run is for saving only.
+/// A browser must save, not run, files that can contain scripts.
 #[tokio::test]
-async fn active_content_never_renders() {
+async fn active_content_is_download_only() {
     let desk = Desk::new(Sqlite, Disk).await;
     for (name, content, kind, inline) in [
         ("page.html", "<script>alert(1)</script>", "text/html", "attachment"),
@@ -65,9 +68,9 @@ async fn active_content_never_renders() {
     }
 }
 
-/// FS-09: browsers are told what to read it as, unless nobody knows.
+/// FS-09
 #[tokio::test]
-async fn text_is_said_to_be_utf_8_where_it_is() {
+async fn text_content_type_names_its_encoding_if_it_is_known() {
     let desk = Desk::new(Sqlite, Disk).await;
     let half = "я".repeat(3000);
     for (name, content, kind) in [
@@ -81,10 +84,10 @@ async fn text_is_said_to_be_utf_8_where_it_is() {
     }
 }
 
-/// A content that is not there any more is told as such, and is nothing to go back to.
+/// A download of lost content reports that it is gone.
 #[rstest]
 #[tokio::test]
-async fn lost_content_is_not_brought_back(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn version_with_lost_content_cannot_be_restored(#[values(Sqlite, Postgres)] backend: Backend) {
     let desk = Desk::new(backend, Disk).await;
     let file = desk.upload("a.txt", "one").await;
     desk.upload("a.txt", "two").await;
@@ -103,7 +106,7 @@ async fn lost_content_is_not_brought_back(#[values(Sqlite, Postgres)] backend: B
 
 /// FS-13
 #[tokio::test]
-async fn damaged_content_is_cut_off_when_asked_for() {
+async fn verified_download_of_damaged_content_is_cut_off() {
     let desk = Desk::new(Sqlite, Disk).await;
     for size in [10, 20_000_000] {
         let file = desk.upload(&format!("{size}.bin"), vec![1; size]).await;
@@ -127,10 +130,10 @@ async fn damaged_content_is_cut_off_when_asked_for() {
     }
 }
 
-/// Everything at once, streamed, with names as they are.
+/// The archive is streamed, and its names are those of the files.
 #[rstest]
 #[tokio::test]
-async fn the_archive_holds_every_file(
+async fn archive_contains_every_file(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Disk, S3)] objects: Objects,
 ) {
@@ -153,9 +156,9 @@ async fn the_archive_holds_every_file(
     }
 }
 
-/// A link to the content itself, where the store can make one.
+/// Links exist where the object store can sign them.
 #[tokio::test]
-async fn links_lead_to_the_object_store() {
+async fn presigned_links_lead_to_the_object_store() {
     let desk = Desk::new(Sqlite, S3).await;
     let file = desk.upload("a.html", "<script>linked</script>").await;
     let link = desk.ann.get(&format!("{}/url?seconds=60", desk.file(&file))).await.expect(200);

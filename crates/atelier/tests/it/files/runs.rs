@@ -22,7 +22,7 @@ impl Desk {
 /// FS-01 FS-03
 #[rstest]
 #[tokio::test]
-async fn a_sync_mends_the_cache(
+async fn sync_repairs_the_cache(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Disk, S3)] objects: Objects,
 ) {
@@ -52,10 +52,10 @@ async fn a_sync_mends_the_cache(
     );
 }
 
-/// What waits in the object store after a deletion that could not be finished goes with the next try.
+/// Objects of a deletion that could not be finished are removed by the next attempt.
 #[rstest]
 #[tokio::test]
-async fn orphans_go_after_their_grace(
+async fn orphaned_objects_are_removed_after_their_grace_time(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Disk, S3)] objects: Objects,
 ) {

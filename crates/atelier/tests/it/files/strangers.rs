@@ -12,10 +12,10 @@ use rstest::rstest;
 use serde_json::json;
 use uuid::Uuid;
 
-/// FS-14: every route of the files, tried by everybody whose they are not, with ids that are somebody's.
+/// FS-14: every file route is tried by users who do not own the file, with ids of others.
 #[rstest]
 #[tokio::test]
-async fn other_peoples_files_do_not_exist(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn files_of_others_look_like_unknown_files(#[values(Sqlite, Postgres)] backend: Backend) {
     let desk = Desk::new(backend, Disk).await;
     let kept = desk.upload("secret.txt", "secret").await;
     let new = json!({"path": "big.bin", "size": 5});
@@ -91,7 +91,7 @@ async fn ask(user: &User, operation: &Operation, path: &str) -> Answer {
 /// Equal content of two conversations is not shared either.
 #[rstest]
 #[tokio::test]
-async fn conversations_of_one_person_share_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn conversations_of_one_user_share_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
     let desk = Desk::new(backend, Disk).await;
     let other = desk.ann.workspace().await;
     let one = desk.upload("a.txt", "same").await;

@@ -17,10 +17,10 @@ use tokio::{
     net::TcpStream,
 };
 
-/// FS-12: the size comes first, then the path.
+/// FS-12: the size is checked before the path, and nothing is stored.
 #[rstest]
 #[tokio::test]
-async fn too_large_and_leaving_are_refused_and_leave_nothing(
+async fn too_large_files_and_escaping_paths_are_refused(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Disk, S3)] objects: Objects,
 ) {
@@ -43,9 +43,9 @@ async fn too_large_and_leaving_are_refused_and_leave_nothing(
     assert_eq!(sql.count("SELECT COUNT(*) FROM file_blobs").await, 1);
 }
 
-/// What stands before a file is kept until the file begins, so it has an end.
+/// Fields before a file are kept in memory, so their size is limited.
 #[tokio::test]
-async fn nobody_fills_the_memory_with_headers() {
+async fn multipart_headers_are_limited() {
     let desk = Desk::new(Sqlite, Disk).await;
     let long = "a".repeat(1 << 18);
     for body in [format!("--B\r\nX-A: {long}"), long.clone(), format!("{long}\r\n--B\r\n")] {
@@ -81,7 +81,7 @@ async fn nobody_fills_the_memory_with_headers() {
 
 #[rstest]
 #[tokio::test]
-async fn several_files_in_one_request(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn one_request_can_upload_several_files(#[values(Sqlite, Postgres)] backend: Backend) {
     let desk = Desk::new(backend, Disk).await;
     let form = Form::new()
         .part("file", file("a.txt", "a"))
@@ -117,7 +117,7 @@ async fn several_files_in_one_request(#[values(Sqlite, Postgres)] backend: Backe
 
 #[rstest]
 #[tokio::test]
-async fn nobody_replaces_what_they_have_not_seen(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn upload_with_an_outdated_version_is_refused(#[values(Sqlite, Postgres)] backend: Backend) {
     let desk = Desk::new(backend, Disk).await;
     let first = desk.upload("a.txt", "one").await;
     let tag = format!("\"{}\"", first["checksum"].as_str().unwrap());
@@ -144,10 +144,10 @@ async fn nobody_replaces_what_they_have_not_seen(#[values(Sqlite, Postgres)] bac
     }
 }
 
-/// An upload in parts goes on where it broke off, also after the server died.
+/// This also works after the server was killed.
 #[rstest]
 #[tokio::test]
-async fn a_large_upload_goes_on_where_it_was(
+async fn interrupted_multipart_upload_can_be_resumed(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Disk, S3)] objects: Objects,
 ) {
@@ -192,10 +192,10 @@ async fn a_large_upload_goes_on_where_it_was(
     assert_eq!(refused.problem(), (413, "file_size_exceeded"));
 }
 
-/// Whoever completes an upload, and however often: it becomes one version, and all hear of it.
+/// All requests that complete the same upload get the same version.
 #[rstest]
 #[tokio::test]
-async fn an_upload_becomes_one_version(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn completed_upload_becomes_one_version(#[values(Sqlite, Postgres)] backend: Backend) {
     let desk = Desk::new(backend, Disk).await;
     let new = json!({"path": "a.txt", "size": 6, "original_name": "C:\\x\\mine.txt"});
     let upload = desk.ann.post(&format!("{}/uploads", desk.path), new).await.expect(201);
@@ -234,9 +234,8 @@ async fn an_upload_becomes_one_version(#[values(Sqlite, Postgres)] backend: Back
     assert_eq!(desk.get(&answers[0]).await, b"sixsix");
 }
 
-/// What a file was called elsewhere is a name, and no longer than names are.
 #[tokio::test]
-async fn original_names_are_names() {
+async fn original_name_is_limited_like_other_names() {
     let desk = Desk::new(Sqlite, Disk).await;
     let long = "é".repeat(4000);
     for (sent, kept) in [
@@ -251,9 +250,8 @@ async fn original_names_are_names() {
     }
 }
 
-/// Memory stays flat however large the file is.
 #[tokio::test]
-async fn an_upload_costs_no_memory() {
+async fn upload_memory_is_independent_of_file_size() {
     let desk = Desk::with(on(Sqlite, S3).environment("MAX_UPLOAD_FILE_SIZE", 1u64 << 30)).await;
     desk.upload("small", "x").await;
     let before = desk.server.memory();

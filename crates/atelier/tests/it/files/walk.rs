@@ -1,18 +1,22 @@
-//! A person's way through: upload, look, download, go back, delete.
+//! The life of a file: upload, list, download, restore, delete.
 
 use super::{
     Desk,
     Objects::{self, Disk, S3},
-    on,
 };
-use atelier_testkit::Backend::{self, Postgres, Sqlite};
+use crate::build;
+use atelier_testkit::{
+    Backend::{self, Postgres, Sqlite},
+    Bucket, file,
+};
+use reqwest::multipart::Form;
 use rstest::rstest;
 use serde_json::json;
 
 /// FS-04 FS-07 FS-08 FS-09 FS-10
 #[rstest]
 #[tokio::test]
-async fn a_file_comes_in_changes_and_goes(
+async fn file_is_uploaded_changed_and_deleted(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Disk, S3)] objects: Objects,
 ) {
@@ -126,7 +130,7 @@ async fn a_file_comes_in_changes_and_goes(
 /// FS-04 FS-08 FS-09
 #[rstest]
 #[tokio::test]
-async fn a_name_says_what_a_file_is_and_a_description_can_be_taken_away(
+async fn renaming_updates_the_type_and_descriptions_can_be_removed(
     #[values(Sqlite, Postgres)] backend: Backend,
     #[values(Disk, S3)] objects: Objects,
 ) {
@@ -154,32 +158,53 @@ async fn a_name_says_what_a_file_is_and_a_description_can_be_taken_away(
     assert_eq!((&described["description"], &described["file_path"]), (&json!(null), &json!("notes.md")));
 }
 
-/// FS-02
+/// FS-02: `{bucket}/{prefix}{conversation_id}/{file_path}` and
+/// `{WORKSPACE_TEMP_DIR}/{conversation_id}/{file_path}` hold the content of the newest version.
+#[rstest]
 #[tokio::test]
-async fn files_lie_where_the_seed_says() {
+async fn object_store_and_cache_hold_a_readable_copy(#[values(Disk, S3)] objects: Objects) {
     let cache = tempfile::tempdir().unwrap();
-    let store = tempfile::tempdir().unwrap();
-    let builder = on(Sqlite, Disk)
-        .with("OBJECT_STORE", format!("file://{}", store.path().display()))
-        .environment("S3_WORKSPACE_PREFIX", "spaces/")
+    let folder = tempfile::tempdir().unwrap();
+    let bucket = Bucket::new();
+    let prefix = format!("{}spaces/", bucket.prefix);
+    let url = match objects {
+        Disk => format!("file://{}", folder.path().display()),
+        S3 => bucket.url(),
+    };
+    let builder = build(Sqlite)
+        .with("OBJECT_STORE", url)
+        .environment("S3_WORKSPACE_PREFIX", &prefix)
         .environment("WORKSPACE_TEMP_DIR", cache.path().display());
     let desk = Desk::with(builder).await;
-    let file = desk.upload("a.txt", "one").await;
-    let object = store.path().join("spaces").join(desk.conversation()).join("a.txt");
-    let cached = cache.path().join(desk.conversation()).join("a.txt");
-    assert_eq!(std::fs::read_to_string(&object).unwrap(), "one");
-    assert_eq!(std::fs::read_to_string(&cached).unwrap(), "one");
-    assert_eq!(desk.info().await["workspace_path"], format!("spaces/{}/", desk.conversation()));
-    desk.upload("a.txt", "two").await;
-    assert_eq!(std::fs::read_to_string(&object).unwrap(), "two");
-    assert_eq!(desk.ann.delete(&desk.file(&file)).await.status, 204);
-    assert!(!object.exists() && !cached.exists());
+    let object = format!("{prefix}{}/docs/a.txt", desk.conversation());
+    let cached = cache.path().join(desk.conversation()).join("docs/a.txt");
+    let copies = async || {
+        let stored = match objects {
+            Disk => std::fs::read(folder.path().join(&object)).ok(),
+            S3 => bucket.read(&object).await,
+        };
+        (stored, std::fs::read(&cached).ok())
+    };
+
+    let upload = async |content: &str| {
+        let form = Form::new().part("file", file("a.txt", content)).text("path", "docs/a.txt");
+        desk.ann.send_form(&desk.path, form).await.expect(201)["files"][0].clone()
+    };
+    let uploaded = upload("one").await;
+    let both = |content: &str| (Some(content.into()), Some(content.into()));
+    assert_eq!(copies().await, both("one"));
+    let prefix = format!("{prefix}{}/", desk.conversation());
+    assert_eq!(desk.info().await["workspace_path"], prefix);
+    upload("two").await;
+    assert_eq!(copies().await, both("two"));
+    assert_eq!(desk.ann.delete(&desk.file(&uploaded)).await.status, 204);
+    assert_eq!(copies().await, (None, None));
 }
 
 /// FS-15 FS-16
 #[rstest]
 #[tokio::test]
-async fn a_workspace_can_be_switched_off_and_outlives_its_conversation(
+async fn workspace_can_be_disabled_and_archived_conversations_keep_files(
     #[values(Sqlite, Postgres)] backend: Backend,
 ) {
     let desk = Desk::new(backend, Disk).await;

@@ -11,8 +11,8 @@ fn races() -> usize {
     std::env::var("ATELIER_TEST_RACES").map_or(400, |count| count.parse().unwrap())
 }
 
-/// TL-02.2 TL-03.1 TL-05.2: of approve, reject, cancel and timeout exactly one wins, whoever loses is told who won, and
-/// the signal goes out once if it was approve and never otherwise.
+/// TL-02.2 TL-03.1 TL-05.2: of approve, reject, cancel and timeout exactly one wins, the losers are
+/// told which, and the signal is sent once if approve wins and never otherwise.
 #[rstest]
 #[tokio::test]
 async fn exactly_one_decision_wins(#[values(Sqlite, Postgres)] backend: Backend) {

@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// TL-02.3: a permission covers what waits already, and is recorded as the one that decided.
+/// TL-02.3: the audit names the permission as what decided.
 #[rstest]
 #[tokio::test]
-async fn a_permission_covers_what_waits_already(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn permission_covers_calls_that_already_wait(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let directory = async |path: &str| desk.execute("create_directory", json!({"path": path})).await;
@@ -30,10 +30,11 @@ async fn a_permission_covers_what_waits_already(#[values(Sqlite, Postgres)] back
     assert_eq!(audit["audit"][0]["tool_id"], json!(null));
 }
 
-/// TL-02.3: what a machine rates higher than the server is asked about once, if the person allows all like it.
+/// TL-02.3: a call that the machine rates higher than the server is asked about once, if the user
+/// allows all calls like it.
 #[rstest]
 #[tokio::test]
-async fn a_permission_covers_what_the_machine_rates(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn permission_covers_calls_that_the_machine_rates_higher(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
     let riskier = json!({
@@ -59,10 +60,13 @@ async fn a_permission_covers_what_the_machine_rates(#[values(Sqlite, Postgres)] 
     }
 }
 
-/// TL-06.1: what was permitted without the network in sight is asked about when it turns out to need it.
+/// TL-06.1: a call that turns out to need the network is asked about, although a permission without
+/// network covers it.
 #[rstest]
 #[tokio::test]
-async fn a_permission_does_not_bring_the_network(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn permission_without_network_does_not_cover_network_calls(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
     let call = desk.execute("create_directory", json!({"path": "d"})).await;
@@ -76,10 +80,10 @@ async fn a_permission_does_not_bring_the_network(#[values(Sqlite, Postgres)] bac
     assert_eq!((&told["status"], &told["network"]), (&json!("pending_approval"), &json!(true)));
 }
 
-/// What a batch rejects does not run by a permission that the same batch gives.
+/// A call that a batch rejects does not run through a permission that the same batch grants.
 #[rstest]
 #[tokio::test]
-async fn a_batch_rejects_first(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn batch_applies_rejections_before_permissions(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let mut decisions = Vec::new();
@@ -96,10 +100,10 @@ async fn a_batch_rejects_first(#[values(Sqlite, Postgres)] backend: Backend) {
     assert_eq!(desk.show(&unasked).await["status"], "dispatched", "and the permission reaches the rest");
 }
 
-/// A scope that there is nothing to hold for is not claimed to have been given.
+/// A call without a conversation and without an agent cannot be approved for a session or an agent.
 #[rstest]
 #[tokio::test]
-async fn a_permission_that_cannot_be_is_not_claimed(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn approval_does_not_claim_a_permission_it_cannot_grant(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let call = desk.execute("create_directory", json!({"path": "d"})).await;
@@ -108,10 +112,10 @@ async fn a_permission_that_cannot_be_is_not_claimed(#[values(Sqlite, Postgres)] 
     assert_eq!(desk.user.get(&desk.path("grants")).await.expect(200)["total"], 0);
 }
 
-/// A call that waits for a machine says so, and one that is asked about again says why.
+/// A call that waits for a machine says so, and a call that is asked about again says why.
 #[rstest]
 #[tokio::test]
-async fn a_call_says_what_it_waits_for(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn waiting_call_says_what_it_waits_for(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
     let away = desk.path(&format!("clients/{}", desk.client));
@@ -139,9 +143,9 @@ async fn a_call_says_what_it_waits_for(#[values(Sqlite, Postgres)] backend: Back
     assert!(again["note"].as_str().unwrap().contains("has changed since it was shown"), "{again}");
 }
 
-/// A machine that falls silent is gone: whoever follows is told, and the next one takes over.
+/// Clients of the event stream are notified, and the next machine takes over.
 #[tokio::test]
-async fn a_silent_machine_is_given_up() {
+async fn silent_machine_is_removed_and_replaced() {
     let server = start(Sqlite).await;
     let mut desk = Desk::new(server.user("ann")).await;
     let next = Uuid::now_v7();
@@ -159,10 +163,10 @@ async fn a_silent_machine_is_given_up() {
     assert_eq!(desk.show(&call).await["client_id"], json!(next));
 }
 
-/// What is refused is not kept whole, and a list of large calls is not large.
+/// A list of large calls stays small.
 #[rstest]
 #[tokio::test]
-async fn large_calls_do_not_pile_up(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn large_refused_calls_are_not_stored_whole(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let content = "x".repeat(300_000);
@@ -183,10 +187,9 @@ async fn large_calls_do_not_pile_up(#[values(Sqlite, Postgres)] backend: Backend
     assert_eq!(params["$link"], json!(desk.path(&format!("tools/{}", id(&waiting)))));
 }
 
-/// A tenant's admin may reject many at once, and approves none.
 #[rstest]
 #[tokio::test]
-async fn an_admin_rejects_many_and_approves_none(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn admin_can_reject_in_a_batch_but_not_approve(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let call = desk.execute("create_directory", json!({"path": "d"})).await;
@@ -199,10 +202,12 @@ async fn an_admin_rejects_many_and_approves_none(#[values(Sqlite, Postgres)] bac
     assert_eq!(decide(false).await.expect(200)["results"][0]["status"], "rejected");
 }
 
-/// TL-02.3: a permission that has ended lets nothing run that still waits for a machine.
+/// TL-02.3: a permission that has ended lets no call run that still waits for a machine.
 #[rstest]
 #[tokio::test]
-async fn what_waits_with_an_ended_permission_is_asked_about(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn call_that_waits_with_an_ended_permission_is_asked_about(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
     let session = crate::conversation(&desk.user, &desk.project).await;
@@ -233,10 +238,10 @@ async fn what_waits_with_an_ended_permission_is_asked_about(#[values(Sqlite, Pos
     assert_eq!(desk.user.get(&desk.path("grants")).await.expect(200)["total"], 0);
 }
 
-/// What was approved for one machine is not run on another unasked: it is another folder, held in by other means.
+/// Another machine has another folder and other isolation, so the user is asked again.
 #[rstest]
 #[tokio::test]
-async fn an_approval_is_for_the_machine_it_was_given_for(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn approval_holds_only_for_the_machine_it_was_given_for(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
     let command = json!({"command": "touch", "args": ["x"]});
@@ -263,10 +268,11 @@ async fn an_approval_is_for_the_machine_it_was_given_for(#[values(Sqlite, Postgr
     assert_eq!((about[0], about[2]), (&again["approval_id"], &call["approval_id"]));
 }
 
-/// TL-02.3: where nothing holds commands in, each is asked about, and "all like it" is that command.
+/// TL-02.3: on an unsandboxed machine each command is asked about, and "all like it" means this
+/// command.
 #[rstest]
 #[tokio::test]
-async fn without_walls_a_class_is_one_command(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn unsandboxed_permission_covers_one_exact_command(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let run = async |command: &str| desk.execute("execute_command", json!({"command": command})).await;
