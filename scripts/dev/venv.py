@@ -9,14 +9,14 @@ from pathlib import Path
 
 from .errors import SetupError
 from .packages import debian
-from .place import cache
+from .paths import cache
 
 
 def installed(name: str, pins: list[Path], install: Callable[[Path], None]) -> Path:
     """The folder with the tools; `install` fills it if it is not complete yet."""
     # The name depends on everything that the folder is made from, so a change of pins or of Python makes a new one.
-    made_of = b"".join(pin.read_bytes() for pin in pins) + sys.version.encode() + sys.base_prefix.encode()
-    folder = cache() / f"{name}-{hashlib.sha256(made_of).hexdigest()[:16]}"
+    inputs = b"".join(pin.read_bytes() for pin in pins) + sys.version.encode() + sys.base_prefix.encode()
+    folder = cache() / f"{name}-{hashlib.sha256(inputs).hexdigest()[:16]}"
     complete = folder / "complete"
     if not complete.exists():
         print(f"installing {name}", file=sys.stderr)
@@ -31,7 +31,7 @@ def python(folder: Path, requirements: Path):
     try:
         call(sys.executable, "-m", "venv", folder)
     except SetupError:
-        # Debian keeps half of the venv module in a package of its own.
+        # Debian has part of the venv module in a separate package.
         if not shutil.which("apt-get"):
             raise
         debian("python3-venv")
