@@ -383,9 +383,10 @@ struct Committed {
 async fn run_group(tx: &mut Tx, group: &mut [Box<dyn Job>], node: NodeId) -> Result<Committed, sqlx::Error> {
     // Deferred writes run first, so that all their rows are written at once. Nobody was answered
     // yet, so no write of the group can depend on another one.
-    let deferred = |job: &Box<dyn Job>| matches!(job.mode(), WriteMode::Deferred(_));
-    group.sort_by_key(|job| !deferred(job));
-    let (deferred, direct) = group.split_at_mut(group.partition_point(deferred));
+    let is_deferred = |job: &dyn Job| matches!(job.mode(), WriteMode::Deferred(_));
+    group.sort_by_key(|job| !is_deferred(job.as_ref()));
+    let first_direct = group.partition_point(|job| is_deferred(job.as_ref()));
+    let (deferred, direct) = group.split_at_mut(first_direct);
     let mut at_commit = CommitRows::default();
     let mut succeeded = run_deferred(tx, deferred).await?;
     let alone = deferred.is_empty() && direct.len() == 1;
@@ -431,11 +432,11 @@ async fn run_group(tx: &mut Tx, group: &mut [Box<dyn Job>], node: NodeId) -> Res
 
 /// Runs the deferred writes of a group and collects their rows. Returns how many succeeded.
 async fn run_deferred(tx: &mut Tx, deferred: &mut [Box<dyn Job>]) -> Result<usize, sqlx::Error> {
-    let prefetch = |job: &Box<dyn Job>| match job.mode() {
+    let prefetch = |job: &dyn Job| match job.mode() {
         WriteMode::Deferred(prefetch) => prefetch,
         WriteMode::Direct | WriteMode::DirectWithCache => None,
     };
-    let wanted: Vec<Prefetch> = deferred.iter().filter_map(prefetch).collect();
+    let wanted: Vec<Prefetch> = deferred.iter().filter_map(|job| prefetch(job.as_ref())).collect();
     let GroupReader { conn, cache, .. } = &mut tx.reader;
     cache.prefetch(conn, &wanted).await?;
     let mut succeeded = 0;
