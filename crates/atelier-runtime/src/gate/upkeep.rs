@@ -45,7 +45,7 @@ impl Gate {
         for (owned, client) in self.store.silent_clients().await? {
             match self.client_left(&owned, client, Disconnect::LeaseExpired).await {
                 Ok(()) => {
-                    tracing::info!(project = %owned.project, %client, "a machine has been silent for too long")
+                    tracing::info!(project = %owned.project, %client, "a machine has been silent for too long");
                 }
                 // The machine came back, or disconnected by itself.
                 Err(Error::Store(StoreError::NotFound)) => {}
