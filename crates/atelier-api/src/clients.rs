@@ -19,8 +19,8 @@ pub struct NewClient {
     /// Which limits the machine can enforce on commands.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub isolation: ReportedIsolation,
-    /// The same process comes back after its connection was lost. Otherwise permissions that were
-    /// given for the connection end.
+    /// Whether the same process comes back after its connection was lost. If not, the permissions
+    /// that were given for the connection end.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(default = false))]
     pub resumed: bool,
@@ -32,7 +32,7 @@ pub struct NewClient {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ConnectedClient))]
 pub struct Client {
     pub client_id: ClientId,
-    /// What the user calls the folder there.
+    /// What the user calls the folder on the machine.
     pub root: String,
     pub os: String,
     /// Which limits the machine can enforce on commands.

@@ -1,8 +1,8 @@
 //! What the server and its clients exchange over HTTP: bodies of requests, bodies of answers, and
 //! problems.
 //!
-//! A type is here if more than one program uses it. What only one handler reads or writes stands
-//! beside that handler. Domain values that are sent as they are (calls, tasks, events) live in
+//! A type is here if more than one program uses it. A type that only one handler uses is in the
+//! module of that handler. Domain values that are sent unchanged (calls, tasks, events) are in
 //! `atelier-core`.
 
 pub mod account;

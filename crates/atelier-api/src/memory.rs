@@ -136,7 +136,7 @@ pub struct ContextPrune {
 pub struct ContextRemoved {
     pub deleted: u64,
     pub remaining: u64,
-    /// Nothing was deleted: these are the numbers that a real run would give.
+    /// Whether nothing was deleted, and these are the numbers that a real run would give.
     pub dry_run: bool,
 }
 

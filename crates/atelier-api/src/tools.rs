@@ -17,14 +17,14 @@ pub struct ToolCallList {
     pub total: i64,
 }
 
-/// What the server adds to the rules that every Atelier has.
+/// What the server adds to the built-in rules.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ServerPolicy {
     /// The rules, in the form of the configuration's `policy`.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub extension: Extension,
-    /// Commands are refused on machines that cannot isolate them.
+    /// Whether commands are refused on machines that cannot sandbox them.
     pub demand_isolation: bool,
 }
 
@@ -39,8 +39,8 @@ pub enum PreviewReport {
 }
 
 impl<'de> Deserialize<'de> for PreviewReport {
-    /// Decides by the field that only one of the forms has, so that the error names what is wrong
-    /// with the others.
+    /// Reads the form that the body has, which the field `error` shows. So the message about a
+    /// wrong body names the wrong field.
     fn deserialize<D: Deserializer<'de>>(body: D) -> Result<Self, D::Error> {
         let body = Value::deserialize(body)?;
         match body.get("error") {

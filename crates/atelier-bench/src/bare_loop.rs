@@ -1,10 +1,10 @@
-//! The floor of durable writes: a loop that commits the rows of `POST project` in groups, and does
+//! The floor of durable writes: a loop that commits the rows of `POST project` in groups and does
 //! nothing else.
 //!
-//! Same tables and indexes, same settings, same bytes: the database is one that the server has made,
-//! and the rows are copies of its first project. Per project one row in `projects`, four in `agents`,
-//! five in `events`; per commit one count in `users`. There is no HTTP, no token, no JSON, no savepoint
-//! and no thread between the loop and the database.
+//! It uses the same tables, indexes, settings and bytes: the server created the database, and the
+//! rows are copies of its first project. Each project has one row in `projects`, four in `agents`
+//! and five in `events`; each commit updates one counter in `users`. There is no HTTP, token, JSON,
+//! savepoint or thread between the loop and the database.
 
 mod lite;
 mod pg;
@@ -14,15 +14,15 @@ use atelier_testkit::{Backend, Server};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// What a new project consists of.
+/// The rows of a new project.
 struct Template {
     tenant: String,
     user: Uuid,
     workspace: String,
     settings: String,
-    /// Name and configuration.
+    /// The name and configuration of each agent.
     agents: Vec<(String, String)>,
-    /// Name and data.
+    /// The name and data of each event.
     events: Vec<(String, String)>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Loop {
 }
 
 impl Loop {
-    /// A loop over the database of a server that was killed.
+    /// A loop on the database of a server that was killed.
     pub(crate) async fn over(server: &Server, backend: Backend) -> Result<Self> {
         Ok(match backend {
             Backend::Sqlite => Loop::Lite(Box::new(lite::Lite::open(&server.data().join("atelier.db"))?)),
@@ -48,7 +48,7 @@ impl Loop {
         }
     }
 
-    /// Commits groups of `group` projects for `window`; says how many projects a second.
+    /// Commits groups of `group` projects for `window`. Returns the number of projects per second.
     pub(crate) async fn for_time(&mut self, window: Duration, group: usize) -> Result<f64> {
         let began = Instant::now();
         let end = began + window;
@@ -62,7 +62,7 @@ impl Loop {
                 }
                 written
             }
-            // The requests under way share the lanes.
+            // The lanes share the requests that are in progress.
             Loop::Pg(lanes) => {
                 let used = lanes.len().min(group);
                 let group = group.div_ceil(used);
@@ -81,7 +81,7 @@ impl Loop {
     }
 }
 
-/// A name of the length the load gives.
+/// A name with the same length as the names in the load.
 fn name(id: Uuid) -> String {
     let id = id.simple().to_string();
     format!("loop-{}", &id[18..])

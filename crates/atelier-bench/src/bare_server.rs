@@ -1,6 +1,6 @@
-//! The floor of everything over HTTP: a server of the same make that only answers.
+//! The floor of everything over HTTP: a server with the same libraries that only answers.
 //!
-//! It runs in a process of its own, so that it shares the cores with the generator as Atelier does.
+//! It runs in its own process, so that it shares the cores with the generator as Atelier does.
 
 use crate::process::{GREETING, Process};
 use anyhow::Result;
@@ -21,20 +21,20 @@ use std::{
 };
 use tokio::{net::TcpListener, sync::mpsc};
 
-/// What it says, whatever it is asked.
+/// The answers of the bare server, whatever the request is.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Answers {
     #[arg(long)]
     pub(crate) status: u16,
     #[arg(long)]
     pub(crate) body: String,
-    /// What a `PUT` sends to everybody who follows `/events`
+    /// The event that a `PUT` sends to all followers of `/events`
     #[arg(long, default_value = "")]
     pub(crate) event: String,
 }
 
 impl Answers {
-    /// Starts the bare server from this very program.
+    /// Starts the bare server from this program.
     pub(crate) async fn serve(&self) -> Result<(Process, std::time::Duration)> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["bare-server", "--status", &self.status.to_string()]).args([
@@ -74,7 +74,7 @@ pub(crate) fn run(answers: Answers) -> Result<()> {
     })
 }
 
-/// Whoever started it has gone when its input ends.
+/// Ends the process when its standard input ends, because then its parent is gone.
 pub(crate) fn end_with_input() {
     std::thread::spawn(|| {
         drop(std::io::stdin().read_to_end(&mut Vec::new()));
@@ -96,11 +96,11 @@ async fn answer(State(bare): State<Bare>, _: Bytes) -> Response {
     (bare.status, headers, bare.body).into_response()
 }
 
-/// Waits for slow readers instead of losing events, as Atelier loses none.
+/// Waits for slow readers and loses no events, as Atelier does.
 async fn publish(State(bare): State<Bare>, body: Bytes) -> Response {
     let followers = bare.followers.lock().unwrap_or_else(PoisonError::into_inner).clone();
     for follower in followers {
-        // It may have left.
+        // The follower may have disconnected.
         drop(follower.send(bare.event.clone()).await);
     }
     answer(State(bare), body).await

@@ -1,5 +1,5 @@
-//! A tool call from end to end: asked for over HTTP, signalled to the real `atelier connect`, claimed, run there,
-//! its result posted, and the answer to the one who asked.
+//! A tool call from end to end: requested over HTTP, signalled to the real `atelier connect`,
+//! claimed and run there, its result posted, and the request answered.
 
 use crate::{
     Plan,
@@ -24,7 +24,7 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     let machine = Machine::connect(&plan.binary, &server, &user)?;
     let body = json!({"tool_name": "read_file", "tool_params": {"path": "README.md"}}).to_string();
     let ask = asking(&format!("{project}/tools/execute"), &user.token, &body);
-    // What comes back has to be a call that was run.
+    // The answer has to be a call that ran.
     let answer = crate::wire::Connection::open(address).await?.ask(&ask).await?.body.to_vec();
     let call: serde_json::Value = serde_json::from_slice(&answer)?;
     ensure!(call["result"]["content"] == CONTENT, "the call was not run: {call}");
@@ -48,7 +48,7 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Asks for something and for the answer when it is settled.
+/// A request that waits until the call is settled.
 pub(crate) fn asking(path: &str, token: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!(
@@ -60,7 +60,7 @@ pub(crate) fn asking(path: &str, token: &str, body: &str) -> Vec<u8> {
 
 const CONTENT: &str = "# Shop\n\nWhat agents read.\n";
 
-/// A user's machine with the real client on it, as it is without any settings. It ends with this value.
+/// A user's machine that runs the real client with default settings. Dropping it ends the client.
 struct Machine {
     client: Child,
     _home: TempDir,
@@ -92,7 +92,7 @@ impl Machine {
                 break;
             }
         }
-        // A terminal reads what is said, and so does this.
+        // The output is read, as a terminal would do.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         Ok(machine)
     }
@@ -100,7 +100,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The client may have ended by itself.
         drop(self.client.kill());
         drop(self.client.wait());
     }

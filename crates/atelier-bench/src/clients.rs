@@ -1,5 +1,5 @@
-//! Ten thousand readers of one project who mostly wait: what each costs, and how soon an event is
-//! with all of them.
+//! Ten thousand idle readers of one project: what each costs, and how soon an event reaches all of
+//! them.
 
 use crate::{
     Plan,
@@ -51,10 +51,11 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
 }
 
 struct Found {
-    /// KiB a stream before and after events went through it.
+    /// KiB per stream, before and after events were sent through it.
     idle: f64,
     used: f64,
-    /// Of all arrivals of all events, from the moment before the change was sent, in milliseconds.
+    /// The delays of all events to all readers in milliseconds, from the moment before the change
+    /// was sent.
     p50: f64,
     p99: f64,
     opened: f64,

@@ -1,4 +1,5 @@
-//! `atelier-bench crowd`: many agents with a little memory each, on one server with an embedded index.
+//! `atelier-bench crowd`: many agents with a small memory each, on one server with an embedded
+//! index.
 
 use crate::{Plan, process};
 use anyhow::{Context, Result};
@@ -34,7 +35,7 @@ pub(crate) async fn run(args: &Args, plan: &Plan) -> Result<()> {
         }
     }
     let mut times = Vec::new();
-    // The first were closed long ago.
+    // The collections of the first agents were closed long ago.
     for context in contexts.iter().take(200) {
         let began = Instant::now();
         let found = user.post(&format!("{context}/search"), json!({"query": "fact"})).await.expect(200);

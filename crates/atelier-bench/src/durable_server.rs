@@ -1,6 +1,6 @@
-//! The floor of a tool call: a bare server that answers a request when one row of it is on disk, as many
-//! requests in a commit as are waiting. Two of its answers are what a call cannot do without: the asking and
-//! the result, each told over HTTP and committed.
+//! The floor of a tool call: a bare server that answers a request when one row is on disk. It
+//! commits all waiting requests together. A tool call needs at least two such answers: its request
+//! and its result, each sent over HTTP and committed.
 
 use crate::{bare_server, process::Process};
 use anyhow::{Context, Result};
@@ -15,7 +15,7 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-/// Where it keeps its rows.
+/// Where the server stores its rows.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Place {
     #[arg(long, conflicts_with = "url")]
@@ -24,7 +24,7 @@ pub(crate) struct Place {
     url: Option<String>,
 }
 
-/// A running one, and what its rows are in.
+/// A running server, and the place of its rows.
 pub(crate) struct DurableServer {
     pub(crate) process: Process,
     _folder: TempDir,
@@ -55,7 +55,7 @@ impl DurableServer {
 /// A request that waits for its row to be on disk.
 type Waiting = (Bytes, oneshot::Sender<()>);
 
-/// As many as the store takes into one commit.
+/// As many requests as the store takes into one commit.
 const GROUP: usize = 128;
 
 pub(crate) fn run(place: Place) -> Result<()> {
@@ -95,7 +95,7 @@ async fn keep(State(sender): State<mpsc::Sender<Waiting>>, body: Bytes) -> (Stat
     }
 }
 
-/// With the settings of `Db::open_lite` in the store.
+/// Opens the database with the settings of `Db::open_lite` in the store.
 fn open(file: &std::path::Path) -> Result<Connection> {
     let db = Connection::open(file)?;
     db.pragma_update(None, "journal_mode", "wal")?;
@@ -122,7 +122,7 @@ fn commit_lite(mut db: Connection, mut waiting: mpsc::Receiver<Waiting>) -> Resu
 
 fn answer(group: &mut Vec<Waiting>) {
     for (_, done) in group.drain(..) {
-        // Whoever asked may have gone.
+        // The caller may have disconnected.
         done.send(()).ok();
     }
 }

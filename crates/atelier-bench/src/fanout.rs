@@ -1,4 +1,5 @@
-//! Events written and fanned out: agents of one project change, a hundred readers follow.
+//! Events that are written and sent to many readers: agents of one project change, and a hundred
+//! readers follow.
 
 use crate::{
     Plan,
@@ -43,13 +44,14 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Events written and delivered a second.
+/// Returns how many events are written and delivered per second.
 async fn run(plan: &Plan, address: SocketAddr, follow: &[u8], change: &[u8]) -> Result<(f64, f64)> {
     let followers = Followers::open(address, FOLLOWERS, follow).await?;
     let began = Instant::now();
     let change = change.to_vec();
     let pace = load::run(address, WRITERS, plan.window, 200, move |_| change.clone()).await?;
-    // All that was answered was written, warm-up included; everybody has to see all of it.
+    // Every answered request wrote an event, including the warm-up. All followers have to see all
+    // of them.
     followers.until(pace.answered).await?;
     let took = began.elapsed().as_secs_f64();
     Ok((pace.per_second, followers.seen() as f64 / took))
@@ -61,7 +63,7 @@ pub(crate) struct Stage {
     pub(crate) address: SocketAddr,
     /// The request that follows the project.
     pub(crate) events: Vec<u8>,
-    /// The request that makes an event.
+    /// The request that causes an event.
     pub(crate) change: Vec<u8>,
     pub(crate) answers: Answers,
 }
@@ -86,7 +88,7 @@ impl Stage {
     }
 }
 
-/// An event as it goes over the wire.
+/// An event as the server sends it.
 async fn last_event(user: &User, project: &str) -> Result<String> {
     let mut events = user.events(&format!("{project}/events"), Some("0")).await;
     let event = events.until("AGENT_UPDATED").await;

@@ -1,4 +1,4 @@
-//! Many readers of one event stream, each a socket and a little state.
+//! Many readers of one event stream. Each has a socket and a small state.
 
 use crate::wire::{Connection, PATIENCE};
 use anyhow::{Result, bail};
@@ -13,7 +13,7 @@ use std::{
 };
 use tokio::{net::TcpStream, sync::Notify, task::JoinSet, time::timeout};
 
-/// How many connect at the same time.
+/// How many readers connect at the same time.
 const OPENING: usize = 32;
 const MARK: &[u8] = b"\nevent: ";
 
@@ -26,16 +26,16 @@ pub(crate) struct Followers {
 
 struct Shared {
     seen: AtomicU64,
-    /// Whoever waits is woken when `seen` gets there.
+    /// Waiting tasks are woken when `seen` reaches this number.
     target: AtomicU64,
     reached: Notify,
-    /// When the event was sent whose delays are noted.
+    /// When the event was sent whose delays are recorded.
     sent: Mutex<Option<Instant>>,
     delays: Mutex<Vec<Duration>>,
 }
 
 impl Followers {
-    /// Opens so many streams.
+    /// Opens the given number of streams.
     pub(crate) async fn open(address: SocketAddr, count: usize, request: &[u8]) -> Result<Self> {
         let shared = Arc::new(Shared {
             seen: AtomicU64::new(0),
@@ -58,12 +58,12 @@ impl Followers {
         Ok(Self { count: count as u64, shared, _reading: reading })
     }
 
-    /// How many events all of them have seen together.
+    /// How many events all followers have seen together.
     pub(crate) fn seen(&self) -> u64 {
         self.shared.seen.load(Ordering::SeqCst)
     }
 
-    /// Notes from now on how long after `sent` an event arrives.
+    /// From now on, records how long after `sent` an event arrives.
     pub(crate) fn time_from(&self, sent: Instant) {
         *self.shared.sent.lock().unwrap_or_else(PoisonError::into_inner) = Some(sent);
     }
@@ -72,7 +72,7 @@ impl Followers {
         std::mem::take(&mut *self.shared.delays.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until each of them has seen `events` events in all.
+    /// Waits until each follower has seen `events` events in total.
     pub(crate) async fn until(&self, events: u64) -> Result<()> {
         let target = events * self.count;
         self.shared.target.store(target, Ordering::SeqCst);
@@ -84,7 +84,7 @@ impl Followers {
         if timeout(PATIENCE, all).await.is_err() {
             bail!("only {} of {target} events have arrived", self.seen());
         }
-        // More than were sent would be as wrong as fewer.
+        // More events than were sent are an error as well.
         if self.seen() > target {
             bail!("{} events have arrived instead of {target}", self.seen());
         }
@@ -102,13 +102,13 @@ async fn keep(opening: &mut JoinSet<Opened>, reading: &mut JoinSet<()>, shared: 
     Ok(())
 }
 
-/// Counts events until the stream ends; that it did shows in the count.
+/// Counts events until the stream ends. If it ends early, the count is too low.
 async fn read(stream: TcpStream, first: Vec<u8>, shared: Arc<Shared>) {
     let mut matched = 0;
     note(&shared, count(&mut matched, &first));
     drop(first);
     while stream.readable().await.is_ok() {
-        // On the stack and only between two waits, so that ten thousand readers share it.
+        // On the stack and used only between two waits, so that ten thousand readers share it.
         let mut buffer = [0; 16 * 1024];
         match stream.try_read(&mut buffer) {
             Ok(0) => return,
@@ -133,7 +133,7 @@ fn note(shared: &Shared, events: u64) {
     }
 }
 
-/// Counts the marks in a piece of a stream; `matched` remembers one that was cut in two.
+/// Counts the marks in a piece of a stream. `matched` remembers a mark that was cut in two.
 fn count(matched: &mut usize, bytes: &[u8]) -> u64 {
     let mut found = 0;
     for &byte in bytes {

@@ -1,4 +1,5 @@
-//! The load: a number of connections, each asking again as soon as it is answered.
+//! The load: a number of connections that each send the next request as soon as the last one is
+//! answered.
 
 use crate::wire::{Connection, PATIENCE};
 use anyhow::{Result, ensure};
@@ -13,22 +14,22 @@ use std::{
 use tokio::task::JoinSet;
 
 const WARM_UP: Duration = Duration::from_millis(500);
-/// However fast the answers come: memory stays bounded.
+/// Limits the memory for recorded times, however fast the answers are.
 const MOST: u64 = 2_000_000;
 
-/// What one measurement found.
+/// The result of one measurement.
 #[derive(Clone, Copy)]
 pub(crate) struct Pace {
     pub(crate) per_second: f64,
     pub(crate) p50: Duration,
     pub(crate) p95: Duration,
     pub(crate) p99: Duration,
-    /// All that were answered, warm-up included.
+    /// How many requests were answered, including the warm-up.
     pub(crate) answered: u64,
 }
 
-/// Asks for `window` after a warm-up. `make` renders the n-th request of all, `expected` is the status
-/// every answer has to have.
+/// Sends requests for `window` after a warm-up. `make` returns the n-th request. Every answer has
+/// to have the status `expected`.
 pub(crate) async fn run<M>(
     address: SocketAddr,
     connections: usize,
@@ -42,7 +43,7 @@ where
     run_trips(address, connections, window, expected, 1, make).await
 }
 
-/// The same where it takes several trips, one after the other, to do one thing.
+/// Like `run`, but one operation takes several requests, one after the other.
 pub(crate) async fn run_trips<M>(
     address: SocketAddr,
     connections: usize,
@@ -103,7 +104,7 @@ where
     })
 }
 
-/// The value that the given part of all values does not exceed.
+/// The quantile of all values.
 pub(crate) fn quantile(times: &mut [Duration], part: f64) -> Duration {
     let last = times.len().saturating_sub(1);
     let at = ((times.len() as f64 * part).ceil() as usize).saturating_sub(1).min(last);

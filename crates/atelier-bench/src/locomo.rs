@@ -1,8 +1,10 @@
-//! `atelier-bench locomo FILE`: how well memory finds the turns of a conversation that answer a question.
+//! `atelier-bench locomo FILE`: how well memory finds the turns of a conversation that answer a
+//! question.
 //!
-//! The file is a part of LoCoMo (Snap Research, CC BY-NC 4.0): conversations with turns, and questions with the ids of the
-//! turns that answer them. Each conversation is imported into an agent of a real server, by HTTP; what is printed is the
-//! part of questions that have an answering turn among the first k.
+//! The file is a part of LoCoMo (Snap Research, CC BY-NC 4.0): conversations with turns, and
+//! questions with the ids of the turns that answer them. Each conversation is imported over HTTP
+//! into an agent of a real server. The result is the share of questions with an answering turn
+//! among the first k hits.
 
 use crate::Plan;
 use anyhow::{Context, Result};
@@ -17,7 +19,8 @@ const CUTS: [usize; 4] = [1, 5, 10, 20];
 pub(crate) struct Args {
     /// The questions and turns, as JSON
     file: PathBuf,
-    /// A model directory (`tokenizer.json`, `model.safetensors`) to measure beside the built-in embedder
+    /// A model directory (`tokenizer.json`, `model.safetensors`) to measure in addition to the
+    /// built-in embedder
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
     /// Put the speaker before each turn
@@ -54,7 +57,7 @@ pub(crate) async fn run(args: &Args, plan: &Plan) -> Result<()> {
     if let Some(model) = &args.model {
         let local = Server::build(&plan.binary, plan.backend)
             .with("MEMORY__EMBEDDER__KIND", "local")
-            // A model takes milliseconds a query on an idle machine, and more on a busy one.
+            // A model needs milliseconds per query on an idle machine, and more on a busy one.
             .with("MEMORY__PATIENCE", "10s")
             .with("MEMORY__EMBEDDER__PATH", model.canonicalize()?.display());
         servers.push(("model", local));
@@ -120,7 +123,7 @@ async fn import(
     Ok(context)
 }
 
-/// Where the first turn that answers stands, if it is among the first twenty.
+/// The rank of the first turn that answers, if it is among the first twenty.
 async fn rank(user: &User, context: &str, mode: &str, question: &Asked) -> Result<Option<usize>> {
     let body = json!({"query": question.question, "k": 20, "mode": mode});
     let found = user.post(&format!("{context}/search"), body).await.expect(200);

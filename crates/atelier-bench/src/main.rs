@@ -1,8 +1,8 @@
-//! `make bench`: what the real server does, beside the floor it stands on, measured in the same run.
+//! `make bench`: measures the real server and its floors in the same run.
 //!
-//! A figure alone says as much about the machine as about the program. So every figure has its floor:
-//! the same generator against a bare server that answers the same bytes, or a bare loop that commits
-//! the same rows. What lies between the two is what Atelier costs.
+//! A figure alone says as much about the machine as about the program. So every figure has a floor:
+//! the same generator against a bare server that answers the same bytes, or a bare loop that
+//! commits the same rows. The difference is the cost of Atelier.
 
 #![expect(clippy::disallowed_methods, reason = "starts the program under test, which is no tool call")]
 
@@ -37,22 +37,22 @@ use std::{
     time::Duration,
 };
 
-/// Measure the server beside its floor
+/// Measure the server and compare it with its floors
 #[derive(Parser)]
 struct Args {
-    /// Measure on PostgreSQL, too (`make services` starts one)
+    /// Also measure on PostgreSQL (`make services` starts one)
     #[arg(long)]
     postgres: bool,
-    /// Once and briefly, to see that everything works
+    /// Measure once and briefly, to see that everything works
     #[arg(long)]
     quick: bool,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// Only these parts
+    /// Measure only these parts
     #[arg(long, value_delimiter = ',', value_name = "PART,…")]
     only: Vec<Part>,
-    /// How many requests are under way at the same time [default: 1,16,64; tool calls: 1,16,256]
+    /// How many requests are in progress at the same time [default: 1,16,64; tool calls: 1,16,256]
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     at: Vec<usize>,
     /// How many idle event streams to hold open [default: 10000, quick: 1000]
@@ -82,36 +82,36 @@ enum Part {
 
 #[derive(clap::Subcommand)]
 enum Role {
-    /// The bare server, in a process of its own
+    /// Run the bare server in its own process
     #[command(hide = true)]
     BareServer(bare_server::Answers),
-    /// The index of memories: insert, search, recall
+    /// Measure the memory index: insert, search, recall
     Memory(memory::Args),
-    /// How well memory answers questions, on a LoCoMo file
+    /// Measure how well memory answers the questions of a LoCoMo file
     Locomo(locomo::Args),
-    /// Many agents with a little memory each
+    /// Measure many agents with a small memory each
     Crowd(crowd::Args),
-    /// The same with a commit before each answer
+    /// Run the bare server that commits before each answer
     #[command(hide = true)]
     DurableServer(durable_server::Place),
 }
 
-/// What every part goes by.
+/// What all parts of a benchmark use.
 struct Plan {
     binary: PathBuf,
     backend: Backend,
     rounds: usize,
-    /// How long one measurement takes, after it has warmed up.
+    /// How long one measurement takes after the warm-up.
     window: Duration,
     clients: usize,
-    /// How many requests are under way at the same time.
+    /// How many requests are in progress at the same time.
     concurrencies: Vec<usize>,
-    /// The same for tool calls.
+    /// How many tool calls are in progress at the same time.
     calls: Vec<usize>,
 }
 
 impl Plan {
-    /// A server to measure, and a user who has a token for it.
+    /// Starts a server to measure, and makes a user with a token for it.
     async fn server(&self) -> Result<(Server, SocketAddr, User)> {
         let server = Server::build(&self.binary, self.backend).start().await;
         let address = process::address(&server.url)?;
@@ -132,7 +132,7 @@ fn main() -> Result<()> {
         Some(path) => path.canonicalize()?,
         None => build()?,
     };
-    // Durability is a matter of the disk, and a temporary folder is often none.
+    // Durable writes need a real disk, and a temporary folder is often in memory.
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench");
     std::fs::create_dir_all(&place)?;
     let place = place.canonicalize()?;
@@ -157,10 +157,10 @@ fn main() -> Result<()> {
             }
         });
     }
-    // One thread: the generator must leave the other core to what it measures.
+    // One thread only, so that the other core is free for the measured server.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = runtime.block_on(async {
-        // What was started is ended and removed as these futures are dropped.
+        // Dropping these futures ends and removes everything that was started.
         tokio::select! {
             report = measure(&args, &binary, room) => report,
             () = told_to_stop() => anyhow::bail!("stopped"),
@@ -181,7 +181,7 @@ async fn told_to_stop() {
     }
 }
 
-/// Builds what is measured. Where nothing has changed since the last time, this is a matter of a second.
+/// Builds the program to measure. If nothing has changed, this takes about a second.
 fn build() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
@@ -207,7 +207,7 @@ async fn measure(args: &Args, binary: &Path, room: usize) -> Result<Report> {
             backend,
             rounds: args.rounds.unwrap_or(if args.quick { 1 } else { 3 }),
             window: Duration::from_secs(if args.quick { 1 } else { 3 }),
-            // Each stream is an open file here and one there.
+            // Each stream is an open file on both sides.
             clients: args
                 .clients
                 .unwrap_or(if args.quick { 1000 } else { 10_000 })

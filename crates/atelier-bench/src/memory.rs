@@ -1,7 +1,8 @@
-//! `atelier-bench memory`: what the index does with many vectors of 1536 numbers, embedded and on a Qdrant server.
+//! `atelier-bench memory`: measures the index with many vectors of 1536 numbers, embedded and on a
+//! Qdrant server.
 //!
-//! Vectors are made up, in clusters, by a generator that gives the same ones again; what the right answers are is found
-//! by looking at every one of them while they are inserted.
+//! A generator makes reproducible vectors in clusters. The right answers are found by comparing
+//! every vector with the queries while it is inserted.
 
 use crate::{
     Plan,
@@ -27,24 +28,24 @@ const CLUSTERS: usize = 500;
 const BATCH: usize = 500;
 const QUERIES: usize = 200;
 const K: usize = 10;
-/// How many facts the agent has whose memory is searched over HTTP.
+/// How many interactions the memory has that is searched over HTTP.
 const OVER_HTTP: usize = 10_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How many vectors
+    /// How many vectors to insert
     #[arg(long, value_delimiter = ',', default_value = "10000,100000", value_name = "N,…")]
     sizes: Vec<usize>,
-    /// A million, too: this takes an hour and 20 GB of disk
+    /// Also measure a million vectors, which takes an hour and 20 GB of disk
     #[arg(long)]
     million: bool,
-    /// A Qdrant server to measure beside the embedded index
+    /// A Qdrant server to measure in addition to the embedded index
     #[arg(long, env = "ATELIER_TEST_QDRANT_URL", value_name = "URL")]
     qdrant: Option<String>,
-    /// Leave the embedded index out
+    /// Do not measure the embedded index
     #[arg(long)]
     no_edge: bool,
-    /// Measure only searches over HTTP, which have to keep to their promised latency
+    /// Measure only searches over HTTP, and fail if they are slower than promised
     #[arg(long)]
     only_http: bool,
 }
@@ -75,8 +76,8 @@ pub(crate) async fn run(args: &Args, plan: &Plan) -> Result<()> {
 /// The promise CX-03.5: 95 % of all searches take less than this.
 const SEARCH_P95: Duration = Duration::from_millis(50);
 
-/// CX-03.5: measures searches over HTTP, beside the time that the index itself takes, and fails if the
-/// 95th percentile misses the promise.
+/// CX-03.5: measures searches over HTTP and the time that the index takes. Fails if the 95th
+/// percentile is slower than promised.
 async fn over_http(name: &str, qdrant: Option<&str>, plan: &Plan) -> Result<String> {
     let server = Server::build(&plan.binary, plan.backend);
     let server = match qdrant {
@@ -96,7 +97,7 @@ async fn over_http(name: &str, qdrant: Option<&str>, plan: &Plan) -> Result<Stri
             .collect();
         user.post(&format!("{context}/import"), json!({"interactions": facts})).await.expect(200);
     }
-    // What was imported is put in order in the background, when nothing more has come for a moment.
+    // Imported interactions are indexed in the background, after a moment without writes.
     let rest = async {
         tokio::time::sleep(Duration::from_secs(3)).await;
         while idle_percent().await? < 90.0 {}
@@ -132,7 +133,7 @@ async fn over_http(name: &str, qdrant: Option<&str>, plan: &Plan) -> Result<Stri
     Ok(text)
 }
 
-/// One kind of question: what it filters by, and the right answers to each query so far.
+/// One kind of question: its filter, and the right answers to each query so far.
 struct Question {
     name: &'static str,
     filter: Filter,
@@ -252,11 +253,11 @@ fn line(name: &str, times: Vec<f64>, recall: Option<f64>) -> String {
     format!("  {name:<26} p50 {:.2} ms  p95 {:.2} ms  p99 {:.2} ms{recall}\n", at(0.5), at(0.95), at(0.99))
 }
 
-/// Around a centre, or anywhere; of length one.
+/// A vector of length one, around a centre or anywhere.
 fn vector(random: &mut StdRng, centre: Option<&Vec<f32>>) -> Vec<f32> {
     let mut vector: Vec<f32> = (0..DIMENSION).map(|_| random.random_range(-1.0..1.0)).collect();
     if let Some(centre) = centre {
-        // The centre is of length one; noise of about the same length around it.
+        // The centre has length one. The noise has about the same length.
         vector.iter_mut().zip(centre).for_each(|(value, centre)| *value = *value * 0.035 + centre);
     }
     let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();

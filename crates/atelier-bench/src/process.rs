@@ -1,4 +1,4 @@
-//! Processes that are measured: how long they take to start and what they hold.
+//! Processes that are measured: how long they take to start and how much memory they use.
 
 use crate::wire::{Connection, request};
 use anyhow::{Context, Result, ensure};
@@ -10,26 +10,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a server says on standard output when it can be reached.
+/// What a server prints on standard output when it can be reached.
 pub(crate) const GREETING: &str = "Atelier is listening on ";
 
-/// A server that was started here; it ends with this value.
+/// A server that was started here. Dropping it ends the server.
 pub(crate) struct Process {
     child: Child,
     pub(crate) address: SocketAddr,
-    /// Held open: the bare server stops when its input ends, and nobody likes to print into the void.
+    /// Kept open, because the bare server stops when its input ends.
     _input: Option<ChildStdin>,
     _output: BufReader<ChildStdout>,
 }
 
 impl Process {
-    /// Starts a server and waits until `/ready` answers; the time between the two.
+    /// Starts a server and waits until `/ready` answers. Also returns how long that took.
     pub(crate) async fn start(mut command: Command) -> Result<(Self, Duration)> {
         let began = Instant::now();
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let mut output = BufReader::new(child.stdout.take().context("no standard output")?);
         let mut line = String::new();
-        // A first start has more to say before.
+        // The first start prints other lines before.
         let url = loop {
             line.clear();
             ensure!(output.read_line(&mut line)? > 0, "it ended instead of listening");
@@ -51,7 +51,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The server may have ended by itself.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -72,7 +72,8 @@ pub(crate) fn address(url: &str) -> Result<SocketAddr> {
     Ok(url.trim_start_matches("http://").parse()?)
 }
 
-/// Lets this process and those it starts open as many files as the system allows; says how many.
+/// Raises the limit of open files for this process and its children as far as possible. Returns the
+/// limit.
 pub(crate) fn raise_open_files() -> Result<usize> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

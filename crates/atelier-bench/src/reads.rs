@@ -13,7 +13,7 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     let (_server, address, user) = plan.server().await?;
     let path = user.project("read").await;
     let ask = request("GET", &path, &user.token, "");
-    // What the bare server has to say: the very same.
+    // The bare server has to send exactly the same answer.
     let mut connection = Connection::open(address).await?;
     let answer = connection.ask(&ask).await?;
     ensure!(answer.status == 200, "answered with {}", answer.status);
@@ -30,7 +30,7 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
                 rounds.push(pace);
             }
         }
-        // The aim is for a busy server.
+        // The target is for a busy server.
         let aim = (connections == 64).then_some(Aim::AtLeast(10_000.0));
         add(report, &format!("GET project, {connections} at once"), &paces, &floors, aim);
     }
@@ -42,7 +42,7 @@ pub(crate) fn add(report: &mut Report, name: &str, paces: &[Pace], floors: &[Pac
     add_with(report, name, paces, floors, aim, None);
 }
 
-/// The same with an aim for the median, too.
+/// Like `add`, but with a target for the median too.
 pub(crate) fn add_with(
     report: &mut Report,
     name: &str,

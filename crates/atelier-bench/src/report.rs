@@ -1,4 +1,4 @@
-//! What was measured, as a table for people and as JSON for programs.
+//! The measurements, as a table for people and as JSON for programs.
 
 use anyhow::Result;
 use atelier_testkit::Backend;
@@ -14,15 +14,15 @@ pub(crate) enum Unit {
     Kibibytes,
 }
 
-/// What a figure should be.
+/// The target of a figure.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Aim {
     AtLeast(f64),
     AtMost(f64),
-    /// In parts of the floor.
+    /// At least this part of the floor.
     OfFloor(f64),
-    /// At most so many times the floor.
+    /// At most this many times the floor.
     TimesFloor(f64),
 }
 
@@ -43,8 +43,8 @@ struct Figure {
 #[derive(Serialize)]
 pub(crate) struct Report {
     cores: usize,
-    /// How much of the machine nobody used in the moment before the run: less than nearly all of it
-    /// means that others were measured, too.
+    /// How much of the machine was idle just before the run. If it is much less than all of it,
+    /// other programs affected the figures.
     idle_percent: f64,
     figures: Vec<Figure>,
     #[serde(skip)]
@@ -61,7 +61,7 @@ impl Report {
         })
     }
 
-    /// What follows was measured on this database.
+    /// Starts the figures of a database.
     pub(crate) fn section(&mut self, backend: Backend) {
         self.title(match backend {
             Backend::Sqlite => "SQLite",
@@ -69,12 +69,12 @@ impl Report {
         });
     }
 
-    /// What follows was measured on this.
+    /// Starts the figures of a topic.
     pub(crate) fn title(&mut self, what: &'static str) {
         self.backend = what;
     }
 
-    /// Adds a figure from its rounds and those of its floor.
+    /// Adds a figure from its rounds and the rounds of its floor.
     pub(crate) fn add(
         &mut self,
         name: impl Into<String>,
@@ -143,7 +143,7 @@ impl Report {
     }
 }
 
-/// Idle and whole time of all cores so far, in ticks.
+/// The idle time and the total time of all cores so far, in ticks.
 fn processor_time() -> Result<(f64, f64)> {
     let stat = std::fs::read_to_string("/proc/stat")?;
     let first = stat.lines().next().unwrap_or_default();
@@ -163,7 +163,7 @@ impl Unit {
     }
 }
 
-/// How much of the machine nobody used in the second that this takes.
+/// How much of the machine is idle, measured for one second.
 pub(crate) async fn idle_percent() -> Result<f64> {
     let (idle, all) = processor_time()?;
     tokio::time::sleep(Duration::from_secs(1)).await;

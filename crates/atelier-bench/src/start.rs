@@ -1,4 +1,4 @@
-//! From nothing to ready, and what a server holds that nobody uses.
+//! The time from start to ready, and the memory of an idle server.
 
 use crate::{
     Plan, bare_loop,
@@ -43,7 +43,7 @@ fn plain_answers() -> Answers {
     Answers { status: 200, body: "{}".into(), event: String::new() }
 }
 
-/// Lets a server finish what it does after it is ready.
+/// Waits until a server has finished its work after it became ready.
 async fn settle() {
     tokio::time::sleep(Duration::from_millis(500)).await;
 }
@@ -52,7 +52,7 @@ pub(crate) fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
-/// Where a server keeps its data; gone with this value.
+/// The data folder of a server. It is deleted when this value is dropped.
 struct Fresh {
     data: tempfile::TempDir,
     database: Option<atelier_testkit::Database>,
@@ -72,7 +72,7 @@ impl Fresh {
     }
 }
 
-/// A server that has been used: killed, so that the next start finds things as a crash leaves them.
+/// A server with data. It is killed, so that the next start finds the state after a crash.
 struct Filled(Server);
 
 impl Filled {

@@ -1,4 +1,4 @@
-//! How fast the policy judges, on one core; beside it what reading the same calls from JSON takes.
+//! How fast the policy judges on one core, compared with parsing the same calls from JSON.
 
 use crate::report::{Aim, Report, Unit};
 use atelier_core::{
@@ -43,7 +43,7 @@ pub(crate) fn measure(rounds: usize, report: &mut Report) {
     report.add("verdicts, parameters checked, too", Unit::PerSecond, whole, read, None);
 }
 
-/// Whole rounds for a second, after one to warm up.
+/// Runs whole rounds for a second, after one round to warm up.
 fn rate(calls: usize, mut round: impl FnMut()) -> f64 {
     round();
     let (start, mut rounds) = (Instant::now(), 0u32);
@@ -54,7 +54,7 @@ fn rate(calls: usize, mut round: impl FnMut()) -> f64 {
     f64::from(rounds) * calls as f64 / start.elapsed().as_secs_f64()
 }
 
-/// A day's mix: mostly looking, some changes, a few attacks.
+/// A typical mix: mostly reads, some changes, a few attacks.
 fn requests() -> Vec<(&'static str, Value)> {
     let run = |command: &str, args: &[&str]| ("execute_command", json!({"command": command, "args": args}));
     vec![

@@ -1,5 +1,5 @@
-//! HTTP/1.1 at its barest: requests written once as bytes, answers read by their length. What the
-//! generator does not spend is left to the server that shares its cores.
+//! A minimal HTTP/1.1 client. Requests are rendered once, and answers are read by their length. A
+//! cheap generator leaves more processor time to the server on the same cores.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::{net::SocketAddr, time::Duration};
@@ -9,7 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-/// How long anything is waited for before a measurement is given up.
+/// How long to wait before a measurement fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Connection {
@@ -46,7 +46,7 @@ impl Connection {
         Ok(Answer { status: head.status, body: &self.buffer[head.end..end] })
     }
 
-    /// Sends a request whose answer goes on without end; returns its connection and the first bytes.
+    /// Sends a request whose answer never ends. Returns its connection and the first bytes.
     pub(crate) async fn follow(mut self, request: &[u8]) -> Result<(TcpStream, Vec<u8>)> {
         let head = timeout(PATIENCE, self.head(request)).await??;
         ensure!(head.status == 200, "a stream was answered with {}", head.status);
@@ -88,7 +88,7 @@ fn parse(bytes: &[u8]) -> Result<Option<Head>> {
     Ok(Some(Head { status, end: end + 4, length }))
 }
 
-/// A request as bytes; with a body when there is one.
+/// A request as bytes, with a body if there is one.
 pub(crate) fn request(method: &str, path: &str, token: &str, body: &str) -> Vec<u8> {
     let entity = match body.len() {
         0 => String::new(),

@@ -1,4 +1,5 @@
-//! Agents at work: a message through the bus to its answer, by a model that takes no time at all.
+//! Agents at work: a message goes through the bus to its answer, with a model that answers
+//! immediately.
 
 use crate::{
     Plan,
@@ -16,11 +17,12 @@ use serde_json::{Value, json};
 use std::{net::SocketAddr, time::Duration};
 use tokio::task::JoinSet;
 
-/// Enough agents that their own limits do not count.
+/// Enough agents that the limits of single agents have no effect.
 const AGENTS: usize = 64;
-/// Messages go round them, so that no conversation grows long while it is measured.
+/// Messages go to these conversations in turn, so that none of them grows long during the
+/// measurement.
 const CONVERSATIONS: usize = 500;
-/// How many steps more the longer of two tasks takes.
+/// How many more steps the longer of two tasks takes.
 const MORE_STEPS: usize = 10;
 /// How many requests fill the queues at the same time.
 const HANDS: usize = 16;
@@ -30,7 +32,7 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     queues(plan, report).await
 }
 
-/// Calls a tool that there is not as often as it is told, and answers.
+/// Calls an unknown tool as often as requested, and then answers.
 fn script(asked: &Asked) -> Reply {
     let steps = asked.last("user").trim_start_matches("steps ").parse().unwrap_or(0);
     match asked.results().len() < steps {
@@ -82,7 +84,7 @@ async fn messages(plan: &Plan, report: &mut Report) -> Result<()> {
         let body = json!({"content": content, "target_agent": format!("a{}", n as usize % AGENTS)});
         asking(&format!("{place}/chat/{conversation}/message"), &token, &body.to_string())
     };
-    // What comes back has to be the answer.
+    // The response has to be the agent's answer.
     let answer = Connection::open(stage.address).await?.ask(&say(0, 1)).await?.body.to_vec();
     let answer: Value = serde_json::from_slice(&answer)?;
     ensure!(answer["content"] == "done", "it was not answered: {answer}");
@@ -113,8 +115,8 @@ async fn messages(plan: &Plan, report: &mut Report) -> Result<()> {
     waited(report, &stage, &project, &commits).await
 }
 
-/// Has every agent said something once, and waits until all have remembered it: laying out a memory's files is work of an
-/// agent's first moment, and not measured here.
+/// Lets every agent answer once, and waits until all answers are remembered. Creating the files of
+/// a memory happens at an agent's first message and is not measured here.
 async fn acquaint(stage: &Stage, project: &str, say: &impl Fn(u64, usize) -> Vec<u8>) -> Result<()> {
     let mut connection = Connection::open(stage.address).await?;
     for n in 0..AGENTS {
@@ -130,7 +132,7 @@ async fn acquaint(stage: &Stage, project: &str, say: &impl Fn(u64, usize) -> Vec
     Ok(())
 }
 
-/// What a step costs beyond the call of the model: a task of many steps beside one of one.
+/// What a step costs beyond the model call: compares a task of many steps with a task of one step.
 async fn step<S>(
     plan: &Plan,
     report: &mut Report,
@@ -155,7 +157,7 @@ where
     Ok(())
 }
 
-/// How long the newest tasks waited in their queues, beside a commit under the same load.
+/// How long the newest tasks waited in their queues, compared with a commit under the same load.
 async fn waited(report: &mut Report, stage: &Stage, project: &str, commits: &Pace) -> Result<()> {
     let list = stage.user.get(&format!("{project}/tasks?limit=1000&status=completed")).await.expect(200);
     let time = |task: &Value, field: &str| -> Result<DateTime<Utc>> {
@@ -175,10 +177,10 @@ async fn waited(report: &mut Report, stage: &Stage, project: &str, commits: &Pac
     Ok(())
 }
 
-/// A thousand agents, each with a task that does not end and nine that wait for it: what waits is in the database
-/// and not in memory.
+/// A thousand agents, each with one task that does not end and nine that wait for it. Waiting tasks
+/// are in the database and not in memory.
 async fn queues(plan: &Plan, report: &mut Report) -> Result<()> {
-    // Fewer a project than its worker space lets run at the same time.
+    // Fewer agents per project than requests that its worker space runs at the same time.
     const AGENTS: usize = 50;
     let projects = if plan.rounds == 1 { 2 } else { 20 };
     let stage = Stage::set(plan, ScriptedModel::forgetful(|_| Reply::silence()).await).await?;
@@ -197,7 +199,7 @@ async fn queues(plan: &Plan, report: &mut Report) -> Result<()> {
         queues.iter().cycle().take(queues.len() * times).map(say).collect()
     };
     send(stage.address, fill(1)).await?;
-    // As many as one server runs.
+    // As many tasks as one server runs at the same time.
     stage.model.answering(queues.len().min(512)).await;
     let before = process::memory(stage.server.pid())?;
     send(stage.address, fill(9)).await?;
@@ -208,7 +210,7 @@ async fn queues(plan: &Plan, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Sends all of them, some at a time; each has to be taken.
+/// Sends all requests, several at a time. Each has to be accepted.
 async fn send(address: SocketAddr, mut requests: Vec<Vec<u8>>) -> Result<()> {
     let mut hands = JoinSet::new();
     let share = requests.len().div_ceil(HANDS);

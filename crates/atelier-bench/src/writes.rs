@@ -1,4 +1,4 @@
-//! `POST project`: one project, four agents and five events, on disk before the answer.
+//! `POST project`: one project, four agents and five events are on disk before the answer.
 
 use crate::{
     Plan,
@@ -11,7 +11,7 @@ use crate::{
 };
 use anyhow::Result;
 
-/// Several people write; on PostgreSQL they write in parallel.
+/// Several users write. On PostgreSQL, they write in parallel.
 const USERS: usize = 8;
 
 pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
@@ -21,7 +21,7 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     let answers = Answers { status: 201, body: example.expect(201).to_string(), event: String::new() };
     let (bare, _) = answers.serve().await?;
     let idle = process::memory(server.pid())?;
-    // A database of the same schema, and nobody else at it.
+    // A database with the same schema that no other program uses.
     let (mut beside, _, _) = plan.server().await?;
     beside.kill();
     let mut bare_loop = Loop::over(&beside, plan.backend).await?;
@@ -37,7 +37,8 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
                 };
                 rounds.push(load::run(to, connections, plan.window, 201, make).await?);
             }
-            // As many in a commit as there are requests under way: the server cannot have more.
+            // One commit has as many projects as there are requests in progress. The server cannot
+            // commit more at once.
             loops.push(bare_loop.for_time(plan.window, connections).await?);
         }
         let name = format!("POST project, {connections} at once");

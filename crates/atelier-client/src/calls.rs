@@ -1,5 +1,5 @@
-//! Running a dispatched call: check it again, claim it, record it in the journal, run it, and send its outcome until
-//! the server has it.
+//! Running a dispatched call: check it again, claim it, record it in the journal, run it, and send
+//! its outcome until the server has it.
 
 use crate::{
     backoff::Backoff,
@@ -30,7 +30,7 @@ pub(crate) struct Client {
     pub(crate) local: LocalWorkspace,
     pub(crate) journal: Journal,
     pub(crate) screen: Arc<Screen>,
-    /// Calls above this risk do not run here, whoever approved them.
+    /// Calls above this risk do not run here, even if they are approved.
     pub(crate) up_to: Verdict,
     /// How many commands run at the same time. Each may take minutes.
     pub(crate) command_slots: Semaphore,
@@ -93,7 +93,8 @@ impl Client {
         never_started.contains(&(call.tool_id, call.attempt))
     }
 
-    /// Forgets calls that were never started and that the server no longer expects from this machine.
+    /// Forgets calls that were never started and that the server no longer expects from this
+    /// machine.
     pub(crate) fn forget_settled_calls(&self, dispatched: &[GatedCall]) -> Result<()> {
         let mut never_started = self.never_started.lock().unwrap_or_else(PoisonError::into_inner);
         let open = |key: &Key| dispatched.iter().any(|call| (call.tool_id, call.attempt) == *key);
@@ -112,14 +113,15 @@ impl Client {
         self.active.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(Cancel::cancel);
     }
 
-    /// Finishes the calls that an earlier process left open: sends outcomes that were not delivered, and reports
-    /// calls that were running as unknown. Nothing runs again.
+    /// Finishes the calls that an earlier process left open: sends outcomes that were not
+    /// delivered, and reports calls that were running as unknown. Nothing runs again.
     pub(crate) fn finish_earlier_calls(self: &Arc<Self>, open: OpenCalls) -> Result<()> {
         for (key, stage) in open {
             let outcome = match stage {
                 CallStage::Result { result } => result,
                 CallStage::Running => {
-                    let detail = "the client stopped while the call ran; it may have happened";
+                    let detail =
+                        "the client stopped while the call was running; the call may have had an effect";
                     let outcome = ToolOutcome::failed(FailureCode::Unknown, detail);
                     self.journal.record(key, CallStage::Result { result: outcome.clone() }, true)?;
                     outcome
@@ -145,7 +147,8 @@ impl Client {
 
     async fn process(self: &Arc<Self>, call: DispatchedCall, cancel: Cancel) -> Result<()> {
         let (key, what) = (call.key(), summary(&call.tool_name, &call.tool_params));
-        // A command is claimed only when it can start, because nobody knows how long the others take.
+        // A command is claimed only when it can start, because nobody knows how long the others
+        // take.
         let is_command = call.tool_name == "execute_command";
         let slots = if is_command { &self.command_slots } else { &self.file_call_slots };
         let slot = tokio::select! {
@@ -165,7 +168,8 @@ impl Client {
         match self.claim(key).await? {
             ClaimAnswer::Granted => {}
             ClaimAnswer::Refused => {
-                self.screen.line(&format!("{what}: no longer for this machine to run"));
+                self.screen
+                    .line(&format!("{what}: not run, because another machine runs it or it was settled"));
                 return self.journal.record(key, CallStage::Done, false);
             }
             // The journal still says that the call was never started.
@@ -177,10 +181,12 @@ impl Client {
             let client = self.clone();
             tokio::task::spawn_blocking(move || client.run(&call, &checked, &cancel)).await
         };
-        // A panic leaves `Running` in the journal, and the next start reports the outcome as unknown.
+        // A panic leaves `Running` in the journal, and the next start reports the outcome as
+        // unknown.
         let (outcome, text) = running.map_err(|_| Error::Panicked)??;
         self.screen.line(&format!("{what}: {text}"));
-        // The next call may start now, unless a few outcomes of this size would not fit into memory.
+        // The next call may start now, unless a few outcomes of this size would not fit into
+        // memory.
         let content = outcome.fields.get("content").and_then(Value::as_str);
         let is_large = content.is_some_and(|content| content.len() > LARGE);
         let held_slot = (is_large || !is_command).then_some(slot);
@@ -198,8 +204,8 @@ impl Client {
         })
     }
 
-    /// Claims a call. If the answer to an earlier claim was lost, that claim counts: a call that the journal shows as
-    /// started does not get here.
+    /// Claims a call. If the answer to an earlier claim was lost, that claim counts: a call that
+    /// the journal shows as started does not get here.
     async fn claim(&self, key: Key) -> Result<ClaimAnswer> {
         let mut claimed_before = {
             let mut never_started = self.never_started.lock().unwrap_or_else(PoisonError::into_inner);
@@ -255,7 +261,8 @@ impl Client {
         Ok((outcome, text))
     }
 
-    /// Sends an outcome until the server has it. An outcome that the server refuses is not sent again.
+    /// Sends an outcome until the server has it. An outcome that the server refuses is not sent
+    /// again.
     async fn deliver(&self, key: Key, mut outcome: ToolOutcome) -> Result<()> {
         let (mut backoff, mut is_shortened) = (Backoff::new(), false);
         loop {

@@ -35,11 +35,11 @@ enum Question {
     Plan(PlanId),
 }
 
-const KEYS: &str = "[y] once  [s] all like it  [a] everything by this agent  [n] no  [q] quit ";
-const NO_AGENT_KEYS: &str = "[y] once  [s] all like it  [n] no  [q] quit ";
-const ASK_REASON: &str = "Why not? The agent is told the reason. Enter sends it, Esc goes back: ";
+const KEYS: &str = "[y] approve  [s] allow class  [a] trust agent  [n] reject  [q] quit ";
+const NO_AGENT_KEYS: &str = "[y] approve  [s] allow class  [n] reject  [q] quit ";
+const ASK_REASON: &str = "Reason for the agent (Enter rejects, Esc goes back): ";
 const CONFIRM: &str = "Press a again to confirm. ";
-const PLAN_KEYS: &str = "[y] run the plan  [n] no  [q] quit ";
+const PLAN_KEYS: &str = "[y] run the plan  [n] reject  [q] quit ";
 /// How long a card ignores keys after it is shown.
 const KEY_DELAY: Duration = Duration::from_millis(250);
 /// How many lines of a diff a card shows. The rest is shown on request.
@@ -116,7 +116,7 @@ impl OpenCards {
         }
     }
 
-    /// Restores the terminal and prints what waited behind a card.
+    /// Restores the terminal and prints the lines that were held back while a card was shown.
     pub(crate) fn close(self) {
         self.task.abort();
         drop(self.keyboard);
@@ -212,8 +212,9 @@ impl Cards {
         self.screen.release();
     }
 
-    /// Shows the next card with its current state, unless it was decided in the meantime. Ignores keys that were pressed
-    /// before anybody can have read the card: they were meant for the card before.
+    /// Shows the next card with its current state, unless it was decided in the meantime. Ignores
+    /// keys that were pressed before anybody could read the card, because they were meant for the
+    /// previous card.
     async fn show_next(&mut self, keys: &mut mpsc::UnboundedReceiver<char>) {
         while self.card.is_none()
             && let Some(question) = self.queue.pop_front()
@@ -236,7 +237,7 @@ impl Cards {
                     self.card = Some(Card { subject, mode: Mode::Choosing, fully_shown });
                 }
                 Ok(None) => {}
-                // The next connection shows it again.
+                // The next connection shows the approval again.
                 Err(error) => {
                     self.screen.line(&format!("cannot show an approval: {}", error.full_message()));
                 }
@@ -291,7 +292,7 @@ impl Cards {
         match call.tool_name.as_str() {
             "execute_command" => {
                 row("command", &argv(params));
-                row("in", text("cwd").unwrap_or("."));
+                row("folder", text("cwd").unwrap_or("."));
                 row("network", if call.network { "yes" } else { "no" });
                 row("sandbox", machine.map_or("unknown: no machine is connected", sandbox));
             }
@@ -306,7 +307,7 @@ impl Cards {
             row("note", note);
         }
         row("reason", &format!("{} (rule {})", call.reason, call.rule));
-        row("[s] means", &call.class_in_words());
+        row("[s] allows", &call.class_in_words());
         if let Some(approval) = &call.approval {
             row("expires", &approval.expires_at.with_timezone(&chrono::Local).format("%H:%M:%S").to_string());
         }
@@ -324,7 +325,8 @@ impl Cards {
         card
     }
 
-    /// Repeats what the card is about, below a diff that may have pushed the beginning off the screen.
+    /// Repeats what the card is about, below a diff that may have pushed the beginning off the
+    /// screen.
     fn reminder(&self, call: &GatedCall) -> String {
         let what =
             format!("── {} · {}", call.risk_level, visible(&summary(&call.tool_name, &call.tool_params)));
@@ -398,7 +400,7 @@ impl Cards {
             }
             // People can approve only what they have seen.
             (Mode::Choosing, 'y' | 's' | 'a') if !card.fully_shown => {
-                self.screen.raw(&format!("\nYou have not seen all of it: press v first. {keys}"));
+                self.screen.raw(&format!("\nTo see the whole change, press v first. {keys}"));
             }
             (Mode::Choosing, 'y') => self.decide(Some(GrantScope::Once), None).await,
             (Mode::Choosing, 'n') => {
@@ -420,8 +422,9 @@ impl Cards {
             's' => self.decide(Some(GrantScope::Class), None).await,
             'a' if call.agent_id.is_some() => {
                 *mode = Mode::Confirming;
-                let warning = "this call runs, and so do all later calls of this agent in this conversation up to MEDIUM, without asking.";
-                self.screen.raw(&format!("\nCareful: {warning} {CONFIRM}"));
+                let warning = "this call runs now. All later calls of this agent in this \
+                               conversation up to MEDIUM run without your approval.";
+                self.screen.raw(&format!("\nWarning: {warning} {CONFIRM}"));
             }
             'a' => self.screen.raw(&format!("\nThis call has no agent. {NO_AGENT_KEYS}")),
             _ => {}
@@ -446,10 +449,8 @@ impl Cards {
         let done = match approve {
             Some(_) if plan => "approved; the plan runs",
             Some(GrantScope::Once) => "approved once",
-            Some(GrantScope::Class) => "approved, with all like it in this conversation",
-            Some(GrantScope::Agent) => {
-                "approved, with everything by this agent in this conversation up to MEDIUM"
-            }
+            Some(GrantScope::Class) => "approved; this class is allowed in this conversation",
+            Some(GrantScope::Agent) => "approved; this agent is trusted up to MEDIUM in this conversation",
             None => "rejected",
         };
         match answer {

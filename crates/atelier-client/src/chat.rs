@@ -38,7 +38,8 @@ pub struct ChatOptions {
     pub json: bool,
 }
 
-/// Sends the message and waits for the answer. Returns whether the work was completed. `stop` cancels the work.
+/// Sends the message and waits for the answer. Returns whether the work was completed. `stop`
+/// cancels the work.
 pub async fn chat(options: ChatOptions, stop: CancellationToken) -> Result<bool> {
     let api = ApiClient::signed_in("chat", &options.server, options.token)?;
     let me = api.me().await?;
@@ -111,7 +112,8 @@ impl Follower {
             stream = loop {
                 let interrupted = if self.cancelled { &patient } else { &self.stop };
                 if !backoff.wait(interrupted).await {
-                    // If the server cannot be reached, the error says that the work was not cancelled.
+                    // If the server cannot be reached, the error says that the work was not
+                    // cancelled.
                     self.cancel().await?;
                 }
                 match self.conversation.events(self.cursor.as_deref()).await {
@@ -168,7 +170,8 @@ impl Follower {
         }
         let event = match serde_json::from_str(&message.data) {
             Ok(event) => event,
-            // A newer server sends events that this version does not know: ask for the status instead.
+            // A newer server sends events that this version does not know: ask for the status
+            // instead.
             Err(error) => {
                 tracing::debug!(%error, name = message.name, "cannot parse an event");
                 return true;
@@ -177,7 +180,7 @@ impl Follower {
         match &event {
             Event::ToolApprovalRequest { tool_id, .. } => self.notify_cards(CardEvent::CallPending(*tool_id)),
             Event::ToolCallUpdated { tool_id, status, .. } => {
-                self.notify_cards(CardEvent::CallUpdated(*tool_id, *status))
+                self.notify_cards(CardEvent::CallUpdated(*tool_id, *status));
             }
             Event::PlanApprovalRequest { plan, .. } if Some(plan.id) == self.work.plan_id => {
                 self.notify_cards(CardEvent::PlanPending(plan.id));
@@ -205,14 +208,15 @@ impl Follower {
         }
     }
 
-    /// Returns how the work ended, if it has. Otherwise shows cards for everything that waits for a decision.
+    /// Returns how the work ended, if it has. Otherwise shows cards for everything that waits for a
+    /// decision.
     async fn catch_up(&self) -> Result<Option<WorkStatus>> {
         let status = self.conversation.status(self.work).await?;
         if status.settled {
             return Ok(Some(status));
         }
         if self.cards.is_some() {
-            // ComputedPreview only if it waits.
+            // A card is shown only if the plan waits for approval.
             self.work.plan_id.into_iter().for_each(|plan| self.notify_cards(CardEvent::PlanPending(plan)));
             for call in self.conversation.project.calls(CallStatus::PendingApproval).await? {
                 if call.session_id == Some(self.conversation.id) {

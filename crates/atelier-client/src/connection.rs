@@ -46,7 +46,7 @@ pub struct Options {
     pub token: Option<String>,
     /// Do not ask for approvals in this terminal.
     pub no_approve: bool,
-    /// Nothing above LOW runs on this machine, whoever approves it.
+    /// Nothing above LOW runs on this machine, even if it is approved.
     pub low_only: bool,
 }
 
@@ -80,7 +80,8 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
         connection.show_cards()?;
     }
     let outcome = connection.run(me.expires_at).await;
-    // The terminal is restored before the shutdown, because a second Ctrl-C ends the program immediately.
+    // The terminal is restored before the shutdown, because a second Ctrl-C ends the program
+    // immediately.
     if let Some(cards) = connection.cards.take() {
         cards.close();
     }
@@ -194,7 +195,8 @@ impl Connection {
     /// Follows one connection to its end.
     async fn follow_once(&self, backoff: &mut Backoff, lost: &mut bool) -> Result<()> {
         let client = &self.client;
-        // The stream is opened first, so that it contains what happens while the current state is read.
+        // The stream is opened first, so that it contains what happens while the current state is
+        // read.
         let mut stream: Stream =
             client.machine.project.events("events", self.state.cursor().as_deref()).await?;
         client.machine.register(client.local.display_path(), &self.isolation).await?;
@@ -246,7 +248,9 @@ impl Connection {
             Some(holder) if holder.client_id == client.machine.client => {
                 "this machine runs the calls".to_owned()
             }
-            Some(holder) => format!("another machine runs the calls ({}); this one stands by", holder.root),
+            Some(holder) => {
+                format!("another machine runs the calls ({}); this one is on standby", holder.root)
+            }
             None => return Ok(()),
         };
         client.screen.line(&words);
@@ -316,7 +320,8 @@ impl Connection {
                 );
             }
             Ok(_) => {}
-            // A newer server sends events that this version does not know: ask for the current state instead.
+            // A newer server sends events that this version does not know: ask for the current
+            // state instead.
             Err(error) => {
                 tracing::debug!(%error, name = message.name, "cannot parse an event");
                 return self.catch_up().await;

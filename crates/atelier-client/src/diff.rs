@@ -7,7 +7,8 @@ use std::time::Duration;
 /// Larger files are not compared line by line.
 const MAX_COMPARED: usize = 8 << 20;
 
-/// A complete unified diff against the file on this machine: people must be able to see all that they approve.
+/// A complete unified diff against the file on this machine: people must be able to see all that
+/// they approve.
 pub(crate) fn unified(path: &str, preview: &Preview) -> String {
     let Preview { base_checksum, before, after } = preview;
     match (base_checksum, before) {
@@ -31,7 +32,8 @@ fn compared(path: &str, exists: bool, before: &str, after: &str) -> String {
     let old = if exists { format!("a/{path}") } else { "/dev/null".to_owned() };
     if before.len() + after.len() > MAX_COMPARED {
         let mut text = format!(
-            "--- {old}\n+++ b/{path}\nToo large to compare: {} bytes now, {} bytes then. It would become:\n",
+            "--- {old}\n+++ b/{path}\n\
+             Too large to compare: {} bytes now, {} bytes after the call. It would become:\n",
             before.len(),
             after.len()
         );
@@ -41,8 +43,9 @@ fn compared(path: &str, exists: bool, before: &str, after: &str) -> String {
     if !exists && after.is_empty() {
         return format!("--- {old}\n+++ b/{path}\nA new, empty file.\n");
     }
-    // The timeout protects against files that are slow to compare. The diff is then coarser, but still correct.
-    // Only \n ends a line: a lone \r within a line must not look like the start of another line.
+    // The timeout protects against files that are slow to compare. The diff is then coarser, but
+    // still correct. Only \n ends a line: a lone \r within a line must not look like the start of
+    // another line.
     let (old_lines, new_lines): (Vec<&str>, Vec<&str>) =
         (before.split_inclusive('\n').collect(), after.split_inclusive('\n').collect());
     let diff = TextDiff::configure()

@@ -1,4 +1,4 @@
-//! OutputStream to the terminal: one line for each thing that happens, and cards for approvals.
+//! Output to the terminal: one line for each thing that happens, and cards for approvals.
 
 use atelier_core::path::is_unprintable;
 use chrono::Local;
@@ -24,7 +24,7 @@ pub(crate) struct Screen {
 
 #[derive(Default)]
 struct State {
-    /// OutputStream that waits until the card is answered.
+    /// Output that waits until the card is answered.
     held: Option<Vec<Entry>>,
     /// Whether a part of an answer was printed whose line has not ended.
     open: bool,
@@ -146,8 +146,8 @@ fn print(output: OutputStream, text: &str) {
     }
 }
 
-/// Escapes control characters and invisible characters, so that text by an agent cannot move the cursor, change colours
-/// or reverse the direction of text.
+/// Escapes control characters and invisible characters, so that text by an agent cannot move the
+/// cursor, change colours or reverse the direction of text.
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -165,8 +165,9 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// Splits text into parts that fit into the given columns. If the terminal wrapped the line, the rest would begin at the
-/// left edge and could look like output of this program. Non-ASCII characters count as two columns wide.
+/// Splits text into parts that fit into the given columns. If the terminal wrapped the line, the
+/// rest would begin at the left edge and could look like output of this program. Non-ASCII
+/// characters count as two columns wide.
 pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let (mut parts, mut last, mut used) = (Vec::new(), String::new(), 0);
     for c in text.chars() {

@@ -1,10 +1,11 @@
-//! An agent: a name and the settings its runs go by.
+//! Agents and their configuration.
 
 use crate::{AgentId, AgentName, Invalid, ProjectId, json, task::Limits};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+/// A configured model with a name, instructions, tools and a memory of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Agent {
@@ -24,10 +25,10 @@ pub enum AgentStatus {
     Active,
 }
 
-/// The starter pack's agents are called `agent_coder` and so on; people say `coder`.
+/// The prefix of the names of starter agents. `agent_coder` can also be called `coder`.
 pub const STARTER_PREFIX: &str = "agent_";
 
-/// How an agent works. Every field has a default, so that `{}` is a whole configuration.
+/// The configuration of an agent. Every field has a default, so `{}` is a complete configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -117,7 +118,8 @@ impl AgentConfig {
         )
     }
 
-    /// This configuration with the fields of `changes` put over it; the result is validated as a whole.
+    /// This configuration with the fields of `changes` in place of its own. The result is validated
+    /// as a whole.
     pub fn with(&self, changes: Map<String, Value>) -> Result<Self, Invalid> {
         let Ok(Value::Object(mut fields)) = serde_json::to_value(self) else {
             unreachable!("a configuration is an object")
@@ -133,7 +135,7 @@ impl AgentConfig {
 /// The largest free-form JSON value, such as an agent's `metadata`, in bytes.
 const MAX_FREE_FORM: usize = 64 * 1024;
 
-/// Whether a free-form object is small enough to be kept and told.
+/// Whether a free-form object is small enough to be stored and sent.
 pub fn fits(object: &Map<String, Value>) -> bool {
     serde_json::to_string(object).is_ok_and(|json| json.len() <= MAX_FREE_FORM)
 }

@@ -1,9 +1,10 @@
-//! What is said in a conversation.
+//! Messages of conversations.
 
 use crate::{AgentId, AgentName, ConversationId, Invalid, MessageId, PlanId, ProjectId, TaskId, Usage};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+/// What a user or an agent says in a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Message {
@@ -14,13 +15,13 @@ pub struct Message {
     pub content: String,
     /// Paths or file ids that the message is about.
     pub attachments: Vec<String>,
-    /// Who answered, or whom the message is for.
+    /// The agent that wrote the message, or that the message is for.
     pub agent_id: Option<AgentId>,
     pub agent_name: Option<AgentName>,
-    /// The model that answered, as the provider calls it.
+    /// The model that wrote the message, as the provider calls it.
     pub model: Option<String>,
     pub usage: Option<Usage>,
-    /// In US dollars, where the prices are known.
+    /// The cost in US dollars, if the prices are known.
     pub cost: Option<f64>,
     pub task_id: Option<TaskId>,
     pub plan_id: Option<PlanId>,
@@ -36,9 +37,9 @@ pub enum MessageRole {
 }
 
 impl Message {
-    /// The message as events tell it.
-    pub fn told(&self) -> Self {
-        Self { content: crate::task::told(&self.content), ..self.clone() }
+    /// The message as events carry it, with a long text shortened.
+    pub fn for_event(&self) -> Self {
+        Self { content: crate::task::shortened_for_event(&self.content), ..self.clone() }
     }
 }
 
@@ -60,7 +61,7 @@ pub fn attachments_schema() -> utoipa::openapi::schema::Array {
     ArrayBuilder::new().items(path).max_items(Some(MAX_ATTACHMENTS)).build()
 }
 
-/// Checks what somebody wants to say.
+/// Checks the text and the attachments of a new message.
 pub fn check_message(content: &str, attachments: &[String]) -> Result<(), Invalid> {
     if content.trim().is_empty() || content.chars().count() > MAX_CONTENT || content.contains('\0') {
         return Err(Invalid::new("content", "must have 1 to 65536 characters, not only spaces, and no NUL"));

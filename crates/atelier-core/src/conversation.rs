@@ -1,9 +1,10 @@
-//! A conversation: a chat session of a project, and the place its files hang on.
+//! Conversations. A conversation is a chat in a project; the API also calls it a session.
 
 use crate::{ConversationId, Invalid, ProjectId, UserId};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+/// A chat between a user and the agents of a project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Conversation {
@@ -12,9 +13,9 @@ pub struct Conversation {
     pub user_id: UserId,
     pub title: Option<String>,
     pub status: ConversationStatus,
-    /// Whether the conversation has files of its own, and its agents the tools for them.
+    /// Whether the conversation has files of its own, and its agents have the tools for them.
     pub workspace_enabled: bool,
-    /// Where they are in the object store, from the first file operation on.
+    /// The prefix of the files in the object store; `None` until the first file operation.
     pub workspace_path: Option<String>,
     pub workspace_created_at: Option<DateTime<Utc>>,
     pub created_at: DateTime<Utc>,
@@ -26,7 +27,7 @@ pub struct Conversation {
 #[serde(rename_all = "lowercase")]
 pub enum ConversationStatus {
     Active,
-    /// Takes no more messages; keeps everything.
+    /// The conversation accepts no more messages, but keeps its content.
     Archived,
 }
 
@@ -42,7 +43,7 @@ impl ConversationStatus {
 /// The longest title of a conversation, in characters.
 const MAX_TITLE: usize = 200;
 
-/// Checks a title that somebody gave.
+/// Checks the title of a conversation.
 pub fn check_title(title: &str) -> Result<(), Invalid> {
     match title.chars().count() <= MAX_TITLE && !title.contains('\0') {
         true => Ok(()),

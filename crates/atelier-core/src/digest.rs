@@ -1,11 +1,13 @@
-//! What exactly was approved: a digest over every byte that a call would act with.
+//! Digests of calls. A digest covers everything that a call would act with, so it identifies
+//! exactly what was approved.
 
 use crate::policy::call::ToolCall;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{fmt, str::FromStr};
 
-/// SHA-256 of a call in its canonical form. Two calls that differ in anything have different digests.
+/// SHA-256 of a call in its canonical form. Two calls that differ in anything have different
+/// digests.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String))]
 #[serde(try_from = "String", into = "String")]
@@ -13,8 +15,9 @@ pub struct CallDigest([u8; 32]);
 
 impl CallDigest {
     pub fn of(call: &ToolCall) -> Self {
-        let mut form = Form(Sha256::new());
-        // Names the form itself, so that another kind of digest is never taken for this one.
+        let mut form = CanonicalForm(Sha256::new());
+        // The digest begins with the name of its format, so that no other kind of digest is equal
+        // to it.
         form.text("atelier call 1").text(call.name());
         match call {
             ToolCall::ReadFile { path, head, tail } => {
@@ -65,10 +68,11 @@ impl CallDigest {
     }
 }
 
-/// Length before content, so that no two sequences run together into the same bytes.
-struct Form(Sha256);
+/// Hashes the canonical form of a call. The length of a text comes before the text, so that no two
+/// sequences of values have the same bytes.
+struct CanonicalForm(Sha256);
 
-impl Form {
+impl CanonicalForm {
     fn text(&mut self, text: &str) -> &mut Self {
         self.0.update((text.len() as u64).to_be_bytes());
         self.0.update(text.as_bytes());
@@ -107,27 +111,28 @@ impl fmt::Debug for CallDigest {
     }
 }
 
+/// A text is not a digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a digest is 64 hexadecimal digits")]
-pub struct NoDigest;
+pub struct InvalidDigest;
 
 impl FromStr for CallDigest {
-    type Err = NoDigest;
-    fn from_str(text: &str) -> Result<Self, NoDigest> {
+    type Err = InvalidDigest;
+    fn from_str(text: &str) -> Result<Self, InvalidDigest> {
         let mut digest = [0; 32];
         if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(NoDigest);
+            return Err(InvalidDigest);
         }
         for (at, byte) in digest.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| NoDigest)?;
+            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| InvalidDigest)?;
         }
         Ok(Self(digest))
     }
 }
 
 impl TryFrom<String> for CallDigest {
-    type Error = NoDigest;
-    fn try_from(text: String) -> Result<Self, NoDigest> {
+    type Error = InvalidDigest;
+    fn try_from(text: String) -> Result<Self, InvalidDigest> {
         text.parse()
     }
 }
@@ -157,11 +162,11 @@ mod tests {
             digest("tool_write_file", json!({"content": "x", "path": "./a//b", "mode": "write"}))
         );
         assert_eq!(plain.to_string().parse(), Ok(plain));
-        assert_eq!("xyz".parse::<CallDigest>(), Err(NoDigest));
+        assert_eq!("xyz".parse::<CallDigest>(), Err(InvalidDigest));
     }
 
     #[test]
-    fn whatever_differs_shows() {
+    fn calls_that_differ_have_different_digests() {
         let calls = [
             ("execute_command", json!({"command": "git", "args": ["add", "a b"]})),
             ("execute_command", json!({"command": "git", "args": ["add", "a", "b"]})),

@@ -1,4 +1,4 @@
-//! What happens in a project, as its event stream tells it.
+//! Events: what happens in a project.
 
 use crate::{
     Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, Conversation, ConversationFile, ConversationId,
@@ -129,9 +129,10 @@ pub enum Event {
         #[cfg_attr(feature = "openapi", schema(value_type = Object))]
         tool_params: Value,
         digest: Option<CallDigest>,
-        /// What was approved: the client runs nothing that it rates higher.
+        /// The risk that was approved. The client runs nothing that it rates higher.
         risk_level: Verdict,
-        /// For a write: the checksum of the file that was shown, or null where there was none.
+        /// For a write with a preview: the checksum of the file that was shown, or null if there
+        /// was no file.
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::json::given")]
         #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
         base_checksum: Option<Option<String>>,
@@ -143,7 +144,8 @@ pub enum Event {
     /// The status of a tool call changed.
     ToolCallUpdated {
         tool_id: CallId,
-        /// The conversation it belongs to, if it does: those who follow only that hear of it.
+        /// The conversation of the call, if it has one. Streams of one conversation select events
+        /// by it.
         session_id: Option<ConversationId>,
         status: CallStatus,
         error: Option<CallFailure>,
@@ -155,13 +157,13 @@ pub enum Event {
     /// An agent searched its memory.
     ContextRetrieved {
         agent_id: AgentId,
-        /// What it asked for, shortened.
+        /// The query, shortened.
         query: String,
         interactions: Vec<InteractionId>,
-        /// Set when the index did not answer and the store's own search did.
+        /// Whether the index did not answer, so that the full-text search of the store was used.
         degraded: bool,
     },
-    /// An agent's memory is nearly full. Sent once, and again only after it was emptier.
+    /// An agent's memory is nearly full. Sent once, and again only after the memory had more room.
     ContextLimitWarning { agent_id: AgentId, total_vectors: u64, max_vectors: u64 },
     /// Interactions of an agent were deleted.
     ContextPruned { agent_id: AgentId, removed: u64, reason: PruneReason },
@@ -175,7 +177,7 @@ pub enum Event {
     },
 }
 
-/// A tool call as the progress of a task tells of it.
+/// A tool call in the event that reports the progress of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskCall {
@@ -183,37 +185,40 @@ pub struct TaskCall {
     pub tool_id: Option<CallId>,
 }
 
+/// Why a worker space was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CloseReason {
-    /// Nobody used it for the configured time.
+    /// Nobody used the space for the configured time.
     Inactive,
-    /// Its owner said they were done.
+    /// The owner of the project ended the session.
     SessionEnded,
-    /// Its owner or an admin asked for a fresh one.
+    /// The owner of the project or an admin reset the space.
     Reset,
 }
 
+/// A problem of a worker space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Alert {
     /// The project uses more agents than its cache holds.
     CacheOverflow,
-    /// Something has been running for longer than the configured time.
+    /// A request or a task has been running for longer than the configured time.
     HungTask,
 }
 
+/// Why interactions were deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PruneReason {
-    /// Somebody asked for it.
+    /// A user pruned the memory.
     Requested,
-    /// Somebody had everything forgotten.
+    /// A user cleared the memory.
     Cleared,
-    /// The memory was full: the oldest went.
+    /// The memory was full, so the oldest interactions were deleted.
     Limit,
 }
 

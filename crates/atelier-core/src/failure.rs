@@ -1,12 +1,12 @@
-//! Why a tool call did not come to a result: stable codes for programs.
+//! Failure codes: stable names for the reasons why a tool call failed or was refused.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
 macro_rules! failure_codes {
     ($($(#[$doc:meta])* $variant:ident = $code:literal,)+) => {
-        /// The stable code of a failed or refused tool call. On the wire and in stored records it is
-        /// its snake-case name.
+        /// The stable code of a failed or refused tool call. On the wire and in stored records it
+        /// is its snake-case name.
         #[derive(Debug, Clone, PartialEq, Eq, Hash)]
         pub enum FailureCode {
             $($(#[$doc])* $variant,)+
@@ -90,7 +90,7 @@ failure_codes! {
     PathUnprintable = "path_unprintable",
     PatternNotAllowed = "pattern_not_allowed",
     PermissionDenied = "permission_denied",
-    /// The file has changed since the person who approved was shown it.
+    /// The file has changed since the preview that a person approved.
     Stale = "stale",
     TooManyLinks = "too_many_links",
     WriteNotAllowed = "write_not_allowed",
@@ -110,7 +110,7 @@ failure_codes! {
     /// The machine's owner allows nothing above LOW.
     LowOnly = "low_only",
     ResultTooLarge = "result_too_large",
-    /// The machine was restarted while the call ran: it may have happened or not.
+    /// The machine was restarted while the call ran. The call may have had an effect.
     Unknown = "unknown",
 }
 

@@ -1,4 +1,4 @@
-//! A file of a conversation, as everybody speaks of it.
+//! Files of conversations.
 
 use crate::{
     ConversationId, FileId, UserId,
@@ -12,26 +12,26 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ConversationFile {
-    /// The same through all versions.
+    /// The id of the file, the same for all its versions.
     pub file_id: FileId,
     pub conversation_id: ConversationId,
-    /// Relative to the workspace.
+    /// The path, relative to the workspace.
     pub file_path: FilePath,
-    /// What it was called where it came from.
+    /// The name that the file had where it came from.
     pub original_name: String,
     pub description: Option<String>,
-    /// In bytes.
+    /// The size in bytes.
     pub file_size: i64,
     pub mime_type: String,
-    /// Counts up by one with every change of the content.
+    /// The number of the version. Every change of the content adds one.
     pub version: i64,
     pub source: FileSource,
-    /// An agent showed it to the person as a result.
+    /// Whether an agent has presented the file to the user.
     pub is_presented: bool,
     /// SHA-256, in hexadecimal digits.
     pub checksum: String,
     pub status: FileStatus,
-    /// Who made this version; nobody in person where an agent did.
+    /// The user who made this version; `None` if an agent did.
     pub created_by: Option<UserId>,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
@@ -51,15 +51,15 @@ pub struct FileVersion {
     pub created_at: DateTime<Utc>,
 }
 
-/// Where the content came from.
+/// Where the content of a version comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileSource {
     UserUpload,
-    /// An agent made the file.
+    /// An agent created the file.
     AiCreated,
-    /// An agent changed a file that was there.
+    /// An agent changed an existing file.
     AiModified,
 }
 
@@ -81,7 +81,7 @@ pub enum FileStatus {
     Deleted,
 }
 
-/// One change of a conversation's files, as its event tells it.
+/// One change of a conversation's files, as an event reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FileChange {
@@ -98,18 +98,19 @@ pub struct FileChange {
 pub enum ChangeKind {
     Created,
     Updated,
-    /// Another path, description or mark; the content stays.
+    /// The path, the description or `is_presented` changed, but not the content.
     Renamed,
     Deleted,
 }
 
-/// Where a file lies in its workspace. Having one is the proof that it stays inside.
+/// The path of a file in its workspace. A value of this type was checked: it stays inside the
+/// workspace.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String))]
 #[serde(try_from = "String", into = "String")]
 pub struct FilePath(WorkspacePath);
 
-/// Why a text is no path of a file.
+/// Why a text is not the path of a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilePathError {
     #[error("PathTraversalError: the path {0:?} is absolute or leaves the workspace")]
@@ -118,7 +119,7 @@ pub enum FilePathError {
     Other(#[from] PathError),
     #[error("The path {0:?} names a folder, not a file")]
     Folder(String),
-    /// Some systems and some object stores take it for a slash.
+    /// Some systems and some object stores treat a backslash like a slash.
     #[error("The path {0:?} holds a backslash; folders are separated by a slash")]
     Backslash(String),
     #[error("The path is too long: the object store takes at most {most} bytes here")]
@@ -126,7 +127,8 @@ pub enum FilePathError {
 }
 
 impl FilePath {
-    /// A `..` is refused wherever it leads: nobody needs one to name a file (`a..b.txt` is a fine name).
+    /// Parses a path. A name `..` is refused wherever it leads, because no file needs it
+    /// (`a..b.txt` is a valid name).
     pub fn parse(raw: &str) -> Result<Self, FilePathError> {
         let traversal = || FilePathError::Traversal(raw.to_owned());
         if raw.split(['/', '\\']).any(|name| name == "..") {
@@ -183,7 +185,7 @@ impl FilePath {
         let (folder, name) = self.as_str().rsplit_once('/').map_or(("", self.as_str()), |split| split);
         let extension = self.extension().map_or_else(String::new, |extension| format!(".{extension}"));
         let stem = &name[..name.len() - extension.len()];
-        // A name may be as long as names can be: then the stem gives way.
+        // The stem is shortened if the new name would be too long.
         let room = crate::path::MAX_NAME_BYTES.saturating_sub(mark.len() + 1 + extension.len());
         let stem = &stem[..stem.floor_char_boundary(room)];
         Self::in_folder(folder, &format!("{stem}.{mark}{extension}"))
@@ -220,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dots_climb_only_as_a_name_of_their_own() {
+    fn two_dots_are_refused_only_as_a_whole_name() {
         for bad in ["../x", "a/../x", "a/..", "/etc/passwd", "..\\x", "a\\..\\x", "%2e%2e/x", "~/x", "C:\\x"]
         {
             assert_eq!(FilePath::parse(bad), Err(FilePathError::Traversal(bad.into())), "{bad}");

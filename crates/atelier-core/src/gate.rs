@@ -2,8 +2,8 @@
 //!
 //! Everything here is pure. `decide.rs` decides whether a call runs, is asked about or is refused;
 //! `transitions.rs` holds what each decision does to the call, and which events it publishes. A
-//! transition that comes too late is refused with the state that won, so that of approve, reject, timeout
-//! and cancel exactly one happens.
+//! transition that comes too late is refused with the state that won, so that of approve, reject,
+//! timeout and cancel exactly one happens.
 
 mod audit;
 mod decide;
@@ -26,6 +26,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// The state of a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -40,11 +41,14 @@ pub enum CallStatus {
     Dispatched,
     Completed,
     Failed,
-    /// The machine was lost while it ran the call: it may have happened or not.
+    /// The machine was lost, or the call was cancelled, while the call ran. The call may have had
+    /// an effect.
     Unknown,
+    /// The policy did not allow the call, so nobody was asked.
     Denied,
+    /// A person said no.
     Rejected,
-    /// Nobody decided in time, or no machine ran it in time.
+    /// Nobody decided in time, or no machine ran the call in time.
     Expired,
     Cancelled,
 }
@@ -66,7 +70,8 @@ impl CallStatus {
         }
     }
 
-    /// Whether the call has ended, so that nothing happens to it any more.
+    /// Whether the call has ended. A settled call stays as it is, with one exception: an `Unknown`
+    /// call takes the outcome that its machine reports late.
     pub fn is_settled(self) -> bool {
         !matches!(
             self,
@@ -78,7 +83,7 @@ impl CallStatus {
     }
 }
 
-/// Why a call did not come to a result.
+/// Why a call has no result, or failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CallFailure {
@@ -93,6 +98,7 @@ impl CallFailure {
     }
 }
 
+/// What became of the question to a person about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -116,7 +122,7 @@ impl ApprovalStatus {
     }
 }
 
-/// What a write would change, as the machine found.
+/// What a write would change, as the machine computed it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -127,8 +133,8 @@ pub struct CallPreview {
     pub diff: String,
 }
 
-/// How a machine rates a call. It can see more than the server: a link that leads to a secret file, or a
-/// stricter rule of the machine's owner.
+/// How a machine rates a call. It can see more than the server: a link that leads to a secret file,
+/// or a stricter rule of the machine's owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -152,8 +158,8 @@ pub struct CallApproval {
     pub warned: bool,
     pub decided_at: Option<DateTime<Utc>>,
     pub decided_by: Option<UserId>,
-    /// The machine that would have run the call when the question was asked or, if none was connected
-    /// then, when it was approved.
+    /// The machine that would have run the call when the question was asked or, if none was
+    /// connected then, when it was approved.
     pub client_id: Option<ClientId>,
     pub scope: Option<GrantScope>,
     /// Why the person rejected the call.
@@ -172,7 +178,8 @@ pub struct GatedCall {
     pub tool_params: Value,
     pub status: CallStatus,
     pub risk_level: Verdict,
-    /// The rule that decided about the risk. A class of calls is named by it.
+    /// The rule that gave `risk_level`. Permissions for a class of calls name the class by this
+    /// rule.
     pub rule: String,
     pub reason: String,
     pub network: bool,
@@ -183,7 +190,7 @@ pub struct GatedCall {
     pub digest: Option<CallDigest>,
     pub agent_id: Option<AgentId>,
     pub session_id: Option<ConversationId>,
-    /// The task whose agent asks. It waits until the call is settled.
+    /// The task whose agent asked for the call. The task is parked until the call is settled.
     #[serde(default)]
     pub task_id: Option<TaskId>,
     pub approval_id: Option<ApprovalId>,
@@ -194,14 +201,16 @@ pub struct GatedCall {
     pub client_id: Option<ClientId>,
     /// How often the call was sent to a machine.
     pub attempt: u32,
-    /// The machine has said that it begins. From then on the call is not sent again.
+    /// Whether the machine has said that it is about to run the call. A claimed call is never sent
+    /// again.
     pub claimed: bool,
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     pub result: Option<Value>,
     pub error: Option<CallFailure>,
     pub created_at: DateTime<Utc>,
     pub completed_at: Option<DateTime<Utc>>,
-    /// When the call is due next: to remind the person, to expire, or to give up on a machine.
+    /// When the gate has to act on the call next: to remind the person, to let the call expire, or
+    /// to give up on the machine. `None` once the call is settled.
     pub deadline: Option<DateTime<Utc>>,
     /// What the call waits for, or why it needs approval again, in one sentence.
     #[serde(default)]
@@ -227,26 +236,31 @@ impl GateTimeouts {
     }
 }
 
-/// Why an input changes nothing: it came too late, or from the wrong machine.
+/// Why an input changes nothing: it came too late, or from the wrong machine. (A policy *denies* a
+/// call, a person *rejects* it; the gate *refuses* an input.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Another input came first. This is the state of the call.
+    /// Another input came first and brought the call into this state.
     #[error("the call is already {}", .0.as_str())]
     Already(CallStatus),
+    /// The input is not from the machine and the attempt that the call was last sent to.
     #[error("the call was sent to another machine, or this is an outdated attempt")]
     NotYours,
+    /// The machine has reported another outcome before.
     #[error("the call already has a different result")]
     OtherResult,
-    /// The answer is to an earlier question about the call.
+    /// The answer is to an earlier approval of the call, which a newer approval has replaced.
     #[error("a newer question has replaced this one: decide about the newer one")]
     AskedAnew,
 }
 
-/// Key in an event's `tool_params` that links to the call whose parameters are too large for an event.
+/// Key in an event's `tool_params` that links to the call whose parameters are too large for an
+/// event.
 pub const LINK: &str = "$link";
 
 impl GatedCall {
-    /// A call as it was asked for and rated. The first transition decides about its state.
+    /// A call as it was asked for and rated. Its first transition sets the status; until then the
+    /// status is `Denied`, so that a call without a decision never runs.
     pub fn new(
         tool_id: CallId,
         project_id: ProjectId,
@@ -287,7 +301,7 @@ impl GatedCall {
         }
     }
 
-    /// The class that the call belongs to, for people.
+    /// The class that the call belongs to, described for people.
     pub fn class_in_words(&self) -> String {
         let (what, about) = self.rule.split_once(' ').unwrap_or((&self.rule, ""));
         let what = what.replace('.', " ");
@@ -299,7 +313,7 @@ impl GatedCall {
         format!("{what}, in this project and this session")
     }
 
-    /// Whether the machine can show what the call would change.
+    /// Whether the call writes a file, so that the machine can show a preview of the change.
     pub fn changes_a_file(&self) -> bool {
         matches!(self.tool_name.as_str(), "write_file" | "edit_file")
     }

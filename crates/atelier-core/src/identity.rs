@@ -1,36 +1,38 @@
-//! Who is asking: tenants and roles.
+//! Tenants and roles.
 
 use crate::Invalid;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// What a token's bearer may do. Ownership is checked beside it: a role alone opens no project.
+/// What the bearer of a token may do. A role alone gives access to no project: ownership is checked
+/// too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// A person: owns projects, decides approvals.
+    /// A person, who owns projects and decides about calls.
     User,
-    /// A person who also looks after their tenant: may reset, reject and cancel there.
+    /// A person who may also reset, reject and cancel in the projects of their tenant.
     Admin,
-    /// `atelier connect` on somebody's machine: runs calls, decides nothing.
+    /// `atelier connect` on a machine. It runs calls and decides nothing.
     Client,
-    /// An agent's own token: asks for things, decides nothing.
+    /// A program that acts as an agent. It asks for calls and decides nothing.
     Agent,
 }
 
 impl Role {
-    /// People may create, change, delete and decide; machines may not.
+    /// Whether the role is for people, who may create, change, delete and decide.
     pub fn is_person(self) -> bool {
         matches!(self, Role::User | Role::Admin)
     }
 
-    /// May ask for tool calls: people, and agents for themselves.
+    /// Whether the role may ask for tool calls.
     pub fn may_ask(self) -> bool {
         self != Role::Client
     }
 
-    /// May run tool calls and say what came of them. Never an agent: it would vouch for itself.
+    /// Whether the role may run tool calls and report their outcomes. An agent may not, because it
+    /// would report about itself.
     pub fn may_run(self) -> bool {
         self != Role::Agent
     }
@@ -55,7 +57,7 @@ impl FromStr for Role {
     }
 }
 
-/// The id of an organisation, as it stands in tokens and in `/api/tenants/{tenant}`.
+/// The id of an organisation, as tokens and `/api/tenants/{tenant}` have it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Tenant(String);

@@ -1,5 +1,5 @@
-//! Typed ids. All are UUIDs; those Atelier makes itself are version 7, so that they sort by creation.
-//! They are made where the row is written: this crate has no clock.
+//! Typed ids. All are UUIDs. Those that Atelier makes are of version 7, so that they sort by the
+//! time of creation. The code that writes a row makes its id, because this crate has no clock.
 
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
@@ -35,32 +35,32 @@ macro_rules! id {
 }
 
 id! {
-    /// The person (or machine) a token speaks for: its `sub`.
+    /// The user of a token: its `sub` claim.
     UserId,
     ProjectId,
     AgentId,
-    /// One issued token: its `jti`.
+    /// One issued token: its `jti` claim.
     TokenId,
     /// One tool call.
     CallId,
     ApprovalId,
     GrantId,
-    /// One machine that is connected.
+    /// One connected machine.
     ClientId,
-    /// One thing that an agent remembers.
+    /// One interaction that an agent remembers.
     InteractionId,
     /// One conversation.
     ConversationId,
     /// One file of a conversation, through all its versions.
     FileId,
-    /// A large upload in parts.
+    /// One upload in parts.
     UploadId,
     /// One message of a conversation.
     MessageId,
-    /// One piece of work for one agent.
+    /// One task of an agent.
     TaskId,
-    /// One graph of tasks.
+    /// One plan.
     PlanId,
-    /// One running server.
+    /// One running server process.
     NodeId,
 }

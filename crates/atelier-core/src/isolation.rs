@@ -47,9 +47,9 @@ pub enum ProcessIsolation {
 }
 
 impl Isolation {
-    /// Whether a command that only reads can be kept from writing and from the network. LOW commands
-    /// run without approval only where this holds. Landlock before version 3 allows truncating files,
-    /// so it counts only together with read-only mounts.
+    /// Whether a command that only reads can be kept from writing and from the network. LOW
+    /// commands run without approval only where this holds. Landlock before version 3 allows
+    /// truncating files, so it counts only together with read-only mounts.
     pub fn enforces_read_only(&self) -> bool {
         let files = self.landlock >= 3 || (self.landlock >= 1 && self.mounts);
         files && self.network != NetworkIsolation::None

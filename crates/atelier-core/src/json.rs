@@ -1,4 +1,5 @@
-//! JSON taken as its schema says, where serde by itself would take more or less. For `deserialize_with`.
+//! Functions for `deserialize_with`. They accept exactly what the JSON Schema says, where serde by
+//! itself would accept more or less.
 
 use serde::{
     Deserialize, Deserializer,
@@ -6,7 +7,7 @@ use serde::{
 };
 use std::{fmt, marker::PhantomData};
 
-/// A struct from an object only; serde would take an array of its fields, too.
+/// Reads a struct from an object only. serde would also accept an array of its fields.
 pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
     struct Object<T>(PhantomData<T>);
 
@@ -25,17 +26,18 @@ pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -
     deserializer.deserialize_map(Object(PhantomData))
 }
 
-/// A field that is there, if only as null; serde alone would take null for silence.
+/// Reads a field that is present, possibly as null. serde alone would not tell null from a missing
+/// field.
 pub fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
-/// JSON has one kind of number: `2048.0` is as whole as `2048`.
+/// Reads a whole number. JSON has only one kind of number, so `2048.0` is accepted like `2048`.
 pub fn whole<'de, D: Deserializer<'de>, T: TryFrom<i64>>(deserializer: D) -> Result<T, D::Error> {
     as_whole(f64::deserialize(deserializer)?)
 }
 
-/// As [`whole`], or null.
+/// Reads a whole number as [`whole`] does, or null.
 pub fn whole_or_null<'de, D: Deserializer<'de>, T: TryFrom<i64>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
@@ -43,7 +45,7 @@ pub fn whole_or_null<'de, D: Deserializer<'de>, T: TryFrom<i64>>(
 }
 
 fn as_whole<T: TryFrom<i64>, E: serde::de::Error>(number: f64) -> Result<T, E> {
-    /// Above this, neighbours are the same `f64`.
+    /// The largest number up to which an `f64` holds every whole number exactly.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let whole = number.fract() == 0.0 && number.abs() <= EXACT;
     let fitting = if whole { T::try_from(number as i64).ok() } else { None };

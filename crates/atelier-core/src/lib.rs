@@ -1,6 +1,7 @@
-//! What every other crate agrees on: ids, domain values and the policy.
+//! What every other crate agrees on: ids, domain values, the policy, and the decisions of the gate.
 //!
-//! Pure by rule: no async, no I/O, no clock. CI proves it with `cargo tree`.
+//! This crate is pure: it has no async code, does no I/O and reads no clock.
+//! `scripts/check-invariants` checks it.
 
 pub mod agent;
 pub mod chat;
@@ -42,13 +43,14 @@ pub use plan::{Plan, PlanStatus};
 pub use project::{Project, WorkspaceKind};
 pub use task::{Task, TaskFailure, TaskKind, TaskStatus, Usage};
 
-/// A time from a configuration, fit for reckoning with dates: a century is as good as for ever, and overflows nothing.
+/// A duration from a configuration as a `TimeDelta` of at most a century. A century is as good as
+/// for ever, and adding it to a date does not overflow.
 pub fn time_delta(time: std::time::Duration) -> chrono::TimeDelta {
     const CENTURY: chrono::TimeDelta = chrono::TimeDelta::days(36_500);
     chrono::TimeDelta::from_std(time).map_or(CENTURY, |delta| delta.min(CENTURY))
 }
 
-/// A value that was refused, with the field it was meant for.
+/// Why a value was refused, and the field that it was meant for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct Invalid {

@@ -1,11 +1,11 @@
-//! What an agent remembers: interactions, and the collection they are in.
+//! The memory of agents: interactions, filters, and the names of collections.
 
 use crate::{AgentId, AgentName, InteractionId, Invalid, ProjectId, UserId, agent::fits};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What kind of thing happened.
+/// What kind of interaction it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -39,7 +39,7 @@ impl std::str::FromStr for InteractionType {
     }
 }
 
-/// One thing that an agent remembers.
+/// One entry of an agent's memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Interaction {
@@ -47,7 +47,7 @@ pub struct Interaction {
     pub text: String,
     pub interaction_type: InteractionType,
     pub success: bool,
-    /// Why it failed, where it did.
+    /// Why the interaction failed; `None` if it succeeded.
     pub error_details: Option<String>,
     pub timestamp: DateTime<Utc>,
     pub task_id: Option<String>,
@@ -61,12 +61,12 @@ pub struct Interaction {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SearchMode {
-    /// By meaning and by words, fused.
+    /// The search is by meaning and by words, with combined scores.
     #[default]
     Hybrid,
-    /// By meaning only (vectors).
+    /// The search is by meaning only (vectors).
     Dense,
-    /// By words only (BM25).
+    /// The search is by words only (BM25).
     Lexical,
 }
 
@@ -82,8 +82,8 @@ pub struct ScoreParts {
     pub recency: Option<f32>,
 }
 
-/// Something to be remembered. What it does not say (id, time) it gets where it is written down; what has
-/// no embedding is embedded afterwards.
+/// An interaction to add to a memory. If it has no id or time, it gets them when it is stored. If
+/// it has no embedding, the text is embedded later.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -110,18 +110,18 @@ pub struct NewInteraction {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub metadata: Map<String, Value>,
-    /// As an export with `include_embeddings` holds it.
+    /// The vector of the text, as an export with `include_embeddings` has it.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(schema_with = embedding_schema))]
     pub embedding: Option<Vec<f32>>,
-    /// Who made the embedding. One of another embedder than the server's, or of nobody in particular, does not compare
-    /// with the others: then it is made anew.
+    /// The embedder that made the embedding. If it is missing or is not the embedder of the server,
+    /// the embedding cannot be compared with the others, so the text is embedded again.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(max_length = 200, pattern = r"^[^\x00]*$"))]
     pub embedder: Option<String>,
 }
 
-/// Numbers that a vector can hold.
+/// The JSON Schema of a vector.
 #[cfg(feature = "openapi")]
 fn embedding_schema() -> utoipa::openapi::schema::Array {
     use utoipa::openapi::{
@@ -138,9 +138,10 @@ fn yes() -> bool {
 }
 
 impl NewInteraction {
-    /// Longer texts are refused; what the server itself remembers is [`shortened`] before.
+    /// The longest text, in bytes. Longer texts are refused; the server shortens what it adds
+    /// itself ([`shortened`]).
     pub const MAX_TEXT: usize = 256 * 1024;
-    /// The same for why something failed.
+    /// The longest `error_details`, in bytes.
     pub const MAX_ERROR: usize = 16 * 1024;
 
     pub fn new(interaction_type: InteractionType, text: impl Into<String>) -> Self {
@@ -161,7 +162,8 @@ impl NewInteraction {
 
     pub fn failed(mut self, details: &str) -> Self {
         self.success = false;
-        // Whatever the script, this is within MAX_ERROR.
+        // A fifth, because a character has at most four bytes and the note about the cut needs
+        // some.
         self.error_details = Some(shortened(details, Self::MAX_ERROR / 5));
         self
     }
@@ -194,7 +196,7 @@ impl NewInteraction {
         let names =
             [("task_id", &self.task_id), ("session_id", &self.session_id), ("embedder", &self.embedder)];
         for (field, name) in names {
-            // PostgreSQL keeps no NUL, and what one store takes the other does.
+            // PostgreSQL stores no NUL, and both databases accept the same values.
             if name.as_ref().is_some_and(|name| name.chars().count() > 200 || name.contains('\0')) {
                 return Err(Invalid::new(field, "must have at most 200 characters, none of them NUL"));
             }
@@ -202,7 +204,8 @@ impl NewInteraction {
         if !fits(&self.metadata) {
             return Err(Invalid::new("metadata", "must be at most 65536 bytes of JSON"));
         }
-        // What lies outside cannot be kept in microseconds, or sorts before everything.
+        // Times outside this range cannot be stored in microseconds, or would sort before all
+        // others.
         if self.timestamp.is_some_and(|time| !(0..=253_402_300_799).contains(&time.timestamp())) {
             return Err(Invalid::new("timestamp", "must be between 1970 and 9999"));
         }
@@ -214,8 +217,8 @@ impl NewInteraction {
     }
 }
 
-/// The beginning and the end of a text that is too long to be remembered whole: what was asked stands at the
-/// one, how it came out at the other.
+/// Shortens a text that is too long to be remembered. The beginning and the end are kept, because
+/// the request is usually at the beginning and the outcome at the end.
 pub fn shortened(text: &str, max_chars: usize) -> String {
     let count = text.chars().count();
     if count <= max_chars {
@@ -228,54 +231,55 @@ pub fn shortened(text: &str, max_chars: usize) -> String {
     format!("{begin}\n[… {cut} characters …]\n{end}")
 }
 
-/// Which interactions are meant. Empty means all.
+/// Selects interactions. A filter without conditions selects all.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Filter {
     pub types: Vec<InteractionType>,
     pub success: Option<bool>,
-    /// From this moment on.
+    /// Only interactions at or after this time.
     pub from: Option<DateTime<Utc>>,
-    /// Up to and with this moment.
+    /// Only interactions at or before this time.
     pub to: Option<DateTime<Utc>>,
     pub task_id: Option<String>,
     pub session_id: Option<String>,
 }
 
 impl Filter {
-    pub fn admits(&self, fact: &Interaction) -> bool {
+    pub fn admits(&self, interaction: &Interaction) -> bool {
         let is = |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
-        (self.types.is_empty() || self.types.contains(&fact.interaction_type))
-            && self.success.is_none_or(|success| success == fact.success)
-            && self.from.is_none_or(|from| fact.timestamp >= from)
-            && self.to.is_none_or(|to| fact.timestamp <= to)
-            && is(&self.task_id, &fact.task_id)
-            && is(&self.session_id, &fact.session_id)
+        (self.types.is_empty() || self.types.contains(&interaction.interaction_type))
+            && self.success.is_none_or(|success| success == interaction.success)
+            && self.from.is_none_or(|from| interaction.timestamp >= from)
+            && self.to.is_none_or(|to| interaction.timestamp <= to)
+            && is(&self.task_id, &interaction.task_id)
+            && is(&self.session_id, &interaction.session_id)
     }
 }
 
-/// What a collection is called: `user{user_id}_{project_id}_{agent_name}_context`.
+/// The name of an agent's collection: `user{user_id}_{project_id}_{agent_name}_context`.
 ///
-/// Ids have a fixed length, so no two projects share a name. An agent's name that is long or has more than plain
-/// characters is shortened and told apart by the end of the agent's id; so is one that looks like such a name
-/// (and, with `apart`, one whose name another collection has already).
+/// Ids have a fixed length, so no two projects share a name. If the agent's name is long or has
+/// special characters, it is shortened and the end of the agent's id is added. The end of the id is
+/// also added to a name that already looks like that, and if `with_id` is set because another
+/// collection has the name.
 pub fn collection_name(
     user: UserId,
     project: ProjectId,
     name: &AgentName,
     agent: AgentId,
-    apart: bool,
+    with_id: bool,
 ) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let name = name.as_str();
     let marked = name.len() >= 9
         && name.is_char_boundary(name.len() - 9)
         && name[name.len() - 9..].strip_prefix('_').is_some_and(|end| end.bytes().all(is_hex));
-    if !apart && !marked && name.len() <= 60 && name.chars().all(plain) {
+    if !with_id && !marked && name.len() <= 60 && name.chars().all(plain) {
         return format!("user{user}_{project}_{name}_context");
     }
     let short: String = name.chars().map(|c| if plain(c) { c } else { '_' }).take(60).collect();
     let id = agent.0.simple().to_string();
-    // The end: ids of agents that were made together begin alike.
+    // The end of the id, because ids of agents that were created together have the same beginning.
     format!("user{user}_{project}_{short}_{}_context", &id[id.len() - 8..])
 }
 
@@ -300,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_names_stand_as_they_are_and_others_are_told_apart() {
+    fn plain_names_stand_as_they_are_and_others_get_the_end_of_the_id() {
         let nil = Uuid::nil();
         assert_eq!(name("coder", 7), format!("user{nil}_{nil}_coder_context"));
         assert_eq!(name("a/b", 0xabc), format!("user{nil}_{nil}_a_b_00000abc_context"));
@@ -309,23 +313,24 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_looks_like_a_shortened_one_is_told_apart_too() {
+    fn a_name_that_looks_like_a_shortened_one_gets_the_end_of_the_id_too() {
         assert_ne!(name("a b", 0xabc), name("a_b_00000abc", 0xdef));
     }
 
     #[test]
-    fn what_a_memo_holds_is_bounded() {
-        let memo = NewInteraction::new(InteractionType::ToolCall, "text");
-        assert_eq!(memo.validate(), Ok(()));
-        // The longest characters there are, many of them: what the server writes itself is always valid.
-        assert_eq!(memo.clone().failed(&"\u{10ffff}".repeat(100_000)).validate(), Ok(()));
-        let refused = |memo: NewInteraction| memo.validate().expect_err("refused").to_string();
+    fn new_interactions_are_bounded() {
+        let new = NewInteraction::new(InteractionType::ToolCall, "text");
+        assert_eq!(new.validate(), Ok(()));
+        // The longest characters there are, many of them: what the server writes itself is always
+        // valid.
+        assert_eq!(new.clone().failed(&"\u{10ffff}".repeat(100_000)).validate(), Ok(()));
+        let refused = |new: NewInteraction| new.validate().expect_err("refused").to_string();
         let details = Some("x".repeat(NewInteraction::MAX_ERROR + 1));
-        assert!(refused(NewInteraction { error_details: details, ..memo.clone() }).contains("error_details"));
+        assert!(refused(NewInteraction { error_details: details, ..new.clone() }).contains("error_details"));
         let nul = || Some("a\0b".to_owned());
-        assert!(refused(NewInteraction { task_id: nul(), ..memo.clone() }).contains("task_id"));
-        assert!(refused(NewInteraction { session_id: nul(), ..memo.clone() }).contains("session_id"));
-        assert!(refused(NewInteraction { embedder: nul(), ..memo }).contains("embedder"));
+        assert!(refused(NewInteraction { task_id: nul(), ..new.clone() }).contains("task_id"));
+        assert!(refused(NewInteraction { session_id: nul(), ..new.clone() }).contains("session_id"));
+        assert!(refused(NewInteraction { embedder: nul(), ..new }).contains("embedder"));
     }
 
     #[test]

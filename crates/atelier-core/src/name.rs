@@ -1,10 +1,10 @@
-//! Names people give to things: bounded, printable, and checked once, where they come in.
+//! Names of projects and agents. They are checked when they are parsed.
 
 use crate::Invalid;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a name may hold, as a JSON Schema pattern: no control characters and not only white space.
+/// The JSON Schema pattern of a name: no control characters, and not only white space.
 pub const NAME_PATTERN: &str = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$";
 
 macro_rules! name {

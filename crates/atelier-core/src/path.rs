@@ -1,7 +1,8 @@
-//! A path inside the workspace, checked once and carried as proof.
+//! Paths inside a workspace. A value of [`WorkspacePath`] was checked.
 //!
-//! The check is of the text alone: it cannot see links. It promises that, followed name by name from the
-//! workspace's root, the path never climbs above it. The executor then opens it beneath a directory handle.
+//! The check looks at the text alone and cannot see links. It guarantees that the path, followed
+//! name by name from the root of the workspace, never leads above the root. The executor then opens
+//! the path beneath a directory handle.
 
 mod lookalike;
 mod windows;
@@ -16,13 +17,13 @@ use std::{borrow::Cow, fmt};
 pub const MAX_PATH_BYTES: usize = 4095;
 /// The longest file name in bytes, as every common file system accepts it.
 pub const MAX_NAME_BYTES: usize = 255;
-/// The deepest path: far deeper than real trees, and cheap to walk.
+/// The most names in a path. Real trees are far less deep.
 pub const MAX_DEPTH: usize = 256;
 
 /// Why a text is not a path of the workspace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// The seeds' words; MCP puts "Error: " in front.
+    /// Models know this wording. The MCP tools put "Error: " in front of it.
     #[error("Access denied. Path must be within {root}")]
     Outside { root: String },
     #[error("The path is empty")]
@@ -38,7 +39,7 @@ pub enum PathError {
 }
 
 impl PathError {
-    /// The stable code of the error, as it goes over the wire.
+    /// The stable code of the error, as it is sent.
     pub fn code(&self) -> FailureCode {
         match self {
             Self::Outside { .. } => FailureCode::PathOutsideWorkspace,
@@ -51,7 +52,7 @@ impl PathError {
     }
 }
 
-/// Whose rules for names hold where the workspace lies.
+/// The operating system whose rules for file names apply to a workspace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Platform {
@@ -60,11 +61,12 @@ pub enum Platform {
     Windows,
 }
 
-/// The names under which a workspace's root may be addressed absolutely: those that its client or server
-/// announced itself, never one that a call brought along.
+/// The absolute paths by which calls may address the root of a workspace. They come from the
+/// machine or the server that has the workspace, never from a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roots {
     announced: Vec<String>,
+    /// What errors call the root.
     display: String,
     platform: Platform,
 }
@@ -76,24 +78,24 @@ impl Default for Roots {
 }
 
 impl Roots {
-    /// No absolute path is good; errors speak of `/workspace`.
+    /// Roots that allow no absolute path. Errors call the root `/workspace`.
     pub fn relative_only() -> Self {
         Self { announced: Vec::new(), display: "/workspace".into(), platform: Platform::Unix }
     }
 
-    /// A root by its absolute name, which is also what errors show.
+    /// A root with its absolute path, which errors show.
     pub fn announced(root: impl Into<String>) -> Self {
         let root = root.into();
         Self { display: root.clone(), announced: vec![root], platform: Platform::Unix }
     }
 
-    /// Another name of the same directory, e.g. before and after links are resolved.
+    /// Adds another absolute path of the same directory, such as the one after links are resolved.
     pub fn also(mut self, root: impl Into<String>) -> Self {
         self.announced.push(root.into());
         self
     }
 
-    /// What errors call the root, when its real place is nobody's business.
+    /// Sets what errors call the root, if they must not show its real path.
     pub fn shown_as(mut self, display: impl Into<String>) -> Self {
         self.display = display.into();
         self
@@ -116,7 +118,8 @@ impl Roots {
         PathError::Outside { root: self.display.clone() }
     }
 
-    /// What follows the root in an absolute path. Name by name: `/ws-evil` starts with `/ws` only as text.
+    /// The part of an absolute path after the root. Whole names are compared, because `/ws-evil` is
+    /// not inside `/ws`.
     fn strip<'a>(&self, raw: &'a str) -> Option<&'a str> {
         self.announced.iter().find_map(|root| {
             let mut rest = raw;
@@ -131,18 +134,19 @@ impl Roots {
                 }
                 rest = tail;
             }
-            // An announced root that is no absolute path announces nothing.
+            // A root that is not an absolute path is ignored.
             (root.starts_with('/') || windows::is_drive(root)).then_some(rest)
         })
     }
 }
 
-/// The names of a path, without what adds nothing (`//`, `.`).
+/// The names of a path, without empty names and `.`.
 fn names(path: &str, platform: Platform) -> impl Iterator<Item = &str> {
     path.split(move |c| c == '/' || (c == '\\' && platform == Platform::Windows))
         .filter(|name| !name.is_empty() && *name != ".")
 }
 
+/// The first name of a path, and the rest.
 fn next_name(path: &str) -> Option<(&str, &str)> {
     let mut rest = path;
     loop {
@@ -158,7 +162,8 @@ fn next_name(path: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// A path that stays inside the workspace, relative to its root and in its shortest form. The root is `.`.
+/// A path that stays inside the workspace, relative to its root and in its shortest form. The root
+/// is `.`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct WorkspacePath {
@@ -171,7 +176,7 @@ impl WorkspacePath {
         Self::parse_in(raw, &Self::root(), roots)
     }
 
-    /// As `parse`, with relative paths taken from a directory of the workspace.
+    /// Like `parse`, for a path that is relative to a directory of the workspace.
     pub fn parse_in(raw: &str, base: &WorkspacePath, roots: &Roots) -> Result<Self, PathError> {
         Ok(normalise(raw, base.relative(), roots)?.into_path())
     }
@@ -184,17 +189,18 @@ impl WorkspacePath {
         self.relative.is_empty()
     }
 
-    /// Relative to the root, `/` between names; `.` for the root itself.
+    /// The path relative to the root, with `/` between names; `.` for the root itself.
     pub fn as_str(&self) -> &str {
         if self.is_root() { "." } else { &self.relative }
     }
 
-    /// As `as_str`, with the root as the empty text.
+    /// Like `as_str`, but the root is the empty text.
     pub(crate) fn relative(&self) -> &str {
         &self.relative
     }
 
-    /// Whether the text can only mean a directory (`src/`, `src/.`): then a regular file is no answer to it.
+    /// Whether the path can only mean a directory (`src/`, `src/.`), so that it must not lead to a
+    /// regular file.
     pub fn demands_directory(&self) -> bool {
         self.directory
     }
@@ -203,7 +209,7 @@ impl WorkspacePath {
         self.relative.split('/').filter(|name| !name.is_empty())
     }
 
-    /// How many names lie between the root and the path: 0 for the root, 1 for what is directly beneath it.
+    /// How many names the path has: 0 for the root, 1 for a file directly beneath it.
     pub fn depth(&self) -> usize {
         self.components().count()
     }
@@ -220,7 +226,7 @@ impl WorkspacePath {
         Some(Self { relative, directory: true })
     }
 
-    /// A path below this one, checked like any other.
+    /// A path below this one. It is checked like any other path.
     pub fn join(&self, below: &str) -> Result<Self, PathError> {
         Self::parse_in(below, self, &Roots::relative_only())
     }
@@ -246,7 +252,7 @@ impl fmt::Debug for WorkspacePath {
     }
 }
 
-/// From the wire only relative paths come, and they are checked again.
+/// Only relative paths are sent between programs, and they are checked again here.
 impl TryFrom<String> for WorkspacePath {
     type Error = PathError;
     fn try_from(raw: String) -> Result<Self, PathError> {
@@ -260,7 +266,7 @@ impl From<WorkspacePath> for String {
     }
 }
 
-/// A checked path that still borrows from the text, so that judging a command need not allocate.
+/// A checked path that borrows from the text, so that judging a command need not allocate.
 pub(crate) struct Normal<'a> {
     pub(crate) relative: Cow<'a, str>,
     pub(crate) directory: bool,
@@ -272,6 +278,8 @@ impl Normal<'_> {
     }
 }
 
+/// Checks a path and brings it into its shortest form. `base` is the directory that it is relative
+/// to.
 pub(crate) fn normalise<'a>(raw: &'a str, base: &str, roots: &Roots) -> Result<Normal<'a>, PathError> {
     if raw.is_empty() {
         return Err(PathError::Empty);
@@ -305,7 +313,7 @@ fn walk<'a>(raw: &'a str, base: &str, roots: &Roots) -> Result<Normal<'a>, PathE
             "" | "." => shortest = false,
             ".." => {
                 shortest = false;
-                // Refused at the step that leaves, so that coming back does not mend it.
+                // A path that leaves the root is refused even if it comes back later.
                 depth = depth.checked_sub(1).ok_or_else(|| roots.outside())?;
             }
             name if name.len() > MAX_NAME_BYTES => return Err(PathError::TooLong),
@@ -336,7 +344,7 @@ fn walk<'a>(raw: &'a str, base: &str, roots: &Roots) -> Result<Normal<'a>, PathE
     if relative.len() > MAX_PATH_BYTES {
         return Err(PathError::TooLong);
     }
-    // `./~/x` is shown, stored and sent as `~/x`, so it must be good in that form as well.
+    // `./~/x` is shown, stored and sent as `~/x`, so that form must be valid too.
     if !relative.is_empty() {
         lookalike::refuse(&relative, roots)?;
     }

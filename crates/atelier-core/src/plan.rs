@@ -1,4 +1,4 @@
-//! A graph of tasks: what a planner proposes, whether it holds, and who may go next.
+//! Plans: whether the tasks that a planner proposes are valid, and which of them may run next.
 
 use crate::{
     Agent, ConversationId, MessageId, PlanId, ProjectId, Task, TaskFailure, TaskId, TaskStatus,
@@ -8,6 +8,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The tasks that the planner made of one message, and their dependencies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Plan {
@@ -16,8 +17,8 @@ pub struct Plan {
     pub session_id: ConversationId,
     pub message_id: MessageId,
     pub status: PlanStatus,
-    /// Its owner has to approve it and has not done so: nothing of it may run, not even when it has ended and a
-    /// task of it is to be resumed.
+    /// Whether the owner still has to approve the plan. Until then none of its tasks may run, not
+    /// even a task that is resumed after the plan has ended.
     #[serde(default)]
     pub needs_approval: bool,
     pub error: Option<TaskFailure>,
@@ -30,7 +31,7 @@ pub struct Plan {
 #[serde(rename_all = "snake_case")]
 pub enum PlanStatus {
     Planning,
-    /// Its owner is asked whether it may run.
+    /// The owner is asked whether the plan may run.
     PendingApproval,
     Running,
     Completed,
@@ -55,18 +56,20 @@ impl PlanStatus {
     }
 }
 
-/// What a planner proposes, or a person makes of it.
+/// A task that the planner proposes, or that a person puts in its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ProposedTask {
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 64))]
     pub id: String,
+    /// What the agent has to do.
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 10_000))]
     pub description: String,
-    /// Its name or its id.
+    /// The name or the id of the agent.
     #[cfg_attr(feature = "openapi", schema(min_length = 1))]
     pub agent: String,
+    /// The ids of the tasks that have to be completed first.
     #[serde(default)]
     pub depends_on: Vec<String>,
 }
@@ -76,8 +79,8 @@ pub const MAX_TASKS: usize = 20;
 /// The longest description of a task in a plan, in characters.
 const MAX_DESCRIPTION: usize = 10_000;
 
-/// Whether a proposal can be run: known agents, known dependencies, no cycle, not too much. The answer, when it
-/// cannot, is a sentence that a model or a person can act on.
+/// Checks that a proposed plan can run: its agents and dependencies exist, it has no cycle, and it
+/// is not too large. The error is a sentence that a model or a person can act on.
 pub fn check(tasks: &[ProposedTask], agents: &[Agent], max_tasks: usize) -> Result<(), String> {
     let max = max_tasks.clamp(1, MAX_TASKS);
     if tasks.is_empty() || tasks.len() > max {
@@ -107,7 +110,8 @@ pub fn check(tasks: &[ProposedTask], agents: &[Agent], max_tasks: usize) -> Resu
     }
 }
 
-/// The places of the tasks so that each comes after what it depends on; `None` when they form a circle.
+/// The positions of the tasks in an order in which each comes after the tasks that it depends on;
+/// `None` if there is a cycle.
 pub fn order(tasks: &[ProposedTask]) -> Option<Vec<usize>> {
     let place: BTreeMap<&str, usize> =
         tasks.iter().enumerate().map(|(n, task)| (task.id.as_str(), n)).collect();
@@ -126,14 +130,15 @@ pub fn order(tasks: &[ProposedTask]) -> Option<Vec<usize>> {
     Some(order)
 }
 
-/// An agent by its id or name; the starter pack's also without their prefix.
+/// Finds an agent by its id or name. A starter agent is also found without the prefix of its name.
 pub fn find_agent<'a>(agents: &'a [Agent], wanted: &str) -> Option<&'a Agent> {
     let named = |agent: &&Agent| agent.name.as_str() == wanted || agent.id.to_string() == wanted;
     let short = |agent: &&Agent| agent.name.as_str().strip_prefix(STARTER_PREFIX) == Some(wanted);
     agents.iter().find(named).or_else(|| agents.iter().find(short))
 }
 
-/// The agent whose name, role and capabilities share most words with what is asked; the first where none does.
+/// The agent whose name, metadata and instructions share the most words with the text; the first
+/// agent if none shares any.
 pub fn best_match<'a>(agents: &'a [Agent], text: &str) -> Option<&'a Agent> {
     let words = |text: &str| -> BTreeSet<String> {
         text.split(|c: char| !c.is_alphanumeric()).filter(|w| w.len() > 2).map(str::to_lowercase).collect()
@@ -151,8 +156,8 @@ pub fn best_match<'a>(agents: &'a [Agent], text: &str) -> Option<&'a Agent> {
     agents.iter().rev().max_by_key(|agent| score(agent))
 }
 
-/// Lets those tasks go whose dependencies are done, and fails those whose dependencies did not succeed. Returns
-/// the places of the tasks that changed.
+/// Queues the waiting tasks whose dependencies are completed, and fails those with a dependency
+/// that did not succeed. Returns the positions of the tasks that changed.
 pub fn advance(tasks: &mut [Task], now: DateTime<Utc>) -> Vec<usize> {
     let mut changed = fail_dependants(tasks, now);
     let done: BTreeSet<TaskId> =
@@ -166,7 +171,8 @@ pub fn advance(tasks: &mut [Task], now: DateTime<Utc>) -> Vec<usize> {
     changed
 }
 
-/// Fails those tasks whose dependencies did not succeed, and lets none go. Returns the places of those that failed.
+/// Fails the waiting tasks with a dependency that did not succeed, and queues none. Returns the
+/// positions of the tasks that failed.
 pub fn fail_dependants(tasks: &mut [Task], now: DateTime<Utc>) -> Vec<usize> {
     let mut changed = Vec::new();
     loop {

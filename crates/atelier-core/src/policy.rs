@@ -1,8 +1,10 @@
-//! How dangerous a tool call is, decided from its text alone.
+//! The policy: how dangerous a tool call is, decided from its text alone.
 //!
-//! Every rule gives a verdict and the strictest stands. The rules are data (`policy/rules/*.toml`), each with
-//! examples that a test checks. The verdict decides whether to ask; what a process can reach is decided by the
-//! operating system's sandbox, and where a path leads by the executor, which judges again with links resolved.
+//! Every rule that matches a call gives a verdict, and the strictest verdict wins. The rules are
+//! data (`policy/rules/*.toml`), each with examples that a test checks. The verdict only decides
+//! whether a person is asked. The sandbox of the operating system decides what a process can reach,
+//! and the executor finds out where a path leads and judges the call again after links are
+//! resolved.
 
 pub mod call;
 pub mod catalog;
@@ -50,20 +52,21 @@ const BUILTIN: [&str; 7] = [
     include_str!("policy/rules/refused.toml"),
 ];
 
-/// In force only where a server's owner wants them.
+/// Rules that apply only if the owner of a server allows them by name.
 const OPTIONAL: &str = include_str!("policy/rules/optional.toml");
 
-/// The rules in force.
+/// All rules that apply: the built-in ones, and what a server, a project or a machine adds.
 #[derive(Debug, Clone)]
 pub struct Policy {
     files: FileRules,
     commands: HashMap<Box<str>, Rule>,
+    /// Commands that people often ask for and that are never allowed, each with the reason.
     refused: BTreeMap<String, String>,
     limits: Limits,
     restrictions: Vec<(RestrictionSource, Restrictions)>,
-    /// What changing an ordinary file is rated, before its kind is looked at.
-    changes: Verdict,
-    /// What `commands` was compiled from, so that a server can add to it.
+    /// The verdict for changes of an ordinary file. The class of the file can make it stricter.
+    change_verdict: Verdict,
+    /// The data that `commands` was compiled from, so that a server can add to it.
     sources: Vec<RuleFile>,
 }
 
@@ -77,7 +80,8 @@ impl Policy {
     pub fn builtin() -> &'static Policy {
         static POLICY: LazyLock<Policy> = LazyLock::new(|| match Policy::load() {
             Ok(policy) => policy,
-            // Data of this crate, the same on every machine, and read by every test.
+            // The rules are part of this crate and the same on every machine, so the tests find
+            // this.
             Err(error) => panic!("the built-in rules: {error}"),
         });
         &POLICY
@@ -101,12 +105,13 @@ impl Policy {
             refused,
             limits,
             restrictions: Vec::new(),
-            changes: Verdict::Medium,
+            change_verdict: Verdict::Medium,
             sources,
         })
     }
 
-    /// A server's own rules beside these, their examples checked. A command of the same name is replaced.
+    /// The policy with a server's own rules added, after their examples were checked. A rule of the
+    /// server replaces a rule for the command of the same name.
     pub fn extended(&self, extension: &Extension) -> Result<Policy, RuleError> {
         let mut sources = self.sources.clone();
         let optional = optional()?;
@@ -126,11 +131,11 @@ impl Policy {
         let own = (extension.narrow != Restrictions::default())
             .then(|| (RestrictionSource::Server, extension.narrow.clone()));
         let restrictions = self.restrictions.iter().cloned().chain(own).collect();
-        Ok(Policy { restrictions, changes: self.changes, ..policy })
+        Ok(Policy { restrictions, change_verdict: self.change_verdict, ..policy })
     }
 
-    /// The policy with further restrictions. Each enters as one more verdict into the maximum, so a
-    /// restriction cannot allow what another rule denies.
+    /// The policy with further restrictions. A restriction gives one more verdict, and the
+    /// strictest verdict wins, so a restriction cannot allow what another rule denies.
     pub fn restricted(&self, source: RestrictionSource, restrictions: Restrictions) -> Policy {
         let mut policy = self.clone();
         policy.restrictions.push((source, restrictions));
@@ -146,7 +151,8 @@ impl Policy {
         let optional = optional()?;
         let mut all: Vec<&str> = call::TOOL_NAMES.to_vec();
         self.commands.values().for_each(|rule| ids(rule, &mut all));
-        // Commands that are off or refused here: a project may make sure that they stay so.
+        // A restriction may also name commands that are not allowed here anyway, to make sure that
+        // they stay so.
         all.extend(optional.command.iter().map(|rule| rule.name.as_str()));
         all.extend(self.refused.keys().map(String::as_str));
         match restrictions.unused_key(&all) {
@@ -155,18 +161,20 @@ impl Policy {
         }
     }
 
-    /// For a workspace that holds a conversation's own files: writing, editing, making directories and moving are
-    /// rated `changes` (Low by default) where the file's kind asks for no more. Every version is kept, so nothing is
-    /// lost by them. Deleting, commands and all that files of certain kinds are rated stay as they are.
-    pub fn for_own_files(&self, changes: Verdict) -> Policy {
-        Policy { changes, ..self.clone() }
+    /// The policy for a workspace that holds a conversation's own files. Writing, editing, moving
+    /// and creating directories get `change_verdict`, unless the class of the file is stricter. It
+    /// can be Low, because every version is kept and nothing is lost. Deleting and commands are
+    /// rated as before.
+    pub fn for_own_files(&self, change_verdict: Verdict) -> Policy {
+        Policy { change_verdict, ..self.clone() }
     }
 
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Parses and judges in one go; what does not parse is denied with its error's code.
+    /// Parses a call and judges it. A call that does not parse is denied with the code of the
+    /// error.
     pub fn judge_request(
         &self,
         tool_name: &str,
@@ -181,23 +189,25 @@ impl Policy {
         (call, judgement)
     }
 
+    /// Judges a call by its text.
     pub fn judge(&self, call: &ToolCall, roots: &Roots) -> Judgement {
         let tool = call.name();
         let plain = |verdict, reason: &str| Judgement::new(verdict, tool, reason);
         let judgement = match call {
-            ToolCall::ReadFile { path, .. } | ToolCall::GetFileInfo { path } => self.with_file(
+            ToolCall::ReadFile { path, .. } | ToolCall::GetFileInfo { path } => self.stricter_for_file(
                 plain(Verdict::Low, "It only reads a file of the workspace."),
                 path,
                 Access::Read,
             ),
-            ToolCall::ListDirectory { path, .. } | ToolCall::SearchFiles { path, .. } => self.with_file(
-                plain(Verdict::Low, "It only lists names in the workspace."),
-                path,
-                Access::Read,
-            ),
+            ToolCall::ListDirectory { path, .. } | ToolCall::SearchFiles { path, .. } => self
+                .stricter_for_file(
+                    plain(Verdict::Low, "It only lists names in the workspace."),
+                    path,
+                    Access::Read,
+                ),
             ToolCall::Grep(grep) => {
                 let plain = plain(Verdict::Low, "It only searches files of the workspace.");
-                let judgement = self.with_file(plain, &grep.path, Access::Read);
+                let judgement = self.stricter_for_file(plain, &grep.path, Access::Read);
                 match grep.glob.as_ref().and_then(|glob| self.files.class(glob.as_str(), Access::Read)) {
                     Some(class) => judgement.stricter(Judgement {
                         rule: format!("grep file.{}", class.id),
@@ -206,28 +216,33 @@ impl Policy {
                     None => judgement,
                 }
             }
-            ToolCall::WriteFile { path, .. } | ToolCall::EditFile { path, .. } => {
-                self.with_file(plain(self.changes, "It changes a file of the project."), path, Access::Write)
-            }
-            ToolCall::CreateDirectory { path } => {
-                self.with_file(plain(self.changes, "It makes a directory."), path, Access::Output)
-            }
+            ToolCall::WriteFile { path, .. } | ToolCall::EditFile { path, .. } => self.stricter_for_file(
+                plain(self.change_verdict, "It changes a file of the project."),
+                path,
+                Access::Write,
+            ),
+            ToolCall::CreateDirectory { path } => self.stricter_for_file(
+                plain(self.change_verdict, "It makes a directory."),
+                path,
+                Access::Output,
+            ),
             ToolCall::MoveFile { source, destination } => {
-                let judgement = plain(self.changes, "It moves a file of the project.");
-                let judgement = self.with_file(judgement, source, Access::Remove);
-                let judgement = self.with_file(judgement, destination, Access::Write);
-                removal(judgement, source, false)
+                let judgement = plain(self.change_verdict, "It moves a file of the project.");
+                let judgement = self.stricter_for_file(judgement, source, Access::Remove);
+                let judgement = self.stricter_for_file(judgement, destination, Access::Write);
+                protect_top_level(judgement, source, false)
             }
             ToolCall::DeleteFile { path } => {
                 let judgement = plain(Verdict::High, "It deletes a file of the project.");
-                removal(self.with_file(judgement, path, Access::Remove), path, false)
+                protect_top_level(self.stricter_for_file(judgement, path, Access::Remove), path, false)
             }
             ToolCall::ExecuteCommand(command) => return self.judge_command(command, roots),
         };
         self.restrict(judgement, &[tool])
     }
 
-    fn with_file(&self, judgement: Judgement, path: &WorkspacePath, access: Access) -> Judgement {
+    /// Makes a judgement stricter if the class of a file that the call uses demands it.
+    fn stricter_for_file(&self, judgement: Judgement, path: &WorkspacePath, access: Access) -> Judgement {
         match self.files.class(path.relative(), access) {
             Some(class) => {
                 let found = class.judgement(path.as_str());
@@ -240,7 +255,7 @@ impl Policy {
 
     fn judge_command(&self, call: &Command, roots: &Roots) -> Judgement {
         let Some(rule) = self.commands.get(call.command.as_str()) else {
-            return self.unknown(&call.command);
+            return self.unknown_command(&call.command);
         };
         let (judgement, leaf) = Judge::new(&self.files, roots, &call.cwd).judge(rule, call);
         let default = if leaf.slow { self.limits.timeout_slow } else { self.limits.timeout_default };
@@ -248,10 +263,11 @@ impl Policy {
         self.restrict(Judgement { timeout, ..judgement }, &["execute_command", &rule.id, &leaf.id])
     }
 
-    fn unknown(&self, command: &str) -> Judgement {
+    /// The judgement of a command that has no rule.
+    fn unknown_command(&self, command: &str) -> Judgement {
         let reason = match self.refused.get(command) {
             Some(why) => format!("Command not allowed: {why}"),
-            None if with_arguments(command) => {
+            None if has_arguments(command) => {
                 "Command not allowed: `command` is the program alone; its arguments go into `args`."
                     .to_owned()
             }
@@ -264,13 +280,16 @@ impl Policy {
         Judgement::denied(FailureCode::CommandNotAllowed, rule, reason)
     }
 
+    /// Applies all restrictions to the judgement of a call. `rules` are the names that restrictions
+    /// can use for the call: its tool, command and subcommand.
     fn restrict(&self, judgement: Judgement, rules: &[&str]) -> Judgement {
         self.restrictions.iter().fold(judgement, |judgement, (source, restrictions)| {
             restrictions.apply(*source, judgement, rules)
         })
     }
 
-    /// The paths that a call names, for the executor to resolve. Costs allocations, so only asked for when run.
+    /// The paths that a call names, for the executor to resolve. It is called only when a call
+    /// runs, because it allocates and judging a call does not.
     pub fn paths(&self, call: &ToolCall, roots: &Roots) -> Vec<PathUse> {
         let used = |path: &WorkspacePath, access| PathUse {
             raw: path.as_str().to_owned(),
@@ -298,7 +317,7 @@ impl Policy {
                 judge.judge(rule, command);
                 let mut paths = judge.paths.take().unwrap_or_default();
                 if !command.cwd.is_root() {
-                    // Where it runs: walked like any other path.
+                    // The working directory of the command is resolved like any other path.
                     paths.push(PathUse {
                         raw: ".".to_owned(),
                         path: command.cwd.clone(),
@@ -310,26 +329,32 @@ impl Policy {
         }
     }
 
-    /// Files that nobody may look into unasked, as patterns over whole paths. What was looked through by these need not
-    /// be again while they are the same.
+    /// Patterns for the paths of files that are not read without a question. A search for such
+    /// files is valid as long as these patterns stay the same.
     pub fn guarded_globs(&self) -> Vec<String> {
         self.files.guarded_globs()
     }
 
-    /// One path that a tool of another catalogue is about to use, with what server and project wish of that tool.
+    /// Judges one path that a tool outside this catalog is about to use. The restrictions on that
+    /// tool apply.
     pub fn judge_path(&self, tool: &str, path: &WorkspacePath, access: Access) -> Judgement {
         self.restrict(self.judge_resolved(path, access, false), &[tool])
     }
 
-    /// The second judgement of one path, now that its links are resolved and it is known what lies there.
+    /// Judges one path again after the executor has resolved its links and knows whether it is a
+    /// directory.
     pub fn judge_resolved(&self, resolved: &WorkspacePath, access: Access, is_directory: bool) -> Judgement {
-        let judgement = self.files.judge(resolved, access, self.changes);
-        if access == Access::Remove { removal(judgement, resolved, is_directory) } else { judgement }
+        let judgement = self.files.judge(resolved, access, self.change_verdict);
+        if access == Access::Remove {
+            protect_top_level(judgement, resolved, is_directory)
+        } else {
+            judgement
+        }
     }
 }
 
-/// Whether it is a bare name with more behind it.
-fn with_arguments(command: &str) -> bool {
+/// Whether the text is the bare name of a program followed by arguments.
+fn has_arguments(command: &str) -> bool {
     let program = command.trim().split_once(char::is_whitespace);
     program.is_some_and(|(program, _)| !program.contains(['/', '\\']))
 }
@@ -338,8 +363,8 @@ fn optional() -> Result<RuleFile, RuleError> {
     toml::from_str(OPTIONAL).map_err(|error| RuleError::Toml(error.to_string()))
 }
 
-/// The root and the directories directly beneath it stay where they are.
-fn removal(judgement: Judgement, path: &WorkspacePath, is_directory: bool) -> Judgement {
+/// Denies moving or deleting the root of the workspace and the directories directly beneath it.
+fn protect_top_level(judgement: Judgement, path: &WorkspacePath, is_directory: bool) -> Judgement {
     let directory = is_directory || path.demands_directory();
     if path.is_root() || (path.depth() == 1 && directory) {
         let denied = Judgement::denied(

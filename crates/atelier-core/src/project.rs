@@ -1,17 +1,18 @@
-//! A project: what its owner named it, where its files are, and its settings.
+//! Projects.
 
 use crate::{ProjectId, ProjectName};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+/// What a user works on, with its agents, conversations and tool calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Project {
     pub id: ProjectId,
     pub name: ProjectName,
     pub workspace: WorkspaceKind,
-    /// Free-form settings; what later parts read from it is documented with them.
+    /// Any JSON object. Atelier reads `policy`, `planner` and `limits`.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub settings: Map<String, Value>,
     pub created_at: DateTime<Utc>,

@@ -1,4 +1,4 @@
-//! A piece of work for one agent, from the queue to its end.
+//! Tasks: the work of agents, step by step.
 
 use crate::{
     AgentId, AgentName, CallId, ConversationId, Invalid, MessageId, PlanId, ProjectId, TaskId, json,
@@ -7,32 +7,34 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
+/// One piece of work for one agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Task {
     pub id: TaskId,
     pub project_id: ProjectId,
     pub session_id: ConversationId,
-    /// The message that asked for it.
+    /// The message that started the task.
     pub message_id: MessageId,
     pub plan_id: Option<PlanId>,
     pub kind: TaskKind,
-    /// What its plan calls it.
+    /// The id of the task in the proposal of its plan.
     pub key: Option<String>,
     pub description: String,
-    /// Nobody where the project itself works: planning, and the answer of a plan.
+    /// The agent; `None` if the project itself does the work, which is making a plan or writing its
+    /// answer.
     pub agent_id: Option<AgentId>,
     pub agent_name: Option<AgentName>,
     pub depends_on: Vec<TaskId>,
     pub status: TaskStatus,
-    /// Higher goes first.
+    /// Tasks with a higher priority run first.
     pub priority: i32,
     /// How many times the model was asked.
     pub steps: u32,
     pub usage: Usage,
-    /// In US dollars, as far as prices are known.
+    /// The cost in US dollars, as far as prices are known.
     pub cost: f64,
-    /// How long it has run, without the time it was parked.
+    /// How long the task has run, in milliseconds, without the time when it was parked.
     pub ran_ms: u64,
     pub result: Option<String>,
     pub error: Option<TaskFailure>,
@@ -41,15 +43,16 @@ pub struct Task {
     pub completed_at: Option<DateTime<Utc>>,
 }
 
+/// What a task is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TaskKind {
-    /// An agent works.
+    /// An agent works on a message, or on its part of a plan.
     Work,
     /// The planner turns a message into tasks.
     Plan,
-    /// The results of a plan become one answer.
+    /// The results of a plan are summed up in one answer.
     Answer,
 }
 
@@ -57,11 +60,12 @@ pub enum TaskKind {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TaskStatus {
-    /// For tasks it depends on, or for the approval of its plan.
+    /// The task waits for tasks that it depends on, or for the approval of its plan.
     Waiting,
     Queued,
     Running,
-    /// Waits for tool calls: for a person or a machine. It holds no place in the queue meanwhile.
+    /// The task waits for its tool calls, which wait for a person or a machine. Meanwhile it does
+    /// not count as running.
     Parked,
     Completed,
     Failed,
@@ -86,16 +90,17 @@ impl TaskStatus {
     }
 }
 
+/// Why a task or a plan failed or was cancelled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskFailure {
-    /// Stable; for programs.
+    /// The stable code of the reason, for programs.
     pub code: String,
     pub detail: String,
 }
 
 impl TaskFailure {
-    /// A person refused the plan that it belongs to.
+    /// The code of a task whose plan a person rejected.
     pub const PLAN_REJECTED: &str = "plan_rejected";
 
     pub fn new(code: impl Into<String>, detail: impl Into<String>) -> Self {
@@ -103,7 +108,8 @@ impl TaskFailure {
     }
 }
 
-/// One entry of a task's journal: what the model said, and what came of the calls it asked for.
+/// One entry of a task's journal: what the model answered, and the results of the calls that it
+/// asked for.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Step {
@@ -115,7 +121,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// The model has neither said nor called anything.
+    /// Whether the model returned neither text nor calls.
     pub fn is_empty(&self) -> bool {
         self.text.trim().is_empty() && self.calls.is_empty()
     }
@@ -125,23 +131,26 @@ impl Step {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StepCall {
-    /// What the model calls it.
+    /// The id that the model gave to the call.
     pub id: String,
     pub name: String,
-    /// JSON, as the model wrote it.
+    /// The arguments as JSON, as the model wrote them.
     pub arguments: String,
-    /// The call at the gate, where it got so far.
+    /// The id of the call at the gate; `None` if the call did not go through the gate.
     pub tool_id: Option<CallId>,
-    /// What came of a call that did not go through the gate: the server's own tools, and nonsense.
+    /// The result of a call that did not go through the gate: a call of one of the server's own
+    /// tools, or an invalid call.
     pub result: Option<StepResult>,
 }
 
+/// The result of a call that did not go through the gate, as the model sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StepResult {
     pub content: String,
     pub is_error: bool,
-    /// Of the whole file that the call has read or written, so that the next change of it is made against that.
+    /// The checksum of the file that the call has read or written. The next change of the file is
+    /// made only if the file still has this checksum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
 }
@@ -156,8 +165,9 @@ impl StepResult {
     }
 }
 
-/// Events stay small; who wants the whole asks for it by id.
-pub(crate) fn told(text: &str) -> String {
+/// The beginning of a long text, so that events stay small. The whole text can be read by the id of
+/// the task or message.
+pub(crate) fn shortened_for_event(text: &str) -> String {
     const MOST: usize = 48 * 1024;
     match text.len() <= MOST {
         true => text.to_owned(),
@@ -166,16 +176,16 @@ pub(crate) fn told(text: &str) -> String {
 }
 
 impl Task {
-    /// The task as events tell it.
-    pub fn told(&self) -> Self {
+    /// The task as events carry it, with long texts shortened.
+    pub fn for_event(&self) -> Self {
         let mut task = self.clone();
-        task.description = told(&task.description);
-        task.result = task.result.as_deref().map(told);
+        task.description = shortened_for_event(&task.description);
+        task.result = task.result.as_deref().map(shortened_for_event);
         task
     }
 }
 
-/// What a model counted.
+/// How many tokens a model used, as its provider counts them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Usage {
@@ -196,23 +206,25 @@ impl Usage {
     }
 }
 
-/// What a task may use up before it is stopped. Absent means: as the next wider setting says.
+/// What a task may use before it is stopped. If a limit is missing, the limit of the project or of
+/// the server applies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// How often the model may be asked.
+    /// How many times the model may be asked.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1000))]
     #[serde(deserialize_with = "json::whole_or_null")]
     pub max_steps: Option<u32>,
-    /// Input and output tokens of all steps.
+    /// How many input and output tokens all steps together may use.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000_000_000_i64))]
     #[serde(deserialize_with = "json::whole_or_null")]
     pub max_tokens: Option<u64>,
-    /// US dollars, where prices are known.
+    /// How many US dollars the task may cost. Only models with known prices count.
     #[cfg_attr(feature = "openapi", schema(minimum = 0.0))]
     pub max_cost: Option<f64>,
-    /// Seconds at work. Waiting for a person or a machine does not count.
+    /// How many seconds the task may run. The time when it waits for a person or a machine does not
+    /// count.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86400))]
     #[serde(deserialize_with = "json::whole_or_null")]
     pub max_seconds: Option<u64>,
@@ -234,7 +246,7 @@ impl Limits {
         }
     }
 
-    /// The stricter of the two, one by one.
+    /// The stricter of the two values for each limit.
     pub fn and(self, other: Self) -> Self {
         fn least<T: PartialOrd>(a: Option<T>, b: Option<T>) -> Option<T> {
             match (a, b) {
@@ -250,13 +262,13 @@ impl Limits {
         }
     }
 
-    /// How long a task may still work.
+    /// How long the task may still run; `None` if there is no limit.
     pub fn time_left(&self, task: &Task) -> Option<Duration> {
         let most = self.max_seconds?.saturating_mul(1000);
         Some(Duration::from_millis(most.saturating_sub(task.ran_ms)))
     }
 
-    /// Which limit a task has reached, in words for whoever reads its answer.
+    /// The limit that the task has reached, described for the person who reads its answer.
     pub fn reached(&self, task: &Task) -> Option<TaskFailure> {
         let over = |what: String| Some(TaskFailure::new("limit_reached", what));
         if let Some(most) = self.max_steps.filter(|most| task.steps >= *most) {

@@ -1,7 +1,8 @@
-//! Words of a text as search compares them: one form for many spellings.
+//! Splits a text into terms, which searches compare.
 //!
-//! Latin and Cyrillic words lose their endings (English and Russian rules) and the words that say nothing are left
-//! out. Chinese, Japanese and Korean have no spaces to go by: every two neighbouring characters are a term.
+//! English and Russian words are reduced to their stems, and stop words are left out. Chinese,
+//! Japanese and Korean texts have no spaces between words, so every two neighbouring characters are
+//! a term.
 
 use rust_stemmers::{Algorithm, Stemmer};
 use unicode_normalization::UnicodeNormalization;
@@ -9,7 +10,7 @@ use unicode_normalization::UnicodeNormalization;
 /// The longest word of a text that is indexed, in characters.
 const MAX_TERM: usize = 64;
 
-/// The terms of a text, in their order, with repetitions.
+/// The terms of a text, in order, with repetitions.
 pub fn terms(text: &str) -> Vec<String> {
     let mut terms = Vec::new();
     let text: String = text.nfkc().flat_map(char::to_lowercase).collect();
@@ -21,13 +22,14 @@ pub fn terms(text: &str) -> Vec<String> {
     terms
 }
 
-/// Parts of a word in one script each: `запустиcargo` is rare, `第3章` is not.
+/// Splits a word where a script without spaces begins or ends, as in `第3章`.
 fn runs(word: &str) -> impl Iterator<Item = &str> {
     let mut rest = word;
     std::iter::from_fn(move || {
         let first = rest.chars().next()?;
-        let dense = is_dense(first);
-        let end = rest.char_indices().find(|(_, c)| is_dense(*c) != dense).map_or(rest.len(), |(at, _)| at);
+        let unspaced = is_unspaced(first);
+        let end =
+            rest.char_indices().find(|(_, c)| is_unspaced(*c) != unspaced).map_or(rest.len(), |(at, _)| at);
         let (run, after) = rest.split_at(end);
         rest = after;
         Some(run)
@@ -35,7 +37,7 @@ fn runs(word: &str) -> impl Iterator<Item = &str> {
 }
 
 fn push(run: &str, terms: &mut Vec<String>) {
-    if run.chars().next().is_some_and(is_dense) {
+    if run.chars().next().is_some_and(is_unspaced) {
         let characters: Vec<char> = run.chars().collect();
         match characters.len() {
             1 => terms.push(run.to_owned()),
@@ -46,7 +48,7 @@ fn push(run: &str, terms: &mut Vec<String>) {
     let word = run.trim_matches(|c| matches!(c, '\'' | '’' | '_'));
     let word = word.strip_suffix("'s").or_else(|| word.strip_suffix("’s")).unwrap_or(word);
     let word: String = word.chars().filter(|c| !matches!(c, '\'' | '’')).collect();
-    if word.is_empty() || is_silent(&word) {
+    if word.is_empty() || is_stop_word(&word) {
         return;
     }
     let stem = stem(&word);
@@ -54,7 +56,7 @@ fn push(run: &str, terms: &mut Vec<String>) {
 }
 
 fn stem(word: &str) -> String {
-    // Stemmers are tables; making one costs nothing.
+    // A stemmer is a reference to tables, so creating one costs nothing.
     if word.chars().all(|c| c.is_ascii_alphabetic()) {
         Stemmer::create(Algorithm::English).stem(word).into_owned()
     } else if word.chars().all(|c| matches!(c, 'а'..='я' | 'ё')) {
@@ -64,18 +66,18 @@ fn stem(word: &str) -> String {
     }
 }
 
-/// Scripts that are written without spaces.
-fn is_dense(c: char) -> bool {
+/// Whether the character belongs to a script that is written without spaces.
+fn is_unspaced(c: char) -> bool {
     matches!(c,
         '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}'
         | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{323af}')
 }
 
-fn is_silent(word: &str) -> bool {
-    ENGLISH.binary_search(&word).is_ok() || RUSSIAN.binary_search(&word).is_ok()
+fn is_stop_word(word: &str) -> bool {
+    ENGLISH_STOP_WORDS.binary_search(&word).is_ok() || RUSSIAN_STOP_WORDS.binary_search(&word).is_ok()
 }
 
-const ENGLISH: &[&str] = &[
+const ENGLISH_STOP_WORDS: &[&str] = &[
     "a", "about", "after", "again", "all", "also", "am", "an", "and", "any", "are", "arent", "as", "at",
     "be", "because", "been", "before", "being", "both", "but", "by", "can", "cant", "could", "couldnt",
     "did", "didnt", "do", "does", "doesnt", "doing", "dont", "down", "during", "each", "few", "for", "from",
@@ -89,7 +91,7 @@ const ENGLISH: &[&str] = &[
     "your", "youre", "yours", "youve",
 ];
 
-const RUSSIAN: &[&str] = &[
+const RUSSIAN_STOP_WORDS: &[&str] = &[
     "а",
     "без",
     "бы",
@@ -209,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn words_that_say_nothing_are_left_out() {
+    fn stop_words_are_left_out() {
         assert_eq!(terms("what is the и в на"), Vec::<String>::new());
         assert_eq!(terms("read_file src/main.rs"), ["read_file", "src", "main", "rs"]);
     }
 
     #[test]
     fn lists_are_in_order_for_the_search() {
-        assert!(ENGLISH.is_sorted() && RUSSIAN.is_sorted());
+        assert!(ENGLISH_STOP_WORDS.is_sorted() && RUSSIAN_STOP_WORDS.is_sorted());
     }
 }

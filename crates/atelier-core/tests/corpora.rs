@@ -1,5 +1,6 @@
-//! The attack corpora against the policy alone. What only a real file system can decide is named, with the
-//! reason, and left to the executor's tests; of those, nothing benign may be refused here.
+//! The attack corpora against the policy alone. Cases that only a real file system can decide are
+//! listed with the reason and left to the tests of the executor. Benign cases among them must not
+//! be refused here.
 
 use atelier_core::{
     path::Roots,
@@ -18,7 +19,7 @@ fn judge(tool: &str, params: Value) -> Judgement {
     Policy::builtin().judge_request(tool, params, &roots()).1
 }
 
-/// Decided by what lies at the path, not by its text.
+/// Cases that are decided by what is at the path, not by its text.
 const ONLY_ON_DISK: [(&str, &str); 32] = [
     ("C015", "the argument is a link to the outside"),
     ("C029", "the argument is a link to the outside"),
@@ -41,10 +42,10 @@ const ONLY_ON_DISK: [(&str, &str); 32] = [
     ("P127", "the size of a file"),
     ("P129", "the content of a file"),
     ("P148", "NOTES.TXT is a fine name, and is not there"),
-    // Allowed by text; the executor's tests hold the invariant.
+    // The text is allowed. The tests of the executor check the invariant.
     ("P069", "a hard link is replaced, not written through"),
     ("P141", "hidden names are left out of the answer"),
-    // Verdicts that hold here, with checks that only a run can make.
+    // The verdicts are checked here. Some checks need a run and are left out.
     ("C034", "standard input is empty"),
     ("C035", "a FIFO in the tree"),
     ("C056", "an endless output is cut"),
@@ -107,7 +108,8 @@ fn commands() {
 
 #[test]
 fn paths() {
-    // A lone surrogate cannot be a Rust string at all: JSON that holds one is refused before any tool sees it.
+    // A lone surrogate cannot be in a Rust string, so JSON that contains one is refused before any
+    // tool gets it.
     let text = include_str!("data/path_attacks.json");
     assert!(serde_json::from_str::<Value>(text).is_err());
     let cases: Vec<Value> = serde_json::from_str(&text.replace("\\ud800", "\\u202e")).unwrap();
@@ -136,7 +138,8 @@ fn paths() {
         let fine = allowed == (case["expect"] == "allow");
         match (fine, left_to_the_executor(id)) {
             (true, _) => passed += 1,
-            // Text that looks fine is handed on; it is never the other way round.
+            // A path that only the file system can refuse is allowed here. The opposite never
+            // happens.
             (false, true) if allowed => left += 1,
             _ => {
                 wrong

@@ -1,4 +1,5 @@
-//! What must hold for every text: nothing panics, nothing leaves, and nothing that is added makes a call milder.
+//! Properties of every text: nothing panics, no path leaves the workspace, and no further argument
+//! makes a call less strict.
 
 use atelier_core::{
     digest::CallDigest,
@@ -16,7 +17,7 @@ fn roots() -> Roots {
     Roots::announced("/base/ws").also("/workspace")
 }
 
-/// Paths as attackers write them: climbing, absolute, encoded, with look-alikes and plain names mixed in.
+/// Paths as attackers write them: with `..`, absolute, encoded, and with look-alike characters.
 fn path_text() -> impl Strategy<Value = String> {
     let name = prop_oneof![
         4 => "[a-zA-Z0-9_. ]{1,8}",
@@ -86,14 +87,14 @@ proptest! {
         }
         prop_assert!(path.depth() <= MAX_DEPTH && path.components().all(|name| name.len() <= MAX_NAME_BYTES));
         prop_assert!(!text.chars().any(char::is_control));
-        // Parsing again changes nothing, whoever asks.
+        // Parsing the result again changes nothing, whatever the roots are.
         let again = WorkspacePath::parse(text, &Roots::relative_only());
         prop_assert_eq!(again.map(|p| p.to_string()), Ok(text.to_owned()));
     }
 
     #[test]
     fn leaving_is_never_parsed(names in prop::collection::vec("[a-z]{1,4}", 0..5), more in path_text()) {
-        // However deep it goes first, one step more up than down is outside, whatever follows.
+        // A path that goes up more often than down is outside, whatever follows.
         let climb = format!("{}{}", names.iter().map(|n| format!("{n}/")).collect::<String>(), "../".repeat(names.len() + 1));
         let raw = format!("{climb}{more}");
         prop_assert!(WorkspacePath::parse(&raw, &roots()).is_err(), "{raw:?}");
@@ -115,7 +116,7 @@ proptest! {
         prop_assert!(!judged.rule.is_empty() && !judged.reason.is_empty());
         prop_assert_eq!(judged.code.is_some(), judged.verdict == Verdict::Deny);
         prop_assert_eq!(policy.judge(&call, &roots()), judged.clone(), "the same call, the same judgement");
-        // What is not denied names no path outside.
+        // A call that is not denied names no path outside the workspace.
         if judged.verdict < Verdict::Deny {
             for used in policy.paths(&call, &roots()) {
                 prop_assert!(WorkspacePath::parse(used.path.as_str(), &Roots::relative_only()).is_ok());
@@ -125,7 +126,7 @@ proptest! {
 
     #[test]
     fn an_option_that_no_rule_lists_makes_no_call_milder(command in command()) {
-        // Echo has no options, and tar reads its first word by rules of its own.
+        // echo has no options, and tar reads its first word in its own way.
         if ["echo", "tar"].contains(&command.command.as_str()) {
             return Ok(());
         }

@@ -1,8 +1,8 @@
-//! The one way to a file: from the root's handle, downward, never through a link.
+//! Opens files and directories beneath the root's handle, and never through a link.
 //!
-//! The kernel resolves no link for us at all (`RESOLVE_NO_SYMLINKS`), so a link swapped in at any
-//! moment makes an open fail rather than lead elsewhere. Links that stay inside are followed for
-//! reading by `links`, which rewrites the path and opens that.
+//! The kernel resolves no links for us (`RESOLVE_NO_SYMLINKS`). If a link is swapped in at any
+//! moment, the open fails instead of leading elsewhere. For reading, `links` follows links that
+//! stay inside: it rewrites the path, and the rewritten path is opened here.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,13 +11,14 @@ use std::path::{Component, Path};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// A race with a rename makes the kernel answer EAGAIN; losing this often means somebody is at it on purpose.
+/// A race with a rename makes the kernel answer EAGAIN. Losing the race this often means that
+/// somebody provokes it.
 #[cfg(target_os = "linux")]
 const RETRIES: usize = 64;
 
-/// Every handle is not inherited, never becomes a terminal and never blocks on a FIFO.
+/// Every handle is close-on-exec, never becomes a controlling terminal and never blocks on a FIFO.
 fn always(flags: OFlags) -> OFlags {
-    // openat2 refuses flags that mean nothing for a handle that opens nothing.
+    // openat2 refuses flags that have no meaning for an `O_PATH` handle.
     #[cfg(target_os = "linux")]
     if flags.contains(OFlags::PATH) {
         return flags | OFlags::CLOEXEC;
@@ -25,7 +26,7 @@ fn always(flags: OFlags) -> OFlags {
     flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK
 }
 
-/// Opens `path` below `root`, refusing every link in it.
+/// Opens `path` beneath `root` and refuses every link in it.
 pub(crate) fn open(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     #[cfg(target_os = "linux")]
@@ -45,7 +46,7 @@ pub(crate) fn open(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<O
     walk(root, path, flags)
 }
 
-/// The same promise without openat2: one component at a time, each refusing to be a link.
+/// Gives the same guarantee without openat2: opens one component at a time and refuses links.
 pub(crate) fn walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let step = always(DIRECTORY | OFlags::NOFOLLOW);
     let mut here: Option<OwnedFd> = None;
@@ -56,7 +57,8 @@ pub(crate) fn walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<O
         let last = names.peek().is_none();
         let wanted = if last { always(flags | OFlags::NOFOLLOW) } else { step };
         let opened = rustix::fs::openat(from, name, wanted, Mode::empty()).map_err(|errno| match errno {
-            // O_DIRECTORY with O_NOFOLLOW calls a link "not a directory"; openat2 calls it a loop.
+            // For a link, O_DIRECTORY with O_NOFOLLOW fails with ENOTDIR, while openat2 fails with
+            // ELOOP.
             Errno::NOTDIR if is_link(from, name) => Errno::LOOP,
             other => other,
         })?;
@@ -68,13 +70,13 @@ pub(crate) fn walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<O
     }
 }
 
-/// A directory that entries can be named in.
+/// Flags for a directory in which entries are opened or created.
 #[cfg(target_os = "linux")]
 pub(crate) const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 #[cfg(not(target_os = "linux"))]
 pub(crate) const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
-/// A directory whose entries can be read.
+/// Flags for a directory whose entries are read.
 pub(crate) const LISTING: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
 pub(crate) fn is_link(dir: BorrowedFd<'_>, name: &OsStr) -> bool {
@@ -87,7 +89,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// Both ways to open must answer alike, so that old kernels and other systems keep the same promise.
+    /// Both implementations must give the same answers, so that old kernels and other systems have
+    /// the same guarantee.
     #[test]
     fn openat2_and_the_walk_agree() {
         let base = tempfile::tempdir().unwrap();

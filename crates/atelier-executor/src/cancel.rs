@@ -1,4 +1,4 @@
-//! Stopping work that somebody no longer wants: a flag to look at and a handle to wait on.
+//! Cancels work that is no longer wanted: a flag to check and a handle to wait on.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-/// Clones cancel together.
+/// Clones share one signal: cancelling one cancels all.
 #[derive(Debug, Clone)]
 pub struct Cancel(Arc<Inner>);
 
@@ -31,7 +31,7 @@ impl Cancel {
 
     pub fn cancel(&self) {
         self.0.cancelled.store(true, Ordering::Release);
-        // The byte is never read, so the handle stays readable; a full pipe is as good as one byte.
+        // The byte is never read, so the handle stays readable. A full pipe is readable as well.
         if let Err(error) = rustix::io::write(&self.0.writer, b"!") {
             tracing::debug!(%error, "cancel signal not written");
         }
@@ -41,7 +41,7 @@ impl Cancel {
         self.0.cancelled.load(Ordering::Acquire)
     }
 
-    /// How many directory entries a search has looked at: something to show while it runs.
+    /// How many directory entries a search has examined, to report progress.
     pub fn seen(&self) -> u64 {
         self.0.seen.load(Ordering::Relaxed)
     }
@@ -50,7 +50,7 @@ impl Cancel {
         self.0.seen.fetch_add(entries, Ordering::Relaxed);
     }
 
-    /// Readable once cancelled.
+    /// A handle that is readable after cancellation.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.reader.as_fd()
     }

@@ -1,4 +1,4 @@
-//! Making, describing, moving and deleting what a directory holds.
+//! Creates, describes, moves and deletes directory entries.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -20,20 +20,20 @@ const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 pub struct Info {
     pub kind: Kind,
     pub size: u64,
-    /// Permission bits, e.g. `0o644`.
+    /// The permission bits, such as `0o644`.
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
-    /// Birth time, where the file system knows it.
+    /// The creation time, if the file system records it.
     pub created: Option<DateTime<Utc>>,
     pub modified: DateTime<Utc>,
     pub accessed: DateTime<Utc>,
-    /// For directories: how many entries agents can see.
+    /// For directories: how many entries are visible to agents.
     pub entries: Option<u64>,
 }
 
 impl Workspace {
-    /// Like `mkdir -p`. Answers whether anything was made.
+    /// Creates a directory like `mkdir -p`. Returns whether anything was created.
     pub fn create_directory(&self, path: &WorkspacePath) -> Result<bool> {
         let shown = path.as_str();
         if self.ignored()?.hides(relative(path), true) {
@@ -58,7 +58,7 @@ impl Workspace {
                     },
                 )?;
             if created {
-                // The umask may have taken bits away.
+                // The umask may have removed permission bits.
                 rustix::fs::fchmod(&next, DIRECTORY_MODE).map_err(fail)?;
                 if self.options().durable {
                     sync_directory(here.as_fd()).map_err(fail)?;
@@ -108,7 +108,7 @@ impl Workspace {
         Ok(count)
     }
 
-    /// Moves a file or directory; what is at the target stays unless `overwrite`.
+    /// Moves a file or directory. An existing target is replaced only if `overwrite` is set.
     pub fn move_entry(&self, from: &WorkspacePath, to: &WorkspacePath, overwrite: bool) -> Result<()> {
         let (old_dir, old_name) = self.parent_for_writing(from, false)?;
         let stat = look(old_dir.as_fd(), &old_name, from.as_str())?
@@ -141,8 +141,8 @@ impl Workspace {
         Ok(())
     }
 
-    /// Deletes a file, a link (not what it points to) or an empty directory; a whole tree when told so.
-    /// Answers how many entries are gone.
+    /// Deletes a file, a link (not its target) or an empty directory, or a whole tree if
+    /// `recursive` is set. Returns how many entries were deleted.
     pub fn delete(&self, path: &WorkspacePath, recursive: bool) -> Result<u64> {
         let shown = path.as_str();
         let (dir, name) = self.parent_for_writing(path, false)?;
@@ -166,33 +166,34 @@ impl Workspace {
         self.delete_tree(relative(path)).map_err(fail)
     }
 
-    /// WS-11.4: the root and the directories directly beneath it are nobody's to move or delete.
+    /// WS-11.4: the root and the directories directly beneath it cannot be moved or deleted.
     fn may_remove(&self, path: &WorkspacePath, is_dir: bool) -> Result<()> {
         if self.ignored()?.hides(relative(path), is_dir) {
             return Err(Error::NotFound { path: path.as_str().to_owned() });
         }
         if path.depth() <= usize::from(is_dir) {
-            let why = "directories directly beneath the root stay";
+            let why = "directories directly beneath the root cannot be moved or deleted";
             return Err(Error::Protected { path: path.as_str().to_owned(), why });
         }
         Ok(())
     }
 
-    /// What agents cannot see or may not touch must not go away with its directory.
+    /// Entries that agents cannot see or change must not be moved or deleted with their directory.
     fn refuse_hidden_content(&self, path: &WorkspacePath) -> Result<()> {
         let ignored = self.ignored()?;
         let kept = |path: &Path, is_dir| path.ends_with(".git") || ignored.hides_entry(path, is_dir);
         let found = self.any_below(relative(path), kept);
         match found.map_err(|errno| Error::from_os(errno, "list", path.as_str()))? {
             true => {
-                let why = "it holds a repository or files that are kept from agents";
+                let why = "it contains a repository or files that are hidden from agents";
                 Err(Error::Protected { path: path.as_str().to_owned(), why })
             }
             false => Ok(()),
         }
     }
 
-    /// Whether a directory holds something that agents cannot see; where that cannot be found out, it may.
+    /// Whether a directory contains entries that agents cannot see. If that cannot be determined,
+    /// the answer is true.
     pub(crate) fn holds_hidden(&self, dir: &Path) -> bool {
         let Ok(ignored) = self.ignored() else { return true };
         !ignored.is_empty()
@@ -219,10 +220,11 @@ impl Workspace {
         Ok(false)
     }
 
-    /// One open directory at a time, however deep the tree is.
+    /// Deletes a tree with one open directory at a time, however deep the tree is.
     fn delete_tree(&self, top: &Path) -> Result<u64, Errno> {
         let mut gone = 0;
-        // A directory is met twice: to empty it, then, its own directories being gone, to remove it.
+        // Each directory is visited twice: first to delete its files, then, after its
+        // subdirectories are gone, to remove it.
         let mut todo: Vec<(PathBuf, bool)> = vec![(top.to_owned(), false)];
         while let Some((dir, emptied)) = todo.pop() {
             if emptied {
@@ -251,7 +253,7 @@ impl Workspace {
     }
 }
 
-/// Enough to ask about a file without opening it for real: a FIFO or a device does not notice.
+/// A handle that only describes a file. A FIFO or a device is not really opened.
 #[cfg(target_os = "linux")]
 const PROBE: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]

@@ -1,7 +1,7 @@
 //! Everything that can go wrong in a workspace, as one enum with stable codes.
 //!
-//! Paths in errors are the caller's own words or workspace-relative: no message tells where the root
-//! lies or what is outside it.
+//! Paths in errors are as the caller wrote them, or relative to the workspace. No message reveals
+//! where the root is or what is outside it.
 
 use atelier_core::FailureCode;
 use std::io;
@@ -10,7 +10,7 @@ use std::io;
 pub enum Error {
     #[error("Not found: {path}")]
     NotFound { path: String },
-    #[error("Not found: the folder of {path}. With create_dirs it is made.")]
+    #[error("Not found: the folder of {path}. Set create_dirs to create it.")]
     NoFolder { path: String },
     #[error("Not a file: {path}")]
     NotAFile { path: String },
@@ -22,14 +22,15 @@ pub enum Error {
     NotEmpty { path: String },
     #[error("Permission denied: {path}")]
     Permission { path: String },
-    /// A link, or a race with one, that would have left the root.
+    /// A link, or a race with a link, that would have left the root.
     #[error("Access denied. {path} leads outside the workspace")]
     Outside { path: String },
     #[error("Refusing to write through a link: {path}")]
     Link { path: String },
     #[error("Too many links: {path}")]
     LinkLoop { path: String },
-    /// Kept from agents by rule: the root itself, directories directly beneath it, `.git`.
+    /// Entries that agents may not change: the root itself, directories directly beneath it,
+    /// `.git`.
     #[error("Protected: {path} ({why})")]
     Protected { path: String, why: &'static str },
     #[error("File size exceeded: {path} has {size} bytes, the limit is {limit}")]
@@ -40,8 +41,8 @@ pub enum Error {
     InvalidUtf8 { path: String },
     #[error("{path} changed: expected {expected}, found {found}")]
     Stale { path: String, expected: String, found: String },
-    /// Somebody changed the file since whoever asks has read it.
-    #[error("{path} has changed since it was read: read it again and decide anew")]
+    /// The file changed after the caller read it.
+    #[error("{path} has changed since it was read. Read it again before you change it.")]
     Conflict { path: String },
     #[error("Text to replace was found {found} times in {path}, expected {expected}")]
     EditMismatch { path: String, found: usize, expected: usize },
@@ -53,7 +54,7 @@ pub enum Error {
     NameTooLong { path: String },
     #[error("Command not found: {program}")]
     CommandNotFound { program: String },
-    /// The program resolves into the workspace, where the agent could have put it.
+    /// The program is inside the workspace, where an agent could have put it.
     #[error("Command not allowed: {program} resolves into the workspace")]
     ProgramInWorkspace { program: String },
     #[error("Argument contains a NUL byte")]
@@ -69,7 +70,7 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// The stable code of RFC 9457 problems and tool results.
+    /// The stable code for RFC 9457 problems and tool results.
     pub fn code(&self) -> FailureCode {
         match self {
             Self::NotFound { .. } | Self::NoFolder { .. } => FailureCode::NotFound,
@@ -99,7 +100,7 @@ impl Error {
         }
     }
 
-    /// What the kernel's answer to `action` on `path` means to a caller.
+    /// Turns the kernel's error for `action` on `path` into an error for the caller.
     pub(crate) fn from_os(errno: rustix::io::Errno, action: &'static str, path: &str) -> Self {
         use rustix::io::Errno;
         let path = if path.is_empty() { "." } else { path }.to_owned();
@@ -112,7 +113,7 @@ impl Error {
             Errno::XDEV if action != "move" => Self::Outside { path },
             Errno::LOOP => Self::LinkLoop { path },
             Errno::ISDIR => Self::NotAFile { path },
-            // Opening a socket, or a FIFO without its other end: not a regular file, whatever else it is.
+            // A socket, or a FIFO whose other end is not open. It is not a regular file.
             Errno::NXIO => Self::NotAFile { path },
             Errno::NAMETOOLONG => Self::NameTooLong { path },
             other => Self::Io { action, path, source: other.into() },

@@ -1,8 +1,8 @@
-//! Globs: `*`, `**`, `?`, `[abc]`, `{a,b}`, matched name by name while walking down.
+//! Globs: `*`, `**`, `?`, `[abc]`, `{a,b}`, matched name by name while walking down a tree.
 //!
-//! A pattern is a small automaton over path components. That lets a walk skip whole directories that
-//! cannot match, keeps matching linear, and makes climbing impossible: `..` is refused when the
-//! pattern is read, and only names that a directory really holds are ever compared.
+//! A pattern is a small automaton over path components. So a walk can skip whole directories that
+//! cannot match, and matching takes linear time. A pattern cannot climb: `..` is refused when the
+//! pattern is parsed, and only names that a directory really contains are compared.
 
 use crate::error::{Error, Result};
 
@@ -13,7 +13,7 @@ const MAX_LENGTH: usize = 4096;
 
 #[derive(Debug, Clone)]
 pub struct Glob {
-    /// All alternatives one after the other, each closed by `End`.
+    /// All alternatives one after the other. Each ends with `End`.
     parts: Vec<Part>,
     starts: Vec<u16>,
     hidden: bool,
@@ -27,12 +27,12 @@ enum Part {
     End,
 }
 
-/// Where in the pattern a directory stands.
+/// The positions in the pattern that a directory has reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct States(Vec<u16>);
 
 impl Glob {
-    /// Names that start with a dot match only where the pattern writes the dot.
+    /// Parses a pattern. Names that start with a dot match only if the pattern has the dot.
     pub fn parse(pattern: &str) -> Result<Self> {
         let refuse = |why: &str| Error::Pattern { why: why.to_owned() };
         if pattern.len() > MAX_LENGTH {
@@ -42,7 +42,7 @@ impl Glob {
             return Err(refuse("it is empty"));
         }
         let mut glob = Self { parts: Vec::new(), starts: Vec::new(), hidden: false };
-        for alternative in expand(pattern).ok_or_else(|| refuse("its braces stand for too many patterns"))? {
+        for alternative in expand(pattern).ok_or_else(|| refuse("its braces expand to too many patterns"))? {
             if alternative.starts_with('/') {
                 return Err(refuse("it must be relative"));
             }
@@ -64,14 +64,15 @@ impl Glob {
         Ok(glob)
     }
 
-    /// A pattern without `/` means the name, at whatever depth.
+    /// Parses a pattern. If `any_depth` is set, a pattern without `/` matches names at any depth.
     pub fn parse_for_names(pattern: &str, any_depth: bool) -> Result<Self> {
-        // Read once as it stands, so that what is refused does not depend on depth.
+        // Parsed once without changes, so that `any_depth` has no effect on which patterns are
+        // refused.
         let plain = Self::parse(pattern)?;
         if any_depth && !pattern.contains('/') { Self::parse(&format!("**/{pattern}")) } else { Ok(plain) }
     }
 
-    /// Hidden names match like any others.
+    /// Makes hidden names match like other names.
     #[must_use]
     pub fn with_hidden(mut self) -> Self {
         self.hidden = true;
@@ -82,7 +83,7 @@ impl Glob {
         self.close(self.starts.clone())
     }
 
-    /// What follows when the walk meets `name`: whether it matches, and how to go on below it.
+    /// Advances by one `name`. Returns whether it matches, and the states for the entries below it.
     pub(crate) fn step(&self, states: &States, name: &[u8]) -> (bool, States) {
         let mut next = Vec::new();
         for &state in &states.0 {
@@ -100,12 +101,12 @@ impl Glob {
         (matched, next)
     }
 
-    /// Whether anything below a directory in these states can still match.
+    /// Whether anything below a directory with these states can still match.
     pub(crate) fn goes_on(&self, states: &States) -> bool {
         states.0.iter().any(|state| !matches!(self.parts[usize::from(*state)], Part::End))
     }
 
-    /// `**` may stand for nothing at all.
+    /// Adds the states after each `**`, which may match no directory at all.
     fn close(&self, mut states: Vec<u16>) -> States {
         let mut at = 0;
         while at < states.len() {
@@ -119,7 +120,7 @@ impl Glob {
         States(states)
     }
 
-    /// Matches a whole relative path; walks use `step`.
+    /// Whether the glob matches a whole relative path. Walks use `step` instead.
     pub fn matches(&self, path: &str) -> bool {
         let mut states = self.start();
         let mut matched = false;
@@ -130,7 +131,7 @@ impl Glob {
     }
 }
 
-/// Braces, spelled out; `None` when there are too many.
+/// Expands the braces; `None` if there are too many alternatives.
 fn expand(pattern: &str) -> Option<Vec<String>> {
     let mut todo = vec![pattern.to_owned()];
     let mut done = Vec::new();
@@ -147,7 +148,8 @@ fn expand(pattern: &str) -> Option<Vec<String>> {
     Some(done)
 }
 
-/// The first balanced `{…}`, split at its own commas. An unbalanced brace is an ordinary character.
+/// The first balanced `{…}`, split at its own commas. An unbalanced brace is an ordinary
+/// character.
 fn first_braces(text: &str) -> Option<(&str, Vec<&str>, &str)> {
     let bytes = text.as_bytes();
     let (mut open, mut depth, mut skip) = (None, 0usize, false);
@@ -200,7 +202,7 @@ enum Token {
     },
 }
 
-/// Most patterns are one of the simple shapes, and a walk compares every name it meets.
+/// Most patterns have one of the simple shapes, and a walk compares every name.
 #[derive(Debug, Clone)]
 enum Shape {
     Anything,
@@ -248,7 +250,8 @@ impl NamePattern {
         }
     }
 
-    /// On a mismatch only the last `*` takes one more: enough, and never exponential.
+    /// After a mismatch, only the last `*` takes one more character. That is sufficient and never
+    /// exponential.
     fn general(&self, name: &[u8]) -> bool {
         let (mut at, mut token) = (0, 0);
         let mut star: Option<(usize, usize)> = None;
@@ -289,7 +292,7 @@ fn push_bytes(tokens: &mut Vec<Token>, c: char) {
     tokens.extend(c.encode_utf8(&mut [0; 4]).bytes().map(Token::Byte));
 }
 
-/// The next character and its length; bytes that are no UTF-8 count as one character each.
+/// The next character and its length. Each byte that is not valid UTF-8 counts as one character.
 fn character(bytes: &[u8]) -> Option<(Option<char>, usize)> {
     let chunk = bytes.utf8_chunks().next()?;
     Some(match chunk.valid().chars().next() {
@@ -301,7 +304,7 @@ fn character(bytes: &[u8]) -> Option<(Option<char>, usize)> {
 fn class(text: &str) -> Option<(Token, &str)> {
     let negated = text.starts_with(['!', '^']);
     let body = if negated { &text[1..] } else { text };
-    // A closing bracket that comes first is a member.
+    // A closing bracket at the beginning is a member of the set.
     let end = body.char_indices().skip(1).find(|(_, c)| *c == ']')?.0;
     let members: Vec<char> = body[..end].chars().collect();
     let mut ranges = Vec::new();

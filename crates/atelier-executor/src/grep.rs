@@ -1,4 +1,5 @@
-//! Searching in files: ripgrep's engine on handles of our own, so that no link leads it astray.
+//! Searches file contents with ripgrep's engine. The files are opened by this crate, so no link
+//! leads out of the workspace.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -28,14 +29,14 @@ const MAX_HEAP: usize = 32 << 20;
 #[derive(Debug, Clone)]
 pub struct GrepSpec {
     pub pattern: String,
-    /// The pattern is plain text.
+    /// Whether the pattern is plain text.
     pub literal: bool,
     pub ignore_case: bool,
-    /// Which files of a directory; all that are not hidden when none is given.
+    /// Which files of a directory to search. `None` means all files that are not hidden.
     pub glob: Option<Glob>,
-    /// Lines shown before and after a match.
+    /// How many lines to show before and after a match.
     pub context: u32,
-    /// How many matching lines are enough.
+    /// The largest number of matching lines.
     pub limit: usize,
 }
 
@@ -54,7 +55,7 @@ pub struct Grepped {
     pub lines: Vec<Line>,
     pub matches: usize,
     pub files_searched: u64,
-    /// There is more than this.
+    /// Whether there are more matches than these.
     pub cut: bool,
 }
 
@@ -101,7 +102,8 @@ impl Workspace {
         Ok(search.found)
     }
 
-    /// `None` for what is not there any more, cannot be read, is no regular file or is too large.
+    /// Opens a regular file. Returns `None` if the file is gone, unreadable, not regular or too
+    /// large.
     fn open_regular(&self, path: &Path) -> Option<File> {
         let fd = beneath::open(self.handle(), path, OFlags::RDONLY).ok()?;
         let stat = rustix::fs::fstat(&fd).ok()?;
@@ -110,7 +112,7 @@ impl Workspace {
             .then(|| fd.into())
     }
 
-    /// Whether a path is a directory, links inside followed. For callers that treat the two apart.
+    /// Whether a path is a directory, with links inside the workspace followed.
     pub fn is_directory(&self, path: &WorkspacePath) -> bool {
         if relative(path).as_os_str().is_empty() {
             return true;
@@ -121,7 +123,7 @@ impl Workspace {
 
 struct Search<'a> {
     cancel: &'a Cancel,
-    /// How much of a file is searched, however fast it grows.
+    /// How many bytes of a file are searched, even if the file grows.
     max_read: u64,
     matcher: RegexMatcher,
     searcher: Searcher,
@@ -156,13 +158,15 @@ impl<'a> Search<'a> {
             Collect { path: path.to_string_lossy().into_owned(), found: &mut self.found, limit: self.limit };
         let wanted = Wanted { file: file.take(self.max_read), cancel: self.cancel };
         if let Err(error) = self.searcher.search_reader(&self.matcher, wanted, &mut collect) {
-            // One file that cannot be searched (a line beyond memory, an I/O error) spoils no search of many.
+            // A file that cannot be searched (a very long line, an I/O error) does not fail the
+            // search of the others.
             tracing::debug!(%error, path = %path.display(), "file not searched");
         }
     }
 }
 
-/// A file that ends where nobody waits for more of it. The sink would not do: it hears of matches only.
+/// A reader that ends when the search is cancelled. The sink cannot do that, because it is called
+/// only for matches.
 struct Wanted<'a> {
     file: io::Take<&'a File>,
     cancel: &'a Cancel,
@@ -227,7 +231,7 @@ mod tests {
         }
     }
 
-    /// It was small when it was opened.
+    /// The file is small when it is opened.
     #[test]
     fn a_file_that_grows_is_searched_as_far_as_it_may_be_read() {
         let mut file = tempfile::tempfile().unwrap();

@@ -1,4 +1,4 @@
-//! `.atelierignore`: what it names does not exist for agents.
+//! `.atelierignore`: the files that it names do not exist for agents.
 
 use std::io::Read;
 use std::os::fd::BorrowedFd;
@@ -25,7 +25,7 @@ impl Ignored {
         self.0.is_none()
     }
 
-    /// For a whole path: any named parent hides what is in it.
+    /// Whether a path is hidden, itself or through one of its parents.
     pub(crate) fn hides(&self, path: &Path, is_dir: bool) -> bool {
         match &self.0 {
             Some(rules) if !path.as_os_str().is_empty() => {
@@ -35,13 +35,13 @@ impl Ignored {
         }
     }
 
-    /// For one entry of a directory that is known to be visible.
+    /// Whether an entry of a visible directory is hidden.
     pub(crate) fn hides_entry(&self, path: &Path, is_dir: bool) -> bool {
         self.0.as_ref().is_some_and(|rules| rules.matched(path, is_dir).is_ignore())
     }
 }
 
-/// The rules as of the file's present version; read again only when it changed.
+/// The rules of the current `.atelierignore`. The file is read again only after it changed.
 #[derive(Debug, Default)]
 pub(crate) struct Cache(Mutex<Option<(Stamp, Arc<Ignored>)>>);
 
@@ -64,7 +64,7 @@ impl Cache {
         let fd = match beneath::open(root, Path::new(IGNORE_FILE), OFlags::RDONLY) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(Arc::default()),
-            // Closed rather than open: rules that cannot be read must not mean "no rules".
+            // An error, because rules that cannot be read must not count as no rules.
             Err(errno) => return Err(fail(errno)),
         };
         let stat = rustix::fs::fstat(&fd).map_err(fail)?;
@@ -72,7 +72,7 @@ impl Cache {
             return Err(Error::NotAFile { path: IGNORE_FILE.to_owned() });
         }
         let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
-        // What comes behind would hide nothing.
+        // Rules after the limit would not be applied.
         if size > MAX_BYTES {
             return Err(Error::TooLarge { path: IGNORE_FILE.to_owned(), size, limit: MAX_BYTES });
         }
@@ -99,7 +99,7 @@ fn parse(root: &Path, text: &[u8]) -> Ignored {
     let text = String::from_utf8_lossy(text);
     for line in text.trim_start_matches('\u{feff}').lines() {
         if let Err(error) = builder.add_line(None, line) {
-            tracing::warn!(%error, "a line of {IGNORE_FILE} is not understood");
+            tracing::warn!(%error, "cannot parse a line of {IGNORE_FILE}");
         }
     }
     match builder.build() {

@@ -1,5 +1,5 @@
-//! Links that stay inside the root may be followed for reading. We follow them ourselves, in text,
-//! so that every path that is opened is link-free and its real name is known to the policy.
+//! Follows links that stay inside the root, for reading. Links are resolved here as text, so that
+//! every opened path is free of links and the policy knows the real name.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -14,8 +14,9 @@ use crate::beneath;
 /// The most links that are followed in one path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// The link-free name of `path`, or XDEV when a link leads out of the root.
-/// A last component that does not exist is kept as it is: opening the result says so. What would lie below one is NOENT.
+/// The path of `path` without links; EXDEV if a link leads out of the root. If the last component
+/// does not exist, it is kept, and opening the result fails. If an earlier component does not
+/// exist, the error is ENOENT.
 pub(crate) fn resolve(root: BorrowedFd<'_>, root_path: &Path, path: &Path) -> Result<PathBuf, Errno> {
     let mut todo: VecDeque<OsString> = VecDeque::new();
     push_front(&mut todo, path)?;
@@ -37,7 +38,7 @@ pub(crate) fn resolve(root: BorrowedFd<'_>, root_path: &Path, path: &Path) -> Re
             return Err(Errno::LOOP);
         }
         if target.is_absolute() {
-            // An absolute link is inside when it names the root itself; everything else is outside.
+            // An absolute link is inside only if it begins with the root's own path.
             let inside = target.strip_prefix(root_path).map_err(|_| Errno::XDEV)?.to_owned();
             done = PathBuf::new();
             push_front(&mut todo, &inside)?;
@@ -64,7 +65,7 @@ fn read_link(root: BorrowedFd<'_>, parent: &Path, name: &OsStr) -> Result<Option
     let parent = beneath::open(root, parent, beneath::DIRECTORY)?;
     match rustix::fs::readlinkat(parent.as_fd(), name, Vec::new()) {
         Ok(target) => Ok(Some(PathBuf::from(OsString::from_vec(target.into_bytes())))),
-        // Not a link, or not there.
+        // The entry is not a link, or does not exist.
         Err(Errno::INVAL | Errno::NOENT) => Ok(None),
         Err(other) => Err(other),
     }

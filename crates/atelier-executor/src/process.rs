@@ -1,12 +1,13 @@
-//! Running a program for an agent: no shell, a clean environment, walls around it, and an end to it.
+//! Runs a program for an agent: without a shell, with a clean environment, in a sandbox, and with a
+//! time limit.
 
-mod asking;
-#[cfg(target_os = "linux")]
-mod fence;
 #[cfg(target_os = "linux")]
 mod filter;
 mod git;
+mod git_queries;
 mod isolation;
+#[cfg(target_os = "linux")]
+mod landlock_rules;
 #[cfg(target_os = "linux")]
 mod launch;
 mod output;
@@ -14,7 +15,7 @@ mod output;
 mod plain;
 #[cfg(target_os = "linux")]
 mod run;
-mod surroundings;
+mod runner;
 mod temporary;
 mod toolchain;
 
@@ -25,45 +26,46 @@ use atelier_core::isolation::Isolation;
 use atelier_core::path::WorkspacePath;
 use serde::Serialize;
 
-pub(crate) use asking::{GitAnswer, ScannedHistory};
 pub use git::GitIdentity;
 pub(crate) use git::{at_hooks, configures};
+pub(crate) use git_queries::{GitAnswer, ScannedHistory};
 pub use isolation::detect_isolation;
-pub use surroundings::{Runner, RunnerOptions};
+pub use runner::{Runner, RunnerOptions};
 pub use toolchain::Toolchains;
 
 /// What a command may do to the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
-    /// Looks only: every LOW command.
+    /// The command only reads. Every LOW command is of this kind.
     ReadOnly,
-    /// Writes to the workspace; runs programs in it.
+    /// The command may write to the workspace and run programs in it.
     Workspace,
 }
 
 /// One command, as it was approved.
 #[derive(Debug, Clone)]
 pub struct CommandSpec {
-    /// A bare name, looked up in the fixed PATH.
+    /// A name without a path, which is looked up in the fixed PATH.
     pub program: String,
     pub args: Vec<String>,
     pub cwd: WorkspacePath,
     pub timeout: Duration,
     pub access: Access,
     pub network: bool,
-    /// Of standard output and standard error together, in bytes.
+    /// The limit for standard output and standard error together, in bytes.
     pub output_limit: usize,
     /// Paths below the root that the command must not see.
     pub hidden: Vec<PathBuf>,
-    /// Folders of hooks, which git must not see, either; what is around them can be moved all the same.
+    /// Folders of git hooks, which are hidden from git. The folders around them can still be moved.
     pub hooks: Vec<PathBuf>,
-    /// Paths below the root that it must not change, although it may change what is around them.
+    /// Paths below the root that the command must not change, although it may change the files
+    /// around them.
     pub read_only: Vec<PathBuf>,
 }
 
 impl CommandSpec {
-    /// With the specification's limits, looking only.
+    /// A read-only command with the default limits.
     pub fn new(program: impl Into<String>, args: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             program: program.into(),
@@ -84,7 +86,7 @@ impl CommandSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     Exited(i32),
-    /// By a signal that was not ours.
+    /// Killed by a signal that we did not send.
     Killed(i32),
     TimedOut,
     Cancelled,
@@ -95,9 +97,9 @@ pub struct Outcome {
     pub ending: Ending,
     pub stdout: String,
     pub stderr: String,
-    /// Something was left out of either.
+    /// Whether a part of either output was left out.
     pub truncated: bool,
-    /// How much it really printed.
+    /// How many bytes the command really printed.
     pub stdout_bytes: u64,
     pub stderr_bytes: u64,
     pub elapsed: Duration,

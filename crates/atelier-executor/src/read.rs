@@ -1,4 +1,4 @@
-//! Reading: whole, the first or last lines, or a range, always of a regular file and within a limit.
+//! Reads regular files within a limit: the whole file, its first or last lines, or a range.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -11,18 +11,19 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, Result};
 use crate::workspace::Workspace;
 
-/// Large enough that a read call's cost vanishes, small enough to stay in cache.
+/// Large enough to make the cost of a system call small, and small enough to stay in the
+/// processor's cache.
 const CHUNK: usize = 64 << 10;
-/// The most that lines of a file are that is too large to be read whole.
+/// The most bytes that the first or last lines may have if the file is too large to read whole.
 const LINES: u64 = 64 << 20;
 
-/// Which part of a file is wanted.
+/// The part of a file to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     Whole,
-    /// The first lines, reading no further than they go.
+    /// The first lines. The rest of the file is not read.
     Head(u64),
-    /// The last lines, reading from the end.
+    /// The last lines, read from the end.
     Tail(u64),
     Range {
         offset: u64,
@@ -30,16 +31,16 @@ pub enum Part {
     },
 }
 
-/// Bytes that were read, and the checksum of exactly these bytes.
+/// The bytes that were read, and the checksum of these bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     pub bytes: Vec<u8>,
     pub checksum: String,
-    /// Size of the whole file.
+    /// The size of the whole file.
     pub size: u64,
 }
 
-/// A regular file that is open, so that what is judged and what is read are the same file.
+/// An open regular file, so that the same file is judged and read.
 #[derive(Debug)]
 pub struct OpenFile {
     file: File,
@@ -66,7 +67,7 @@ impl Workspace {
 }
 
 impl OpenFile {
-    /// The link-free path of what was opened, relative to the root.
+    /// The path of the opened file without links, relative to the root.
     pub fn real(&self) -> &std::path::Path {
         &self.real
     }
@@ -81,9 +82,10 @@ impl OpenFile {
         Ok(Content { checksum: checksum(&bytes), bytes, size })
     }
 
-    /// As `read`, for callers that need no checksum: of large files it is most of the cost.
+    /// Like `read`, but without a checksum, which takes most of the time for large files.
     pub fn bytes(mut self, part: Part) -> Result<Vec<u8>> {
-        // Of a file that cannot be read whole, a few lines can; one line without an end is not worth the memory.
+        // The first or last lines of a file that is too large can be read, up to a limit for very
+        // long lines.
         if self.size > self.limit && matches!(part, Part::Head(_) | Part::Tail(_)) {
             self.limit = self.limit.min(LINES);
         }
@@ -97,14 +99,14 @@ impl OpenFile {
             .ok_or_else(|| Error::TooLarge { path: self.shown.clone(), size: self.size, limit: self.limit })
     }
 
-    // `None` below means: more than the limit.
+    // Below, `None` means that the content is larger than the limit.
 
     fn whole(&mut self) -> io::Result<Option<Vec<u8>>> {
         if self.size > self.limit {
             return Ok(None);
         }
         let mut bytes = Vec::with_capacity(usize::try_from(self.size).unwrap_or(0) + 1);
-        // The size was checked, but the file may be growing under us.
+        // The size was checked, but the file may still be growing.
         (&mut self.file).take(self.limit + 1).read_to_end(&mut bytes)?;
         Ok(within(bytes, self.limit))
     }
@@ -149,7 +151,7 @@ impl OpenFile {
             self.file.read_exact(&mut chunk)?;
             let mut end = chunk.len();
             if chunks.is_empty() && chunk.ends_with(b"\n") {
-                // The newline that ends the last line starts no line of its own.
+                // The line break at the end does not start another line.
                 end -= 1;
             }
             while let Some(at) = chunk[..end].iter().rposition(|byte| *byte == b'\n') {
@@ -184,7 +186,7 @@ fn within(bytes: Vec<u8>, limit: u64) -> Option<Vec<u8>> {
     (bytes.len() as u64 <= limit).then_some(bytes)
 }
 
-/// SHA-256 in hex: the checksum of every result.
+/// The SHA-256 checksum in hexadecimal digits, as in every result.
 pub fn checksum(bytes: &[u8]) -> String {
     use std::fmt::Write;
     Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut hex, byte| {

@@ -1,4 +1,4 @@
-//! Finding entries: by glob, and as a listing with sizes and times.
+//! Finds entries by glob, and lists them with sizes and times.
 
 use std::collections::BinaryHeap;
 use std::ffi::OsString;
@@ -22,9 +22,9 @@ use crate::workspace::Workspace;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// In order of path.
+    /// The entries, ordered by path.
     pub hits: Vec<Hit>,
-    /// There is more than this.
+    /// Whether there are more entries than these.
     pub cut: bool,
 }
 
@@ -43,24 +43,24 @@ pub struct Entry {
     pub kind: Kind,
     pub size: u64,
     pub modified: DateTime<Utc>,
-    /// The name is not valid UTF-8 and is shown with replacement characters.
+    /// Whether the name is not valid UTF-8 and is shown with replacement characters.
     pub lossy: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     pub entries: Vec<Entry>,
-    /// How many there are, listed or not.
+    /// How many entries there are, listed or not.
     pub total: u64,
-    /// The total itself is a lower bound: the walk was cut.
+    /// Whether the walk was cut short, so that the total is only a lower bound.
     pub cut: bool,
 }
 
 impl Workspace {
-    /// The first `limit` entries below `start` that match, in order of path.
+    /// The first `limit` entries below `start` that match, ordered by path.
     pub fn search(&self, start: &WorkspacePath, glob: &Glob, limit: usize, cancel: &Cancel) -> Result<Found> {
         let mut hits = Vec::new();
-        // One more than wanted is how a cut is noticed.
+        // One entry more than the limit shows that there are more.
         let order = Order::ByName { keep: limit.saturating_add(1) };
         let ended = self.walk(start, glob, order, cancel, |hit| {
             if hits.len() == limit {
@@ -72,7 +72,8 @@ impl Workspace {
         Ok(Found { hits, cut: ended == Ended::Cut })
     }
 
-    /// What one directory holds, hidden names too, by name: no pattern, no sizes, nothing opened but it.
+    /// All entries of one directory by name, including hidden names. Nothing but the directory
+    /// itself is opened.
     pub fn entries(&self, path: &WorkspacePath) -> Result<Vec<(OsString, Kind)>> {
         let (real, fd) = self.open_directory(path)?;
         let ignored = self.ignored()?;
@@ -91,7 +92,7 @@ impl Workspace {
         Ok(entries)
     }
 
-    /// Everything that matches is counted, the first `limit` are described.
+    /// Counts everything that matches, and describes the first `limit` entries.
     pub fn list(&self, start: &WorkspacePath, listing: &Listing, cancel: &Cancel) -> Result<Listed> {
         let mut first: BinaryHeap<Ordered> = BinaryHeap::new();
         let mut total = 0;
@@ -111,7 +112,7 @@ impl Workspace {
         Ok(Listed { entries, total, cut: ended == Ended::Cut })
     }
 
-    /// `None` when it vanished since it was seen.
+    /// Describes an entry; `None` if it no longer exists.
     fn describe(&self, hit: &Hit, parent: &mut Option<(PathBuf, OwnedFd)>) -> Option<Entry> {
         let dir = hit.path.parent().unwrap_or(Path::new(""));
         let name = hit.path.file_name()?;
@@ -131,7 +132,7 @@ impl Workspace {
     }
 }
 
-/// By path as bytes with `/` first, so that a directory's content follows it.
+/// Orders by path as bytes with `/` first, so that a directory's content follows the directory.
 #[derive(PartialEq, Eq)]
 struct Ordered(Hit);
 

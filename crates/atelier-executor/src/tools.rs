@@ -1,14 +1,15 @@
-//! The agent's tools: a call that was judged and approved goes in, JSON in the seed's shape comes out.
+//! The tools of agents: a judged and approved call goes in, and JSON in the specified form comes
+//! out.
 //!
-//! The server judged the call's text; here it is judged again with links resolved, the stricter verdict
-//! stands, and a call that turns out to need more than was approved is not run.
+//! The server judged the text of the call. Here it is judged again with links resolved, and the
+//! stricter verdict counts. A call that needs more than what was approved does not run.
 
 mod answer;
 mod history;
 mod judge;
 mod kind;
 mod patches;
-mod veil;
+mod path_restrictions;
 
 use std::time::Duration;
 
@@ -33,42 +34,43 @@ use crate::workspace::Workspace;
 use crate::write::{Edit, Expect, Mending, Written};
 use answer::{Answer, fields};
 use judge::Judged;
-use veil::Veil;
+use path_restrictions::PathRestrictions;
 
-/// What a call needs to be carried out.
+/// Everything that is needed to run a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Tools<'a> {
     pub workspace: &'a Workspace,
-    /// What runs commands; without it there are none.
+    /// Runs commands. Without it, no command runs.
     pub runner: Option<&'a Runner>,
     pub policy: &'a Policy,
-    /// Under which absolute names the workspace may be addressed.
+    /// The absolute names under which callers may address the workspace.
     pub roots: &'a Roots,
 }
 
-/// What somebody allowed.
+/// What was approved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approval {
-    /// The strictest verdict that may run. LOW where nobody was asked.
+    /// The strictest verdict that may run. LOW if nobody was asked.
     pub up_to: Verdict,
-    /// For a write: the file it was shown against.
+    /// For a write: the state of the file that the preview was based on.
     pub expect: Expect,
 }
 
 impl Approval {
-    /// Nobody was asked.
+    /// The approval of a call about which nobody was asked.
     pub fn none() -> Self {
         Self { up_to: Verdict::Low, expect: Expect::Anything }
     }
 
-    /// The person at the keyboard acts themselves.
+    /// The approval of a call that a person makes directly.
     pub fn full() -> Self {
         Self { up_to: Verdict::High, expect: Expect::Anything }
     }
 }
 
 impl Tools<'_> {
-    /// Judges again and, within the approval, runs. Never panics, never hangs: every call has an answer.
+    /// Judges the call again and runs it if the approval allows it. It never panics or hangs, so
+    /// every call gets an answer.
     pub fn execute(&self, call: &ToolCall, approval: &Approval, cancel: &Cancel) -> ToolOutcome {
         let judged = self.judge_whole(call);
         let judgement = &judged.judgement;
@@ -146,8 +148,8 @@ impl Tools<'_> {
         })
     }
 
-    /// What to expect of a file that has to be as the caller has read it. That it is not is the caller's to
-    /// know; that it changes between here and the write is found out there.
+    /// What a file must be like if the caller has read it before. If the file differs already, the
+    /// caller is told. If it changes between this check and the write, the write fails.
     fn unchanged(&self, path: &WorkspacePath, read: Option<&str>, expect: &Expect) -> Result<Expect> {
         let Some(read) = read else { return Ok(expect.clone()) };
         let found = match self.workspace.read(path, Part::Whole) {
@@ -174,7 +176,8 @@ impl Tools<'_> {
             context: grep.context,
             limit: grep.max_results.unwrap_or(limit).min(limit),
         };
-        // Named, it was judged and approved; met on the way, a file of secrets is passed by.
+        // A file that is named was judged and approved. Secret files that are found on the way are
+        // skipped.
         let found = self.workspace.grep(&grep.path, &spec, |path| self.is_secret(path), cancel)?;
         Ok(answer::grepped(&found))
     }
@@ -182,13 +185,13 @@ impl Tools<'_> {
     fn command(&self, command: &call::Command, judged: Judged, cancel: &Cancel) -> Result<Answer> {
         let Judged { judgement, without_guarded } = judged;
         let Some(runner) = self.runner else {
-            let words = "Command not allowed: there is nothing to run commands with here";
+            let words = "Command not allowed: this workspace cannot run commands";
             return Ok(Answer::Failed(FailureCode::CommandNotAllowed, words.into()));
         };
         let limits = self.policy.limits();
         let low = judgement.verdict == Verdict::Low;
         let timeout = judgement.timeout.unwrap_or(limits.timeout_default).min(limits.timeout_max);
-        let Veil { hidden, hooks, read_only } = self.veil(command, low)?;
+        let PathRestrictions { hidden, hooks, read_only } = self.path_restrictions(command, low)?;
         let mut notes = Vec::new();
         notes.extend(without_guarded.is_some().then_some(LEFT_OUT));
         notes.extend(self.passes_hooks_by(command).then_some(NO_HOOKS));
@@ -209,7 +212,7 @@ impl Tools<'_> {
     }
 }
 
-/// The executor's form of a call's edits.
+/// Converts the edits of a call to those of the executor.
 fn exact(edits: &[call::Edit]) -> Vec<Edit> {
     edits
         .iter()
@@ -239,11 +242,11 @@ fn wrote(path: &str, written: &Written) -> Answer {
     }))
 }
 
-/// Said with what git shows unasked: the reader should not take it for everything.
-const LEFT_OUT: &str = "Files that usually hold secrets, and what .atelierignore names, are left out.";
+/// Added to git's output without approval, so that the reader does not take it for everything.
+const LEFT_OUT: &str = "Secret files and files that .atelierignore names are left out.";
 
-/// Said where a person might believe that the project's own checks were made.
-const NO_HOOKS: &str = "The project's git hooks did not run: git runs none of them here.";
+/// Added where a person might believe that the project's own checks ran.
+const NO_HOOKS: &str = "The project's git hooks did not run: Atelier never runs git hooks.";
 
 fn ran(outcome: &Outcome, timeout: u32, notes: &[&str]) -> Answer {
     let exit_code = match outcome.ending {

@@ -1,7 +1,7 @@
-//! A workspace as a tree of files that is kept in step with another place, such as an object store.
+//! A workspace as a tree of files that is kept in sync with another place, such as an object store.
 //!
-//! The same handle and the same refusal of links as everywhere in this crate; but nothing is hidden by
-//! `.atelierignore`, because what is not carried over would be lost.
+//! It uses the same directory handle and refuses links like the rest of this crate. But
+//! `.atelierignore` hides nothing here, because files that are not synced would be lost.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,14 +18,14 @@ use crate::error::{Error, Result};
 use crate::walk::{Kind, Names};
 use crate::workspace::{Workspace, relative};
 
-/// What the file system says about a file without opening it. Equal stamps mean an unchanged file, unless it was
-/// changed in the very moment that the stamp was taken.
+/// What the file system reports about a file without opening it. Equal stamps mean that the file is
+/// unchanged, unless it changed in the same moment in which the stamp was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
     pub size: u64,
-    /// In nanoseconds; what a program may set.
+    /// In nanoseconds. Programs can set this time.
     pub modified: i64,
-    /// In nanoseconds; what no program may set.
+    /// In nanoseconds. Programs cannot set this time.
     pub changed: i64,
     pub inode: u64,
 }
@@ -43,7 +43,7 @@ impl Stamp {
     }
 }
 
-/// Anything in the tree but directories, which are there where something is in them.
+/// Anything in the tree except directories. Directories exist only if they contain something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaf {
     pub path: PathBuf,
@@ -52,7 +52,8 @@ pub struct Leaf {
 }
 
 impl Workspace {
-    /// Everything below the root that is no directory, in no order. Links are named, not followed.
+    /// Everything below the root that is not a directory, in no particular order. Links are listed,
+    /// not followed.
     pub fn leaves(&self) -> Result<Vec<Leaf>> {
         let mut found = Vec::new();
         let mut todo = vec![PathBuf::new()];
@@ -60,7 +61,7 @@ impl Workspace {
             let shown = || dir.display().to_string();
             let mut names = match Names::open(self.handle(), &dir) {
                 Ok(names) => names,
-                // Gone or swapped for a link since its parent was read.
+                // The directory was deleted or replaced by a link after its parent was read.
                 Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => continue,
                 Err(errno) => return Err(Error::from_os(errno, "list", &shown())),
             };
@@ -70,7 +71,7 @@ impl Workspace {
                 Ok(())
             });
             match read {
-                // Removed while it was open.
+                // The directory was deleted while it was open.
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(Error::from_os(errno, "list", &shown())),
             }
@@ -86,7 +87,7 @@ impl Workspace {
         Ok(found)
     }
 
-    /// Whether this is still the directory that the path leads to, or somebody removed or replaced it.
+    /// Whether this is still the directory at the path. Somebody may have deleted or replaced it.
     pub fn is_at(&self, path: &Path) -> bool {
         let (Ok(here), Ok(there)) = (rustix::fs::fstat(self.handle()), rustix::fs::lstat(path)) else {
             return false;
@@ -94,7 +95,7 @@ impl Workspace {
         (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
     }
 
-    /// The regular file at exactly this path, through no link, with its stamp.
+    /// The regular file at exactly this path, with its stamp. No link is followed.
     pub fn open_leaf(&self, path: &WorkspacePath) -> Result<(File, Stamp)> {
         let fail = |errno| Error::from_os(errno, "open", path.as_str());
         let fd = beneath::open(self.handle(), relative(path), OFlags::RDONLY).map_err(fail)?;
@@ -105,8 +106,9 @@ impl Workspace {
         Ok((File::from(fd), Stamp::of(&stat)))
     }
 
-    /// Puts a finished file, which lies on the same file system, at `path` by one rename. Whatever is in the
-    /// way of its directories (a link, a file) makes room; a directory that still holds something does not.
+    /// Moves a finished file from the same file system to `path` with one rename. A link or a file
+    /// where one of its directories should be is replaced. A directory that is not empty is not
+    /// replaced.
     pub fn place(&self, finished: &Path, path: &WorkspacePath) -> Result<Stamp> {
         let fail = |errno| Error::from_os(errno, "put a file at", path.as_str());
         let target = relative(path);
@@ -126,7 +128,7 @@ impl Workspace {
         Ok(Stamp::of(&stat))
     }
 
-    /// The directory, made with all above it.
+    /// Opens a directory and creates it and its parents if they are missing.
     fn make_room(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let mut here = beneath::open(self.handle(), Path::new("."), beneath::DIRECTORY)?;
         for part in path.components() {
@@ -144,7 +146,8 @@ impl Workspace {
         Ok(here)
     }
 
-    /// Removes the file or link at `path`, and the directories that are empty without it. Nothing there is fine.
+    /// Deletes the file or link at `path`, and directories that become empty. A missing file is not
+    /// an error.
     pub fn take_away(&self, path: &WorkspacePath) -> Result<()> {
         let mut target = relative(path);
         let mut flags = AtFlags::empty();
@@ -155,7 +158,7 @@ impl Workspace {
             match removed {
                 Ok(()) => {}
                 Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) if flags.is_empty() => {}
-                // A directory that somebody else uses ends the climb.
+                // A directory that is not empty ends the loop.
                 Err(_) if !flags.is_empty() => return Ok(()),
                 Err(errno) => return Err(Error::from_os(errno, "remove", path.as_str())),
             }

@@ -1,5 +1,5 @@
-//! Walking a tree: by directory entries and their types, opening nothing but directories, one at a
-//! time, in a loop. Depth costs memory for names, never handles or stack.
+//! Walks a tree with a loop: it reads directory entries and their types, and opens only
+//! directories, one at a time. A deep tree costs memory for names, but no handles and no stack.
 
 use std::cmp::Ordering;
 use std::ffi::OsStr;
@@ -25,7 +25,7 @@ pub enum Kind {
     File,
     Directory,
     Symlink,
-    /// FIFO, socket, device.
+    /// A FIFO, a socket or a device.
     Other,
 }
 
@@ -40,7 +40,7 @@ impl From<FileType> for Kind {
     }
 }
 
-/// The names one directory holds, without `.` and `..`, in no order.
+/// The names in one directory, without `.` and `..`, in no particular order.
 pub(crate) struct Names {
     fd: OwnedFd,
 }
@@ -93,7 +93,7 @@ impl Names {
     }
 }
 
-/// Some file systems leave the type out.
+/// The type of an entry. Some file systems do not report it with the entry.
 fn known_kind(dir: BorrowedFd<'_>, name: &OsStr, kind: FileType) -> Kind {
     if kind != FileType::Unknown {
         return kind.into();
@@ -114,16 +114,17 @@ pub struct Hit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     Whole,
-    /// Stopped by the caller, at the limit of entries, or below a path too long to open.
+    /// The walk was stopped by the caller, by the limit of entries, or by a path that is too long
+    /// to open.
     Cut,
 }
 
-/// In which order a walk reports.
+/// The order in which a walk reports entries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Order {
-    /// As the directory has them: nothing is remembered.
+    /// In the order of the directory. Nothing is remembered.
     AsFound,
-    /// By name. Of each directory at most `keep` matches are remembered, the first ones.
+    /// By name. At most the first `keep` matches of each directory are remembered.
     ByName { keep: usize },
 }
 
@@ -133,7 +134,7 @@ enum Step {
 }
 
 impl Workspace {
-    /// Reports everything below `start` that matches, until told to stop.
+    /// Reports everything below `start` that matches, until the caller stops the walk.
     pub(crate) fn walk(
         &self,
         start: &WorkspacePath,
@@ -167,7 +168,8 @@ impl Workspace {
             };
             let mut names = match opened {
                 Ok(names) => names,
-                // Gone, closed to us or swapped for a link since its parent was read: not ours to report.
+                // The directory was deleted, is not readable, or was replaced by a link after its
+                // parent was read.
                 Err(Errno::NOENT | Errno::ACCESS | Errno::LOOP | Errno::NOTDIR) => continue,
                 Err(Errno::NAMETOOLONG) => {
                     ended = Ended::Cut;
@@ -229,7 +231,8 @@ impl Workspace {
     }
 }
 
-/// Keeps the first `keep` reports of a huge directory. One more than the caller's limit is enough to know it was cut.
+/// Keeps the first `keep` matches of a huge directory. One more than the caller's limit is enough
+/// to know that there are more.
 fn forget_last(todo: &mut Vec<Step>, from: usize, keep: usize) {
     let mut reports: Vec<Step> = Vec::new();
     let mut at = from;
@@ -245,7 +248,7 @@ fn forget_last(todo: &mut Vec<Step>, from: usize, keep: usize) {
     todo.append(&mut reports);
 }
 
-/// By path; a directory that matches comes before what is in it.
+/// Orders by path. A directory that matches comes before its content.
 fn by_path(a: &Step, b: &Step) -> Ordering {
     let (a_path, a_rank) = borrow(a);
     let (b_path, b_rank) = borrow(b);

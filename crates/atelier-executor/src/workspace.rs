@@ -1,5 +1,5 @@
-//! A workspace is an open directory handle. Whoever has the value can act below that directory,
-//! and nowhere else: nothing in this crate takes a path from the file system's root.
+//! A workspace is an open directory handle. Code that has the value can act beneath that directory
+//! and nowhere else, because nothing in this crate takes an absolute path.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,18 +14,18 @@ use crate::error::{Error, Result};
 use crate::ignored::{Cache, Ignored};
 use crate::{beneath, links};
 
-/// What the caller of a workspace decides once.
+/// Settings of a workspace.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Largest file that is read whole, in bytes.
+    /// The largest file that is read whole, in bytes.
     pub max_read: u64,
-    /// Largest file that is written, in bytes.
+    /// The largest file that is written, in bytes.
     pub max_write: u64,
     /// Sync every write to disk before answering.
     pub durable: bool,
-    /// Obey `.atelierignore` in the root.
+    /// Whether `.atelierignore` in the root applies.
     pub obey_ignore: bool,
-    /// How many directory entries one listing or search looks at before it says it was cut.
+    /// How many directory entries one listing or search examines before it is cut short.
     pub max_entries: u64,
 }
 
@@ -50,7 +50,7 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// Opens the root. The person who names it may name it through links; from here on none is followed.
+    /// Opens the root. The given path may contain links; after that, no link is followed.
     pub fn open(root: impl AsRef<Path>, options: Options) -> Result<Self> {
         let shown = root.as_ref().display().to_string();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -64,7 +64,8 @@ impl Workspace {
         Ok(Self { handle, real, options, ignored: Cache::default() })
     }
 
-    /// Where the root lies on this machine, links resolved. For the person at this machine, not for agents.
+    /// The path of the root on this machine, without links. It is for the user of this machine, not
+    /// for agents.
     pub fn root(&self) -> &Path {
         &self.real
     }
@@ -85,14 +86,15 @@ impl Workspace {
         }
     }
 
-    /// The link-free path that `path` means for reading, inside the root and visible to agents.
-    /// The policy judges this name too, so that a harmless name cannot stand for another file.
+    /// The path without links that `path` stands for when it is read. It is inside the root and
+    /// visible to agents. The policy judges this path too, so that a harmless name cannot stand for
+    /// another file.
     pub fn resolve(&self, path: &WorkspacePath) -> Result<WorkspacePath> {
         let real = links::resolve(self.handle(), &self.real, relative(path))
             .map_err(|errno| Error::from_os(errno, "resolve", path.as_str()))?;
         to_workspace_path(&real, path.as_str())
     }
-    /// Opens for reading; `.0` is the link-free path that was opened.
+    /// Opens a file for reading. `.0` is the path without links.
     pub(crate) fn open_for_reading(
         &self,
         path: &WorkspacePath,
@@ -110,7 +112,7 @@ impl Workspace {
             Err(Errno::LOOP) => {
                 let real = links::resolve(self.handle(), &self.real, asked).map_err(fail)?;
                 let fd = beneath::open(self.handle(), &real, flags).map_err(|errno| match errno {
-                    // A link that was not there a moment ago: somebody is swapping directories.
+                    // A link that did not exist a moment ago. Somebody is swapping directories.
                     Errno::LOOP => Error::Outside { path: shown.to_owned() },
                     other => fail(other),
                 })?;
@@ -125,7 +127,8 @@ impl Workspace {
         Ok((real, fd, stat))
     }
 
-    /// The directory that holds `path`, opened through no link at all, and the last name.
+    /// The directory that contains `path`, opened without following links, and the last name of the
+    /// path.
     pub(crate) fn parent_for_writing(
         &self,
         path: &WorkspacePath,
@@ -148,7 +151,7 @@ impl Workspace {
     }
 }
 
-/// The path below the root's handle; empty for the root itself.
+/// The path below the root's handle. It is empty for the root itself.
 pub(crate) fn relative(path: &WorkspacePath) -> &Path {
     match path.as_str() {
         "." => Path::new(""),
@@ -156,7 +159,8 @@ pub(crate) fn relative(path: &WorkspacePath) -> &Path {
     }
 }
 
-/// What is at `name` in `dir`, the link itself if it is one; `None` when nothing is.
+/// Describes the entry `name` in `dir`, or the link itself if it is one; `None` if it does not
+/// exist.
 pub(crate) fn look(dir: BorrowedFd<'_>, name: &OsStr, shown: &str) -> Result<Option<Stat>> {
     match rustix::fs::statat(dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
@@ -165,7 +169,7 @@ pub(crate) fn look(dir: BorrowedFd<'_>, name: &OsStr, shown: &str) -> Result<Opt
     }
 }
 
-/// The checked form of a path that came from the file system rather than from a caller.
+/// Parses a path that came from the file system and not from a caller.
 pub(crate) fn to_workspace_path(real: &Path, shown: &str) -> Result<WorkspacePath> {
     let text = real.to_str().ok_or_else(|| Error::NotFound { path: shown.to_owned() })?;
     let text = if text.is_empty() { "." } else { text };

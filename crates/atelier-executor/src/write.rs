@@ -1,5 +1,6 @@
-//! Writing: a temporary file beside the target, then one rename. A reader sees the old bytes or the
-//! new ones; a hard link or a link at the target is replaced or refused, never written through.
+//! Writes to a temporary file beside the target and renames it. Readers see either the old bytes or
+//! the new ones. A hard link is replaced, a symbolic link is refused, and neither is written
+//! through.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,14 +18,14 @@ use crate::workspace::{Workspace, look};
 
 const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
 
-/// What the caller knows about the file it is about to replace.
+/// The state in which the caller expects the file to be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Expect {
     #[default]
     Anything,
-    /// Nothing is there yet.
+    /// The file does not exist yet.
     Absent,
-    /// It still has this checksum; otherwise the answer is [`Error::Stale`].
+    /// The file still has this checksum. Otherwise the error is [`Error::Stale`].
     Checksum(String),
 }
 
@@ -36,18 +37,18 @@ pub enum Mending {
     CreateParents,
 }
 
-/// What is on disk now.
+/// The state of the file after a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
     pub size: u64,
     pub checksum: String,
-    /// Checksum of what was there before, where it was read.
+    /// Checksum of the previous content, if it was read.
     pub replaced: Option<String>,
     pub created: bool,
 }
 
 impl Workspace {
-    /// Replaces the whole file, or makes it.
+    /// Replaces the whole file, or creates it.
     pub fn write(
         &self,
         path: &WorkspacePath,
@@ -61,7 +62,7 @@ impl Workspace {
         self.put(path, bytes, expect, turn)
     }
 
-    /// With the turn of whoever has looked at the file before; otherwise in one of its own.
+    /// Writes with the turn of a caller that has already read the file, or takes a turn itself.
     fn put(
         &self,
         path: &WorkspacePath,
@@ -81,7 +82,7 @@ impl Workspace {
         })
     }
 
-    /// Adds to the end, by the same rename: what a hard link shares stays as it was.
+    /// Appends by writing a new file and renaming it, so that other hard links keep their content.
     pub fn append(
         &self,
         path: &WorkspacePath,
@@ -103,12 +104,13 @@ impl Workspace {
         }
         let mut whole = old.bytes;
         whole.extend_from_slice(bytes);
-        // What was read must still be there when it is replaced: two appends must not lose one.
+        // The content that was read must still be there when it is replaced. Otherwise one of two
+        // appends would be lost.
         let expect = if *expect == Expect::Absent { Expect::Absent } else { Expect::Checksum(old.checksum) };
         self.put(path, &whole, &expect, Some(turn))
     }
 
-    /// Makes every replacement, or changes nothing.
+    /// Makes all replacements, or changes nothing.
     pub fn edit(&self, path: &WorkspacePath, edits: &[Edit], expect: &Expect) -> Result<Written> {
         let turn = self.turn(path)?;
         let content = self.read(path, Part::Whole)?;
@@ -128,8 +130,9 @@ impl Workspace {
         }
     }
 
-    /// Whoever replaces what they have read waits for their turn, among all who write in this directory: between
-    /// the look and the rename nobody else's work must be lost. Programs other than this one do not wait.
+    /// Takes a turn among all writers in this directory. A caller that replaces what it has read
+    /// holds its turn from the read to the rename, so that no other change is lost. Other programs
+    /// do not take turns.
     fn turn(&self, path: &WorkspacePath) -> Result<Turn> {
         let (dir, _) = self.parent_for_writing(path, false)?;
         Turn::take(dir.as_fd()).map_err(|errno| Error::from_os(errno, "lock", path.as_str()))
@@ -179,8 +182,9 @@ impl Workspace {
         let shown = path.as_str();
         let dir = target.dir.as_fd();
         let fail = |errno| Error::from_os(errno, "write", shown);
-        // Made with the mode it will have, because every change of an inode is work for the file system's journal.
-        // Without set-user-ID and its like: new content does not inherit special powers.
+        // Created with its final mode, because every later change of an inode is extra work for the
+        // file system. Set-user-ID and similar bits are removed, because new content must not
+        // inherit them.
         let mode = target.old.map_or(FILE_MODE, |old| Mode::from_raw_mode(old.st_mode & 0o777));
         let (temporary, fd) = Temporary::create(dir, mode).map_err(fail)?;
         let mut file = File::from(fd);
@@ -193,16 +197,18 @@ impl Workspace {
         if self.options().durable {
             rustix::fs::fsync(&file).map_err(fail)?;
         }
-        // Whoever replaces without looking waits only now, when all is ready.
+        // A caller that has not read the file waits for its turn only now, when everything is
+        // prepared.
         let _turn = match turn {
             Some(turn) => turn,
             None => Turn::take(dir).map_err(fail)?,
         };
         if matches!(expect, Expect::Checksum(_)) {
-            // Between the check and now somebody else may have written; the check must hold at the rename.
+            // Another writer may have changed the file since the check, so it is checked again
+            // before the rename.
             let now = look(dir, &target.name, shown)?;
             if now.as_ref().map(identity) != target.old.as_ref().map(identity) {
-                return Err(stale(path, "the file that was checked", "a newer one"));
+                return Err(stale(path, "the file that was checked", "a newer version"));
             }
         }
         temporary.publish(&target.name, *expect == Expect::Absent).map_err(|errno| match errno {
@@ -216,16 +222,16 @@ impl Workspace {
     }
 }
 
-/// One exact replacement.
+/// One replacement of exact text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
     pub old: String,
     pub new: String,
-    /// How often `old` must occur; all of them are replaced. `None`: at least once.
+    /// How often `old` must occur; all occurrences are replaced. `None` means at least once.
     pub count: Option<usize>,
 }
 
-/// The text after all edits, in order; nothing when one of them does not fit.
+/// The text after all edits, in order. If one edit does not match, all fail.
 pub(crate) fn apply(path: &WorkspacePath, bytes: Vec<u8>, edits: &[Edit]) -> Result<String> {
     let mut text =
         String::from_utf8(bytes).map_err(|_| Error::InvalidUtf8 { path: path.as_str().to_owned() })?;
@@ -244,16 +250,17 @@ pub(crate) fn apply(path: &WorkspacePath, bytes: Vec<u8>, edits: &[Edit]) -> Res
     Ok(text)
 }
 
-/// The right to replace files of a directory, held until it is dropped.
+/// The right to replace files of a directory, until it is dropped.
 struct Turn(#[expect(dead_code, reason = "closing it ends the turn")] Option<OwnedFd>);
 
-/// A turn takes as long as one write does. What takes longer is somebody who holds on to it.
+/// A turn takes as long as one write. If it takes longer, some process does not release it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Turn {
     fn take(dir: BorrowedFd<'_>) -> Result<Self, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // A directory that cannot be opened cannot be locked either; nor can some file systems.
+        // A directory that cannot be opened cannot be locked, and some file systems do not support
+        // locks.
         let Ok(own) = rustix::fs::openat(dir, ".", flags, Mode::empty()) else { return Ok(Self(None)) };
         let end = Instant::now() + PATIENCE;
         loop {
@@ -290,14 +297,14 @@ fn identity(stat: &Stat) -> (u64, u64, i64, i64) {
 
 fn keep_owner_and_mode(file: &File, old: Option<&Stat>, mode: Mode) -> Result<(), Errno> {
     let made = rustix::fs::fstat(file)?;
-    // Only root may give files away; for everyone else the file was theirs or becomes theirs.
+    // Only root may change the owner. For other users the file was theirs, or becomes theirs.
     if let Some(old) = old
         && (old.st_uid, old.st_gid) != (made.st_uid, made.st_gid)
         && rustix::process::geteuid().is_root()
     {
         rustix::fs::fchown(file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)))?;
     }
-    // The umask may have taken bits away.
+    // The umask may have removed permission bits.
     if made.st_mode & 0o7777 == mode.as_raw_mode() { Ok(()) } else { rustix::fs::fchmod(file, mode) }
 }
 
@@ -307,7 +314,7 @@ pub(crate) fn sync_directory(dir: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::fs::fsync(&listing)
 }
 
-/// A file under a name nobody knows, gone again unless it is published.
+/// A file with a random name that is deleted unless it is published.
 struct Temporary<'dir> {
     dir: BorrowedFd<'dir>,
     name: String,
@@ -343,12 +350,12 @@ impl Drop for Temporary<'_> {
         if !self.published
             && let Err(error) = rustix::fs::unlinkat(self.dir, &self.name, AtFlags::empty())
         {
-            tracing::warn!(%error, "a temporary file stays behind");
+            tracing::warn!(%error, "cannot remove a temporary file");
         }
     }
 }
 
-/// Renames and never replaces; one step where the system has one.
+/// Renames without replacing an existing file, in one step if the system supports it.
 pub(crate) fn rename_if_absent(
     from: BorrowedFd<'_>,
     old: &OsStr,
@@ -357,7 +364,7 @@ pub(crate) fn rename_if_absent(
 ) -> Result<(), Errno> {
     #[cfg(any(target_os = "linux", target_vendor = "apple"))]
     match rustix::fs::renameat_with(from, old, to, new, rustix::fs::RenameFlags::NOREPLACE) {
-        // Some file systems (NFS, FUSE) know no flags.
+        // Some file systems (NFS, FUSE) do not support flags.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
         other => return other,
     }

@@ -1,5 +1,5 @@
-//! Every case of `command_attacks.json`: the verdict with links resolved, the run where it may run, and, for
-//! those with a visible harm, the bare sandbox with no policy in front of it.
+//! Every case of `command_attacks.json`: the verdict with links resolved, the run if it is allowed,
+//! and, for cases with visible harm, the sandbox alone without the policy.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails says so")]
 
 mod common;
@@ -13,7 +13,7 @@ use atelier_executor::{Access, Cancel, CommandSpec, detect_isolation};
 use common::{Fixture, corpus};
 use serde_json::{Value, json};
 
-/// What `cwd_note` describes in words.
+/// Creates what `cwd_note` describes in words.
 fn arrange(f: &Fixture, case: &Value) {
     let text = |key: &str| case[key].as_str().unwrap_or_default();
     let pwn = "touch ../out/PWNED";
@@ -103,7 +103,7 @@ fn call_of(case: &Value) -> Value {
     params
 }
 
-/// What must hold after the call, whoever let it through.
+/// Asserts that no harm was done, whatever the verdict was.
 fn harm(f: &Fixture, case: &Value, shown: &str, took: Duration) -> Option<&'static str> {
     let check = case["runtime_check"].as_str().unwrap_or_default();
     let secret_in_archive =
@@ -138,7 +138,7 @@ fn check(case: &Value) -> Result<(), String> {
             judgement.verdict, judgement.rule, judgement.reason
         ));
     }
-    // Registries and remote repositories are nobody's to ask in a test.
+    // Tests must not contact registries and remote repositories.
     if judgement.network {
         return Ok(());
     }
@@ -184,7 +184,7 @@ fn every_case_that_would_not_end_is_ended() {
     run_all(endless, check);
 }
 
-/// The boundary is the sandbox: with the policy taken away, the marker still does not appear outside.
+/// The sandbox is the boundary: even without the policy, the marker does not appear outside.
 #[test]
 fn without_the_policy_the_sandbox_alone_stops_the_harm() {
     if detect_isolation().landlock == 0 {
@@ -203,7 +203,7 @@ fn without_the_policy_the_sandbox_alone_stops_the_harm() {
             spec.access = access;
             spec.timeout = Duration::from_secs(5);
             let started = Instant::now();
-            // A program that is not found, or a path instead of a name, is as good as stopped.
+            // A program that is not found, or a path instead of a name, counts as stopped.
             let Ok(outcome) = f.runner.run(&f.ws, &spec, &Cancel::new().unwrap()) else { continue };
             let shown = outcome.stdout + &outcome.stderr;
             if let Some(harm) = harm(&f, case, &shown, started.elapsed()) {

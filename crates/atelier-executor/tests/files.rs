@@ -193,7 +193,7 @@ fn what_changed_since_it_was_approved_is_stale() {
     s.ws.write(&p("g"), b"x", &Expect::Absent, Mending::Never).unwrap();
 }
 
-/// Two servers on one directory, several callers each: what was acknowledged is there.
+/// Two servers on one directory, with several callers each: every acknowledged write is there.
 #[test]
 fn nobodys_work_is_lost_to_somebody_elses() {
     const CALLERS: usize = 4;
@@ -255,10 +255,10 @@ fn ignored_names_do_not_exist_for_agents() {
     let found = s.ws.search(&p("."), &Glob::parse("**/*").unwrap(), 10, &Cancel::new().unwrap()).unwrap();
     let paths: Vec<_> = found.hits.iter().map(|hit| hit.path.to_str().unwrap()).collect();
     assert_eq!(paths, ["a", "a/y", "alias"]);
-    // Rules are read again when they change.
+    // The rules are read again when they change.
     s.put(".atelierignore", "");
     assert_eq!(s.text("private/key", Part::Whole), "k");
-    // Rules that cannot be read hide everything rather than nothing.
+    // Rules that cannot be read hide everything.
     fs::remove_file(s.path(".atelierignore")).unwrap();
     fs::create_dir(s.path(".atelierignore")).unwrap();
     assert_eq!(code(s.ws.read(&p("a/y"), Part::Whole)), "not_a_file");
@@ -325,7 +325,7 @@ fn names_that_are_no_utf8_are_shown_marked() {
 fn trees_deeper_than_any_path_are_walked_and_deleted_without_handles() {
     let s = space();
     s.put("top/x/f", "");
-    // 3000 levels: more than a path can name, made by stepping down.
+    // 3000 levels are more than a path can name, so the directories are created one by one.
     let mut here =
         rustix::fs::open(s.path("top/x"), rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
     for _ in 0..3000 {
@@ -431,7 +431,7 @@ fn grep_searches_files_and_follows_no_link() {
     assert_eq!((found.lines, found.cut), (vec![line("a/two.txt", 1, "todo", true)], true));
 }
 
-/// A log of any size, and somebody who does not want to know any more.
+/// A log of any size, and a caller that cancels.
 #[test]
 fn grep_of_a_named_file_has_the_limits_of_reading() {
     use atelier_executor::GrepSpec;

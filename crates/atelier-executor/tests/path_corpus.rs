@@ -1,4 +1,5 @@
-//! Every case of `path_attacks.json`, in the real file system, through the tools as an agent calls them.
+//! Every case of `path_attacks.json`, in the real file system, through the tools as an agent calls
+//! them.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails says so")]
 
 mod common;
@@ -27,7 +28,7 @@ fn check(case: &Value) -> Result<(), String> {
     let text = |key: &str| case[key].as_str().unwrap_or_default();
     let fixture = Fixture::new();
     for line in case["setup"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()) {
-        // The race has its own harness; here its start is what is there.
+        // The race has its own test. Here, only its initial state is created.
         let line = line.strip_prefix("RACE: ").map_or(line, |race| race.split("loop:").next().unwrap());
         if !fixture.bash(line) {
             assert!(line.starts_with("mknod"), "setup failed: {line}");
@@ -49,7 +50,7 @@ fn check(case: &Value) -> Result<(), String> {
     if result.success() != (text("expect") == "allow") {
         return fail("wrong answer");
     }
-    // Opening a FIFO or a device would block for ever; nothing else takes long.
+    // Opening a FIFO or a device would block for ever. Nothing else takes long.
     if took > Duration::from_secs(30) {
         return fail(&format!("took {took:?}"));
     }
@@ -89,7 +90,7 @@ fn every_path_case_answers_as_it_should() {
     for case in &cases {
         match case {
             Ok(case) => failures.extend(check(case).err().map(|why| format!("{}: {why}", case["id"]))),
-            // A lone surrogate is no JSON string for us: the request never becomes a call.
+            // A lone surrogate is not valid in a JSON string, so the request never becomes a call.
             Err(line) => assert!(line.contains("lone surrogate"), "{line}"),
         }
     }

@@ -1,4 +1,4 @@
-//! Commands in their walls: what they may do, what they may not, and that they end.
+//! Commands in the sandbox: what they may do, what they may not do, and that they end.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails says so")]
 
 use std::fs;
@@ -221,14 +221,14 @@ fn with_network_the_internet_families_open_and_local_services_do_not() {
     assert_eq!(ok(&outcome), "tcp\nudp\n");
 }
 
-/// Whether any process on the machine still carries the mark.
+/// Whether any process on the machine still has the mark in its command line.
 fn alive(mark: &str) -> bool {
     fs::read_dir("/proc").unwrap().flatten().any(|entry| {
         fs::read(entry.path().join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(mark))
     })
 }
 
-/// Far longer than any of these commands takes, and far shorter than the ten minutes that they would sleep.
+/// Far longer than these commands take, and far shorter than the ten minutes that they would sleep.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn timed(s: &Space, code: &str, seconds: u64) -> (Outcome, Duration) {
@@ -307,7 +307,7 @@ fn cancelling_ends_it_at_once() {
     assert!(outcome.elapsed < PATIENCE, "{:?}", outcome.elapsed);
 }
 
-/// Run by the test below in a process of its own: starts a command and waits for it.
+/// The test below runs this in a separate process: it starts a command and waits for it.
 #[test]
 fn helper_that_waits_for_a_command() {
     let Some(dir) = std::env::var_os("ATELIER_TEST_DIES").map(PathBuf::from) else { return };
@@ -459,7 +459,7 @@ fn git_works_and_knows_who_commits() {
 fn git_starts_none_of_the_helpers_a_repository_names() {
     let s = space();
     repository(&s);
-    // Where a helper could write, if it were started: a working command may write the workspace.
+    // A helper could write here if it were started, because the command may write to the workspace.
     let touch = format!("touch {}", s.path("HELPED").display());
     let config = fs::read_to_string(s.path(".git/config")).unwrap();
     s.put(
@@ -503,14 +503,15 @@ fn git_starts_none_of_the_helpers_a_repository_names() {
     }
 }
 
-/// What is not heard of cannot be switched off, so the limits of the command do not hold for the question.
+/// A helper that is not found cannot be switched off, so the limits of the command do not apply to
+/// the question.
 #[test]
 fn a_long_configuration_hides_no_helper() {
     let s = space();
     repository(&s);
     let touch = format!("touch {}", s.path("HELPED").display());
     let config = fs::read_to_string(s.path(".git/config")).unwrap();
-    // In the middle: of an answer that is too long beginning and end are kept.
+    // The helper is in the middle, because the beginning and the end of a long answer are kept.
     let names = |of: &str| (0..40_000).map(|n| format!("[{of} \"name-{n}\"]\n x = y\n")).collect::<String>();
     let filter = format!("[filter \"y\"]\n clean = {touch};cat\n");
     s.put(".git/config", &format!("{config}\n{}{filter}{}", names("before"), names("behind")));
@@ -524,7 +525,8 @@ fn a_long_configuration_hides_no_helper() {
     assert!(!s.path("HELPED").exists(), "a filter behind a limit was started");
 }
 
-/// Another repository brings its own hooks and names its own programs; so does whoever wrote to HOME before.
+/// Another repository has its own hooks and names its own programs. So does an earlier command that
+/// wrote to HOME.
 #[test]
 fn git_starts_nothing_of_another_repository() {
     let s = space();
@@ -545,7 +547,7 @@ fn git_starts_nothing_of_another_repository() {
     );
     let home = s.dir.path().join("state/home");
     fs::write(home.join(".gitconfig"), format!("[core]\n gitProxy = {touch};false\n")).unwrap();
-    // An object that is not there would be fetched from whoever promised it.
+    // A missing object would be fetched from the promised remote.
     let blob = ok(&s.work("git", &["rev-parse", "HEAD:f"])).trim().to_owned();
     fs::remove_file(s.path(&format!(".git/objects/{}/{}", &blob[..2], &blob[2..]))).unwrap();
     for args in [
@@ -564,7 +566,7 @@ fn git_starts_nothing_of_another_repository() {
     }
 }
 
-/// The supervisor is a copy of atelier, and its command line may hold a token.
+/// The supervisor is a copy of atelier, and its command line may contain a token.
 #[test]
 fn no_command_sees_who_started_it() {
     let s = space();
@@ -576,7 +578,7 @@ fn no_command_sees_who_started_it() {
     assert_eq!(ok(&s.python(code)).trim(), "['python3'] False");
 }
 
-/// What is hidden is hidden by its place, so what it lies in stays there.
+/// Files are hidden by their path, so the folders around them cannot be moved.
 #[test]
 fn what_hidden_files_lie_in_is_not_moved() {
     let s = space();
@@ -623,7 +625,7 @@ fn git_does_not_look_into_submodules_with_filters_of_their_own() {
     }
 }
 
-/// What a project is built with works inside the walls, where the machine has it.
+/// Compilers and package managers of the machine work inside the sandbox.
 #[test]
 fn compilers_and_package_managers_work_offline() {
     let s = space();
@@ -650,7 +652,8 @@ fn compilers_and_package_managers_work_offline() {
     }
 }
 
-/// Credentials were lent to it, perhaps, and its process was killed. What a neighbour's command works in stays.
+/// The run may have had lent credentials, and its process was killed. Folders of commands that are
+/// running stay.
 #[test]
 fn a_start_removes_what_killed_runs_left_behind() {
     let s = space();
@@ -687,7 +690,7 @@ fn state_inside_the_workspace_is_refused() {
     assert_eq!(Runner::new(&s.ws, options).unwrap_err().code().as_str(), "path_protected");
 }
 
-/// Files that run as their owner are a way out for whoever else is on the machine.
+/// Set-user-ID files would let other users of the machine act as their owner.
 #[test]
 fn nothing_is_made_to_run_as_somebody_else() {
     let s = space();

@@ -1,5 +1,5 @@
-//! Directories swapped for links while calls run: errors are fine, a single byte from outside is not.
-//! Two seconds by default; `ATELIER_RACE_SECONDS` makes it longer.
+//! Directories are swapped for links while calls run. Errors are allowed, but not a single byte
+//! from outside may be read. Takes two seconds by default; `ATELIER_RACE_SECONDS` makes it longer.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails says so")]
 
 mod common;
@@ -20,7 +20,7 @@ fn p(text: &str) -> WorkspacePath {
 
 const OUTSIDE_SIZE: usize = 10_007;
 
-/// Stops the swapping thread also when an assertion fails, so that a failure is a failure and no hang.
+/// Stops the swapping thread even if an assertion fails, so that the test fails instead of hanging.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -40,7 +40,7 @@ fn swapping_links_in_never_leads_outside() {
         f.put(file, "inside");
     }
     std::fs::create_dir_all(f.base().join("out/deep")).unwrap();
-    // A size that nothing inside ever has.
+    // A size that no file inside has.
     let secret = format!("SECRET{}", "x".repeat(OUTSIDE_SIZE - 6));
     for file in ["out/secret.txt", "out/deep/secret.txt"] {
         std::fs::write(f.base().join(file), &secret).unwrap();
@@ -108,7 +108,7 @@ fn swapping_links_in_never_leads_outside() {
     assert_eq!(f.snapshot("out"), outside);
 }
 
-/// The same for commands: the sandbox holds while paths move under it.
+/// The sandbox also holds if paths are swapped while a command runs.
 #[test]
 fn a_command_does_not_follow_a_link_that_is_swapped_in() {
     let f = Fixture::new();

@@ -10,7 +10,8 @@ use atelier_executor::{Approval, Expect, detect_isolation};
 use common::{Fixture, approved, git};
 use serde_json::json;
 
-/// TL-02.1: what runs unasked shows no secrets, from history either, and tells the truth about the rest.
+/// TL-02.1: commands without approval show no secrets, not even from history, and tell that
+/// something was left out.
 #[test]
 fn git_leaves_out_what_nobody_may_see_unasked() {
     let fixture = Fixture::new();
@@ -57,7 +58,7 @@ fn git_leaves_out_what_nobody_may_see_unasked() {
     assert!(git(&["log", "-p", "--format=%s"]).0.starts_with("only a secret\n"));
 }
 
-/// A repository that remembers more than it shows: secrets that are there, secrets that are gone, what is ignored.
+/// A repository with a history: secrets that exist, secrets that were deleted, and ignored files.
 fn with_a_past(f: &Fixture) {
     f.put("a.txt", "one\n");
     f.put("c", "see\n");
@@ -74,8 +75,8 @@ fn with_a_past(f: &Fixture) {
     assert!(f.bash("git add -f .env && ln -s . sublink"));
 }
 
-/// TL-02.1: whatever is written in front of, behind and around them, no git command shows unasked what nobody may see
-/// unasked; and nobody is asked in vain.
+/// TL-02.1: however a git command is written, it shows no protected content without approval; and
+/// nobody is asked without need.
 #[test]
 fn what_git_remembers_is_asked_about() {
     let f = Fixture::new();
@@ -126,7 +127,7 @@ fn what_git_remembers_is_asked_about() {
         let result = approved(&f, "execute_command", git(args), &medium);
         let shown = json!(result).to_string();
         assert!(!shown.contains("SECRET-"), "{args:?}: {shown}");
-        // A refusal repeats the name that it was given.
+        // A refusal repeats the given name.
         assert!(result.failure.is_some() || !shown.contains("private/p.txt"), "{args:?}: {shown}");
         match &result.failure {
             None => {}
@@ -141,7 +142,7 @@ fn what_git_remembers_is_asked_about() {
     let asked = f.judge("execute_command", git(&["log", "-p", "--full-diff"]));
     assert_eq!((asked.verdict, asked.rule.as_str()), (Verdict::High, "git.log history"));
     assert!(asked.reason.contains(".env"), "{}", asked.reason);
-    // Somebody said yes.
+    // The call was approved.
     let result = f.call("execute_command", git(&["log", "-p", "--full-diff"]));
     assert!(json!(result).to_string().contains("SECRET-second"), "{result:?}");
     for args in [
@@ -163,7 +164,7 @@ fn what_git_remembers_is_asked_about() {
     assert_eq!(f.judge("execute_command", git(&["commit", "-m", "x"])).verdict, Verdict::Medium);
 }
 
-/// Where there is nothing to hide, every command runs as it is written.
+/// In a repository without secrets, every command runs as it is written.
 #[test]
 fn git_shows_what_holds_no_secrets() {
     let f = Fixture::new();
@@ -171,7 +172,7 @@ fn git_shows_what_holds_no_secrets() {
     f.put("c", "see\n");
     let commit = "git add -A && git commit -qm";
     assert!(f.bash(&format!("git init -q . && {commit} one && echo two > a.txt && {commit} two")));
-    // Never committed, and not to be tripped over.
+    // The file was never committed and does not affect git commands.
     f.put(".env", "TOKEN=SECRET-42");
     for args in [
         &["log", "-L1,1:a.txt"][..],
@@ -190,20 +191,20 @@ fn git_shows_what_holds_no_secrets() {
         assert!(matches!(code, Some(0 | 1)) && !shown.contains("SECRET"), "{args:?}: {shown}");
         assert!(result.fields.get("note").is_none(), "{args:?}: {shown}");
     }
-    // A file by its number alone, that nothing else leads to.
+    // The file is addressed by its object id, and nothing else refers to it.
     assert!(f.bash("git hash-object -w .env > id"));
     let id = fs::read_to_string(f.path("id")).unwrap().trim().to_owned();
     for args in [&["show", &*id][..], &["show", &id[..7]], &["cat-file", "-p", &id]] {
         let result = approved(&f, "execute_command", git(args), &Approval::none());
         assert_eq!(result.failure.unwrap().code.as_str(), "approval_required", "{args:?}");
     }
-    // Outside of every repository git says so itself.
+    // Outside of a repository, git itself reports that.
     let none = Fixture::new();
     let result = approved(&none, "execute_command", git(&["log", "-p"]), &Approval::none());
     assert!(result.fields["stderr"].as_str().unwrap().contains("not a git repository"), "{result:?}");
 }
 
-/// What is in `.git` runs programs, of the person's own git as well; only git changes it.
+/// Files in `.git` can run programs, also with the user's own git. Only git changes them.
 #[test]
 fn no_command_plants_what_git_would_run() {
     if !detect_isolation().mounts {
@@ -246,14 +247,14 @@ open('made.txt', 'w').write('made')
         let judged = f.judge("execute_command", json!({ "command": command, "args": args }));
         assert_eq!(judged.verdict, Verdict::Deny, "{command}: {}", judged.reason);
     }
-    // git itself goes on working, and sets what it is told to.
+    // git itself still works, and its configuration commands do too.
     for args in [&["commit", "-qm", "x"][..], &["config", "user.name", "Bob"], &["switch", "-qc", "side"]] {
         let result = f.call("execute_command", git(args));
         assert!(result.success(), "{args:?}: {result:?}");
     }
 }
 
-/// Of a worktree and of a submodule `.git` is a file.
+/// In a worktree and in a submodule, `.git` is a file.
 #[test]
 fn git_works_in_worktrees_and_submodules() {
     let f = Fixture::new();
@@ -276,7 +277,7 @@ fn git_works_in_worktrees_and_submodules() {
             assert!(result.success(), "{place} {args:?}: {result:?}");
         }
     }
-    // And what says where the repository is stays as it is.
+    // The file that names the repository's folder stays unchanged.
     f.put(
         "w.py",
         "for p in ['wt/.git', 'lib/.git']:\n\ttry: open(p, 'w'); print('WROTE')\n\texcept OSError: pass\n",
@@ -287,7 +288,7 @@ fn git_works_in_worktrees_and_submodules() {
     }
 }
 
-/// A command that names a patch writes what the patch names.
+/// A command that names a patch writes the files that the patch names.
 #[test]
 fn a_patch_is_rated_by_what_it_writes() {
     let f = Fixture::new();
@@ -310,7 +311,7 @@ fn a_patch_is_rated_by_what_it_writes() {
             Verdict::High,
             "file.script",
         ),
-        // As git and GNU patch read names, not as they are written.
+        // Names are read as git and GNU patch read them, not as they are written.
         ("--- /dev/null\n+++ \"b/\\056env\"\n@@ -0,0 +1 @@\n+x\n".into(), Verdict::High, "file.secret"),
         ("--- /dev/null\n+++ \"b/Make\\146ile\" behind it\n".into(), Verdict::High, "file.build"),
         ("diff --git \"a/\\056env\" \"b/x y\"\n".into(), Verdict::High, "file.secret"),
@@ -325,14 +326,14 @@ fn a_patch_is_rated_by_what_it_writes() {
         ("  --- x\n  +++   b/Makefile\n".into(), Verdict::High, "file.build"),
         ("- --- Makefile\n".into(), Verdict::High, "file.build"),
         ("Index:Makefile\n".into(), Verdict::High, "file.build"),
-        // What cannot be read is not taken for harmless.
+        // A patch that cannot be read does not count as harmless.
         ("--- /dev/null\n+++ \"b/x\\n\"\n".into(), Verdict::High, "unread"),
         ("--- /dev/null\n+++ \"b/x\\400\"\n".into(), Verdict::High, "unread"),
         ("--- /dev/null\n+++ \"b/x\n".into(), Verdict::High, "unread"),
         (patch("../x"), Verdict::High, "unread"),
         (patch(&"a ".repeat(100)), Verdict::High, "unread"),
         ("Content-Transfer-Encoding: base64\n\nLS0tIC9kZXYvbnVsbAo=\n".into(), Verdict::High, "unread"),
-        // And nobody is asked twice about what is.
+        // Harmless names in unusual forms are rated like ordinary writes.
         (
             "--- /dev/null\t1970-01-01 00:00:00.000000000 +0000\n+++ b/src/a b.rs\t1/2/3\n".into(),
             Verdict::Medium,
@@ -355,7 +356,7 @@ fn a_patch_is_rated_by_what_it_writes() {
     }
 }
 
-/// A person who approves a commit must not believe that the project's checks were made.
+/// A person who approves a commit must not believe that the project's hooks ran.
 #[test]
 fn it_is_said_that_hooks_do_not_run() {
     let f = Fixture::new();
@@ -392,7 +393,7 @@ fn what_a_repository_is_configured_with_is_not_shown_unasked() {
     assert!(result.success(), "git reads it: {result:?}");
 }
 
-/// TL-02.1: content that moved has several names in history, and each of them is left out.
+/// TL-02.1: content that moved has several names in history, and all of them are left out.
 #[test]
 fn a_secret_that_moved_is_not_shown_from_history() {
     let f = Fixture::new();
@@ -417,7 +418,7 @@ fn a_secret_that_moved_is_not_shown_from_history() {
     assert!(log.fields["stdout"].as_str().unwrap().contains("notes.txt"), "the rest is shown: {log:?}");
 }
 
-/// A tree need not be of any commit that is left, and then nobody has looked into it.
+/// A tree may belong to no commit any more, and then its files were not examined.
 #[test]
 fn a_tree_is_asked_about() {
     let f = Fixture::new();
@@ -436,7 +437,7 @@ fn a_tree_is_asked_about() {
     }
 }
 
-/// Some of git's commands run a hook before they have read where hooks are.
+/// Some git commands run a hook before they have read the setting that disables hooks.
 #[test]
 fn no_hook_runs_however_early() {
     if !detect_isolation().mounts {
@@ -464,7 +465,7 @@ fn no_hook_runs_however_early() {
     assert!(f.bash("test ! -e .git/RAN"));
 }
 
-/// By its text a word may be a branch; where it is a file or a folder, work in it is at stake.
+/// As text, a word may be a branch. If it is a file or a folder, changes in it could be lost.
 #[test]
 fn checking_out_what_lies_there_is_high() {
     let f = Fixture::new();

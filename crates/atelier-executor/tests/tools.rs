@@ -1,4 +1,4 @@
-//! The agent's tools, as JSON goes in and comes out.
+//! The tools of agents: JSON goes in, JSON comes out.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that fails says so")]
 
 mod common;
@@ -60,7 +60,7 @@ fn writing_needs_its_approval_and_reports_what_is_on_disk() {
         (&json!(6), "onetwo")
     );
     let deep = json!({ "path": "a/b/c.txt", "content": "x" });
-    // Nobody is asked about what cannot be done, and whoever is told so hears what would help.
+    // Nobody is asked about a call that cannot succeed, and the error says what would help.
     let shown = f.tools().preview(&parse(&f, "write_file", deep.clone())).unwrap_err();
     let failed = f.call("write_file", deep.clone()).failure.unwrap();
     assert_eq!((failed.code.as_str(), &failed.detail), ("not_found", &shown.to_string()));
@@ -243,7 +243,7 @@ fn what_is_kept_from_agents_stays_where_it_is() {
         assert_eq!(moved(from, "a/elsewhere").verdict, Verdict::Deny, "{from}");
     }
     assert_eq!(moved("a/more", "a/elsewhere").verdict, Verdict::Medium);
-    // Rules that are not read to their end are none.
+    // Rules that cannot be read completely stop the tools.
     f.put(".atelierignore", "#".repeat(2 << 20) + "\na/data/private/\n");
     let read = f.call("read_file", json!({ "path": "notes.txt" }));
     assert_eq!(read.failure.unwrap().code.as_str(), "file_size_exceeded");
@@ -259,7 +259,7 @@ fn a_link_to_a_secret_is_of_its_tools_class() {
     assert_eq!(f.judge("execute_command", cat).rule, "cat file.secret");
 }
 
-/// What programs share lies in a folder of the command's own.
+/// Shared memory of programs is in a folder of the command's own.
 #[test]
 fn processes_of_a_command_can_share_memory() {
     let f = Fixture::new();
@@ -272,7 +272,7 @@ fn processes_of_a_command_can_share_memory() {
     assert_eq!(done.fields["stdout"], "shared\n", "{done:?}");
 }
 
-/// A name that no tool takes is met by commands all the same.
+/// No tool accepts such a name, but commands can still meet it.
 #[test]
 fn a_secret_with_an_odd_name_is_hidden_too() {
     if !detect_isolation().mounts {

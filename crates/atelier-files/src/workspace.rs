@@ -9,7 +9,8 @@ use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, path::Path as Key};
 use std::time::Duration;
 
-/// The right to act on the files of a conversation. Whoever creates this value has checked the owner.
+/// The right to act on the files of a conversation. The code that creates this value checks the
+/// owner first.
 #[derive(Clone)]
 pub struct ConversationWorkspace {
     pub(crate) files: Files,

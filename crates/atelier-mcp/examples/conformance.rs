@@ -1,5 +1,6 @@
-//! What the official conformance suite expects a server to offer, on the transports of `atelier mcp`.
-//! Not shipped: `scripts/mcp/conformance` builds and starts it. Prints its address on standard output.
+//! A server with everything that the official conformance suite expects, on the transports of
+//! `atelier mcp`. It is not shipped: `scripts/mcp/conformance` builds and starts it. It prints its
+//! address on standard output.
 #![allow(clippy::print_stdout, reason = "whoever starts it reads the address there")]
 #![allow(deprecated, reason = "the suite still asks about sampling")]
 
@@ -19,10 +20,10 @@ use serde_json::json;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
-/// A PNG of one red pixel.
+/// A PNG image with one red pixel.
 const PIXEL: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
-/// A WAV of no sound.
+/// A WAV file without samples.
 const SILENCE: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA=";
 
 #[derive(Clone)]
@@ -97,7 +98,7 @@ impl ServerHandler for Fixture {
             .enable_tool_list_changed()
             .enable_resources()
             .enable_resources_subscribe()
-            // The SDK answers these by itself, with nothing in them.
+            // The SDK answers these requests itself, with empty lists.
             .enable_prompts()
             .enable_completions()
             .build();
@@ -160,11 +161,12 @@ impl ServerHandler for Fixture {
                 return Err(ErrorData::missing_required_client_capability(needed));
             }
             "test_trigger_tool_change" => {
-                // Nobody listens when nobody subscribed.
+                // Sending fails if nobody is subscribed.
                 let _ = self.tools_changed.send(());
                 vec![ContentBlock::text("changed")]
             }
-            // On a stream of 2026-07-28 no requests are sent, and no log lines unless asked for: so none at all.
+            // A stream of revision 2026-07-28 carries no requests, and log lines only on request.
+            // This server sends neither.
             "test_streaming_elicitation"
             | "test_logging_tool"
             | "test_headers"

@@ -1,5 +1,5 @@
-//! The least a server on this SDK and this transport can do: what `make bench-mcp` measures as the floor.
-//! Answers every call with the same KB of text, or with a MB when the path says so.
+//! The simplest possible server on this SDK and transport. `make bench-mcp` measures it as the
+//! floor. It answers every call with the same KB of text, or with a MB if the path asks for it.
 
 use atelier_mcp::stdio;
 use rmcp::model::{

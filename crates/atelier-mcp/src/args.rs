@@ -1,4 +1,5 @@
-//! A call's arguments, taken one by one: nothing missing, nothing unknown, nothing of the wrong kind.
+//! The arguments of a call. Each is taken by name; missing, unknown and mistyped arguments are
+//! errors.
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
@@ -17,7 +18,7 @@ impl Args {
         Self { given: given.unwrap_or_default(), missing: Vec::new(), wrong: Vec::new() }
     }
 
-    /// `null` is how many hosts spell "not given".
+    /// Many hosts send `null` for an argument that is not given.
     fn take(&mut self, name: &str) -> Option<Value> {
         self.given.remove(name).filter(|value| !value.is_null())
     }
@@ -46,7 +47,8 @@ impl Args {
         })
     }
 
-    /// A count; 0 means not given. `10.0` is a whole number, and one beyond all memory means "all".
+    /// A count. 0 means that no count is given. `10.0` is accepted as a whole number, and a number
+    /// that is too large for 64 bits means "all".
     pub(crate) fn count(&mut self, name: &'static str) -> Option<u64> {
         let value = self.take(name)?;
         let count = match whole(&value) {
@@ -72,7 +74,7 @@ impl Args {
         self.need(name, list)
     }
 
-    /// To be called once everything was taken.
+    /// Fails if unknown arguments are left. Call this after all known arguments were taken.
     pub(crate) fn done(self) -> Result<(), Failure> {
         let unknown: Vec<&str> = self.given.keys().map(String::as_str).collect();
         let mut problems = self.wrong;
@@ -91,7 +93,7 @@ fn whole(value: &Value) -> Option<u64> {
     if let Some(count) = number.as_u64() {
         return Some(count);
     }
-    // The cast saturates, which is the clamp that is wanted.
+    // The cast saturates, so that a number that is too large becomes the maximum.
     number.as_f64().filter(|float| *float >= 0.0 && float.fract() == 0.0).map(|float| float as u64)
 }
 

@@ -1,4 +1,4 @@
-//! What the tools are called, take and answer: the part of them that a model reads.
+//! The names, descriptions and schemas of the tools: what a model reads about them.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::space::Settings;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
     Looks,
-    /// Doing it twice is doing it once.
+    /// A second identical call changes nothing more.
     Adds,
     Replaces,
     Changes,
 }
 
-/// The tools of a workspace with these settings, in the seed's order.
+/// The tools of a workspace with these settings, in the order of the specification.
 pub(crate) fn tools(settings: &Settings) -> Vec<Tool> {
     let root = &settings.root_name;
     let mut tools = core(root);
@@ -97,7 +97,7 @@ fn core(root: &str) -> Vec<(Effect, Tool)> {
             "search_files",
             "Search files",
             "Recursively search for files and directories matching a glob pattern: * (not /), ** (any depth), \
-             ?, [abc], {a,b}. Hidden names match only where the pattern writes the dot.",
+             ?, [abc], {a,b}. Hidden names match only if the pattern contains the dot.",
             &json!({
                 "path": string(&format!("Starting directory path relative to {root}")),
                 "pattern": string("Glob pattern to match (e.g., '*.rb', '**/*.txt')"),
@@ -151,7 +151,7 @@ fn extra(root: &str) -> Vec<(Effect, Tool)> {
             Effect::Changes,
             "move_file",
             "Move file",
-            "Move or rename a file or directory. What is at the destination is never replaced.",
+            "Move or rename a file or directory. An existing destination is never replaced.",
             &json!({ "source": file, "destination": file }),
             &["source", "destination"],
             None,
@@ -169,7 +169,7 @@ fn extra(root: &str) -> Vec<(Effect, Tool)> {
             Effect::Looks,
             "read_multiple_files",
             "Read multiple files",
-            "Read several text files at once. A file that cannot be read does not spoil the others.",
+            "Read several text files at once. A file that cannot be read does not affect the others.",
             &json!({ "paths": { "type": "array", "items": file, "minItems": 1 } }),
             &["paths"],
             None,
@@ -219,7 +219,7 @@ fn tool(
     let mut tool = Tool::new(name, description, object(properties, required));
     tool.title = Some(title.to_owned());
     tool.output_schema = output.map(|properties| {
-        // Not every file system knows when a file was made, and only directories have entries.
+        // Not every file system records creation times, and only directories have entries.
         let optional = ["created", "entries"];
         let names = properties.as_object().into_iter().flat_map(JsonObject::keys).map(String::as_str);
         let required: Vec<&str> = names.filter(|name| !optional.contains(name)).collect();
@@ -248,7 +248,7 @@ fn string(description: &str) -> Value {
     json!({ "type": "string", "description": description })
 }
 
-/// `integer` takes `10.0` as well: to JSON Schema it is the same number.
+/// `integer` also accepts `10.0`, which is the same number in JSON Schema.
 fn count(description: &str) -> Value {
     json!({ "type": "integer", "minimum": 0, "description": description })
 }

@@ -1,4 +1,4 @@
-//! The tools beyond the seed: editing, appending, moving, deleting, searching in files, trees.
+//! The additional tools: editing, appending, moving, deleting, searching in files, trees.
 
 use std::fmt::Write;
 
@@ -26,7 +26,7 @@ pub(crate) fn edit_file(space: &Space, mut args: Args) -> Answer {
     allowed(space, "edit_file", &path)?;
     space.workspace().edit(&path, &edits, &Expect::Anything).map_err(|error| match error {
         Error::EditMismatch { found, .. } => Failure::new(format!(
-            "Failed to edit file - Text to replace was found {found} times, it must be there exactly once"
+            "Failed to edit file - Text to replace was found {found} times; it must occur exactly once"
         )),
         Error::NotFound { .. } | Error::NotAFile { .. } => read_failure(space, &raw, &error),
         error => Failure::new(format!("Failed to edit file - {}", reason(&error))),
@@ -105,7 +105,8 @@ pub(crate) fn read_multiple_files(space: &Space, mut args: Args) -> Answer {
             Ok(content) => push(&mut text, format_args!("{}:\n{content}", shown(&raw))),
             Err(failure) => push(&mut text, format_args!("{}: Error: {}", shown(&raw), failure.into_text())),
         }
-        // Together they may take what one file may, so that a list is no way around the limit.
+        // All files together may have the size of one file, so that a list of files cannot evade
+        // the limit.
         if text.len() as u64 > space.settings().max_file_size {
             return Err(Failure::new("The files are too large to read together"));
         }
@@ -152,7 +153,8 @@ pub(crate) fn directory_tree(space: &Space, mut args: Args, cancel: &Cancel) -> 
     let (depth, limit) = (args.count("max_depth"), args.count("max_results").unwrap_or(DEFAULT_TREE));
     args.done()?;
     let path = space.seen("directory_tree", &raw)?;
-    // A glob with that many levels walks no deeper. Beyond the deepest path there is, all levels are meant.
+    // A glob with this many levels walks no deeper. A depth beyond the deepest possible path means
+    // all levels.
     let pattern = match depth {
         Some(levels @ 1..=64) => {
             (1..=levels).map(|level| vec!["*"; level as usize].join("/")).collect::<Vec<_>>().join(",")

@@ -1,4 +1,5 @@
-//! Telling hosts what changed in the workspace: by subscription on 2026-07-28, by session before.
+//! Notifies hosts of changes in the workspace: by subscription since revision 2026-07-28, by
+//! session before.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -14,10 +15,10 @@ use crate::watch::Change;
 
 pub(crate) type Changes = broadcast::Receiver<Arc<Change>>;
 
-/// What is remembered between requests of a host that has a connection or a session.
+/// State that is kept between the requests of a host with a connection or a session.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
-    /// Paths, relative to the root.
+    /// The paths of subscribed resources, relative to the root.
     subscribed: Mutex<HashSet<String>>,
     follower: OnceLock<DropGuard>,
 }
@@ -39,7 +40,7 @@ impl Session {
         self.subscribed.lock().unwrap_or_else(PoisonError::into_inner).contains(path)
     }
 
-    /// Tells the host about changes until its session ends.
+    /// Notifies the host of changes until its session ends.
     pub(crate) fn follow(self: &Arc<Self>, changes: Changes, peer: Peer<RoleServer>, root_name: String) {
         let stop = CancellationToken::new();
         if self.follower.set(stop.clone().drop_guard()).is_ok() {
@@ -58,7 +59,8 @@ async fn tell_session(
     while let Some(change) = next(&mut changes, stop.cancelled()).await {
         let Some(session) = session.upgrade() else { return };
         let updated: Vec<&String> = change.updated.iter().filter(|path| session.wants(path)).collect();
-        // Held no longer, or the session would wait for its own end.
+        // The reference is released before the next wait. Otherwise the session would wait for its
+        // own end.
         drop(session);
         for path in updated {
             let changed = ResourceUpdatedNotificationParam::new(uri::of(&root_name, path));
@@ -70,7 +72,8 @@ async fn tell_session(
     }
 }
 
-/// Tells a subscriber about its resources, given as path and the name it used.
+/// Notifies a subscriber of changes to its resources. Each resource is a path and the name that the
+/// subscriber used.
 pub(crate) async fn tell_subscriber(
     mut changes: Changes,
     context: &SubscriptionContext,
@@ -94,15 +97,15 @@ async fn next(changes: &mut Changes, stop: impl Future<Output = ()>) -> Option<A
     };
     match change {
         Ok(change) => Some(change),
-        // Which ones were missed is unknown; that something changed is not.
+        // The missed changes are unknown, so the host is told that the list may have changed.
         Err(RecvError::Lagged(_)) => Some(Arc::new(Change { list: true, ..Change::default() })),
         Err(RecvError::Closed) => None,
     }
 }
 
-/// A host that went away is told nothing.
+/// Ignores that a host has disconnected.
 pub(crate) fn told<E: std::fmt::Display>(outcome: Result<(), E>) {
     if let Err(error) = outcome {
-        tracing::debug!(%error, "a change was not told");
+        tracing::debug!(%error, "cannot notify a host of a change");
     }
 }

@@ -1,7 +1,8 @@
-//! The same server over HTTP: `POST /mcp` and `GET /health`.
+//! The server over HTTP: `POST /mcp` and `GET /health`.
 //!
-//! Two of the SDK's services stand behind one address. One keeps sessions, for hosts of the older protocols;
-//! the other answers every request by itself, for those of 2026-07-28 and for plain `curl`.
+//! Two services of the SDK share one address. One keeps sessions, for hosts that use older protocol
+//! revisions. The other answers every request independently, for hosts that use revision 2026-07-28
+//! and for plain `curl`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,43 +28,45 @@ use tokio_util::task::TaskTracker;
 use crate::jsonrpc;
 use crate::server::{NAME, VERSION};
 
-/// How long open answers may take once we are asked to stop.
+/// How long open answers may take after the server was asked to stop.
 const LAST_ANSWERS: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Names this server may be reached by, beside those of the loopback. Empty text or `*`: any.
+    /// Host names of this server, in addition to loopback names. An empty text or `*` allows any
+    /// name.
     pub allowed_hosts: Vec<String>,
-    /// Web pages that may call it, beside those of the loopback.
+    /// Web origins that may call the server, in addition to loopback origins.
     pub allowed_origins: Vec<String>,
-    /// Who calls must show this token.
+    /// The bearer token that callers must send.
     pub token: Option<String>,
-    /// Largest request, in bytes.
+    /// The largest request, in bytes.
     pub max_body: usize,
-    /// A session in which nothing happened for so long is ended.
+    /// A session without activity ends after this time.
     pub session_idle: Duration,
 }
 
-/// Whether a server is made for a session or for one request.
+/// Whether a server object lives for a session or for one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lifetime {
     Session,
     Request,
 }
 
-/// Serves until `stop` is cancelled, then lets calls that are under way finish.
+/// Serves until `stop` is cancelled. Then calls that are in progress may finish.
 pub async fn serve<H: ServerHandler>(
     listener: TcpListener,
     make: impl Fn(Lifetime) -> H + Send + Sync + Clone + 'static,
     settings: Settings,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
-    // The SDK ends every stream when its token is cancelled, so it gets one that outlives the calls.
+    // The SDK ends every stream when its token is cancelled, so it gets a token that is cancelled
+    // after the calls.
     let streams = CancellationToken::new();
     let front = Arc::new(Front::new(make, settings, &streams));
     let calls = front.calls.clone();
     let router = router(front);
-    // Without it, every event stream waits 40 ms for the other side's acknowledgement.
+    // Without `TCP_NODELAY`, every event stream waits 40 ms for an acknowledgement.
     let listener = listener.tap_io(|stream| {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY not set");
@@ -74,7 +77,7 @@ pub async fn serve<H: ServerHandler>(
         stop.cancelled().await;
         calls.close();
         calls.wait().await;
-        // Subscriptions and event streams would never end by themselves.
+        // Subscriptions and event streams do not end by themselves.
         streams.cancel();
     };
     let serving = async { tokio::join!(serving.into_future(), end_streams).0 };
@@ -106,7 +109,7 @@ async fn handle<H: ServerHandler>(State(front): State<Arc<Front<H>>>, request: R
 pub(crate) struct Front<H> {
     sessions: StreamableHttpService<H, LocalSessionManager>,
     requests: StreamableHttpService<H, LocalSessionManager>,
-    /// The tool calls whose answers are not sent yet.
+    /// Tool calls whose answers are not completely sent yet.
     calls: TaskTracker,
     token: Option<String>,
     max_body: usize,
@@ -121,7 +124,7 @@ impl<H: ServerHandler> Front<H> {
         Self::keeping(make, settings, stop, None)
     }
 
-    /// The same, with what was said in sessions kept for those who lost their connection.
+    /// Like `new`, but keeps messages of sessions for hosts that lose their connection.
     pub(crate) fn keeping(
         make: impl Fn(Lifetime) -> H + Send + Sync + Clone + 'static,
         settings: Settings,
@@ -171,7 +174,8 @@ impl<H: ServerHandler> Front<H> {
         };
         let streams = accepts(&parts.headers, "text/event-stream");
         if !streams && (accepts(&parts.headers, "application/json") || accepts(&parts.headers, "*/*")) {
-            // The SDK wants both named; who names one, none or all gets plain JSON.
+            // The SDK requires both types in `Accept`. Callers that do not name both get plain
+            // JSON.
             let both = HeaderValue::from_static("application/json, text/event-stream");
             parts.headers.insert(ACCEPT, both);
         }
@@ -179,7 +183,7 @@ impl<H: ServerHandler> Front<H> {
         let is_json = parts.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(JSON));
         let request = Request::from_parts(parts, Full::new(body.clone()));
         let service = if in_session { &self.sessions } else { &self.requests };
-        // Counted until the last byte of the answer is sent.
+        // A call is counted until the last byte of its answer is sent.
         let call = is_method(&body, "tools/call").then(|| self.calls.token());
         let response = service.handle(request).await.map(|answer| {
             Body::new(answer.map_frame(move |frame| {
@@ -209,7 +213,7 @@ impl<H: ServerHandler> Front<H> {
     }
 }
 
-/// How long a request may pause on its way.
+/// How long a request may pause while its body arrives.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn received(body: Body, limit: usize) -> Result<Bytes, Response> {
@@ -218,7 +222,7 @@ async fn received(body: Body, limit: usize) -> Result<Bytes, Response> {
     loop {
         match tokio::time::timeout(PATIENCE, body.frame()).await {
             Err(_) => {
-                return Err((StatusCode::REQUEST_TIMEOUT, "The request came too slowly").into_response());
+                return Err((StatusCode::REQUEST_TIMEOUT, "The request arrived too slowly").into_response());
             }
             Ok(None) => return Ok(bytes.into()),
             Ok(Some(Err(_))) => return Err(too_large()),
@@ -248,7 +252,7 @@ fn config(settings: &Settings, stop: &CancellationToken) -> StreamableHttpServer
     config.with_allowed_hosts(hosts.chain(settings.allowed_hosts.iter().cloned()))
 }
 
-/// Whether the header names a type; a missing header accepts all.
+/// Whether the `Accept` header names a type. A missing header accepts every type.
 fn accepts(headers: &HeaderMap, kind: &str) -> bool {
     match headers.get(ACCEPT) {
         None => kind == "*/*",
@@ -256,7 +260,8 @@ fn accepts(headers: &HeaderMap, kind: &str) -> bool {
     }
 }
 
-/// Whether the message is a handshake of the older protocols. It is always short, so long ones are not read.
+/// Whether the message is a handshake of an older protocol revision. Handshakes are short, so long
+/// messages are not parsed.
 fn opens_session(body: &Bytes) -> bool {
     body.len() < (64 << 10) && is_method(body, "initialize")
 }
@@ -271,13 +276,13 @@ fn is_method(body: &Bytes, name: &str) -> bool {
     serde_json::from_slice::<Method<'_>>(body).is_ok_and(|message| message.method == name)
 }
 
-/// In a time that does not tell how much of it was right.
+/// Compares in constant time, so that the time does not reveal how many bytes were right.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |different, (a, b)| different | (a ^ b)) == 0
 }
 
 fn too_large() -> Response {
-    (StatusCode::PAYLOAD_TOO_LARGE, "The request is larger than this server takes").into_response()
+    (StatusCode::PAYLOAD_TOO_LARGE, "The request is larger than this server accepts").into_response()
 }
 
 fn unreadable(body: &Bytes) -> Response {

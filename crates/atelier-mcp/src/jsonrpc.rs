@@ -1,4 +1,5 @@
-//! Answers to what the SDK cannot read. Whoever sent a request waits for an answer, however it was spelled.
+//! Answers to messages that the SDK cannot parse. The sender of a request waits for an answer even
+//! if the request is malformed.
 
 use rmcp::model::{
     CallToolRequestParams, CustomRequest, ErrorCode, ErrorData, NumberOrString, RequestId,
@@ -6,17 +7,17 @@ use rmcp::model::{
 };
 use serde::Deserialize;
 
-/// The error that answers a message which is no JSON-RPC request; nothing when nobody waits for one.
+/// The error for a message that is not a JSON-RPC request; `None` if nobody waits for an answer.
 pub(crate) fn answer(message: &[u8], problem: &serde_json::Error) -> Option<ServerJsonRpcMessage> {
     let envelope = Envelope::read(message);
-    // A notification has a method and no id: it gets no answer, however bad it is.
+    // A notification has a method and no id. It gets no answer, even if it is invalid.
     if !envelope.has_id && envelope.has_method && problem.is_data() {
         return None;
     }
     let (code, text) = if message.trim_ascii_start().starts_with(b"[") {
         (
             ErrorCode::INVALID_REQUEST,
-            "Invalid request: batches are not taken, send messages one by one".into(),
+            "Invalid request: batches are not supported; send messages one by one".into(),
         )
     } else if problem.is_data() {
         (ErrorCode::INVALID_REQUEST, format!("Invalid request: {problem}"))
@@ -26,7 +27,8 @@ pub(crate) fn answer(message: &[u8], problem: &serde_json::Error) -> Option<Serv
     Some(ServerJsonRpcMessage::error(ErrorData::new(code, text, None), envelope.id))
 }
 
-/// The error that answers a request which the SDK takes for a notification, because it cannot hold its id.
+/// The error for a request that the SDK takes for a notification because it does not support the
+/// type of its id.
 pub(crate) fn answer_to_misread(message: &[u8]) -> Option<ServerJsonRpcMessage> {
     let envelope = Envelope::read(message);
     (envelope.has_method && envelope.has_id && envelope.id.is_none()).then(|| {
@@ -35,14 +37,15 @@ pub(crate) fn answer_to_misread(message: &[u8]) -> Option<ServerJsonRpcMessage> 
     })
 }
 
-/// Refuses a message for this reason, with its id where that is in what there is of it.
+/// Refuses a message with a reason. The answer has the message's id if the given part of the
+/// message contains it.
 pub(crate) fn refusal(start: &[u8], why: String) -> ServerJsonRpcMessage {
     let error = ErrorData::new(ErrorCode::INVALID_REQUEST, format!("Invalid request: {why}"), None);
     ServerJsonRpcMessage::error(error, Envelope::read(start).id)
 }
 
-/// The answer to what the SDK takes for a method it does not know. One that is offered came with the wrong parameters:
-/// whoever sent it must not conclude that it is not there.
+/// The answer to a method that the SDK does not know. If this server offers the method, its
+/// parameters were invalid, and the answer must not say that the method does not exist.
 pub(crate) fn unknown(request: &CustomRequest, offered: &[&str]) -> ErrorData {
     let method = &request.method;
     if !offered.contains(&method.as_str()) {
@@ -52,18 +55,18 @@ pub(crate) fn unknown(request: &CustomRequest, offered: &[&str]) -> ErrorData {
         (_, None) => "they are missing".to_owned(),
         ("tools/call", Some(params)) => CallToolRequestParams::deserialize(params)
             .err()
-            .map_or_else(|| "they are not what it takes".to_owned(), |error| error.to_string()),
-        _ => "they are not what it takes".to_owned(),
+            .map_or_else(|| "they do not match the method".to_owned(), |error| error.to_string()),
+        _ => "they do not match the method".to_owned(),
     };
     ErrorData::invalid_params(format!("Invalid parameters of {method}: {why}"), None)
 }
 
-/// What can be told about a message without being able to read it: lone surrogates, bytes that are no UTF-8
-/// and nesting beyond reason do not hide where its id is.
+/// What can be found out about a message that cannot be parsed. Lone surrogates, invalid UTF-8 and
+/// extreme nesting do not hide its id.
 #[derive(Debug, Default, PartialEq)]
 struct Envelope {
     id: Option<RequestId>,
-    /// There is one, be it one that no request may have.
+    /// Whether the message has an id, even one that is not allowed for requests.
     has_id: bool,
     has_method: bool,
 }
@@ -123,7 +126,7 @@ impl Envelope {
     }
 }
 
-/// The index behind the closing quote, or the end of a string that never closes.
+/// The index after the closing quote, or the end of the message if the string is not closed.
 fn string_end(message: &[u8], open: usize) -> usize {
     let mut at = open + 1;
     while let Some(byte) = message.get(at) {

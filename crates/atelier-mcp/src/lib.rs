@@ -1,9 +1,11 @@
-//! The workspace tool over the Model Context Protocol: on standard input and output, and over HTTP.
+//! The workspace tools over the Model Context Protocol: on standard input and output, and over
+//! HTTP.
 //!
-//! What touches files is in `atelier-executor`; here are the protocol, the tools' texts and the transports.
-//! A [`Space`] is the directory that is served; [`WorkspaceServer`] answers the protocol for it. A [`Mount`] speaks
-//! the same protocol for tools that somebody else runs; [`visit`] runs the workspace's own in a directory that is only
-//! there for the call.
+//! The code that touches files is in `atelier-executor`. This crate has the protocol, the texts of
+//! the tools and the transports. A [`Space`] is the directory that is served, and
+//! [`WorkspaceServer`] answers the protocol for it. A [`Mount`] speaks the same protocol for tools
+//! that other code runs. [`visit`] runs one workspace tool in a directory that is a workspace for
+//! this call only.
 
 mod args;
 mod catalogue;
@@ -11,10 +13,10 @@ mod extra;
 mod follow;
 pub mod http;
 mod jsonrpc;
-mod kept;
 mod list;
 mod mount;
 mod read;
+mod replay;
 mod reply;
 mod resources;
 mod search;

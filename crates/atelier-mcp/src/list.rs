@@ -28,14 +28,15 @@ pub(crate) fn list_directory(space: &Space, mut args: Args) -> Answer {
     let text = if entries.is_empty() {
         format!("Directory is empty: {raw}")
     } else {
-        // Directories first, each by name.
+        // Directories come first, and both kinds are sorted by name.
         format!("Contents of {raw}:\n{}{}", rows.lines(true), rows.lines(false))
     };
     Ok(Reply::with_data(text, rows.into_data(json!({ "path": raw }))))
 }
 
-/// What was found, as lines for the model and as data. The data is two lists of names and not a list of
-/// objects: for a large directory that is half the bytes and a fifth of the work.
+/// The entries that were found, as lines for the model and as data. The data has two lists of names
+/// instead of a list of objects. For a large directory, that takes half the bytes and a fifth of
+/// the time.
 pub(crate) struct Rows {
     directories: Vec<Value>,
     files: Vec<Value>,
@@ -67,7 +68,7 @@ impl Rows {
     }
 }
 
-/// One entry on a line of its own.
+/// Adds one entry as a line.
 pub(crate) fn line_of(text: &mut String, directory: bool, name: &str) {
     text.push_str(if directory { "\n[DIR] " } else { "\n[FILE] " });
     text.push_str(&shown(name));
@@ -95,7 +96,7 @@ pub(crate) fn is_directory(space: &Space, hit: &Hit) -> bool {
     }
 }
 
-/// A link counts as what it leads to, as long as that is inside.
+/// Whether a link leads to a directory inside the workspace.
 fn leads_to_directory(space: &Space, link: Option<WorkspacePath>) -> bool {
     link.is_some_and(|link| space.workspace().is_directory(&link))
 }
@@ -170,7 +171,7 @@ fn time(at: DateTime<Utc>) -> String {
     at.format("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
-/// `512 B`, `1.23 KB`.
+/// A size for people, such as `512 B` or `1.23 KB`.
 pub(crate) fn size(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
@@ -178,7 +179,7 @@ pub(crate) fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut unit = "B";
     for next in ["KB", "MB", "GB", "TB", "PB"] {
-        // Rounded as it is shown, so that nothing is ever "1024.00 KB".
+        // The rounded value decides the unit, so that "1024.00 KB" never appears.
         if value < 1023.995 {
             break;
         }

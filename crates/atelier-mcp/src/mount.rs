@@ -1,5 +1,6 @@
-//! Tools that somebody else runs: each call is handed over and its answer waited for, while the host hears how
-//! it stands. `atelier serve` stands such a mount before the gate of a project and before a conversation's files.
+//! Tools that other code runs. A mount passes each call on, reports progress to the host and
+//! returns the outcome. `atelier serve` uses mounts for the gate of a project and for the files of
+//! a conversation.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,12 +25,12 @@ use crate::catalogue;
 use crate::follow::told;
 use crate::http::{self, Front};
 use crate::jsonrpc;
-use crate::kept::Kept;
+use crate::replay::ReplayBuffer;
 use crate::reply::Answer;
 use crate::server::{TOOLS_FRESH_MS, VERSION, is_modern};
 use crate::space;
 
-/// A call, and the ways to its host.
+/// A call, and the ways to report to its host.
 pub struct Call {
     pub tool: String,
     pub arguments: JsonObject,
@@ -38,7 +39,7 @@ pub struct Call {
     pub given_up: CancellationToken,
 }
 
-/// Tells the host how a call stands, if it asked to be told.
+/// Reports the progress of a call to its host, if the host asked for it.
 pub struct Progress {
     peer: Peer<RoleServer>,
     token: Option<ProgressToken>,
@@ -54,12 +55,12 @@ impl Progress {
     }
 }
 
-/// What came of a call.
+/// The outcome of a call.
 pub struct Outcome {
     pub text: String,
-    /// The same as data, for tools that promise it.
+    /// The outcome as data, for tools with an output schema.
     pub data: Option<Value>,
-    /// What there is to know beside the result.
+    /// A remark to the host in addition to the result.
     pub remark: Option<String>,
     pub failed: bool,
 }
@@ -69,12 +70,12 @@ impl Outcome {
         Self { text, data: None, remark: None, failed: false }
     }
 
-    /// With a text that says so itself.
+    /// A failure with a text that already says what failed.
     pub fn failure(text: String) -> Self {
         Self { failed: true, ..Self::success(text) }
     }
 
-    /// Shown as `Error: …`.
+    /// A failure that is shown as `Error: …`.
     pub fn error(why: &str) -> Self {
         Self::failure(format!("Error: {why}"))
     }
@@ -95,10 +96,10 @@ impl Outcome {
     }
 }
 
-/// Runs a call, wherever that is.
+/// Runs a call.
 pub type Run = Arc<dyn Fn(Call) -> Pin<Box<dyn Future<Output = Outcome> + Send>> + Send + Sync>;
 
-/// What a host is shown of a place.
+/// The tools and instructions that a mount offers to hosts.
 #[derive(Clone)]
 pub struct Offer {
     tools: Arc<[Tool]>,
@@ -106,25 +107,30 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// The tools that go through the gate.
+    /// Offers the tools that go through the gate.
     pub fn gated(tools: &[ToolInfo], instructions: &str) -> Self {
         Self { tools: tools.iter().map(described).collect(), instructions: instructions.into() }
     }
 
-    /// The workspace's own tools.
+    /// Offers the workspace tools.
     pub fn workspace(settings: &space::Settings, instructions: &str) -> Self {
         Self { tools: catalogue::tools(settings).into(), instructions: instructions.into() }
     }
 }
 
-/// One place with its tools and the sessions of its hosts, to be stood behind an address. Who may come in is
-/// decided before it.
-pub struct Mount(Front<Desk>);
+/// One project or conversation with its tools and the sessions of its hosts, as an HTTP service.
+/// The caller has to check access before.
+pub struct Mount(Front<MountHandler>);
 
 impl Mount {
     pub fn new(offer: Offer, run: Run, settings: http::Settings, stop: &CancellationToken) -> Self {
-        let desk = Desk { offer, run };
-        Self(Front::keeping(move |_| desk.clone(), settings, stop, Some(Arc::new(Kept::default()))))
+        let handler = MountHandler { offer, run };
+        Self(Front::keeping(
+            move |_| handler.clone(),
+            settings,
+            stop,
+            Some(Arc::new(ReplayBuffer::default())),
+        ))
     }
 
     pub async fn handle(&self, request: Request) -> Response {
@@ -133,7 +139,7 @@ impl Mount {
 }
 
 #[derive(Clone)]
-struct Desk {
+struct MountHandler {
     offer: Offer,
     run: Run,
 }
@@ -151,7 +157,7 @@ fn described(tool: &ToolInfo) -> Tool {
     described
 }
 
-impl ServerHandler for Desk {
+impl ServerHandler for MountHandler {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(Implementation::new("atelier", VERSION).with_title("Atelier"))
@@ -204,7 +210,7 @@ impl ServerHandler for Desk {
         Ok((self.run)(call).await.into_result().into())
     }
 
-    // The SDK would answer these with empty lists; but there is nothing of the kind here.
+    // The SDK would answer these methods with empty lists, but a mount does not offer them.
 
     async fn list_resources(
         &self,

@@ -22,7 +22,7 @@ pub(crate) fn read_file(space: &Space, mut args: Args) -> Answer {
     read(space, &raw, part).map(Reply::text)
 }
 
-/// The text of a file that the caller calls `raw`.
+/// The text of a file. `raw` is the path as the caller wrote it.
 pub(crate) fn read(space: &Space, raw: &str, part: Part) -> Result<String, Failure> {
     let path = space.seen("read_file", raw)?;
     let bytes = bytes(space, &path, part).map_err(|error| failure(space, raw, &error))?;
@@ -35,7 +35,7 @@ pub(crate) fn bytes(space: &Space, path: &WorkspacePath, part: Part) -> Result<V
 
 pub(crate) fn failure(space: &Space, raw: &str, error: &Error) -> Failure {
     match error {
-        // A file on the way is as good as nothing there.
+        // A file in the middle of the path means that the path does not exist.
         Error::NotFound { .. } | Error::NotADirectory { .. } | Error::NameTooLong { .. } => {
             Failure::new(format!("File not found: {raw}"))
         }

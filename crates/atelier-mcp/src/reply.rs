@@ -1,10 +1,10 @@
-//! What a tool answers, and the reasons it gives when it cannot.
+//! Answers of tools, and the reasons for failures.
 
 use atelier_executor::Error;
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::Value;
 
-/// A tool's answer: text for the model, and for some tools the same as data.
+/// A tool's answer: text for the model and, for some tools, the same as data.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) text: String,
@@ -21,7 +21,7 @@ impl Reply {
     }
 }
 
-/// Why a tool did not do what it was asked. Shown as `Error: …`.
+/// Why a tool failed. It is shown as `Error: …`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Failure(String);
 
@@ -48,7 +48,7 @@ pub(crate) fn result(answer: Answer) -> CallToolResult {
     }
 }
 
-/// The reason alone, for texts that name the path or the action themselves.
+/// Only the reason, for texts that name the path or the action themselves.
 pub(crate) fn reason(error: &Error) -> String {
     match error {
         Error::NotFound { .. } => "No such file or directory".to_owned(),
@@ -70,7 +70,8 @@ pub(crate) fn reason(error: &Error) -> String {
     }
 }
 
-/// "No space left on device (os error 28)" without the number.
+/// The system's message without its number: "No space left on device (os error 28)" loses the part
+/// in parentheses.
 fn plain(text: &str) -> String {
     text.split(" (os error").next().unwrap_or(text).to_owned()
 }

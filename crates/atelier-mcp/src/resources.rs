@@ -12,10 +12,10 @@ use rmcp::model::{
 use crate::space::Space;
 use crate::{read, uri};
 
-/// Entries looked at for one page.
+/// How many entries are examined for one page.
 const PAGE: usize = 1000;
 
-/// One page of all files that are not hidden. Blocks.
+/// Returns one page of all files that are not hidden. Blocks.
 pub(crate) fn list(
     space: &Space,
     cursor: Option<&str>,
@@ -53,7 +53,7 @@ pub(crate) fn templates(space: &Space) -> ListResourceTemplatesResult {
     ])
 }
 
-/// Blocks.
+/// Reads a resource. Blocks.
 pub(crate) fn read(space: &Space, asked: &str) -> Result<ReadResourceResult, ErrorData> {
     let not_found = || {
         ErrorData::resource_not_found(
@@ -62,7 +62,7 @@ pub(crate) fn read(space: &Space, asked: &str) -> Result<ReadResourceResult, Err
         )
     };
     let raw = uri::path(&space.settings().root_name, asked).ok_or_else(not_found)?;
-    // What is outside, hidden or absent is all the same to who asks.
+    // A path that is outside, hidden or missing gets the same answer.
     let path = space.seen("read_file", &raw).map_err(|_| not_found())?;
     let bytes = read::bytes(space, &path, Part::Whole).map_err(|error| match error {
         Error::Io { .. } | Error::TooLarge { .. } => internal(crate::reply::reason(&error)),

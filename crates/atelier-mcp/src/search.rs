@@ -1,4 +1,4 @@
-//! `search_files`: names by glob, below a directory.
+//! `search_files`: finds names below a directory by glob.
 
 use atelier_executor::{Cancel, Error, Glob};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! The protocol's side of a workspace: which methods it has and what they answer.
+//! The protocol of a workspace: its methods and their answers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,11 +20,11 @@ use crate::follow::{Changes, Session, tell_subscriber, told};
 use crate::space::Space;
 use crate::{catalogue, jsonrpc, reply, resources, tools, uri};
 
-/// What hosts and health checks know this server as.
+/// The name of this server for hosts and health checks.
 pub(crate) const NAME: &str = "workspace-tool";
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// How often somebody who asked for progress hears of it.
+/// How often a host that asked for progress is notified.
 const PROGRESS: Duration = Duration::from_millis(500);
 /// The list of tools never changes while the server runs.
 pub(crate) const TOOLS_FRESH_MS: u64 = 3_600_000;
@@ -41,7 +41,7 @@ const OFFERED: [&str; 8] = [
     "resources/unsubscribe",
 ];
 
-/// Answers one host: clones share its subscriptions.
+/// Answers one host. Clones share its subscriptions.
 #[derive(Debug, Clone)]
 pub struct WorkspaceServer {
     space: Space,
@@ -50,12 +50,12 @@ pub struct WorkspaceServer {
 }
 
 impl WorkspaceServer {
-    /// For a host that stays: it may subscribe to changes.
+    /// A server for a host with a connection or a session, which may subscribe to changes.
     pub fn new(space: Space) -> Self {
         Self { session: Some(Arc::default()), ..Self::stateless(space) }
     }
 
-    /// For requests that stand alone.
+    /// A server for a single request.
     pub fn stateless(space: Space) -> Self {
         let tools = Arc::new(catalogue::tools(space.settings()));
         Self { space, tools, session: None }
@@ -72,7 +72,8 @@ impl WorkspaceServer {
         })
     }
 
-    /// Tells a host of the older protocol about changes, from its first interest in resources to its end.
+    /// Notifies a host with an older protocol revision of changes, from its first request for
+    /// resources until its session ends.
     async fn follow(&self, peer: &Peer<RoleServer>) -> Result<(), ErrorData> {
         let Some(session) = &self.session else { return Ok(()) };
         if session.is_followed() {
@@ -88,7 +89,7 @@ impl WorkspaceServer {
         self.blocking(move |space| space.watch().subscribe(&runtime)).await
     }
 
-    /// The path of a resource that a host wants to hear of.
+    /// The path of a resource that a host subscribes to.
     fn resource(&self, asked: &str) -> Result<String, ErrorData> {
         uri::path(&self.space.settings().root_name, asked)
             .and_then(|raw| self.space.path(&raw).ok())
@@ -97,7 +98,7 @@ impl WorkspaceServer {
     }
 }
 
-/// Says how far `cancel`'s work is, until dropped.
+/// Reports how many entries the work of `cancel` has examined, until this future is dropped.
 async fn report(peer: Peer<RoleServer>, token: ProgressToken, cancel: Cancel) {
     let began = Instant::now();
     let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + PROGRESS, PROGRESS);
@@ -106,7 +107,7 @@ async fn report(peer: Peer<RoleServer>, token: ProgressToken, cancel: Cancel) {
         let seconds = began.elapsed().as_secs_f64();
         let message = match cancel.seen() {
             0 => format!("working for {seconds:.1} s"),
-            seen => format!("{seen} entries looked at in {seconds:.1} s"),
+            seen => format!("{seen} entries examined in {seconds:.1} s"),
         };
         let progress = ProgressNotificationParam::new(token.clone(), seconds).with_message(message);
         told(peer.notify_progress(progress).await);
@@ -173,7 +174,8 @@ impl ServerHandler for WorkspaceServer {
         }
         let args = Args::new(request.arguments);
         let walks = tools::walks(&name);
-        // What does not walk cannot be stopped; all of it shares one signal, which is never given.
+        // Tools that do not walk a tree cannot be stopped. They share one signal that is never
+        // cancelled.
         let cancel = if walks { new_cancel()? } else { self.space.never().clone() };
         let for_work = cancel.clone();
         let mut work = std::pin::pin!(
@@ -194,7 +196,7 @@ impl ServerHandler for WorkspaceServer {
             }
             () = report => None,
         };
-        result.map(Into::into).ok_or_else(|| ErrorData::internal_error("The tool has no code", None))
+        result.map(Into::into).ok_or_else(|| ErrorData::internal_error("The tool is not implemented", None))
     }
 
     async fn list_resources(
@@ -261,7 +263,8 @@ impl ServerHandler for WorkspaceServer {
         Ok(())
     }
 
-    // The SDK would answer these with empty lists; but there are no prompts here, and nothing to complete.
+    // The SDK would answer these methods with empty lists, but there are no prompts and nothing to
+    // complete.
 
     async fn list_prompts(
         &self,
@@ -280,7 +283,7 @@ impl ServerHandler for WorkspaceServer {
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
-        // The SDK leaves out what our capabilities do not name.
+        // The SDK removes what our capabilities do not include.
         Some(requested.clone())
     }
 

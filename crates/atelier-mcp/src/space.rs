@@ -1,4 +1,4 @@
-//! The directory that is served, and what its owner decided about it.
+//! The directory that is served, with the settings of its owner.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -14,18 +14,18 @@ use crate::watch::Watch;
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What the root is called in messages, and under which absolute name it is addressed.
+    /// The name of the root in messages and in absolute paths.
     pub root_name: String,
     pub extra_tools: bool,
     pub read_only: bool,
-    /// Largest file that is read or written, in bytes.
+    /// The largest file that is read or written, in bytes.
     pub max_file_size: u64,
     /// Sync every write to disk before answering.
     pub durable: bool,
-    /// The rules that hold here; the built-in ones, unless given.
+    /// The rules that apply here. `None` means the built-in rules.
     pub policy: Option<Box<Policy>>,
-    /// Whether a person is asked before calls come here, as hosts ask about the tools of a program they started.
-    /// Where nobody is, what the rules would ask about is refused.
+    /// Whether a person is asked before calls arrive here, as hosts do for the tools of a program
+    /// that they started. Otherwise calls that need approval are refused.
     pub asked: bool,
 }
 
@@ -54,7 +54,8 @@ impl Space {
             ..Options::default()
         };
         let workspace = Workspace::open(directory, options)?;
-        // The host may know the directory by the name it was started with, by its real name, or by ours.
+        // The host may know the directory by the name that it was started with, by its real path,
+        // or by `root_name`.
         let mut roots = Roots::announced(settings.root_name.clone());
         for known in [Some(workspace.root()), std::path::absolute(directory).ok().as_deref()] {
             if let Some(name) = known.and_then(|path| path.to_str()) {
@@ -78,7 +79,7 @@ impl Space {
         &self.0.settings
     }
 
-    /// The signal of calls that nobody can stop.
+    /// The signal for calls that cannot be stopped. It is never cancelled.
     pub(crate) fn never(&self) -> &Cancel {
         &self.0.never
     }
@@ -87,7 +88,7 @@ impl Space {
         &self.0.watch
     }
 
-    /// The checked form of a path that a caller wrote.
+    /// Parses a path that a caller wrote.
     pub(crate) fn path(&self, raw: &str) -> Result<WorkspacePath, Failure> {
         WorkspacePath::parse(raw, &self.0.roots).map_err(|error| Failure::new(error.to_string()))
     }
@@ -96,9 +97,9 @@ impl Space {
         Failure::new(format!("Access denied. Path must be within {}", self.0.settings.root_name))
     }
 
-    /// Why the rules refuse this to the tool, if they do.
+    /// Why the rules refuse the path to the tool, if they do.
     pub(crate) fn refused(&self, tool: &str, path: &WorkspacePath, access: Access) -> Option<String> {
-        // Not made before they are needed: a server that idles is to be small.
+        // The rules are built on first use, because an idle server should use little memory.
         let policy = match &self.0.settings.policy {
             Some(own) => own.as_ref(),
             None => Policy::builtin(),
@@ -113,29 +114,30 @@ impl Space {
         }
     }
 
-    /// The checked form of a path that a tool is to look at, as written and behind its links.
+    /// Parses a path that a tool reads, and checks it both as written and with its links resolved.
     pub(crate) fn seen(&self, tool: &str, raw: &str) -> Result<WorkspacePath, Failure> {
         let path = self.path(raw)?;
-        // No rule keeps a person from looking.
+        // If a person is asked before calls arrive here, no rule restricts reading.
         if self.0.settings.asked {
             return Ok(path);
         }
         let denied = |why| Failure::new(format!("Access denied - {why}"));
         self.refused(tool, &path, Access::Read).map_or(Ok(()), |why| Err(denied(why)))?;
-        // What is not there, or leads outside, is the tool's to tell.
+        // The tool itself reports a path that does not exist or leads outside.
         if let Ok(real) = self.behind_links(&path) {
             self.refused(tool, &real, Access::Read).map_or(Ok(()), |why| Err(denied(why)))?;
         }
         Ok(path)
     }
 
-    /// The path to write to. Writing goes through no link, so a link that stays inside is followed by name first.
+    /// The path to write to. Writing follows no links, so a link that stays inside is resolved
+    /// first.
     pub(crate) fn behind_links(&self, path: &WorkspacePath) -> Result<WorkspacePath, Error> {
         self.0.workspace.resolve(path)
     }
 }
 
-/// A name as it can be shown on a line of its own: a newline in it must not pass for another entry.
+/// A name that can be shown on one line. A line break in a name must not look like another entry.
 pub(crate) fn shown(name: &str) -> Cow<'_, str> {
     if name.chars().any(char::is_control) {
         let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };

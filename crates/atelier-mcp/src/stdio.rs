@@ -1,7 +1,8 @@
-//! One JSON message a line, on standard input and output.
+//! One JSON message per line, on standard input and output.
 //!
-//! A transport of our own, because the SDK's drops lines that it cannot parse, and whoever sent them waits
-//! for ever; and because it stops at the end of input while answers are still being made.
+//! This is our own transport for two reasons. The SDK's transport drops lines that it cannot parse,
+//! and their senders wait for ever. It also stops at the end of the input, while answers are still
+//! being computed.
 
 use std::collections::HashSet;
 use std::io;
@@ -18,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::jsonrpc;
 
-/// How long answers may still take once the host has hung up.
+/// How long answers may take after the host has closed the input.
 const LAST_ANSWERS: Duration = Duration::from_secs(10);
 
 /// Serves until the host closes our input or `stop` is cancelled.
@@ -34,7 +35,7 @@ pub async fn serve(
             }
             Ok(())
         }
-        // A host that leaves, or that we leave, before it said anything.
+        // The host, or this server, closed the connection before the handshake.
         Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => Ok(()),
         Err(error) => Err(error),
     }
@@ -44,9 +45,9 @@ struct Lines {
     input: BufReader<StdioReader>,
     line: Vec<u8>,
     max_line: usize,
-    /// The rest of a line that was too long is being skipped.
+    /// Whether the rest of a line that was too long is being skipped.
     skipping: bool,
-    /// Only the beginning of the line was kept.
+    /// Whether only the beginning of the line was kept.
     too_long: bool,
     ended: bool,
     opened: bool,
@@ -54,7 +55,7 @@ struct Lines {
     waiting: Arc<Waiting>,
 }
 
-/// The requests that have not been answered.
+/// Requests that are not answered yet.
 #[derive(Default)]
 struct Waiting {
     ids: Mutex<HashSet<RequestId>>,
@@ -102,13 +103,13 @@ impl Lines {
         }
     }
 
-    /// The next whole line, in `self.line`. Dropped half-way it goes on where it was: nothing is taken from
-    /// the input but what is kept here before the next await.
+    /// Reads the next whole line into `self.line`. If the future is dropped, the next call
+    /// continues: every byte that was taken from the input is stored here before the next await.
     async fn next_line(&mut self) -> io::Result<bool> {
         loop {
             let available = self.input.fill_buf().await?;
             if available.is_empty() {
-                // The last line may come without its end.
+                // The last line may lack its line break.
                 return Ok(!self.line.is_empty());
             }
             let newline = available.iter().position(|byte| *byte == b'\n');
@@ -119,7 +120,7 @@ impl Lines {
             self.input.consume(taken + usize::from(newline.is_some()));
             if self.line.len() > self.max_line {
                 tracing::warn!(limit = self.max_line, "a message is longer than the limit and was refused");
-                // Its beginning is enough to answer it.
+                // The beginning of the line is enough to answer it.
                 self.line.truncate(4096);
                 self.skipping = newline.is_none();
                 self.too_long = true;
@@ -135,7 +136,8 @@ impl Lines {
         write(&self.output, message).await
     }
 
-    /// What the message is, or why it is refused; neither for what needs no answer.
+    /// Parses a message. Returns an error that answers the message, or `None` if it needs no
+    /// answer.
     fn read(&mut self, line: &[u8]) -> Result<Option<ClientJsonRpcMessage>, Box<ServerJsonRpcMessage>> {
         if std::mem::take(&mut self.too_long) {
             let limit = self.max_line;
@@ -143,7 +145,7 @@ impl Lines {
         }
         match serde_json::from_slice::<ClientJsonRpcMessage>(line) {
             Ok(ClientJsonRpcMessage::Request(request)) if self.waiting.has(&request.id) => {
-                let why = "its id is that of a request which is not answered yet".to_owned();
+                let why = "its id is already used by a request that is not answered yet".to_owned();
                 Err(Box::new(jsonrpc::refusal(line, why)))
             }
             Ok(message) => {
@@ -153,18 +155,18 @@ impl Lines {
                 misread.map_or(Ok(Some(message)), |answer| Err(Box::new(answer)))
             }
             Err(problem) => {
-                tracing::debug!(%problem, "a message cannot be read");
+                tracing::debug!(%problem, "cannot parse a message");
                 jsonrpc::answer(line, &problem).map_or(Ok(None), |answer| Err(Box::new(answer)))
             }
         }
     }
 
-    /// Whether the message is for the SDK. It gives up when anything but a request comes first.
+    /// Whether to pass the message to the SDK, which fails if the first message is not a request.
     fn admit(&mut self, message: &ClientJsonRpcMessage) -> bool {
         match message {
             ClientJsonRpcMessage::Request(request) => {
                 self.opened = true;
-                // A subscription is not answered before it ends.
+                // A subscription is answered only when it ends.
                 if !matches!(request.request, ClientRequest::SubscriptionsListenRequest(_)) {
                     self.waiting.add(request.id.clone());
                 }
@@ -231,7 +233,7 @@ impl Transport<RoleServer> for Lines {
             }
             match self.read(&line) {
                 Ok(Some(message)) if self.admit(&message) => return Some(message),
-                Ok(_) => tracing::debug!("ignored a message that nobody waits for an answer to"),
+                Ok(_) => tracing::debug!("ignored a message that needs no answer"),
                 Err(answer) => {
                     if let Err(error) = self.answer(&answer).await {
                         tracing::error!(%error, "standard output cannot be written");

@@ -1,4 +1,4 @@
-//! From a tool's name to what it does.
+//! Runs a tool by its name.
 
 use atelier_executor::Cancel;
 
@@ -7,12 +7,12 @@ use crate::reply::Answer;
 use crate::space::Space;
 use crate::{extra, list, read, search, write};
 
-/// Whether a tool walks a tree, which takes long and can be stopped on the way.
+/// Whether a tool walks a tree, which may take long and can be stopped.
 pub(crate) fn walks(name: &str) -> bool {
     matches!(name, "search_files" | "grep" | "directory_tree")
 }
 
-/// Runs a tool that the catalogue lists; `None` for a name that nobody knows. Blocks.
+/// Runs a tool of the catalogue; `None` if the name is unknown. Blocks.
 pub(crate) fn run(space: &Space, name: &str, args: Args, cancel: &Cancel) -> Option<Answer> {
     Some(match name {
         "read_file" => read::read_file(space, args),

@@ -1,8 +1,8 @@
-//! `file:///workspace/…`: how resources are named.
+//! `file:///workspace/…`: the URIs of resources.
 
 use std::fmt::Write;
 
-/// The beginning of every resource's name, with a slash at its end.
+/// The beginning of every resource's URI, with a slash at its end.
 pub(crate) fn base(root_name: &str) -> String {
     let name = root_name.trim_matches('/');
     if name.is_empty() { "file:///".to_owned() } else { format!("file:///{}/", encode(name)) }
@@ -12,7 +12,8 @@ pub(crate) fn of(root_name: &str, path: &str) -> String {
     base(root_name) + &encode(path)
 }
 
-/// The path that a resource's name means, relative to the root; `None` when it names nothing of this root.
+/// The path that a URI stands for, relative to the root; `None` if the URI does not belong to this
+/// root.
 pub(crate) fn path(root_name: &str, uri: &str) -> Option<String> {
     let rest = uri.strip_prefix("file://")?;
     let rest = rest.strip_prefix("localhost").unwrap_or(rest);
@@ -72,7 +73,7 @@ mod tests {
         assert_eq!(path("/workspace", "http://workspace/x"), None);
         assert_eq!(path("/workspace", "file:///workspace/%ff"), None);
         assert_eq!(path("/workspace", "file:///workspace/%2"), None);
-        // Climbing is for the path's own check to refuse.
+        // The check of the path itself refuses `..`.
         assert_eq!(path("/workspace", "file:///workspace/%2e%2e/x").as_deref(), Some("../x"));
     }
 }

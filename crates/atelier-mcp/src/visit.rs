@@ -1,4 +1,4 @@
-//! One call in a directory that is a workspace only while the call runs.
+//! One call in a directory that is a workspace for this call only.
 
 use std::path::PathBuf;
 
@@ -12,8 +12,8 @@ use crate::reply::reason;
 use crate::space::{Settings, Space};
 use crate::tools;
 
-/// Runs one of the workspace's tools in the directory. It is done there when this returns, also when it was given
-/// up: who comes next finds nobody at work.
+/// Runs one workspace tool in the directory. The tool has ended when this returns, even if the call
+/// was cancelled, so the next user of the directory has it alone.
 pub async fn visit(
     directory: PathBuf,
     settings: Settings,

@@ -1,6 +1,6 @@
-//! Noticing changes in the workspace, for those who subscribed to them.
+//! Watches the workspace for changes, for hosts that subscribed to them.
 //!
-//! Watching a large tree costs memory and handles, so it starts when somebody first asks for it.
+//! Watching a large tree costs memory and file handles, so it starts with the first subscription.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,17 +11,17 @@ use notify::event::ModifyKind;
 use notify::{Config, Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::{broadcast, mpsc};
 
-/// One write is several events; what comes this close together is told as one change.
+/// One write causes several events. Events within this time are reported as one change.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Changes that a slow subscriber may lag behind before it misses some.
+/// How many changes a slow subscriber may be behind before it misses some.
 const BACKLOG: usize = 64;
 
-/// What happened since the last one.
+/// What changed since the previous notification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     /// Paths whose content changed, relative to the root.
     pub(crate) updated: BTreeSet<String>,
-    /// Something appeared or went away.
+    /// Whether an entry was created or removed.
     pub(crate) list: bool,
 }
 
@@ -37,14 +37,14 @@ impl Watch {
         Self { root, changes: broadcast::Sender::new(BACKLOG), watcher: Mutex::default() }
     }
 
-    /// Every change from now on. Blocks while the tree is walked for the first time.
+    /// Subscribes to every change from now on. Blocks while the tree is walked for the first time.
     pub(crate) fn subscribe(&self, runtime: &tokio::runtime::Handle) -> broadcast::Receiver<Arc<Change>> {
         let changes = self.changes.subscribe();
         let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
         if watcher.is_none() {
             match self.start(runtime) {
                 Ok(started) => *watcher = Some(started),
-                // The tools work all the same; only nobody is told.
+                // The tools still work, but subscribers are not notified.
                 Err(error) => tracing::warn!(%error, "changes of the workspace cannot be watched"),
             }
         }
@@ -54,13 +54,13 @@ impl Watch {
     fn start(&self, runtime: &tokio::runtime::Handle) -> notify::Result<RecommendedWatcher> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let told = move |event: notify::Result<Event>| {
-            // Nobody listens any more only when the whole server goes away.
+            // Sending fails only when the server shuts down.
             let _ = sender.send(event);
         };
-        // A link may lead out of the workspace, and what is there is not ours to tell about.
+        // Links are not followed, because they may lead out of the workspace.
         let mut watcher = RecommendedWatcher::new(told, Config::default().with_follow_symlinks(false))?;
         watcher.watch(&self.root, RecursiveMode::Recursive)?;
-        // Ends with the watcher, which holds the other end of the channel.
+        // This task ends with the watcher, which holds the other end of the channel.
         runtime.spawn(gather(self.root.clone(), receiver, self.changes.clone()));
         Ok(watcher)
     }
@@ -79,7 +79,7 @@ async fn gather(
             change.note(&root, event);
         }
         if change != Change::default() {
-            // Fails when nobody is subscribed just now.
+            // Sending fails if nobody is subscribed at the moment.
             let _ = changes.send(Arc::new(change));
         }
     }
@@ -111,7 +111,7 @@ impl Change {
     }
 }
 
-/// Our own half-written files.
+/// Whether the path is one of our own temporary files.
 fn is_temporary(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.starts_with(".atelier-") && name.ends_with(".tmp")

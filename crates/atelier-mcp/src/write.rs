@@ -19,7 +19,7 @@ pub(crate) fn write_file(space: &Space, mut args: Args) -> Answer {
     Ok(Reply::text(format!("Successfully wrote {} bytes to {raw}", written.size)))
 }
 
-/// Refuses what the rules do not let the tool write.
+/// Returns an error if the rules do not allow the tool to write the path.
 pub(crate) fn allowed(space: &Space, tool: &str, path: &WorkspacePath) -> Result<(), Failure> {
     match space.refused(tool, path, Access::Write) {
         Some(why) => Err(Failure::new(format!("Failed to write file - {why}"))),
@@ -27,8 +27,8 @@ pub(crate) fn allowed(space: &Space, tool: &str, path: &WorkspacePath) -> Result
     }
 }
 
-/// Writes, making parents when they are missing and following links that stay inside. Most writes need
-/// neither, so both are tried only after the plain way failed.
+/// Writes a file, creates missing parents, and follows links that stay inside. Most writes need
+/// neither, so both are tried only after a plain write has failed.
 pub(crate) fn replace(
     space: &Space,
     tool: &str,
@@ -84,13 +84,14 @@ pub(crate) fn create_directory(space: &Space, mut args: Args) -> Answer {
     }
 }
 
-/// `mkdir -p` that follows links inside the workspace; whether anything was made.
+/// Creates directories like `mkdir -p`, and follows links inside the workspace. Returns whether a
+/// directory was created.
 fn make(space: &Space, path: &WorkspacePath) -> Result<bool, Error> {
     match space.workspace().create_directory(path) {
         Err(Error::Link { .. }) => {
             let real = space.behind_links(path)?;
             if space.refused("create_directory", &real, Access::Output).is_some() {
-                let why = "The link leads to where nothing may be made";
+                let why = "The link leads to a place where nothing can be created";
                 return Err(Error::Protected { path: path.as_str().to_owned(), why });
             }
             space.workspace().create_directory(&real)

@@ -30,7 +30,7 @@ pub enum EmbedError {
     Model(String),
     #[error("the embedding service does not answer: {0}")]
     Http(#[source] reqwest::Error),
-    #[error("the embedding service refused: {0}")]
+    #[error("the embedding service refused the text: {0}")]
     Refused(String),
     #[error("vectors of {expected} numbers were expected, these have {found}: set memory.embedder.dimension")]
     Dimension { expected: usize, found: usize },

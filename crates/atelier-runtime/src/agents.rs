@@ -72,7 +72,8 @@ impl AgentCache {
         if self.generation.load(Ordering::SeqCst) != generation {
             self.drop_entries();
         }
-        // moka evicts later; run it now, so that an overflow is noticed by the request that caused it.
+        // moka evicts later; run it now, so that an overflow is noticed by the request that caused
+        // it.
         self.agents.run_pending_tasks().await;
         Ok(agent)
     }

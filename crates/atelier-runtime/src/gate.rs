@@ -1,4 +1,5 @@
-//! The gate: validates and rates tool calls, asks people, sends calls to machines and takes outcomes.
+//! The gate: validates and rates tool calls, asks people, sends calls to machines and takes
+//! outcomes.
 //!
 //! What happens to a call is decided in `atelier_core::gate`, and stored with its events in one
 //! transaction. This module brings the inputs: from people, from machines and from the clock.
@@ -22,8 +23,9 @@ use metrics::counter;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{borrow::Cow, sync::Arc, time::Duration};
-use waiting::{Waiting, Woken};
+use waiting::{CallWaiter, CallWaiters};
 
+/// The settings `gate.*`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GateSettings {
@@ -36,7 +38,8 @@ pub struct GateSettings {
     /// How long a call waits for a machine.
     #[serde(with = "humantime_serde")]
     pub dispatch: Duration,
-    /// How long an outcome may take beyond the call's own timeout before the call counts as unknown.
+    /// How long an outcome may take beyond the call's own timeout before the call counts as
+    /// unknown.
     #[serde(with = "humantime_serde")]
     pub result: Duration,
     /// Refuse commands on machines that cannot sandbox them.
@@ -72,6 +75,7 @@ impl GateSettings {
     }
 }
 
+/// The gate of a server, for the calls of all projects. It is cheap to clone.
 #[derive(Clone)]
 pub struct Gate {
     store: Store,
@@ -79,7 +83,7 @@ pub struct Gate {
     extension: Arc<Extension>,
     keep_days: u32,
     keep_audit_days: u32,
-    waiting: Waiting,
+    waiters: CallWaiters,
 }
 
 impl Gate {
@@ -95,11 +99,12 @@ impl Gate {
             extension: Arc::default(),
             keep_days: settings.keep_days,
             keep_audit_days: settings.keep_audit_days,
-            waiting: Waiting::new(),
+            waiters: CallWaiters::new(),
         }
     }
 
-    /// Adds the server's own rules to the built-in ones. Fails if one of their examples does not hold.
+    /// Adds the server's own rules to the built-in ones. Fails if one of their examples does not
+    /// hold.
     pub fn with_rules(mut self, extension: Extension) -> Result<Self, RuleError> {
         let policy = Arc::new(Policy::builtin().extended(&extension)?);
         self.rules = Arc::new(GateRules { policy, ..(*self.rules).clone() });
@@ -112,7 +117,7 @@ impl Gate {
         &self.extension
     }
 
-    /// What decisions about calls are made by.
+    /// The policy, timeouts and demands by which decisions about calls are made.
     pub fn rules(&self) -> Arc<GateRules> {
         self.rules.clone()
     }
@@ -128,15 +133,15 @@ impl Gate {
         Ok(call)
     }
 
-    /// Executes a call and waits until it is settled, at most for `time`.
+    /// Does what `execute` does, and waits until the call is settled, at most for `time`.
     pub async fn execute_and_wait(&self, owned: &Owned, new: NewCall, time: Duration) -> Result<GatedCall> {
         let id = new.id;
-        let woken = self.waiting.on(owned.project, id);
+        let waiter = self.waiters.subscribe(owned.project, id);
         let call = self.execute(owned, new).await?;
         if call.status.is_settled() {
             return Ok(call);
         }
-        self.settled(owned, id, woken, time).await
+        self.wait_until_settled(owned, id, waiter, time).await
     }
 
     /// The server's policy, restricted by a project's own `policy` setting.
@@ -144,35 +149,37 @@ impl Gate {
         Ok(self.rules.policy_with(Restrictions::from_setting(setting)?.as_ref()))
     }
 
-    /// Checks that a project's `policy` setting can be read, and names tools and commands that exist.
+    /// Checks that a project's `policy` setting can be read, and names tools and commands that
+    /// exist.
     pub fn check_restrictions(&self, setting: Option<&Value>) -> Result<(), Invalid> {
         let Some(restrictions) = Restrictions::from_setting(setting)? else { return Ok(()) };
         let checked = self.rules.policy.check_restrictions(&restrictions);
         checked.map_err(|error| Invalid::new("settings.policy", error.to_string()))
     }
 
-    /// The call when it is settled, or as it is after `time`.
+    /// Waits until the call is settled, at most for `time`, and returns the call.
     pub async fn wait(&self, owned: &Owned, id: CallId, time: Duration) -> Result<GatedCall> {
-        let woken = self.waiting.on(owned.project, id);
+        let waiter = self.waiters.subscribe(owned.project, id);
         let call = self.store.call(owned, id).await?;
         if call.status.is_settled() {
             return Ok(call);
         }
-        self.settled(owned, id, woken, time).await
+        self.wait_until_settled(owned, id, waiter, time).await
     }
 
-    async fn settled(
+    /// Waits until the call is settled, at most for `time`.
+    async fn wait_until_settled(
         &self,
         owned: &Owned,
         id: CallId,
-        mut woken: Woken,
+        mut waiter: CallWaiter,
         time: Duration,
     ) -> Result<GatedCall> {
         let settled = async {
             loop {
-                woken.wait().await;
-                // Registered before the call is read, so that a later change wakes us again.
-                woken = self.waiting.on(owned.project, id);
+                waiter.wait().await;
+                // Subscribe before the call is read, so that a later change wakes us again.
+                waiter = self.waiters.subscribe(owned.project, id);
                 let call = self.store.call(owned, id).await?;
                 if call.status.is_settled() {
                     return Ok::<_, Error>(call);
@@ -185,8 +192,9 @@ impl Gate {
         }
     }
 
-    /// The call when its status differs from `known`, or as it is after `time`. It reads the call at
-    /// every event of the project, so it is only for callers that report progress.
+    /// Waits until the status of the call differs from `known`, at most for `time`, and returns the
+    /// call. It reads the call at every event of the project, so it is only for callers that report
+    /// progress.
     pub async fn changed(
         &self,
         owned: &Owned,

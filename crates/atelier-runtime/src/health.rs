@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// Ordered: a worse status is greater.
+/// How well a part works. A worse status is greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -14,6 +14,7 @@ pub enum Status {
     Unhealthy,
 }
 
+/// One part that a health report is about, such as the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Part {
     pub name: &'static str,
@@ -43,6 +44,7 @@ impl Part {
     }
 }
 
+/// The health of several parts together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Health {
     pub status: Status,
@@ -50,7 +52,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// The status is that of the worst part.
+    /// The health of these parts. The status is the status of the worst part.
     pub fn of(parts: Vec<Part>) -> Self {
         let status = parts.iter().map(|part| part.status).max().unwrap_or(Status::Healthy);
         Self { status, parts }

@@ -1,4 +1,5 @@
-//! Encryption of provider keys in the database: XChaCha20-Poly1305 with a key from a file in the data directory.
+//! Encryption of provider keys in the database: XChaCha20-Poly1305 with a key from a file in the
+//! data directory.
 
 use crate::secret::open_secret;
 use atelier_core::Tenant;
@@ -69,8 +70,8 @@ impl KeyCipher {
         Ok(SecretString::from(String::from_utf8(text).map_err(|_| DecryptError)?))
     }
 
-    /// Data that the ciphertext is bound to, so that a row that was moved to another tenant or provider cannot be
-    /// decrypted there.
+    /// Data that the ciphertext is bound to, so that a row that was moved to another tenant or
+    /// provider cannot be decrypted there.
     fn associated_data(&self, tenant: &Tenant, provider: &str) -> Vec<u8> {
         // Neither name contains a NUL, so no two pairs give the same bytes.
         [&self.key_id[..], tenant.as_str().as_bytes(), b"\0", provider.as_bytes()].concat()

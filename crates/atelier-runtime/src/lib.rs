@@ -1,7 +1,7 @@
-//! What the server holds for a project while it is in use: its worker space.
+//! What runs in a server for its projects: worker spaces, the gate, and agents at work.
 //!
-//! A [`WorkerSpace`] is also the right to act on its project, because [`Spaces::enter`] gives it only to the project's
-//! owner.
+//! A [`WorkerSpace`] is also the right to act on its project, because [`Spaces::enter`] gives it
+//! only to the project's owner.
 
 mod agents;
 mod gate;

@@ -17,9 +17,10 @@ pub struct ModelKeys {
     decrypted: Cache<Tenant, TenantKeys>,
 }
 
-/// How long a change on another node may go unnoticed here.
-const FRESH: Duration = Duration::from_secs(5);
-const TENANTS: u64 = 1000;
+/// How long decrypted keys are cached, and so how long a change on another node may go unnoticed.
+const CACHE_TIME: Duration = Duration::from_secs(5);
+/// For how many tenants decrypted keys are cached.
+const CACHED_TENANTS: u64 = 1000;
 
 /// Of a shorter key, the last four characters would reveal too much.
 const MIN_LENGTH_FOR_HINT: usize = 12;
@@ -27,7 +28,7 @@ const MIN_LENGTH_FOR_HINT: usize = 12;
 impl ModelKeys {
     /// Opens the stored keys. They are encrypted with a key from the data directory.
     pub fn open(store: Store, data: &Path) -> io::Result<Self> {
-        let decrypted = Cache::builder().time_to_live(FRESH).max_capacity(TENANTS).build();
+        let decrypted = Cache::builder().time_to_live(CACHE_TIME).max_capacity(CACHED_TENANTS).build();
         Ok(Self { store, cipher: Arc::new(KeyCipher::open(data)?), decrypted })
     }
 

@@ -12,6 +12,7 @@ use std::{
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+/// Counts the requests in a worker space and limits how many run at the same time.
 pub(crate) struct RequestTracker {
     slots: Arc<Semaphore>,
     waiting: AtomicUsize,

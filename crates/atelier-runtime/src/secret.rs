@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 const BYTES: usize = 32;
 
-/// Reads the secret `file` of a data directory, and creates it if it does not exist. `loss` says what a new secret makes
-/// invalid.
+/// Reads the secret `file` of a data directory, and creates it if it does not exist. `loss` says
+/// what a new secret makes invalid.
 pub fn open_secret(data: &Path, file: &str, loss: &str) -> io::Result<Vec<u8>> {
     let path = data.join(file);
     if !path.exists() {
@@ -29,8 +29,8 @@ pub fn open_secret(data: &Path, file: &str, loss: &str) -> io::Result<Vec<u8>> {
     Ok(secret)
 }
 
-/// Writes the secret under a temporary name and then links it, so that nobody reads an incomplete secret and two processes
-/// that start at the same time use the same one.
+/// Writes the secret under a temporary name and then links it, so that nobody reads an incomplete
+/// secret and two processes that start at the same time use the same one.
 fn create(data: &Path, file: &str) -> io::Result<()> {
     let mut secret = [0; BYTES];
     rand::rng().fill_bytes(&mut secret);

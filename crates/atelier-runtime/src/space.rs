@@ -14,6 +14,8 @@ use std::sync::{
 };
 use utoipa::ToSchema;
 
+/// The server-side resources of one project while it is in use. It is also the right to act on the
+/// project.
 pub struct WorkerSpace {
     owned: Owned,
     settings: WorkerSpaceSettings,
@@ -121,7 +123,7 @@ impl WorkerSpace {
 
     async fn health(&self) -> Health {
         let store = Part::of_store(&self.store).await;
-        // Without the index a space is only degraded: tasks go on, and searches go by words.
+        // Without the index a space is only degraded: tasks continue, and searches are by words.
         let memory = match self.memory.health().await {
             Ok(how) => Part::new("memory", Status::Healthy, how),
             Err(why) => Part::new("memory", Status::Degraded, why),

@@ -19,9 +19,11 @@ use tokio_util::sync::CancellationToken;
 /// How long opening a space waits for its memory collections.
 const COLLECTIONS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Filled once, however many requests need it at the same time.
+/// The place of one worker space. It is filled once, however many requests need the space at the
+/// same time.
 type Slot = Arc<OnceCell<Arc<WorkerSpace>>>;
 
+/// All worker spaces of this node.
 #[derive(Clone)]
 pub struct Spaces {
     inner: Arc<Inner>,
@@ -56,13 +58,14 @@ impl Spaces {
         self.slots().values().filter_map(|slot| slot.get().cloned()).collect()
     }
 
-    /// The space of a project for its owner, opened if necessary. Everybody else gets the same "not found" as for a project
-    /// that does not exist.
+    /// The space of a project for its owner, opened if necessary. Everybody else gets the same "not
+    /// found" as for a project that does not exist.
     pub async fn enter(&self, user: UserId, project: ProjectId) -> Result<Arc<WorkerSpace>> {
         let space = match self.existing(project) {
             Some(space) => space,
             None => {
-                // Checked before anything is made: a stranger must leave no trace.
+                // Ownership is checked before the space is opened, so that a stranger opens
+                // nothing.
                 let owned = self.inner.store.owned_by(user, project).await?;
                 self.open(owned).await?
             }
@@ -109,15 +112,16 @@ impl Spaces {
         Ok(space.clone())
     }
 
-    /// Creates the collections of new agents before the request is answered, if the index is a server.
+    /// Creates the collections of new agents before the request is answered, if the index is a
+    /// server.
     pub async fn agents_created(&self, owned: &Owned) {
         if self.inner.memory.creates_eagerly() {
             self.ensure_collections(owned).await;
         }
     }
 
-    /// Makes sure that the project's agents have their collections. A space opens even if that fails: interactions are
-    /// stored, and indexed when the index is back.
+    /// Makes sure that the project's agents have their collections. A space opens even if that
+    /// fails: interactions are stored, and indexed when the index is back.
     async fn ensure_collections(&self, owned: &Owned) {
         match tokio::time::timeout(COLLECTIONS_TIMEOUT, self.inner.memory.ensure_collections(owned)).await {
             Ok(Ok(())) => {}
@@ -142,7 +146,8 @@ impl Spaces {
 
     /// Closes a space. Running requests may finish within the grace time.
     pub async fn close(&self, owned: &Owned, reason: CloseReason) -> Result<()> {
-        // Checked under the lock, because a request may have arrived since the space was found idle.
+        // Checked under the lock, because a request may have arrived since the space was found
+        // idle.
         let idle = |space: &WorkerSpace| space.requests.idle_for() > self.inner.settings.inactivity;
         let matches = |space: &WorkerSpace| reason != CloseReason::Inactive || idle(space);
         if let Some(space) = self.remove_if(owned.project, matches) {
@@ -195,9 +200,9 @@ impl Spaces {
     }
 
     async fn follow_wakeups(&self) {
-        let mut bell = self.inner.store.wakeups().subscribe();
-        while let Some(ring) = bell.next().await {
-            match ring {
+        let mut wakeups = self.inner.store.wakeups().subscribe();
+        while let Some(wakeup) = wakeups.next().await {
+            match wakeup {
                 Wakeup::Agents(project) => self.forget_agents(project),
                 Wakeup::ProjectDeleted(project) => self.remove_deleted(project),
                 Wakeup::Everything => self.all().iter().for_each(|space| space.forget_agents()),
@@ -207,10 +212,10 @@ impl Spaces {
     }
 
     async fn check_periodically(&self, pace: Duration) {
-        let mut rounds = tokio::time::interval(pace);
-        rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut ticks = tokio::time::interval(pace);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            rounds.tick().await;
+            ticks.tick().await;
             self.check_all().await;
         }
     }

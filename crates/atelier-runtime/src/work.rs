@@ -1,6 +1,6 @@
-//! Agents at work. A node leases a task from its queue, asks the model, and hands the model's calls to the gate; then
-//! the task waits or ends. Between two steps nothing of a task is kept in memory: its journal has what the next step
-//! needs, so that any node can continue it.
+//! Agents at work. A node leases a task from its queue, asks the model, and hands the model's calls
+//! to the gate; then the task waits or ends. Between two steps nothing of a task is kept in memory:
+//! its journal has what the next step needs, so that any node can continue it.
 
 mod agent;
 mod bus;
@@ -34,7 +34,8 @@ use tokio_util::sync::CancellationToken;
 /// Longer than any answer takes.
 const NO_TIME_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
-/// A task that this node runs now: its lease, what interrupts it, and the node that leases the next task.
+/// A task that this node runs now: its lease, the token that interrupts it, and the node that is to
+/// lease the next tasks when this one ends (`None` if this node has no capacity).
 #[derive(Clone, Copy)]
 pub(crate) struct Job<'j> {
     lease: &'j TaskLease,
@@ -45,8 +46,8 @@ pub(crate) struct Job<'j> {
 /// Why a model has no answer.
 pub(crate) enum NoAnswer {
     Failed(TaskFailure),
-    /// Somebody has ended the task, or the server stops. Only the model call is interrupted and never a write, because
-    /// the tasks that the write has leased in exchange would be lost.
+    /// Somebody has ended the task, or the server stops. Only the model call is interrupted and
+    /// never a write, because the tasks that the write has leased in exchange would be lost.
     Interrupted,
 }
 
@@ -69,7 +70,8 @@ pub struct AgentServices {
 }
 
 impl AgentServices {
-    /// Works on a task until it ends or has to wait. Returns the tasks that were leased for the node in exchange.
+    /// Works on a task until it ends or has to wait. Returns the tasks that were leased for the
+    /// node in exchange.
     pub(crate) async fn work(
         &self,
         lease: &TaskLease,
@@ -84,8 +86,8 @@ impl AgentServices {
         }
     }
 
-    /// The messages up to the one that started the task. File ids among its attachments are replaced by paths, because an
-    /// agent's tools only know paths.
+    /// The messages up to the one that started the task. File ids among its attachments are
+    /// replaced by paths, because an agent's tools only know paths.
     async fn history(&self, owned: &Owned, task: &Task) -> Result<Vec<Message>> {
         let most = self.settings.history.into();
         let mut history = self.store.messages_until(owned, task.session_id, task.message_id, most).await?;
@@ -110,8 +112,8 @@ impl AgentServices {
         self.models.resolve(name, &keys).map_err(failure)
     }
 
-    /// Asks the model within the time that is left, sends its text to everybody who follows the conversation, and
-    /// counts what it used.
+    /// Asks the model within the time that is left, sends its text to everybody who follows the
+    /// conversation, and counts what it used.
     async fn ask(
         &self,
         job: Job<'_>,
@@ -121,11 +123,11 @@ impl AgentServices {
         time: Option<Duration>,
     ) -> Result<(Answer, Step), NoAnswer> {
         let began = Instant::now();
-        let whisper = self.store.delta_sender(&job.lease.owned, task.session_id, task.id);
+        let deltas = self.store.delta_sender(&job.lease.owned, task.session_id, task.id);
         let received_tokens = AtomicU64::new(0);
         let asking = model.ask(request, |text| {
             received_tokens.fetch_add(tokens(text), Ordering::Relaxed);
-            whisper.send(text);
+            deltas.send(text);
         });
         let answer = tokio::select! {
             biased;
@@ -167,8 +169,8 @@ impl AgentServices {
         Ok((answer, step))
     }
 
-    /// Counts what an interrupted model call has used. The task was already written when it was cancelled; without this,
-    /// cancelling and resuming would get around its limits.
+    /// Counts what an interrupted model call has used. The task was already written when it was
+    /// cancelled; without this, cancelling and resuming would get around its limits.
     async fn count_given_up(&self, lease: &TaskLease, used: AbandonedUsage) {
         match self.store.count_abandoned_usage(lease, used).await {
             // The task was deleted, and its limits with it.
@@ -195,8 +197,8 @@ impl Allowance {
 }
 
 impl AgentServices {
-    /// The limit that keeps a task from asking its model again, if one is reached. Checked before every step, because the
-    /// other tasks of a plan spend the same budget at the same time.
+    /// The limit that keeps a task from asking its model again, if one is reached. Checked before
+    /// every step, because the other tasks of a plan spend the same budget at the same time.
     async fn limit_reached(
         &self,
         owned: &Owned,
@@ -230,7 +232,8 @@ impl Job<'_> {
         Ok(services.store.finish(self.lease, task, step, outcome, self.next).await?)
     }
 
-    /// Ends the task because there is no answer. An interrupted task is handled by the code that interrupted it.
+    /// Ends the task because there is no answer. An interrupted task is handled by the code that
+    /// interrupted it.
     async fn no_answer(self, services: &AgentServices, task: Task, why: NoAnswer) -> Result<Vec<TaskLease>> {
         match why {
             NoAnswer::Failed(why) => self.finish(services, task, None, Err(why)).await,

@@ -1,7 +1,7 @@
 //! Who may act on what: extractors that prove access to the project, conversation or tenant in the
 //! path.
 //!
-//! What belongs to somebody else and what does not exist answer alike.
+//! A resource of somebody else gets the same answer as one that does not exist.
 
 use crate::{
     App,

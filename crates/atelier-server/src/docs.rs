@@ -16,7 +16,8 @@ use utoipa_swagger_ui::Config;
 const POLICY: &str = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
                       frame-ancestors 'none'; base-uri 'none'";
 
-/// Made on the first request: making it takes more memory than the rest of an idle server.
+/// Built on the first request, because building it takes more memory than the rest of an idle
+/// server.
 static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| {
     let text = serde_json::to_vec(&openapi::document());
     text.unwrap_or_else(|error| unreachable!("a document of strings and lists: {error}")).into()

@@ -1,7 +1,7 @@
 //! Parameters in the path of a request. Each extractor also describes its parameter in the OpenAPI
 //! document.
 //!
-//! A value that is not even well formed answers like an id that does not exist.
+//! A malformed value gets the same answer as an id that does not exist.
 
 use crate::{App, error::Error};
 use atelier_core::{

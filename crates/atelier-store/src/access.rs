@@ -1,4 +1,4 @@
-//! Access to a project as a value.
+//! The right to act on a project, as a value.
 
 use crate::{Result, rows::corrupt};
 use atelier_core::{ProjectId, Tenant, UserId};

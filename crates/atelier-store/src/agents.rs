@@ -7,7 +7,7 @@ use crate::{
     feed::Wakeup,
     projects::lock_project,
     rows::{corrupt, from_json, from_name, json, name_taken, new_id, now, page},
-    tasks::{StoppedTask, settle_queue},
+    tasks::{StoppedTask, stop_queue},
 };
 use atelier_core::{
     Agent, AgentId, AgentName, AgentStatus, Event, Invalid, ProjectId, TaskFailure, UserId,
@@ -199,7 +199,7 @@ impl Store {
                 let (project, owner) = (owned.project, owned.owner);
                 let agent = lock_agent(tx, project, id).await?;
                 let why = TaskFailure::new("agent_deleted", format!("the agent {} was deleted", agent.name));
-                let stopped = settle_queue(tx, &owned, id, &why).await?;
+                let stopped = stop_queue(tx, &owned, id, &why).await?;
                 on!(&mut tx.conn, |c| sqlx::query("DELETE FROM agents WHERE id = $1")
                     .bind(id.0)
                     .execute(c)

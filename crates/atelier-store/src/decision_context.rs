@@ -21,6 +21,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 impl GroupReader {
+    /// The state of a project, for decisions about its calls.
     pub(crate) async fn decision_context(&mut self, project: ProjectId) -> Result<DecisionContext> {
         let now = self.time().await?;
         if let Some(known) = self.cache.contexts.get(&project) {
@@ -40,6 +41,7 @@ impl GroupReader {
     }
 }
 
+/// The project's permissions that have not been withdrawn.
 pub(crate) async fn grants(conn: &mut Conn, project: ProjectId) -> Result<Vec<Grant>> {
     let rows: Vec<(String,)> = on!(conn, |c| sqlx::query_as(
         "SELECT record FROM grants WHERE project_id = $1 AND withdrawn_at IS NULL ORDER BY id"
@@ -50,6 +52,7 @@ pub(crate) async fn grants(conn: &mut Conn, project: ProjectId) -> Result<Vec<Gr
     rows.into_iter().map(read_record).collect()
 }
 
+/// The settings of a project, and whether it was deleted.
 async fn settings(conn: &mut Conn, project: ProjectId) -> Result<(Value, bool)> {
     let row: Option<(String, bool)> = on!(conn, |c| {
         sqlx::query_as("SELECT settings, deleted_at IS NOT NULL FROM projects WHERE id = $1")

@@ -236,7 +236,7 @@ impl Store {
     /// Removes events that are too old or too many, and deleted projects that have no events any
     /// more.
     pub async fn sweep_events(&self, retention: Retention, now: DateTime<Utc>) -> Result<u64> {
-        // A retention that is longer than time itself keeps events for ever.
+        // A retention that is too long to compute keeps events for ever.
         let before = TimeDelta::try_days(retention.days.into())
             .and_then(|days| now.checked_sub_signed(days))
             .unwrap_or(DateTime::<Utc>::UNIX_EPOCH);

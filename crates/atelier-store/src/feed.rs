@@ -131,7 +131,7 @@ impl Feeds {
     }
 }
 
-/// The live end of one log.
+/// The recent events of one log that has readers, and the deltas that are sent with them.
 pub(crate) struct Feed {
     head: watch::Sender<i64>,
     recent: Mutex<Recent>,
@@ -191,7 +191,7 @@ impl Feed {
         self.reach(number);
     }
 
-    /// Records that the log goes up to `number` at least.
+    /// Records that the log has at least `number` events, and wakes its readers.
     pub(crate) fn reach(&self, number: i64) {
         self.head.send_if_modified(|head| {
             let moved = number > *head;

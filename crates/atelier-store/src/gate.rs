@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 /// SQL condition on `grants`: the permission's session is over. A machine that is only silent may
 /// come back to its session.
-macro_rules! sessionless {
+macro_rules! session_is_over {
     () => {
         "NOT EXISTS (SELECT 1 FROM clients c WHERE c.id = grants.session)
          AND NOT EXISTS (SELECT 1 FROM conversations v WHERE v.id = grants.session)"
@@ -184,7 +184,7 @@ impl Store {
                  WHERE EXISTS (SELECT 1 FROM tool_calls t
                                WHERE t.project_id = p.id AND t.id < $1 AND t.deadline IS NULL)
                     OR EXISTS (SELECT 1 FROM grants WHERE project_id = p.id AND id < $1 AND ",
-                sessionless!(),
+                session_is_over!(),
                 ") OR EXISTS (SELECT 1 FROM audit a WHERE a.project_id = p.id AND a.id < $2)"
             ))
             .bind(first)
@@ -210,7 +210,7 @@ impl Store {
                             .rows_affected();
                             sqlx::query(concat!(
                                 "DELETE FROM grants WHERE project_id = $1 AND id < $2 AND ",
-                                sessionless!()
+                                session_is_over!()
                             ))
                             .bind(project)
                             .bind(first)
@@ -374,14 +374,15 @@ pub(crate) fn new_ids() -> NewIds {
     NewIds { approval: ApprovalId(Uuid::now_v7()), grant: GrantId(Uuid::now_v7()) }
 }
 
-/// A settled call becomes part of its agent's memory.
+/// Adds a settled call to the memory of its agent.
 pub(crate) fn remember(rows: &mut PendingRows, owned: &Owned, call: &GatedCall) {
     if call.status.is_settled() {
         remember_call(rows, owned, call);
     }
 }
 
-/// A task that waits for its calls continues when the last of them is settled.
+/// Notes for the task of a call that the call is settled. The task continues after its last call.
+/// `was_open` says whether the call was open before the decision.
 pub(crate) fn wake_task(rows: &mut PendingRows, owned: &Owned, call: &GatedCall, was_open: bool) {
     if was_open {
         remember(rows, owned, call);
@@ -391,6 +392,7 @@ pub(crate) fn wake_task(rows: &mut PendingRows, owned: &Owned, call: &GatedCall,
     }
 }
 
+/// Logs why a call has to wait although a machine is connected.
 pub(crate) fn log_problem(effects: &Effects, call: CallId) {
     if let Some(invalid) = &effects.problem {
         tracing::warn!(%invalid, %call, "a call waits: the project's restrictions cannot be read");

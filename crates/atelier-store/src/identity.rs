@@ -39,8 +39,8 @@ impl Store {
         Ok(row.map(|(tenant,)| tenant))
     }
 
-    /// Returns the tenant that the user then belongs to: another node may have stored another one
-    /// first.
+    /// Stores a user, and returns the tenant that the user then belongs to. Another node may have
+    /// stored the user with another tenant first.
     async fn insert_user(&self, user: UserId, tenant: Tenant) -> Result<String> {
         self.write(user, move |tx| {
             Box::pin(async move {

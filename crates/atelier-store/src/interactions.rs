@@ -244,7 +244,7 @@ impl Store {
     ) -> Result<Vec<Bucket>> {
         let rows = self.count_by(agent, filter, days).await?;
         let bucket = |(number, totals): (i64, Totals)| {
-            let start = (number * days - shift(days)) * DAY;
+            let start = (number * days - days_since_start(days)) * DAY;
             Ok(Bucket { start: from_micros(start)?, totals })
         };
         rows.into_iter().map(bucket).collect()
@@ -263,7 +263,7 @@ impl Store {
             agent,
             filter
         )
-        .bind(shift(days))
+        .bind(days_since_start(days))
         .bind(days)
         .fetch_all(c)
         .await)?;
@@ -292,7 +292,7 @@ impl Store {
         let what = what.clone();
         self.write(owner, move |tx| {
             Box::pin(async move {
-                let rows = to_forget(&mut tx.conn, agent, &what, limit).await?;
+                let rows = interactions_to_remove(&mut tx.conn, agent, &what, limit).await?;
                 if rows.is_empty() {
                     return Ok(0);
                 }
@@ -318,12 +318,18 @@ impl Store {
 
 const DAY: i64 = 86_400_000_000;
 
-/// The days between a Monday and 1 January 1970, which was a Thursday.
-fn shift(days: i64) -> i64 {
+/// How many days 1 January 1970, a Thursday, is after the beginning of its period. Weeks begin on
+/// Monday.
+fn days_since_start(days: i64) -> i64 {
     if days == 7 { 3 } else { 0 }
 }
 
-async fn to_forget(conn: &mut Conn, agent: AgentId, what: &Removal, limit: i64) -> Result<Vec<(i64, Uuid)>> {
+async fn interactions_to_remove(
+    conn: &mut Conn,
+    agent: AgentId,
+    what: &Removal,
+    limit: i64,
+) -> Result<Vec<(i64, Uuid)>> {
     let rows = match what {
         Removal::Matching(filter) => on!(conn, |c| bind_filter!(
             sqlx::query_as(concat!(

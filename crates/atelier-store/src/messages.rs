@@ -197,7 +197,7 @@ pub(crate) async fn check_conversation(
 }
 
 pub(crate) fn add_message(rows: &mut PendingRows, owned: &Owned, message: Message) {
-    rows.emit(owned.project, owned.owner, &Event::MessageCreated { message: message.told() });
+    rows.emit(owned.project, owned.owner, &Event::MessageCreated { message: message.for_event() });
     remember_message(rows, owned, &message);
     rows.messages.push(message);
 }

@@ -13,9 +13,9 @@ use uuid::Uuid;
 /// How long a node may be silent before its leases end.
 const LEASE: TimeDelta = TimeDelta::seconds(3);
 
-/// SQL condition: the node `$holder` is another node than `$this`, and gone. A node that was silent
-/// itself until a moment ago cannot tell: all nodes are silent while the database does not answer.
-/// `$holder` must be qualified with its table.
+/// SQL condition: the node `$holder` is another node than `$this`, and its lease has run out. The
+/// condition is false if this node was silent itself until a moment ago: while the database does
+/// not answer, all nodes are silent. `$holder` must be qualified with its table.
 macro_rules! is_gone {
     ($holder:literal, $this:literal, $now:literal) => {
         concat!(
@@ -61,8 +61,8 @@ impl Store {
         let mut conn = self.db.connect().await?;
         let time = database_time(&mut conn).await?;
         let until = time + LEASE;
-        // A new node may have started while the database did not answer the others, unless it is
-        // alone.
+        // This node may have started while the database did not answer the other nodes. So it waits
+        // for one lease before it judges them, unless it is the only node (SQLite).
         let judges_from = if matches!(conn, Conn::Lite(_)) { time } else { until };
         on!(&mut conn, |c| sqlx::query(
             "INSERT INTO nodes (id, lease_until, judges_from) VALUES ($1, $2, $3)

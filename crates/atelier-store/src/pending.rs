@@ -24,6 +24,7 @@ use atelier_core::{
 use chrono::{DateTime, Utc};
 use std::collections::BTreeMap;
 
+/// Rows that a write wants and that its group has not written yet.
 #[derive(Default)]
 pub(crate) struct PendingRows {
     pub(crate) plans: Vec<Plan>,
@@ -41,7 +42,8 @@ pub(crate) struct PendingRows {
     pub(crate) at_commit: CommitRows,
 }
 
-/// What is written or sent with the commit, because nothing in the group reads it before.
+/// Rows that are written, and wakeups that are sent, with the commit. Nothing in the group reads
+/// them.
 #[derive(Default)]
 pub(crate) struct CommitRows {
     pub(crate) events: Vec<PendingEvent>,

@@ -82,7 +82,7 @@ impl Store {
                 task.status = TaskStatus::Completed;
                 task.completed_at = Some(now());
                 tasks::end_leased(tx, &lease, &task, step.as_ref()).await?;
-                tx.emit(owned.project, owned.owner, &Event::TaskCompleted { task: task.told() });
+                tx.emit(owned.project, owned.owner, &Event::TaskCompleted { task: task.for_event() });
                 let mut plan = lock_plan(tx, owned.project, plan).await?;
                 let mut made = make_tasks(&plan, assigned);
                 plan.status = if ask { PlanStatus::PendingApproval } else { PlanStatus::Running };
@@ -91,14 +91,14 @@ impl Store {
                 if !ask {
                     advance(&mut made, now());
                 }
-                let told: Vec<Task> = made.iter().map(Task::told).collect();
+                let tasks: Vec<Task> = made.iter().map(Task::for_event).collect();
                 tx.emit(
                     owned.project,
                     owned.owner,
-                    &Event::PlanCreated { plan: plan.clone(), tasks: told.clone() },
+                    &Event::PlanCreated { plan: plan.clone(), tasks: tasks.clone() },
                 );
                 if ask {
-                    tx.emit(owned.project, owned.owner, &Event::PlanApprovalRequest { plan, tasks: told });
+                    tx.emit(owned.project, owned.owner, &Event::PlanApprovalRequest { plan, tasks });
                 }
                 let mut leases = Vec::new();
                 for task in &made {
@@ -144,7 +144,7 @@ impl Store {
                     for task in &work {
                         insert_task(tx, &owned, task).await?;
                     }
-                    let tasks = work.iter().map(Task::told).collect();
+                    let tasks = work.iter().map(Task::for_event).collect();
                     tx.emit(owned.project, owned.owner, &Event::PlanCreated { plan: plan.clone(), tasks });
                 }
                 tx.emit(owned.project, owned.owner, &Event::PlanUpdated { plan: plan.clone() });
@@ -307,11 +307,11 @@ async fn save_changed<'t>(tx: &mut Tx, owned: &Owned, changed: impl Iterator<Ite
         let (owner, project) = (owned.owner, owned.project);
         match task.status {
             TaskStatus::Queued => {
-                tx.emit(project, owner, &Event::TaskQueued { task: task.told() });
+                tx.emit(project, owner, &Event::TaskQueued { task: task.for_event() });
                 tx.wake(Wakeup::Queue(owner, queue_of(task)));
             }
             _ => {
-                tx.emit(project, owner, &Event::TaskFailed { task: task.told() });
+                tx.emit(project, owner, &Event::TaskFailed { task: task.for_event() });
                 tx.wake(Wakeup::Work(task.id.0));
             }
         }
@@ -494,7 +494,7 @@ pub(crate) async fn reopen(tx: &mut Tx, owned: &Owned, task: &mut Task) -> Resul
             other.error = Some(TaskFailure::new("outdated", "a task of the plan was resumed"));
             other.completed_at = Some(now());
             save_task(tx, &other).await?;
-            tx.emit(owned.project, owned.owner, &Event::TaskCancelled { task: other.told() });
+            tx.emit(owned.project, owned.owner, &Event::TaskCancelled { task: other.for_event() });
             tx.wake(Wakeup::Work(other.id.0));
         }
     }

@@ -10,7 +10,7 @@ use std::{collections::HashMap, sync::Arc};
 
 #[derive(Default)]
 pub(crate) struct ReadCache {
-    /// What decisions about calls depend on.
+    /// The state of each project, for decisions about its calls.
     pub(crate) contexts: HashMap<ProjectId, DecisionContext>,
     /// The records of calls that deferred writes of the group decide about.
     pub(crate) calls: HashMap<CallId, String>,

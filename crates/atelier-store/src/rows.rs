@@ -44,8 +44,8 @@ pub(crate) fn first_id(time: DateTime<Utc>) -> Uuid {
     uuid::Builder::from_unix_timestamp_millis(milliseconds, &[0; 10]).into_uuid()
 }
 
-/// Turns a stored value that does not parse into an error: only a change of the database by hand
-/// causes it.
+/// Turns a stored value that does not parse into an error. This happens only if somebody has
+/// changed the database by hand.
 pub(crate) fn corrupt<T>(parsed: Result<T, impl std::fmt::Display>) -> Result<T> {
     parsed.map_err(|error| Error::Corrupt(error.to_string()))
 }

@@ -6,12 +6,12 @@
 //! any more.
 
 mod ending;
-mod look;
 mod queue;
+mod reads;
 
-pub(crate) use ending::{interrupted, settle_queue, stop};
-pub use look::QueueState;
+pub(crate) use ending::{interrupted, stop, stop_queue};
 pub(crate) use queue::{QueueLoad, insert_task, lease_or_wake, load_columns, start_or_queue};
+pub use reads::QueueState;
 
 use crate::{
     Error, Owned, Result, Store, Tx,
@@ -219,7 +219,7 @@ async fn finish_deferred(
     Ok((next.filter(|_| load.can_start_one()), rows))
 }
 
-/// Says what a step is about to do.
+/// The event that reports which calls a step is about to make.
 fn progress_event(task: &Task, step: &Step) -> Event {
     let call = |call: &StepCall| TaskCall { name: call.name.clone(), tool_id: call.tool_id };
     Event::TaskProgress {
@@ -377,7 +377,7 @@ impl Store {
                 task.ran_ms += used.ran_ms;
                 task.usage += used.usage;
                 task.cost += used.cost;
-                // Only the record: the lease may be lost by now.
+                // Only the record is written, because the lease may be lost by now.
                 on!(&mut tx.conn, |c| sqlx::query("UPDATE tasks SET record = $1 WHERE id = $2")
                     .bind(json(&task))
                     .bind(id.0)
@@ -404,7 +404,7 @@ pub(crate) async fn lock_task(tx: &mut Tx, project: ProjectId, id: TaskId) -> Re
 }
 
 fn end_event(task: &Task) -> Event {
-    let task_view = task.told();
+    let task_view = task.for_event();
     match task.status {
         TaskStatus::Completed => Event::TaskCompleted { task: task_view },
         TaskStatus::Cancelled => Event::TaskCancelled { task: task_view },

@@ -33,16 +33,18 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// Writes of one owner use the same lane, so that they share commits and do not wait for each
-/// other's row locks. SQLite has one writer anyway.
+/// How many lanes there are on PostgreSQL. Writes of one owner use the same lane, so that they
+/// share commits and do not wait for each other's row locks. SQLite has one writer, so it has one
+/// lane.
 const PG_LANES: i32 = 4;
-/// Sets our advisory locks apart from those of other programs in the same database.
-const LOCKS: i32 = 0x0061_746c;
+/// The first key of our advisory locks, which no other program in the same database should use.
+const LOCK_KEY: i32 = 0x0061_746c;
 /// How many writes wait in a lane before senders have to wait.
 const QUEUE: usize = 1024;
 /// How many writes share a commit.
 const GROUP: usize = 128;
-/// A database that has stopped answering must not block its lane for ever.
+/// How long a group may take. A database that has stopped answering must not block its lane for
+/// ever.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a deferred write may use: it reads in the transaction of its group and returns the rows it
@@ -96,7 +98,7 @@ impl Tx {
         Self { reader, rows: PendingRows::default() }
     }
 
-    /// Drops what was known in the last transaction.
+    /// Forgets what was read in the last transaction.
     fn reset(&mut self) {
         self.rows = PendingRows::default();
         self.unwritten = PendingRows::default();
@@ -183,7 +185,7 @@ enum WriteMode {
     Direct,
     /// A direct write that leaves the [`ReadCache`] valid.
     DirectWithCache,
-    /// The write only reads, maybe a row that is fetched for it.
+    /// A deferred write, and the row that its group reads for it, if any.
     Deferred(Option<Prefetch>),
 }
 
@@ -244,6 +246,7 @@ where
     }
 }
 
+/// Hands writes to the lanes.
 #[derive(Clone)]
 pub(crate) struct Writer {
     lanes: Arc<[mpsc::Sender<Box<dyn Job>>]>,
@@ -281,6 +284,7 @@ impl Writer {
     }
 }
 
+/// Commits the writes of one queue, group by group, on one connection.
 struct Lane {
     number: i32,
     db: Db,
@@ -361,9 +365,10 @@ async fn begin(tx: &mut Tx, lane: i32) -> Result<(), sqlx::Error> {
         // IMMEDIATE, so that waiting for another process happens here and not in the middle.
         Conn::Lite(_) => tx.conn.run("BEGIN IMMEDIATE").await,
         Conn::Pg(conn) => {
-            // One trip. The time comes last, because it may take a while to get the lock.
+            // All statements are sent in one round trip. The time comes last, because it may take a
+            // while to get the lock.
             let begin = format!(
-                "BEGIN; SELECT pg_advisory_xact_lock({LOCKS}, {lane}); SELECT clock_timestamp() AS time"
+                "BEGIN; SELECT pg_advisory_xact_lock({LOCK_KEY}, {lane}); SELECT clock_timestamp() AS time"
             );
             let rows = sqlx::raw_sql(AssertSqlSafe(begin)).fetch_all(&mut **conn).await?;
             let time: DateTime<Utc> = rows.last().ok_or(sqlx::Error::RowNotFound)?.try_get("time")?;
@@ -380,6 +385,7 @@ struct Committed {
     wakeups: Vec<Wakeup>,
 }
 
+/// Runs the writes of a group and commits those that succeed.
 async fn run_group(tx: &mut Tx, group: &mut [Box<dyn Job>], node: NodeId) -> Result<Committed, sqlx::Error> {
     // Deferred writes run first, so that all their rows are written at once. Nobody was answered
     // yet, so no write of the group can depend on another one.
@@ -410,7 +416,7 @@ async fn run_group(tx: &mut Tx, group: &mut [Box<dyn Job>], node: NodeId) -> Res
                 if left > 0 {
                     // The next write reads these rows, and does not undo them if it fails.
                     flush(tx, &mut at_commit).await?;
-                    // One trip for both statements.
+                    // Both statements are sent in one round trip.
                     tx.conn.run("RELEASE w; SAVEPOINT w").await?;
                 }
             }
@@ -458,13 +464,14 @@ async fn flush(tx: &mut Tx, at_commit: &mut CommitRows) -> Result<(), sqlx::Erro
     Ok(())
 }
 
+/// Writes the rows that come with the commit, numbers the events, and commits.
 async fn commit(tx: &mut Tx, mut at_commit: CommitRows, node: NodeId) -> Result<Committed, sqlx::Error> {
     at_commit.write_interactions(&mut tx.conn).await.map_err(|error| match error {
         Error::Sql(error) => error,
         other => sqlx::Error::Protocol(other.to_string()),
     })?;
     let CommitRows { events, wakeups, .. } = at_commit;
-    // SQLite takes two statements in one trip, and has no other node to notify.
+    // SQLite accepts the events and the commit in one call, and has no other node to notify.
     let at_once = matches!(tx.conn, Conn::Lite(_)) && !events.is_empty();
     let then = if at_once { "; COMMIT" } else { "" };
     let events = events::append(&mut tx.conn, events, then).await?;

@@ -13,7 +13,7 @@ pub struct SseEvent {
 }
 
 impl SseEvent {
-    /// Its number in a project's stream.
+    /// The number of the event in a project's stream.
     pub fn number(&self) -> u64 {
         self.id.parse().unwrap()
     }
@@ -33,7 +33,7 @@ impl Events {
         Self { chunks: Box::pin(chunks), buffer: Vec::new() }
     }
 
-    /// The next event; `None` when the server has ended the stream. Comments are passed over.
+    /// The next event; `None` if the server has ended the stream. Comments are skipped.
     pub async fn try_next(&mut self) -> Option<SseEvent> {
         let event = async {
             loop {
@@ -42,7 +42,7 @@ impl Events {
                 }
             }
         };
-        // Around the whole: heartbeats are no reason for more patience.
+        // The timeout covers the whole wait. Heartbeats do not extend it.
         tokio::time::timeout(PATIENCE, event).await.expect("an event in time")
     }
 
@@ -50,7 +50,7 @@ impl Events {
         self.try_next().await.expect("the stream goes on")
     }
 
-    /// The next event of this name; others are passed over.
+    /// The next event with this name. Other events are skipped.
     pub async fn until(&mut self, name: &str) -> SseEvent {
         loop {
             let event = self.next().await;
@@ -87,7 +87,7 @@ impl Events {
                 let block: Vec<u8> = self.buffer.drain(..end + 2).collect();
                 return Some(String::from_utf8(block).unwrap().trim_end().to_owned());
             }
-            // A connection that breaks is the end of the stream, as for a browser.
+            // A broken connection ends the stream, as in a browser.
             self.buffer.extend(self.chunks.next().await?.ok()?);
         }
     }

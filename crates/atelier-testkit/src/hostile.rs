@@ -1,4 +1,4 @@
-//! A service that misbehaves: a proxy in front of the real one, which does harm when told to.
+//! A service that misbehaves: a proxy in front of the real service that does harm on request.
 
 use std::{
     net::SocketAddr,
@@ -17,15 +17,15 @@ use tokio::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Harm {
-    /// Passes everything on as it is.
+    /// Passes everything on unchanged.
     None,
     /// Answers 503 to everything.
     Unavailable,
-    /// Breaks every connection as soon as something comes over it.
+    /// Closes every connection as soon as data arrives.
     Reset,
-    /// Answers one byte a second.
+    /// Answers one byte per second.
     Dribble,
-    /// Flips a bit in what it answers.
+    /// Flips a bit in each answer.
     Corrupt,
 }
 
@@ -39,7 +39,7 @@ pub struct Hostile {
 }
 
 impl Hostile {
-    /// Stands in front of `http://host:port`.
+    /// Starts a proxy in front of `http://host:port`.
     pub async fn before(endpoint: &str) -> Self {
         let target = endpoint.strip_prefix("http://").unwrap().trim_end_matches('/').to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -50,7 +50,7 @@ impl Hostile {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 let (target, harm) = (target.clone(), shared.clone());
-                // A connection that ends, however it ends, is what this is for.
+                // Connections are expected to fail here.
                 connections.spawn(async move { drop(pass(client, &target, &harm).await) });
             }
         });
@@ -72,7 +72,7 @@ impl Drop for Hostile {
     }
 }
 
-/// Passes one connection on, doing at every step what the hour demands.
+/// Passes one connection on and applies the current harm at every step.
 async fn pass(mut client: TcpStream, target: &str, harm: &AtomicU8) -> std::io::Result<()> {
     let now = || ALL[usize::from(harm.load(Ordering::SeqCst))];
     let mut server = TcpStream::connect(target).await?;
@@ -86,7 +86,8 @@ async fn pass(mut client: TcpStream, target: &str, harm: &AtomicU8) -> std::io::
                     Harm::Unavailable => {
                         let refusal = b"HTTP/1.1 503 Slow Down\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
                         client.write_all(refusal).await?;
-                        // What is still on its way is taken, so that the refusal is not lost in a reset.
+                        // The rest of the request is read, so that the refusal is not lost in a
+                        // connection reset.
                         let drain = async { while client.read(&mut asked).await? > 0 {} std::io::Result::Ok(()) };
                         drop(tokio::time::timeout(Duration::from_secs(1), drain).await);
                         return Ok(());
@@ -107,7 +108,8 @@ async fn pass(mut client: TcpStream, target: &str, harm: &AtomicU8) -> std::io::
                         }
                     }
                     Harm::Corrupt => {
-                        // The head stays: a broken answer is another harm than a wrong one.
+                        // The head stays intact, because a broken answer is a different harm than a
+                        // wrong one.
                         let head = answered[..read].windows(4).position(|four| four == b"\r\n\r\n");
                         let body = head.map_or(0, |at| at + 4);
                         if let Some(byte) = answered[body..read].last_mut() {

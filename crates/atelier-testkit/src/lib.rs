@@ -1,5 +1,5 @@
-//! A real `atelier serve` on a free port with temporary data, users and tokens at hand, readers that wait for
-//! events rather than for time, and a model that says what a test wrote down.
+//! A real `atelier serve` on a free port with temporary data, users with tokens, readers that wait
+//! for events instead of for time, and a model with scripted answers.
 
 #![expect(clippy::disallowed_methods, reason = "starts the program under test, which is no tool call")]
 #![expect(clippy::unwrap_used, reason = "a test kit fails by panicking")]
@@ -24,10 +24,10 @@ pub use user::{Answer, User, answer, file};
 
 use std::{path::Path, time::Duration};
 
-/// How long anything is waited for before a test gives up. Never how long something takes.
+/// How long a test waits before it fails. It is never how long something takes.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Asks again and again until the answer is there, for states that no event tells of.
+/// Asks again until there is an answer, for states that no event reports.
 pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let asking = async {
         loop {
@@ -40,7 +40,8 @@ pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) 
     tokio::time::timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("never happened: {what}"))
 }
 
-/// The address of a service: from the environment, as `make test` sets it, or from what `make services` has written.
+/// The address of a service, from the environment (as `make test` sets it) or from the file that
+/// `make services` has written.
 pub(crate) fn service(variable: &str, what: &str) -> String {
     if let Ok(value) = std::env::var(variable) {
         return value;
@@ -51,9 +52,9 @@ pub(crate) fn service(variable: &str, what: &str) -> String {
     found.unwrap_or_else(|| panic!("no {what} for tests: run `make services` first")).to_owned()
 }
 
-/// A client for tests: plain, without proxies, no redirects followed unseen.
+/// An HTTP client for tests, without proxies and redirects.
 pub fn http() -> reqwest::Client {
-    // The first caller wins; all of them mean the same.
+    // The first caller installs the provider. All callers want the same one.
     drop(rustls::crypto::ring::default_provider().install_default());
     reqwest::Client::builder()
         .no_proxy()

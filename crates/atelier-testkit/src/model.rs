@@ -1,5 +1,5 @@
-//! A model that says what a test wrote down: a real server over real HTTP that speaks OpenAI's chat completions
-//! at `…/chat/completions` and Anthropic's messages at `…/messages`.
+//! A model with scripted answers: a real HTTP server that speaks OpenAI's chat completions at
+//! `…/chat/completions` and Anthropic's messages at `…/messages`.
 
 mod reply;
 
@@ -37,7 +37,8 @@ pub struct ScriptedModel {
 struct Shared {
     script: Mutex<Script>,
     seen: Option<Mutex<Vec<Asked>>>,
-    /// How many answers are under way, and how many were left by their listener before their end.
+    /// How many answers are in progress, and how many were cancelled by the client before their
+    /// end.
     open: watch::Sender<usize>,
     left: watch::Sender<usize>,
 }
@@ -51,14 +52,14 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// The text of the newest message with this role; empty when there is none.
+    /// The text of the newest message with this role, or an empty text.
     pub fn last(&self, role: &str) -> &str {
         let messages = self.body["messages"].as_array().map_or(&[][..], Vec::as_slice);
         let newest = messages.iter().rev().find(|message| message["role"] == role);
         newest.and_then(|message| message["content"].as_str()).unwrap_or("")
     }
 
-    /// Results of tools that came after the last words of the person (OpenAI's shape).
+    /// Results of tools after the user's last message, in OpenAI's form.
     pub fn results(&self) -> Vec<&str> {
         let messages = self.body["messages"].as_array().map_or(&[][..], Vec::as_slice);
         let since = messages.iter().rposition(|message| message["role"] == "user").unwrap_or(0);
@@ -68,12 +69,12 @@ impl Asked {
 }
 
 impl ScriptedModel {
-    /// Answers every request with what `script` makes of it.
+    /// Answers every request with the reply of `script`.
     pub async fn start(script: impl FnMut(&Asked) -> Reply + Send + 'static) -> Self {
         Self::serve(Box::new(script), true).await
     }
 
-    /// Answers with these, one after the other; whoever asks for more gets a refusal that says so.
+    /// Answers with these replies, one after the other. Further requests get an error that says so.
     pub async fn queue(replies: impl IntoIterator<Item = Reply>) -> Self {
         let mut replies: VecDeque<Reply> = replies.into_iter().collect();
         let next = move |_: &Asked| {
@@ -82,7 +83,7 @@ impl ScriptedModel {
         Self::start(next).await
     }
 
-    /// Remembers nothing, for benchmarks that ask a million times.
+    /// Does not record requests, for benchmarks that send a million of them.
     pub async fn forgetful(script: impl FnMut(&Asked) -> Reply + Send + 'static) -> Self {
         Self::serve(Box::new(script), false).await
     }
@@ -102,7 +103,7 @@ impl ScriptedModel {
         Self { address, shared, serving }
     }
 
-    /// What goes into `base_url` of a provider.
+    /// The value for `base_url` of a provider.
     pub fn url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
@@ -112,12 +113,13 @@ impl ScriptedModel {
         self.shared.seen.as_ref().expect("it remembers").lock().unwrap().clone()
     }
 
-    /// Waits until `count` answers are under way at the same time.
+    /// Waits until `count` answers are in progress at the same time.
     pub async fn answering(&self, count: usize) {
         wait(&self.shared.open, "answers are under way", |open| open >= count).await;
     }
 
-    /// Waits until `count` answers in all were left before their end: the listener hung up.
+    /// Waits until `count` answers in total were cancelled before their end, because the client
+    /// disconnected.
     pub async fn left(&self, count: usize) {
         wait(&self.shared.left, "listeners hung up", |left| left >= count).await;
     }
@@ -162,7 +164,7 @@ async fn stream_of(shared: &Arc<Shared>, reply: Reply, anthropic: bool) -> Respo
     }
     let stream_type = [("content-type", "text/event-stream")];
     if reply.is_whole() {
-        // In one piece, as fast as it can be: what is measured is whoever asks.
+        // Sent in one piece, as fast as possible, because the benchmark measures the caller.
         listening.ended();
         return (stream_type, reply.pieces(anthropic).concat()).into_response();
     }
@@ -172,7 +174,8 @@ async fn stream_of(shared: &Arc<Shared>, reply: Reply, anthropic: bool) -> Respo
         if stalls {
             std::future::pending::<()>().await;
         }
-        // An error makes the server drop the connection with all it has not sent yet: let it send first.
+        // An error makes the server drop the connection with all unsent data, so the data is sent
+        // first.
         tokio::task::yield_now().await;
         Err(io::Error::other("cut by the script"))
     };
@@ -180,7 +183,7 @@ async fn stream_of(shared: &Arc<Shared>, reply: Reply, anthropic: bool) -> Respo
     (stream_type, Body::from_stream(Watched { body, listening })).into_response()
 }
 
-/// A body that tells when it is dropped before its end.
+/// A body that reports when it is dropped before its end.
 struct Watched {
     body: Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>,
     listening: Listening,

@@ -1,11 +1,11 @@
-//! A database of its own in the real PostgreSQL that `make services` starts.
+//! A separate database in the real PostgreSQL that `make services` starts.
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use uuid::Uuid;
 
 const VARIABLE: &str = "ATELIER_TEST_POSTGRES_URL";
 
-/// Made for one test, gone with it.
+/// A database for one test. Dropping it deletes the database.
 pub struct Database {
     admin_url: String,
     name: String,
@@ -28,7 +28,7 @@ impl Database {
         format!("{server}/{}", self.name)
     }
 
-    /// A connection past the server, to look or to interfere.
+    /// A direct connection to the database, to inspect or change it behind the server's back.
     pub async fn connect(&self) -> PgConnection {
         PgConnection::connect(&self.url()).await.unwrap()
     }
@@ -37,7 +37,7 @@ impl Database {
 impl Drop for Database {
     fn drop(&mut self) {
         let (url, name) = (self.admin_url.clone(), self.name.clone());
-        // A runtime of its own on a thread of its own: the test's may be on its way out.
+        // On its own thread with its own runtime, because the test's runtime may be shutting down.
         let removed = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! The real Qdrant that `make services` starts, and one of a test's own that can be killed.
+//! The real Qdrant that `make services` starts, and one for a single test that can be killed.
 
 use crate::{PATIENCE, service};
 use std::{
@@ -8,12 +8,12 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// The address of the shared one.
+/// The address of the shared Qdrant.
 pub fn qdrant_url() -> String {
     service("ATELIER_TEST_QDRANT_URL", "Qdrant")
 }
 
-/// A Qdrant of one's own, on free ports. Dropping it kills it and removes its data.
+/// A Qdrant for one test, on free ports. Dropping it kills it and deletes its data.
 pub struct Qdrant {
     data: TempDir,
     process: Child,
@@ -35,13 +35,13 @@ impl Qdrant {
         format!("http://127.0.0.1:{}", self.grpc)
     }
 
-    /// kill -9.
+    /// Kills the process with `kill -9`.
     pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// Starts again what was killed, on the same data and ports.
+    /// Starts a killed Qdrant again with the same data and ports.
     pub async fn restart(&mut self) {
         self.process = launch(&self.data, self.http, self.grpc);
         self.ready().await;
@@ -64,7 +64,7 @@ impl Qdrant {
 
 impl Drop for Qdrant {
     fn drop(&mut self) {
-        // It may have been killed by the test already.
+        // The test may have killed it already.
         drop(self.process.kill());
         drop(self.process.wait());
     }

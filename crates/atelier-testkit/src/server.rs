@@ -1,4 +1,4 @@
-//! The real program, started, killed and started again.
+//! The real program, started, killed and restarted.
 
 use crate::{Database, PATIENCE, ScriptedModel, User, http};
 use sqlx::ConnectOptions;
@@ -11,7 +11,7 @@ use std::{
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-/// Which database the server keeps its facts in.
+/// The database of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     Sqlite,
@@ -27,21 +27,22 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A setting by its name in the environment, without the prefix: `("EVENTS__KEEP_DAYS", "1")`.
+    /// Sets a setting by its environment variable, without the prefix: `("EVENTS__KEEP_DAYS",
+    /// "1")`.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl ToString) -> Self {
         self.settings.push((format!("ATELIER_{name}"), value.to_string()));
         self
     }
 
-    /// A variable of the environment as it is, without the prefix of ours.
+    /// Sets an environment variable, without adding our prefix.
     #[must_use]
     pub fn environment(mut self, name: &str, value: impl ToString) -> Self {
         self.settings.push((name.to_owned(), value.to_string()));
         self
     }
 
-    /// Agents ask `model` wherever they would have asked OpenAI.
+    /// Agents use `model` instead of OpenAI.
     #[must_use]
     pub fn model(self, model: &ScriptedModel) -> Self {
         self.environment("OPENAI_API_KEY", "sk-scripted").with("PROVIDERS__OPENAI__BASE_URL", model.url())
@@ -95,7 +96,7 @@ impl Server {
             .arg(data.path())
             .args(&builder.arguments)
             .env_remove("LOG_LEVEL")
-            // The developer's own keys are for the developer's own questions.
+            // The developer's own keys must not be used in tests.
             .env_remove("OPENAI_API_KEY")
             .env_remove("ANTHROPIC_API_KEY")
             .env_remove("OPENROUTER_API_KEY")
@@ -141,25 +142,25 @@ impl Server {
         Self { builder, data, database, process, url, http: http(), greeting, log }
     }
 
-    /// Another server on the same database and secret.
+    /// Starts another server with the same database and secret.
     pub async fn second_node(&self) -> Server {
         assert!(self.database.is_some(), "an embedded database has one node");
         Self::launch(self.builder.clone(), self.data.clone(), self.database.clone()).await
     }
 
-    /// kill -9: whatever was not on disk is lost.
+    /// Kills the server with `kill -9`. Everything that is not on disk is lost.
     pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// Kills it and starts it again on the same data. The address changes.
+    /// Kills the server and starts it again with the same data. The address changes.
     pub async fn restart(mut self) -> Self {
         self.kill();
         self.restart_killed().await
     }
 
-    /// A variable that its next start goes by.
+    /// Sets an environment variable for the next start.
     pub fn set(&mut self, name: &str, value: &str) {
         let mut builder = Builder::clone(&self.builder);
         builder.settings.retain(|(set, _)| set != name);
@@ -167,7 +168,8 @@ impl Server {
         self.builder = Arc::new(builder);
     }
 
-    /// Kills it and starts it again on the same data with one variable changed, or without it.
+    /// Kills the server and starts it again with the same data and with one variable changed or
+    /// removed.
     pub async fn restart_with(mut self, name: &str, value: Option<&str>) -> Self {
         drop(self.process.kill());
         drop(self.process.wait());
@@ -178,12 +180,12 @@ impl Server {
         self.restart_killed().await
     }
 
-    /// Starts again what has ended already.
+    /// Starts a server again that has already ended.
     pub async fn restart_killed(self) -> Self {
         Self::launch(self.builder.clone(), self.data.clone(), self.database.clone()).await
     }
 
-    /// Asks it to stop as an operator does, and says how it ended.
+    /// Asks the server to stop, as an operator does, and returns its exit status.
     pub async fn terminate(&mut self) -> std::process::ExitStatus {
         let pid = self.process.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -198,7 +200,8 @@ impl Server {
         self.database.as_ref().expect("a server on PostgreSQL")
     }
 
-    /// A connection past the server, to look into its database or to get in its way.
+    /// A direct connection to the server's database, to inspect or change it behind the server's
+    /// back.
     pub async fn sql(&self) -> Sql {
         match &self.database {
             Some(database) => Sql::Postgres(database.connect().await),
@@ -216,12 +219,12 @@ impl Server {
         self.process.id()
     }
 
-    /// What it printed for the person who started it.
+    /// What the server printed at its start.
     pub fn greeting(&self) -> String {
         self.greeting.join("\n")
     }
 
-    /// What it has logged so far.
+    /// What the server has logged so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().join("\n")
     }
@@ -239,19 +242,19 @@ impl Server {
         self.user_with(name, &[])
     }
 
-    /// The same with further arguments, such as `--role admin`.
+    /// A user of the default tenant, made with further arguments, such as `--role admin`.
     pub fn user_with(&self, name: &str, arguments: &[&str]) -> User {
         let output = self.command(&[&["token", "--user", name], arguments].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         User::new(self, String::from_utf8(output.stdout).unwrap().trim().to_owned())
     }
 
-    /// Somebody with this token, or with none.
+    /// A caller with this token, or without a token.
     pub fn bearer(&self, token: impl Into<String>) -> User {
         User::new(self, token.into())
     }
 
-    /// The value of a metric; labels as Prometheus writes them, or none.
+    /// The value of a metric, with its labels as Prometheus writes them, or without labels.
     pub async fn metric(&self, name: &str) -> f64 {
         let text = self.http.get(format!("{}/metrics", self.url)).send().await.unwrap().text().await.unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -280,7 +283,7 @@ impl Sql {
         }
     }
 
-    /// The one number that a query gives.
+    /// The single number that a query returns.
     pub async fn count(&mut self, query: &'static str) -> i64 {
         match self {
             Sql::Sqlite(conn) => sqlx::query_scalar(query).fetch_one(conn).await.unwrap(),
@@ -288,8 +291,8 @@ impl Sql {
         }
     }
 
-    /// Keeps the server from changing (and, on PostgreSQL, from reading) agents until this is dropped
-    /// or rolled back.
+    /// Keeps the server from changing (and, on PostgreSQL, from reading) agents until this is
+    /// dropped or rolled back.
     pub async fn hold_agents(&mut self) {
         match self {
             Sql::Sqlite(_) => self.run("BEGIN IMMEDIATE").await,
@@ -307,7 +310,7 @@ impl Sql {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have been killed by the test already.
+        // The test may have killed it already.
         drop(self.process.kill());
         drop(self.process.wait());
         if std::thread::panicking() {

@@ -1,4 +1,4 @@
-//! Somebody with a token, asking the server.
+//! A caller with a token.
 
 use crate::{Events, Server};
 use reqwest::{
@@ -15,24 +15,24 @@ pub struct User {
     http: reqwest::Client,
 }
 
-/// What the server said, whole.
+/// A whole answer of the server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    /// `Null` where there is no body or it is no JSON.
+    /// `Null` if the answer has no body or the body is not JSON.
     pub body: Value,
 }
 
 impl Answer {
-    /// The body of an answer that has to have this status.
+    /// The body. Panics if the answer does not have this status.
     #[track_caller]
     pub fn expect(self, status: u16) -> Value {
         assert_eq!(self.status.as_u16(), status, "{}", self.body);
         self.body
     }
 
-    /// The stable code of a problem.
+    /// The status and the stable code of a problem.
     #[track_caller]
     pub fn problem(&self) -> (u16, &str) {
         let kind = self.headers.get("content-type").and_then(|kind| kind.to_str().ok());
@@ -47,7 +47,7 @@ impl User {
         Self { token, url: server.url.clone(), http: server.http.clone() }
     }
 
-    /// The same person at another server.
+    /// The same user at another server.
     #[must_use]
     pub fn at(&self, server: &Server) -> Self {
         Self::new(server, self.token.clone())
@@ -83,7 +83,8 @@ impl User {
         self.ask(Method::PATCH, path, Some(body)).await
     }
 
-    /// Starts a conversation and gives the path of its workspace, `/api/tenants/{tenant}/workspace/{id}`.
+    /// Starts a conversation and returns the path of its workspace,
+    /// `/api/tenants/{tenant}/workspace/{id}`.
     pub async fn workspace(&self) -> String {
         let tenant = self.claims()["tenant"].as_str().unwrap().to_owned();
         let path = format!("/api/tenants/{tenant}/conversations");
@@ -91,7 +92,7 @@ impl User {
         format!("/api/tenants/{tenant}/workspace/{}", conversation["id"].as_str().unwrap())
     }
 
-    /// Uploads one file to a workspace, under the name it is sent with.
+    /// Uploads one file to a workspace under its own name.
     pub async fn upload(&self, workspace: &str, name: &str, content: impl Into<Vec<u8>>) -> Answer {
         self.send_form(workspace, Form::new().part("file", file(name, content))).await
     }
@@ -101,14 +102,14 @@ impl User {
         answer(self.request(Method::POST, &path).multipart(form)).await
     }
 
-    /// The bytes behind a path.
+    /// Downloads the bytes at a path.
     pub async fn download(&self, path: &str) -> (StatusCode, HeaderMap, reqwest::Result<Vec<u8>>) {
         let response = self.request(Method::GET, path).send().await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         (status, headers, response.bytes().await.map(Vec::from))
     }
 
-    /// Makes a project and gives its path, `/my/projects/{id}`.
+    /// Creates a project and returns its path, `/my/projects/{id}`.
     pub async fn project(&self, name: &str) -> String {
         let project = self.post("/my/projects/", serde_json::json!({"name": name})).await.expect(201);
         format!("/my/projects/{}", project["id"].as_str().unwrap())
@@ -123,7 +124,7 @@ impl User {
         Events::new(response)
     }
 
-    /// The claims of the token, unchecked.
+    /// The claims of the token, not verified.
     pub fn claims(&self) -> Value {
         let payload = self.token.split('.').nth(1).unwrap();
         serde_json::from_slice(&decode(payload)).unwrap()
@@ -142,7 +143,7 @@ pub async fn answer(request: reqwest::RequestBuilder) -> Answer {
     Answer { status, headers, body: serde_json::from_slice(&bytes).unwrap_or_default() }
 }
 
-/// base64url without padding; one use does not earn a dependency.
+/// Decodes base64url without padding. One use does not justify a dependency.
 fn decode(text: &str) -> Vec<u8> {
     let value = |b: u8| match b {
         b'A'..=b'Z' => b - b'A',

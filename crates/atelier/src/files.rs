@@ -51,7 +51,8 @@ enum Action {
         conversation: Conversation,
         /// The path or id of the file
         file: String,
-        /// Where to write the file; `-` for standard output [default: its name, in the current folder]
+        /// Where to write the file; `-` for standard output [default: its name, in the current
+        /// folder]
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
         /// The version to download [default: the newest]
@@ -133,7 +134,7 @@ async fn act(args: Args) -> Result<()> {
             for file in &files {
                 match put(&remote, file, to.as_deref(), folder).await {
                     Ok(saved) => {
-                        print_line(&format!("uploaded {} as version {}", saved.file_path, saved.version))?
+                        print_line(&format!("uploaded {} as version {}", saved.file_path, saved.version))?;
                     }
                     Err(error) if files.len() == 1 => return Err(error),
                     // A failure must not stop the other uploads.

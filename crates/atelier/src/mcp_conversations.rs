@@ -1,7 +1,8 @@
-//! `/mcp/conversations/{conversation}` of `atelier serve`: a conversation's own files for any MCP host.
+//! `/mcp/conversations/{conversation}` of `atelier serve`: a conversation's own files for any MCP
+//! host.
 //!
-//! Each call is a run of its own in the conversation's folder: it waits its turn among agents and other hosts, finds the
-//! newest versions, and what it changed is stored before its host hears that it is done.
+//! Each call is its own run in the conversation's folder. It waits for other runs in the same
+//! folder, works on the newest versions, and stores its changes before it answers the host.
 
 use crate::mcp_mounts::{Mounts, PROGRESS, door};
 use atelier_core::policy::{Policy, verdict::Verdict};
@@ -26,9 +27,9 @@ pub(crate) struct Conversations {
     pub(crate) files: Files,
     /// Knows the rules of the server and of its projects.
     pub(crate) gate: Gate,
-    /// How changes of a conversation's own files are rated.
+    /// The verdict for changes of a conversation's own files.
     pub(crate) changes: Verdict,
-    /// Calls outlive their hosts' connections, but not the server.
+    /// Calls may outlive their hosts' connections, but not the server.
     pub(crate) tasks: TaskTracker,
     pub(crate) mounts: Mounts,
 }
@@ -50,7 +51,7 @@ impl Conversations {
         Settings {
             root_name: "/workspace".to_owned(),
             extra_tools: false,
-            // There is nobody to ask here, as there is not for an agent.
+            // Nobody can be asked here, so tools that would need an approval are not offered.
             read_only: self.changes > Verdict::Low,
             max_file_size: self.files.settings().max_upload,
             durable: false,
@@ -59,7 +60,7 @@ impl Conversations {
         }
     }
 
-    /// Says that it goes on, until it is done.
+    /// Runs a call and sends progress notifications until it is done.
     async fn run(self: Arc<Self>, place: Arc<OwnedConversation>, call: Call) -> Outcome {
         let Call { tool, arguments, progress, given_up } = call;
         let (conversations, id) = (self.clone(), place.conversation);
@@ -79,16 +80,16 @@ impl Conversations {
             }
             Ok(Err(error)) => {
                 tracing::warn!(%error, conversation = %id, "an MCP host's call failed");
-                Outcome::error("the call could not be made; the server's log says why")
+                Outcome::error("the call failed on the server; the server's log says why")
             }
             Err(error) => {
-                tracing::error!(%error, conversation = %id, "an MCP host's call broke off");
-                Outcome::error("the call broke off; the server's log says why")
+                tracing::error!(%error, conversation = %id, "an MCP host's call ended unexpectedly");
+                Outcome::error("the call was interrupted; the server's log says why")
             }
         }
     }
 
-    /// Works in the conversation's folder, and carries over what was changed there.
+    /// Runs the tool in the conversation's folder and stores what it changed.
     async fn act(
         &self,
         place: &OwnedConversation,
@@ -101,7 +102,7 @@ impl Conversations {
         if !conversation.workspace_enabled {
             return Err(Error::Disabled);
         }
-        // The rules that hold for an agent of the same conversation.
+        // The same rules apply as for an agent in this conversation.
         let project = self.store.project(owned).await?;
         let policy = match self.gate.policy_of(project.settings.get("policy")) {
             Ok(policy) => policy.for_own_files(self.changes),
@@ -111,7 +112,7 @@ impl Conversations {
         let workspace = self.files.workspace(owned, &conversation);
         let run = tokio::select! {
             run = workspace.sync_to_local(WAIT) => run?,
-            () = given_up.cancelled() => return Ok(Outcome::error("the call was given up")),
+            () = given_up.cancelled() => return Ok(Outcome::error("the host cancelled the call")),
             () = self.mounts.stop.cancelled() => return Err(Error::Stopping),
         };
         let mut outcome = visit(run.folder().to_owned(), settings, tool, arguments, given_up).await;
@@ -121,7 +122,7 @@ impl Conversations {
                 outcome.remark = (!remarks.is_empty()).then(|| remarks.trim_start().to_owned());
             }
             Err(error) => {
-                tracing::warn!(%error, conversation = %id, "what an MCP host changed is not stored yet");
+                tracing::warn!(%error, conversation = %id, "cannot store the changes of an MCP host yet");
                 outcome = Outcome::error("the changes could not be stored yet; the server's log says why");
             }
         }

@@ -1,4 +1,4 @@
-//! On SQLite, with prepared statements on the engine itself.
+//! The loop on SQLite, with prepared statements of the SQLite library itself.
 
 use super::{Template, name};
 use anyhow::Result;
@@ -9,12 +9,12 @@ use uuid::Uuid;
 pub(crate) struct Lite {
     db: Connection,
     template: Template,
-    /// As the server writes it.
+    /// The current time, in the server's format.
     time: String,
 }
 
 impl Lite {
-    /// With the settings of `Db::open_lite` in the store.
+    /// Opens the database with the settings of `Db::open_lite` in the store.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let db = Connection::open(path)?;
         db.pragma_update(None, "journal_mode", "wal")?;

@@ -1,4 +1,5 @@
-//! On PostgreSQL, statement by statement on as many connections as the server writes on.
+//! The loop on PostgreSQL, one statement at a time, on as many connections as the server uses for
+//! writes.
 
 use super::{Template, name};
 use anyhow::Result;
@@ -11,7 +12,7 @@ use sqlx::{
     },
 };
 
-/// As the store has: `PG_LANES`.
+/// The same number as `PG_LANES` in the store.
 const LANES: usize = 4;
 
 pub(crate) struct Lane {
@@ -20,7 +21,7 @@ pub(crate) struct Lane {
     time: DateTime<Utc>,
 }
 
-/// Each lane writes for a user of its own: no lane waits for another's counter.
+/// Each lane writes for its own user, so that no lane waits for the counter of another.
 pub(super) async fn open(database: &Database) -> Result<Vec<Lane>> {
     let mut lanes = Vec::new();
     for _ in 0..LANES {

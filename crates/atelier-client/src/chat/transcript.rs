@@ -1,4 +1,5 @@
-//! What a person reads while agents work: who works on what, the plan, and the answer as the model writes it.
+//! What a person reads while agents work: who works on what, the plan, and the answer as the model
+//! writes it.
 
 use super::{
     conversation_api::WorkStatus,
@@ -185,7 +186,7 @@ impl Transcript {
         self.reported_missing_machine = true;
         let (server, name) = (self.project.api.server(), self.project.project.name.as_str());
         let name = name.replace('\'', r"'\''");
-        self.screen.line("no machine is connected to this project; go to the folder to work in and run");
+        self.screen.line("no machine is connected to this project; to connect a folder, run in it:");
         self.screen.line(&format!("  atelier connect . --server {server} --project '{name}'"));
     }
 

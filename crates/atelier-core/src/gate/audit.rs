@@ -1,4 +1,4 @@
-//! The record of every decision.
+//! The audit: a record of every decision about a call or a permission.
 
 use super::{Decider, GatedCall};
 use crate::{ApprovalId, CallId, GrantId, UserId};
@@ -21,15 +21,15 @@ pub enum AuditDecision {
     Withdrawn,
 }
 
-/// One decision: who decided what, when and through which program.
+/// One record of the audit: who decided what, when and through which program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Audit {
-    /// `None` if a permission was withdrawn.
+    /// The call; `None` if the record is about the withdrawal of a permission.
     pub tool_id: Option<CallId>,
     pub approval_id: Option<ApprovalId>,
     pub decision: AuditDecision,
-    /// `None` if the time ran out or a permission decided.
+    /// The person who decided; `None` if the time ran out or a permission decided.
     pub by: Option<UserId>,
     /// The program that the person used.
     pub via: Option<String>,
@@ -40,7 +40,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// A decision about a call, by a person or by nobody in particular.
+    /// The record of a decision about a call. `by` is `None` if the time ran out.
     pub fn of_call(
         call: &GatedCall,
         decision: AuditDecision,
@@ -60,13 +60,13 @@ impl Audit {
         }
     }
 
-    /// A permission lets a call run.
+    /// The record of a call that a permission lets run.
     pub fn granted(call: &GatedCall, grant: GrantId, at: DateTime<Utc>) -> Self {
         let audit = Self::of_call(call, AuditDecision::Granted, None, at);
         Self { grant_id: Some(grant), ..audit }
     }
 
-    /// A person withdraws a permission.
+    /// The record of a permission that a person withdraws.
     pub fn withdrawn(grant: GrantId, by: Decider, at: DateTime<Utc>) -> Self {
         Self {
             tool_id: None,

@@ -1,9 +1,9 @@
 //! Where it is decided whether a tool call runs, is asked about or is refused.
 //!
-//! Pure: a decision takes the call, what happened to it ([`GateInput`]) and how things stand in its
-//! project ([`DecisionContext`]), and returns the call as it is then with the [`Effects`] to store. The
-//! store makes each decision in the transaction that stores it, so two decisions about one call never
-//! overlap.
+//! Decisions are pure. A decision takes the call, what happened to it ([`GateInput`]) and the state
+//! of its project ([`DecisionContext`]). It returns the changed call and the [`Effects`] to store.
+//! The store makes each decision in the transaction that stores it, so two decisions about one call
+//! never overlap.
 
 use super::{
     Audit, AuditDecision, CallFailure, CallPreview, CallRating, CallStatus, GateTimeouts, GatedCall, Grant,
@@ -26,29 +26,31 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use std::{borrow::Cow, sync::Arc};
 
-/// How things stand in a project when a decision is made.
+/// The state of a project when a decision is made.
 #[derive(Debug, Clone)]
 pub struct DecisionContext {
     /// The database's time, so that all nodes agree.
     pub now: DateTime<Utc>,
-    /// Connected machines, the earliest connection first. That machine runs the calls.
+    /// The connected machines, the earliest connection first. The first machine runs the calls; the
+    /// others stand by.
     pub clients: Arc<[Client]>,
     /// The project's permissions that have not been withdrawn.
     pub grants: Arc<[Grant]>,
-    /// The project's own restrictions. An error if its settings cannot be read: then no call may run.
+    /// The project's own restrictions. An error if its settings cannot be read: then no call may
+    /// run.
     pub restrictions: Result<Option<Arc<Restrictions>>, Invalid>,
-    /// The project has been deleted.
+    /// Whether the project has been deleted.
     pub deleted: bool,
 }
 
 impl DecisionContext {
-    /// Knows nothing but the time. Enough for every input that does not
+    /// A context that has only the time. It is enough for every input that does not
     /// [need the project](GateInput::needs_project).
     pub fn time_only(now: DateTime<Utc>) -> Self {
         Self { now, clients: Arc::default(), grants: Arc::default(), restrictions: Ok(None), deleted: false }
     }
 
-    /// The machine that runs calls, if one is connected.
+    /// The machine that runs the project's calls, if one is connected.
     pub fn machine(&self) -> Option<&Client> {
         self.clients.first()
     }
@@ -64,21 +66,22 @@ pub enum AskedBy {
 }
 
 impl AskedBy {
-    /// Who asked for a stored call: the server made the calls of tasks. Of other calls it is not stored,
-    /// so they get the least.
-    fn stored(call: &GatedCall) -> Self {
+    /// Who asked for a stored call. The server makes the calls of tasks. For other calls it is not
+    /// stored who asked, so they count as calls of a program, which permissions cover least.
+    fn of_stored(call: &GatedCall) -> Self {
         if call.task_id.is_some() { Self::Owner } else { Self::Program }
     }
 }
 
-/// Who decides, and through which program.
+/// The person who decides, and the program that they use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decider {
     pub user: UserId,
+    /// The program, for the audit.
     pub via: Option<String>,
 }
 
-/// A tool call as it is asked for.
+/// A tool call that is asked for, before the gate has rated it.
 #[derive(Debug, Clone)]
 pub struct NewCall {
     pub id: CallId,
@@ -91,34 +94,34 @@ pub struct NewCall {
     pub asked_by: AskedBy,
 }
 
-/// What happens to a call.
+/// Something that happens to a call and that the gate decides about.
 #[derive(Debug, Clone)]
 pub enum GateInput {
-    /// A person approves.
+    /// A person approves the call.
     Approve { approval: ApprovalId, by: Decider, scope: GrantScope, include_high: bool },
-    /// A person rejects.
+    /// A person rejects the call.
     Reject { approval: ApprovalId, by: Decider, reason: Option<String> },
     /// A person or a program does not want the call any more.
     Cancel { by: Decider },
-    /// A permission was made that may cover a call that waits for a person.
+    /// A new permission may cover the call, which waits for a person.
     Cover,
-    /// Machines have come or gone, so a call that waits for one may be sent.
+    /// Machines have connected or left, so the call may be sent if it waits for one.
     Assign,
-    /// A machine shows what the call would change.
+    /// A machine reports what the call would change.
     Preview { client: ClientId, preview: CallPreview, rating: Option<CallRating> },
-    /// A machine says that the call cannot be done.
+    /// A machine reports that the call cannot be done.
     PreviewFailed { client: ClientId, failure: CallFailure },
     /// A machine is about to run the call.
     Claim { client: ClientId, attempt: u32 },
-    /// A machine reports what came of the call.
+    /// A machine reports the outcome of the call.
     Outcome { client: ClientId, attempt: u32, outcome: ToolOutcome },
-    /// Time has passed.
+    /// The deadline of the call may have passed.
     TimePassed,
 }
 
 impl GateInput {
-    /// Whether the decision depends on the project's machines, permissions and restrictions. The store
-    /// does not read them for the others, which are most of all inputs.
+    /// Whether the decision depends on the project's machines, permissions and restrictions. Most
+    /// inputs do not, and for them the store does not read the project.
     pub fn needs_project(&self) -> bool {
         match self {
             Self::Approve { .. } | Self::Cover | Self::Assign => true,
@@ -133,14 +136,15 @@ impl GateInput {
     }
 }
 
-/// What a decision leads to, besides the new state of the call.
+/// What a decision leads to, besides the changed call.
 #[derive(Debug, Default, PartialEq)]
 pub struct Effects {
     pub events: Vec<Event>,
     pub audit: Option<Audit>,
     /// A permission that an approval makes.
     pub grant: Option<Grant>,
-    /// Why the call has to wait although a machine is there: the project's restrictions cannot be read.
+    /// Why the call has to wait although a machine is connected: the project's restrictions cannot
+    /// be read.
     pub problem: Option<Invalid>,
 }
 
@@ -150,27 +154,30 @@ impl From<Vec<Event>> for Effects {
     }
 }
 
-/// Unused ids for what a decision may make. They come from outside because this crate has no clock.
+/// Unused ids for the records that a decision may create. The caller makes them, because new ids
+/// contain the time and this crate has no clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewIds {
     pub approval: ApprovalId,
     pub grant: GrantId,
 }
 
-/// What the server decides by, the same for all projects.
+/// What all decisions of a server are made by: the same for all its projects.
 #[derive(Debug, Clone)]
 pub struct GateRules {
     pub policy: Arc<Policy>,
     pub timeouts: GateTimeouts,
-    /// Commands are refused on machines that cannot sandbox them.
+    /// Whether commands are refused on machines that cannot sandbox them.
     pub demand_isolation: bool,
 }
 
-/// How far a call has come when it is decided whether it runs.
+/// At which point in its life a call is when it is decided whether it runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
+    /// The call was just asked for.
     New(AskedBy),
-    /// Approved, covered by a permission, or LOW.
+    /// The call may run because it was approved, is covered by a permission, or is LOW. It is about
+    /// to be sent.
     Allowed,
 }
 
@@ -190,7 +197,7 @@ impl GateRules {
         Ok(self.policy_with(context.restrictions.clone()?.as_deref()))
     }
 
-    /// Rates a new call and decides what happens to it first.
+    /// Rates a new call and decides whether it runs, is asked about or is denied.
     pub fn begin(
         &self,
         project: ProjectId,
@@ -213,8 +220,8 @@ impl GateRules {
         Ok((call, effects))
     }
 
-    /// Decides what an input does to a call. An input that comes too late, or from the wrong machine, is
-    /// refused and changes nothing.
+    /// Decides what an input does to a call. An input that comes too late, or from the wrong
+    /// machine, is refused and changes nothing.
     pub fn decide(
         &self,
         mut call: GatedCall,
@@ -257,8 +264,9 @@ impl GateRules {
         Ok((call, effects))
     }
 
-    /// The one place that says yes, no or ask: about a new call, and about a call that was allowed
-    /// earlier and is about to be sent, because rules, permissions and machines may have changed since.
+    /// The one place that decides whether a call runs, is asked about or is refused. It decides
+    /// about new calls, and once more about calls that were allowed earlier and are about to be
+    /// sent, because rules, permissions and machines may have changed since.
     fn run_ask_or_refuse(
         &self,
         call: &mut GatedCall,
@@ -272,7 +280,8 @@ impl GateRules {
             let code = judgement.code.unwrap_or(FailureCode::Denied);
             return call.deny(CallFailure::new(code, judgement.reason), now).into();
         }
-        // Before the question, so that no person is asked about a call that cannot run in the end.
+        // This is checked before a person is asked, so that nobody is asked about a call that
+        // cannot run in the end.
         if let Some(failure) = self.lacks_isolation(call, context) {
             return match stage {
                 Stage::New(_) => call.deny(failure, now),
@@ -302,7 +311,8 @@ impl GateRules {
         Effects { events, audit, ..Effects::default() }
     }
 
-    /// Asks a person or, if the machine can show what the call would change, the machine first.
+    /// Asks a person about the call. If the call writes a file, the machine is asked for a preview
+    /// first.
     fn ask(&self, call: &mut GatedCall, context: &DecisionContext, ids: NewIds) -> Vec<Event> {
         call.client_id = context.machine().map(|client| client.id);
         match call.changes_a_file() && call.preview.is_none() {
@@ -316,13 +326,14 @@ impl GateRules {
         match context.machine() {
             Some(client) => call.dispatch(client.id, self.timeouts, context.now).unwrap_or_default(),
             None => {
-                call.await_client();
+                call.note_no_machine();
                 Vec::new()
             }
         }
     }
 
-    /// Why a call must not run on the connected machine, if so.
+    /// The failure of a command that must not run on the connected machine, because the server
+    /// demands a sandbox and the machine has none. `None` if the call may run there.
     fn lacks_isolation(&self, call: &GatedCall, context: &DecisionContext) -> Option<CallFailure> {
         let unsandboxed = context.machine().is_some_and(|client| !is_sandboxed(client));
         let refused = self.demand_isolation && call.tool_name == "execute_command" && unsandboxed;
@@ -339,7 +350,8 @@ impl GateRules {
     ) -> Result<Effects, Refusal> {
         let (now, user) = (context.now, by.user);
         let mut events = call.approve(approval, user, scope, self.timeouts, now)?;
-        // Before another question can replace the one that was answered.
+        // The audit record is made here, before a new approval can replace the one that was
+        // answered.
         let mut audit = Audit::of_call(call, AuditDecision::Approved, Some(by), now);
         if let Some(approval) = &mut call.approval {
             let machine = context.machine().map(|client| client.id);
@@ -356,7 +368,7 @@ impl GateRules {
         let (_, judgement) = rate(&policy, &call.tool_name, &call.tool_params, context);
         let next = self.run_ask_or_refuse(call, Stage::Allowed, judgement, context, ids);
         events.extend(next.events);
-        // A permission is made only if the approval itself let the call run.
+        // A permission is made only if the approval really let the call run.
         let mut grant = None;
         if matches!(call.status, CallStatus::Approved | CallStatus::Dispatched) {
             grant = Grant::from_approval(ids.grant, call, scope, include_high, user, context);
@@ -376,7 +388,7 @@ impl GateRules {
         ids: NewIds,
     ) -> Result<Effects, Refusal> {
         let grant =
-            covering_grant(call, AskedBy::stored(call), context).ok_or(Refusal::Already(call.status))?;
+            covering_grant(call, AskedBy::of_stored(call), context).ok_or(Refusal::Already(call.status))?;
         let mut events = call.granted(grant, self.timeouts, context.now)?;
         let audit = Audit::granted(call, grant, context.now);
         let next = self.assign(call, context, ids);
@@ -384,8 +396,8 @@ impl GateRules {
         Ok(Effects { events, audit: Some(audit), ..next })
     }
 
-    /// Sends a waiting call to the machine that runs calls now. Nothing happens to a call that waits for
-    /// something else, or that a connected machine has already.
+    /// Sends a call that waits for a machine to the machine that runs calls now. Nothing happens to
+    /// a call that waits for something else, or that was sent to a machine that is still connected.
     fn assign(&self, call: &mut GatedCall, context: &DecisionContext, ids: NewIds) -> Effects {
         let policy = match self.policy(context) {
             Ok(policy) => policy,
@@ -393,14 +405,14 @@ impl GateRules {
         };
         let Some(machine) = context.machine() else {
             if call.status == CallStatus::Approved {
-                call.await_client();
+                call.note_no_machine();
             }
             return Effects::default();
         };
         let connected = context.clients.iter().any(|client| Some(client.id) == call.client_id);
         match call.status {
             CallStatus::Approved => {}
-            // The call never began on the machine that has gone, so it may begin on another.
+            // The call never began on the machine that has left, so another machine may run it.
             CallStatus::Dispatched if !connected && !call.claimed => {
                 call.status = CallStatus::Approved;
             }
@@ -426,7 +438,7 @@ impl GateRules {
             return Ok(call.stale(client, attempt, timeouts, now)?.into());
         }
         if let (CallStatus::Dispatched, Some(rating)) = (call.status, outcome.higher_rating()) {
-            let permitted = |call: &GatedCall| covering_grant(call, AskedBy::stored(call), context);
+            let permitted = |call: &GatedCall| covering_grant(call, AskedBy::of_stored(call), context);
             let rerated = call.rerate((client, attempt), rating, permitted, ids.approval, timeouts, now)?;
             if let Some(mut events) = rerated {
                 let audit = call.grant_id.map(|grant| Audit::granted(call, grant, now));
@@ -469,16 +481,16 @@ fn is_sandboxed(client: &Client) -> bool {
     client.isolation.enforces_read_only
 }
 
-/// An unsandboxed machine runs no command without a question. A permission for the class covers this
-/// command only, because the rule names the command.
+/// The judgement of a command on an unsandboxed machine, where every command is asked about. Its
+/// rule names the command, so a permission for the class covers only this command.
 fn unsandboxed_command(rule: &str) -> Judgement {
     let command = rule.split(' ').next().unwrap_or_default();
     let reason = "The machine cannot sandbox commands, so every command needs approval.";
     Judgement::new(Verdict::Medium, format!("{command} isolation"), reason)
 }
 
-/// Whether a call that was allowed earlier has to be asked about again, and takes over the stricter
-/// rating and the reason if so.
+/// Whether a call that was allowed earlier has to be asked about again. If so, the call takes over
+/// the stricter rating, and its `note` says why.
 fn must_ask_again(call: &mut GatedCall, judgement: Judgement, context: &DecisionContext) -> bool {
     let Judgement { verdict, rule, reason, network, .. } = judgement;
     let riskier = call.rate(CallRating { verdict, rule, reason, network });
@@ -497,14 +509,14 @@ fn must_ask_again(call: &mut GatedCall, judgement: Judgement, context: &Decision
     true
 }
 
-/// Whether the permission that a call waits with was withdrawn, or ended with its session.
+/// Whether the permission that let a call run was withdrawn or has ended with its session.
 fn permission_ended(call: &GatedCall, context: &DecisionContext) -> bool {
     call.grant_id.is_some_and(|had| context.grants.iter().all(|grant| grant.id != had))
 }
 
-/// Whether a call would run on another machine than the one it was approved for: in another folder, and
-/// with another sandbox. A write that was shown is not asked about again, because the machine checks
-/// that the file is still the one that was shown.
+/// Whether a call would run on another machine than the one that it was approved for, and so in
+/// another folder and with another sandbox. A write with a preview is not asked about again,
+/// because the machine checks that the file is still the one that was shown.
 fn approved_for_another_machine(call: &GatedCall, context: &DecisionContext) -> bool {
     let by_person = call.grant_id.is_none() && call.preview.is_none();
     let approval = call.approval.as_ref().filter(|_| by_person);

@@ -8,8 +8,9 @@ use crate::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-/// The outcome of a tool call. On the wire it is one flat object: `success`, the tool's own fields and,
-/// if the call failed, `error` and `code`, with `verdict`, `rule` and `network` if a policy refused it.
+/// The outcome of a tool call. On the wire it is one flat object: `success`, the tool's own fields
+/// and, if the call failed, `error` and `code`, with `verdict`, `rule` and `network` if a policy
+/// refused it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolOutcome {
     /// The tool's own fields, such as `content` or `stdout`.
@@ -22,9 +23,9 @@ pub struct ToolOutcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutcomeFailure {
     pub code: FailureCode,
-    /// For people and models.
+    /// The reason, for people and models.
     pub detail: String,
-    /// Set if the policy refused the call, so that nothing was tried.
+    /// How the policy rates the call; set only if the policy refused it, so that nothing was tried.
     pub refusal: Option<PolicyRefusal>,
 }
 
@@ -46,7 +47,7 @@ impl ToolOutcome {
         Self { fields: Map::new(), failure: Some(failure) }
     }
 
-    /// The policy denies the call, or requires an approval that the call does not have.
+    /// The outcome of a call that the policy denies, or that needs an approval and has none.
     pub fn refused(judgement: &Judgement) -> Self {
         let code = judgement.code.clone().unwrap_or(match judgement.verdict {
             Verdict::Deny => FailureCode::Denied,
@@ -65,12 +66,13 @@ impl ToolOutcome {
         self.failure.is_none()
     }
 
-    /// The file changed after the person was shown what the call would change.
+    /// Whether the call was not run because the file has changed since the preview.
     pub fn is_stale(&self) -> bool {
         self.failure.as_ref().is_some_and(|failure| failure.code == FailureCode::Stale)
     }
 
-    /// The machine's rating of a call that it did not run because the approval was for less.
+    /// The rating of a machine that did not run the call because it rates it higher than what was
+    /// approved.
     pub fn higher_rating(&self) -> Option<CallRating> {
         let failure = self.failure.as_ref()?;
         let refusal = failure.refusal.as_ref()?;
@@ -82,7 +84,7 @@ impl ToolOutcome {
         })
     }
 
-    /// The flat object of the wire, without copying the fields.
+    /// The flat object that is sent. It does not copy the fields.
     pub fn into_map(self) -> Map<String, Value> {
         let mut map = self.fields;
         map.insert("success".into(), self.failure.is_none().into());
@@ -102,8 +104,8 @@ impl ToolOutcome {
 }
 
 impl From<Map<String, Value>> for ToolOutcome {
-    /// Every object is an outcome: one that does not say `success: true` failed, so that nothing unclear
-    /// counts as done.
+    /// Every object is an outcome. An object without `success: true` is a failure, so that nothing
+    /// unclear counts as done.
     fn from(mut fields: Map<String, Value>) -> Self {
         if fields.remove("success") == Some(Value::Bool(true)) {
             return Self::succeeded(fields);
@@ -119,7 +121,8 @@ impl From<Map<String, Value>> for ToolOutcome {
     }
 }
 
-/// Takes a policy's rating out of the fields. A command that ran has a `network` of its own, which stays.
+/// Takes the rating of a policy out of the fields. Without a rating, `network` stays: it is then a
+/// field of a command that ran.
 fn refusal(fields: &mut Map<String, Value>) -> Option<PolicyRefusal> {
     let verdict = Verdict::deserialize(fields.get("verdict")?).ok()?;
     let rule = fields.get("rule")?.as_str()?.to_owned();

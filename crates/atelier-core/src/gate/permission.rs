@@ -6,7 +6,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// How far an approval reaches.
+/// How far an approval reaches. "This session" is the conversation of the call or, for a call
+/// outside a conversation, the connection of the machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -14,9 +15,10 @@ pub enum GrantScope {
     /// This call only.
     #[default]
     Once,
-    /// Calls of the same rule, in this session.
+    /// Calls of the same rule in this session, of the same risk or less.
     Class,
-    /// Everything this agent asks for in this session, up to MEDIUM.
+    /// Everything that this agent asks for in this session, up to MEDIUM, or up to HIGH if the
+    /// person says so.
     Agent,
 }
 
@@ -34,10 +36,10 @@ pub struct Grant {
     pub rule: Option<String>,
     /// For all calls of one agent: that agent.
     pub agent_id: Option<AgentId>,
-    /// Whether the permission reaches HIGH: the person said so, or the call that was shown as the
-    /// example of its class was HIGH.
+    /// Whether the permission covers HIGH calls. For an agent, the person said so. For a class, the
+    /// call that the person approved was HIGH.
     pub include_high: bool,
-    /// What the permission allows, for people.
+    /// What the permission allows, described for people.
     pub words: String,
     pub created_by: UserId,
     pub created_at: DateTime<Utc>,
@@ -45,7 +47,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Whether the permission covers the call. In doubt it does not.
+    /// Whether the permission covers the call. `session` is the session of the call.
     pub fn covers(&self, call: &GatedCall, session: Option<Uuid>) -> bool {
         let risk = match call.risk_level {
             Verdict::Low | Verdict::Deny => false,
@@ -63,8 +65,8 @@ impl Grant {
             && Some(self.session) == session
     }
 
-    /// Whether the permission could cover a call that waits, judging by what does not change. Saves a
-    /// decision about each of the others.
+    /// Whether the permission could cover the call, judging only by the rule and the agent. It is a
+    /// cheap check before a decision about the call is made.
     pub fn concerns(&self, call: &GatedCall) -> bool {
         match self.scope {
             GrantScope::Agent => self.agent_id == call.agent_id,
@@ -72,7 +74,7 @@ impl Grant {
         }
     }
 
-    /// The permission that an approval of this call leaves behind. `None` if the approval is for this
+    /// The permission that an approval of this call makes. `None` if the approval is for this
     /// call only, or if there is no session or agent that the permission could hold for.
     pub fn from_approval(
         id: GrantId,
@@ -111,15 +113,15 @@ impl Grant {
     }
 }
 
-/// What "this session" means for a call: its conversation or, outside a conversation, the connection of
-/// the machine that runs calls.
+/// The session of a call, which permissions hold for: its conversation or, outside a conversation,
+/// the connection of the machine that runs calls.
 fn session(call: &GatedCall, context: &DecisionContext) -> Option<Uuid> {
     let conversation = call.session_id.map(|conversation| conversation.0);
     conversation.or_else(|| context.machine().map(|client| client.id.0))
 }
 
-/// The standing permission that covers the call, if there is one. A permission for an agent does not
-/// cover calls of programs that only say they are that agent.
+/// The standing permission that covers the call, if there is one. A permission for an agent does
+/// not cover the calls of programs, because a program only claims to be that agent.
 pub fn covering_grant(call: &GatedCall, asked_by: AskedBy, context: &DecisionContext) -> Option<GrantId> {
     let session = session(call, context);
     let covers = |grant: &&Grant| {

@@ -164,7 +164,8 @@ fn names(events: &[Event]) -> Vec<&'static str> {
     events.iter().map(Event::name).collect()
 }
 
-/// TL-03.1: each transition is for one state only, and is refused in others with the state that won.
+/// TL-03.1: each transition is for one state only, and is refused in others with the state that
+/// won.
 #[test]
 fn every_transition_is_for_one_state_only() {
     use CallStatus::*;

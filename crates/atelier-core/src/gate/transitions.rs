@@ -1,4 +1,5 @@
-//! The transitions of a call: each method changes the call's state and returns the events to publish.
+//! The transitions of a call. Each method changes the state of the call and returns the events to
+//! publish.
 
 use super::{
     ApprovalStatus, CallApproval, CallFailure, CallPreview, CallRating, CallStatus, GateTimeouts, GatedCall,
@@ -12,18 +13,20 @@ use serde_json::{Value, json};
 
 type Transition = Result<Vec<Event>, Refusal>;
 
-/// Most bytes of parameters or of a diff in an event. Larger ones are looked up by their link.
+/// How many bytes of parameters, or of a diff, an event carries. Larger ones are replaced by a link
+/// to the call.
 pub(super) const MAX_IN_EVENT: usize = 64 * 1024;
 
-const NO_CLIENT: &str = "No machine is connected, so the call timeouts. Run `atelier connect FOLDER --project NAME` on your machine.";
+const NO_CLIENT: &str = "No machine is connected, so the call waits. Run `atelier connect FOLDER --project NAME` on your machine.";
 
-/// A person is reminded this long before an approval expires, or halfway if that is later.
+/// How long before an approval expires a person is reminded. An approval of less than twice this
+/// time has its reminder halfway.
 const WARNING: TimeDelta = TimeDelta::seconds(60);
 
 /// Texts of more bytes than this are shortened in events, lists and denied calls.
 const LONG_TEXT: usize = 4096;
 
-/// The value with long texts shortened.
+/// A copy of the value in which long texts are shortened.
 fn shortened(value: &Value) -> Value {
     match value {
         Value::String(text) if text.len() > LONG_TEXT => {
@@ -43,8 +46,8 @@ impl GatedCall {
         self.brief(&self.tool_params)
     }
 
-    /// The value as events and lists carry it: unchanged if it is small, otherwise shortened and with a
-    /// link to the whole call.
+    /// The value as events and lists carry it: unchanged if it is small, otherwise shortened and
+    /// with a link to the whole call.
     fn brief(&self, value: &Value) -> Value {
         let fits = |value: &Value| serde_json::to_string(value).is_ok_and(|json| json.len() <= MAX_IN_EVENT);
         if fits(value) {
@@ -56,7 +59,8 @@ impl GatedCall {
         brief
     }
 
-    /// The call as lists carry it, because many calls in a list may be large.
+    /// The call as lists carry it: large parameters, diffs and results are shortened, because a
+    /// list may have many calls.
     pub fn in_brief(mut self) -> Self {
         self.tool_params = self.brief_params();
         self.preview = self.brief_preview();
@@ -90,14 +94,15 @@ impl GatedCall {
         Event::ToolCallUpdated { tool_id, session_id, status: self.status, error }
     }
 
-    /// The policy denies the call: nobody is asked and nothing is sent.
+    /// Ends a call that the policy denies. Nobody is asked and nothing is sent.
     pub(super) fn deny(&mut self, failure: CallFailure, now: DateTime<Utc>) -> Vec<Event> {
-        // A denied call never runs, so it is stored only to be recognised.
+        // A denied call never runs. Its parameters are only shown to people, so a short form is
+        // enough.
         self.tool_params = shortened(&self.tool_params);
         vec![self.settle(CallStatus::Denied, Some(failure), now)]
     }
 
-    /// The call may run, but not on the machine that would have to run it.
+    /// Ends a call that was allowed, but that the connected machine must not run.
     pub(super) fn refuse(&mut self, failure: CallFailure, now: DateTime<Utc>) -> Vec<Event> {
         vec![self.settle(CallStatus::Failed, Some(failure), now)]
     }
@@ -113,7 +118,7 @@ impl GatedCall {
         self.deadline = Some(now + timeouts.dispatch);
         self.client_id = client;
         match client {
-            None => self.await_client(),
+            None => self.note_no_machine(),
             Some(_) => self.note = self.note.take().filter(|note| note != NO_CLIENT),
         }
         let mut events = vec![self.updated()];
@@ -161,7 +166,7 @@ impl GatedCall {
         Ok(vec![self.settle(CallStatus::Failed, Some(failure), now)])
     }
 
-    /// Asks a person. How long they have depends on the risk.
+    /// Asks a person about the call. How long they have to decide depends on the risk.
     pub(super) fn ask(&mut self, id: ApprovalId, timeouts: GateTimeouts, now: DateTime<Utc>) -> Vec<Event> {
         let time = timeouts.approval(self.risk_level);
         let expires_at = now + time;
@@ -201,8 +206,8 @@ impl GatedCall {
         vec![self.updated(), request]
     }
 
-    /// Notes that no machine is connected.
-    pub(super) fn await_client(&mut self) {
+    /// Says in the `note` of the call that no machine is connected.
+    pub(super) fn note_no_machine(&mut self) {
         self.note = Some(NO_CLIENT.to_owned());
     }
 
@@ -210,8 +215,8 @@ impl GatedCall {
         if self.status == status { Ok(()) } else { Err(Refusal::Already(self.status)) }
     }
 
-    /// Whether a person can still decide. An approval expires at its time, even if that has not been
-    /// stored yet.
+    /// Refuses a decision that comes too late. An approval expires at `expires_at`, even if the
+    /// expiry has not been stored yet.
     fn expect_pending(&self, now: DateTime<Utc>) -> Result<(), Refusal> {
         self.expect(CallStatus::PendingApproval)?;
         match self.approval.as_ref().is_some_and(|approval| now >= approval.expires_at) {
@@ -220,13 +225,14 @@ impl GatedCall {
         }
     }
 
-    /// Whether a person can still decide about this question. A newer question about the call may have
-    /// replaced it.
+    /// Refuses a decision that comes too late, or that is about an approval which a newer one has
+    /// replaced.
     fn expect_asked(&self, id: ApprovalId, now: DateTime<Utc>) -> Result<(), Refusal> {
         self.expect_pending(now)?;
         if self.approval_id == Some(id) { Ok(()) } else { Err(Refusal::AskedAnew) }
     }
 
+    /// Records what became of the call's approval.
     fn decide(
         &mut self,
         status: ApprovalStatus,
@@ -255,7 +261,7 @@ impl GatedCall {
         Ok(self.allow(timeouts, now))
     }
 
-    /// The call may run as soon as a machine is connected.
+    /// Lets the call run as soon as a machine is connected.
     pub(super) fn allow(&mut self, timeouts: GateTimeouts, now: DateTime<Utc>) -> Vec<Event> {
         self.status = CallStatus::Approved;
         self.deadline = Some(now + timeouts.dispatch);
@@ -281,8 +287,8 @@ impl GatedCall {
         Ok(vec![self.settle(CallStatus::Rejected, Some(failure), now)])
     }
 
-    /// Sends the call to a machine. The signal carries the digest of what was approved and, for a write,
-    /// the checksum of the file that the preview was made from.
+    /// Sends the call to a machine. The signal carries the digest of what was approved and, for a
+    /// write, the checksum of the file that the preview was made from.
     pub(super) fn dispatch(
         &mut self,
         client_id: ClientId,
@@ -313,7 +319,8 @@ impl GatedCall {
         ])
     }
 
-    /// The machine is about to run the call. An attempt is claimed once, so that a call runs at most once.
+    /// Records that the machine is about to run the call. Each attempt can be claimed once, so a
+    /// call runs at most once.
     pub(super) fn claim(
         &mut self,
         client: ClientId,
@@ -331,7 +338,8 @@ impl GatedCall {
         Ok(Vec::new())
     }
 
-    /// Takes the outcome, once. The same outcome again changes nothing; a different one is refused.
+    /// Takes the outcome of the call. The same outcome again changes nothing; a different one is
+    /// refused.
     pub(super) fn finish(
         &mut self,
         client: ClientId,
@@ -352,7 +360,7 @@ impl GatedCall {
             {
                 return Ok(Vec::new());
             }
-            // The machine was given up too early: its late outcome is better than none.
+            // The gate gave up on the machine too early, and a late outcome is better than none.
             CallStatus::Unknown if self.result.is_none() => {}
             CallStatus::Completed | CallStatus::Failed | CallStatus::Unknown => {
                 return Err(Refusal::OtherResult);
@@ -361,7 +369,8 @@ impl GatedCall {
         }
         let status = match failure.as_ref().map(|failure| &failure.code) {
             None => CallStatus::Completed,
-            // The machine was restarted while the call ran and does not know more than that.
+            // The machine was restarted while the call ran, and does not know whether the call had
+            // an effect.
             Some(FailureCode::Unknown) => CallStatus::Unknown,
             Some(FailureCode::Cancelled) => CallStatus::Cancelled,
             Some(_) => CallStatus::Failed,
@@ -371,8 +380,9 @@ impl GatedCall {
         Ok(vec![settled, Event::ToolResultAck { tool_id: self.tool_id, attempt, status }])
     }
 
-    /// The file has changed since the preview was made, so what was approved cannot run any more: the
-    /// machine is asked for a new preview, and then the person is asked again.
+    /// Asks again about a write whose file has changed since the preview was made. What was
+    /// approved cannot run any more: the machine is asked for a new preview, and then the person is
+    /// asked again.
     pub(super) fn stale(
         &mut self,
         client: ClientId,
@@ -395,7 +405,7 @@ impl GatedCall {
         Ok(events)
     }
 
-    /// A permission that was made while the call waited for a person covers the call.
+    /// Lets a call run that waits for a person, because a new permission covers it.
     pub(super) fn granted(
         &mut self,
         grant: GrantId,
@@ -408,8 +418,8 @@ impl GatedCall {
         Ok(self.allow(timeouts, now))
     }
 
-    /// Takes over a rating if it is stricter than the one so far. It is never relaxed: a machine can make
-    /// the gate stricter, not looser. Returns whether anything changed.
+    /// Takes over a rating that is stricter than the current one, and returns whether anything
+    /// changed. A rating is never relaxed: a machine can make the gate stricter, not looser.
     pub(super) fn rate(&mut self, rating: CallRating) -> bool {
         let riskier = rating.verdict > self.risk_level && rating.verdict != Verdict::Deny;
         let network = rating.network && !self.network;
@@ -421,9 +431,10 @@ impl GatedCall {
         riskier || network
     }
 
-    /// The machine does not run the call, because it rates it higher than what was approved: unless a
-    /// permission covers the higher rating, the person is asked again. `None` if the machine's rating is
-    /// not higher, so that its refusal stands.
+    /// Takes over the rating of a machine that has not run the call because it rates it higher than
+    /// what was approved. Unless a permission covers the higher rating, the person is asked again.
+    /// Returns `None` if the machine's rating is not higher; then its refusal is the outcome of the
+    /// call.
     pub(super) fn rerate(
         &mut self,
         (client, attempt): (ClientId, u32),
@@ -441,7 +452,7 @@ impl GatedCall {
         if !self.rate(rating) {
             return Ok(None);
         }
-        // Whoever gave a permission did not know that the call would use the network.
+        // The person who gave a permission did not know that the call would use the network.
         self.grant_id = if network { None } else { permitted(self) };
         self.claimed = false;
         let (tool_id, status) = (self.tool_id, self.status);
@@ -450,7 +461,7 @@ impl GatedCall {
             events.extend(self.allow(timeouts, now));
             return Ok(Some(events));
         }
-        // A write that a permission covered without a preview has to be shown first.
+        // A write that was covered by a permission has no preview yet, so it is previewed first.
         events.extend(match self.changes_a_file() && self.preview.is_none() {
             true => self.begin_preview(Some(client), timeouts, now),
             false => self.ask(id, timeouts, now),
@@ -458,7 +469,8 @@ impl GatedCall {
         Ok(Some(events))
     }
 
-    /// Cancels a call that is not settled. A claimed call may still have its effect.
+    /// Cancels a call that is not settled. A call that was claimed may have had an effect, so it
+    /// becomes `Unknown`.
     pub(super) fn cancel(&mut self, now: DateTime<Utc>) -> Transition {
         if self.status.is_settled() {
             return Err(Refusal::Already(self.status));
@@ -475,7 +487,7 @@ impl GatedCall {
         Ok(vec![self.settle(status, Some(failure), now)])
     }
 
-    /// Does what is due at the call's deadline; nothing before it.
+    /// Does what is due if the deadline of the call has passed, and nothing otherwise.
     pub(super) fn time_passed(&mut self, now: DateTime<Utc>) -> Vec<Event> {
         if self.deadline.is_none_or(|deadline| now < deadline) {
             return Vec::new();
@@ -503,6 +515,8 @@ impl GatedCall {
         }
     }
 
+    /// Reminds the person that the time is running out or, at the end of the time, lets the call
+    /// expire.
     fn approval_due(&mut self, now: DateTime<Utc>) -> Vec<Event> {
         let Some(approval) = &mut self.approval else { return Vec::new() };
         if now < approval.expires_at {

@@ -1,7 +1,9 @@
-//! Texts that a person, a log or another program reads as a different path than the file system does.
+//! Refuses texts that a person, a log or another program reads as a different path than the file
+//! system does.
 //!
-//! Names are taken literally: `%41.txt`, `a:b.txt` and `~backup.txt` are fine names. Refused is only what has
-//! another reading that climbs or leaves, and what cannot be shown truthfully in an approval.
+//! Names are taken literally: `%41.txt`, `a:b.txt` and `~backup.txt` are valid names. A text is
+//! refused only if another reading of it leads out of the workspace, or if an approval could not
+//! show it truthfully.
 
 use super::{PathError, Platform, Roots, windows};
 
@@ -27,12 +29,12 @@ pub(super) fn refuse(raw: &str, roots: &Roots) -> Result<(), PathError> {
     if roots.platform() == Platform::Unix && raw.starts_with("\\\\") {
         return Err(roots.outside());
     }
-    // Three rounds: `%25252e` is an old trick, and nobody needs a fourth. A `..` that is there for everybody
-    // to see is left to the walk, which knows whether it stays inside.
-    let plainly = climbs(raw);
+    // Text is decoded up to three times, because `%25252e` is a known trick. A visible `..` is left
+    // to `walk`, which knows whether the path stays inside.
+    let visible = count_parents(raw);
     let mut reading = folded(raw);
     for _ in 0..3 {
-        if climbs(&reading) > plainly {
+        if count_parents(&reading) > visible {
             return Err(roots.outside());
         }
         let decoded = percent_decoded(&reading);
@@ -44,14 +46,16 @@ pub(super) fn refuse(raw: &str, roots: &Roots) -> Result<(), PathError> {
         }
         reading = folded(&decoded);
     }
-    if climbs(&reading) > plainly { Err(roots.outside()) } else { Ok(()) }
+    if count_parents(&reading) > visible { Err(roots.outside()) } else { Ok(()) }
 }
 
-fn climbs(path: &str) -> usize {
+/// How many names of a path are `..`.
+fn count_parents(path: &str) -> usize {
     path.split('/').filter(|name| *name == "..").count()
 }
 
-/// What a shell would expand. Nothing here does, so the caller meant another file than it would get.
+/// Whether a shell would expand the text (`~`, `$HOME`). Nothing here expands it, so the caller
+/// would get another file than the one they mean.
 fn expands(raw: &str) -> bool {
     let Some((first, _)) = raw.split_once('/') else { return raw == "~" };
     let variable = |name: &str| {
@@ -72,8 +76,8 @@ fn is_url(raw: &str) -> bool {
     }) || raw.get(..6).is_some_and(|head| head.eq_ignore_ascii_case("file:/"))
 }
 
-/// Characters that reorder, hide or break the line they are shown in. The joiners U+200C and U+200D stay:
-/// Persian and emoji need them.
+/// Whether a character reorders, hides or breaks the line that it is shown in. The joiners U+200C
+/// and U+200D are allowed, because Persian and emoji need them.
 pub fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -81,7 +85,7 @@ pub fn is_unprintable(c: char) -> bool {
             | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
-/// The text as something that folds compatible characters would read it.
+/// The text as a program would read it that replaces look-alike characters by plain ones.
 fn folded(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len());
     for c in raw.chars() {
@@ -103,7 +107,8 @@ fn folded(raw: &str) -> String {
     out
 }
 
-/// Decodes what decodes to ASCII, also by way of the overlong forms (`%c0%af`) that old decoders took.
+/// Decodes percent-encoded ASCII characters, including the overlong forms (`%c0%af`) that old
+/// decoders accepted.
 fn percent_decoded(text: &str) -> String {
     let escape = |at: usize| -> Option<u8> {
         let digits = text.get(at..at + 3)?.strip_prefix('%')?;

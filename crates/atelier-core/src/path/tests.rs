@@ -105,7 +105,7 @@ fn relative_to_a_directory_of_the_workspace() {
     assert_eq!(
         roots.outside().to_string(),
         "Access denied. Path must be within /workspace",
-        "the seeds' words, which models know"
+        "models know this wording"
     );
 }
 

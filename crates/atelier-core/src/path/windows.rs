@@ -1,20 +1,21 @@
-//! What Windows makes of names: drives, streams, devices, and endings that it drops.
+//! The rules of Windows for names: drives, streams, devices, and endings that it drops.
 
 use super::{PathError, Platform, Roots, names};
 
-/// `C:` in front, rooted or not.
+/// Whether the text begins with a drive such as `C:`.
 pub(super) fn is_drive(raw: &str) -> bool {
     matches!(raw.as_bytes(), [letter, b':', ..] if letter.is_ascii_alphabetic())
 }
 
-/// `C:\…` or `C:/…`: on no system a name anybody gives a file.
+/// Whether the text begins with the root of a drive, `C:\` or `C:/`. On no system is this an
+/// ordinary name.
 pub(super) fn is_rooted_drive(raw: &str) -> bool {
     is_drive(raw) && matches!(raw.as_bytes().get(2), Some(b'\\' | b'/'))
 }
 
-/// Refuses what Windows would read differently than written. Takes the path with `/` as separator.
+/// Refuses a path that Windows would read differently than it is written. The separators are `/`.
 pub(super) fn refuse(slashed: &str, roots: &Roots) -> Result<(), PathError> {
-    // `//server/share` and `//?/C:/…` leave the drive altogether.
+    // `//server/share` and `//?/C:/…` lead to another drive.
     if slashed.starts_with("//") || (is_drive(slashed) && !is_rooted_drive(slashed)) {
         return Err(roots.outside());
     }
@@ -30,6 +31,7 @@ pub(super) fn refuse(slashed: &str, roots: &Roots) -> Result<(), PathError> {
     Ok(())
 }
 
+/// Whether Windows reads the name as a device, such as `NUL` or `COM1`.
 fn is_device(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or(name).trim_end();
     let numbered = |prefix: &str| {

@@ -1,4 +1,5 @@
-//! Tool calls, parsed once. What comes out is complete, within limits and names only paths of the workspace.
+//! Tool calls. A call is parsed once; a parsed call is complete, keeps within the limits, and names
+//! only paths inside the workspace.
 
 use super::{
     limits::Limits,
@@ -11,7 +12,7 @@ use crate::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-/// One call of a tool.
+/// A parsed tool call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "tool_name", content = "tool_params", rename_all = "snake_case")]
 pub enum ToolCall {
@@ -25,7 +26,7 @@ pub enum ToolCall {
         content: String,
         mode: WriteMode,
         create_dirs: bool,
-        /// Only while the file has this checksum.
+        /// If set, the file is written only while it has this checksum.
         if_checksum: Option<String>,
     },
     EditFile {
@@ -60,6 +61,7 @@ pub enum ToolCall {
     ExecuteCommand(Command),
 }
 
+/// Whether `write_file` replaces the content of a file or adds to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WriteMode {
@@ -69,7 +71,7 @@ pub enum WriteMode {
     Append,
 }
 
-/// One exact replacement; the text must occur once, or `replace_all` says that every place is meant.
+/// One replacement of an exact text. The text must occur exactly once, unless `replace_all` is set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edit {
@@ -88,13 +90,14 @@ pub struct Grep {
     pub path: WorkspacePath,
     pub glob: Option<GlobPattern>,
     pub ignore_case: bool,
-    /// The pattern is plain text.
+    /// Whether the pattern is plain text and not a regular expression.
     pub literal: bool,
+    /// How many lines around each match are shown.
     pub context: u32,
     pub max_results: Option<usize>,
 }
 
-/// A program by its bare name, with arguments that no shell sees.
+/// A program by its bare name, and its arguments. No shell interprets them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Command {
     pub command: String,
@@ -103,7 +106,7 @@ pub struct Command {
     pub cwd: WorkspacePath,
 }
 
-/// Why a call is no call. Nothing of it was done, and nobody was asked.
+/// Why a call cannot be parsed. Nothing of it was done, and nobody was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     #[error("Unknown tool: {0}")]
@@ -125,7 +128,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// The stable code of the error, as it goes over the wire.
+    /// The stable code of the error, as it is sent.
     pub fn code(&self) -> FailureCode {
         match self {
             Self::UnknownTool(_) => FailureCode::UnknownTool,
@@ -140,7 +143,7 @@ impl CallError {
     }
 }
 
-/// Every tool's name, as agents are told.
+/// The names of all tools.
 pub const TOOL_NAMES: [&str; 11] = [
     "read_file",
     "write_file",
@@ -156,10 +159,11 @@ pub const TOOL_NAMES: [&str; 11] = [
 ];
 
 impl ToolCall {
-    /// Takes `{tool_name, tool_params}` apart. The seed's names (`tool_read_file`) are good as well.
+    /// Parses the name and the parameters of a call. The name may have the prefix `tool_`, which
+    /// some models add.
     pub fn parse(tool_name: &str, params: Value, roots: &Roots, limits: &Limits) -> Result<Self, CallError> {
         let name = tool_name.strip_prefix("tool_").unwrap_or(tool_name);
-        // Read by position, an array would do as well, and nobody would see what is what.
+        // serde would also accept an array of values by position, which a person could not read.
         if !params.is_object() {
             return Err(CallError::Params("expected an object with a field for each parameter".into()));
         }
@@ -227,17 +231,18 @@ impl ToolCall {
 }
 
 fn typed<T: DeserializeOwned>(params: Value) -> Result<T, CallError> {
-    // Unknown fields are refused: one that is silently dropped (`env`, `shell`) is one a person believes in.
+    // Unknown fields are refused, because a person who approves a call would believe that a field
+    // which is silently dropped (`env`, `shell`) has an effect.
     serde_json::from_value(params).map_err(|error| CallError::Params(error.to_string()))
 }
 
-/// A path where a regular file is meant: neither the root nor anything with a slash behind it.
+/// Parses the path of a regular file. The root and paths that end in a slash are refused.
 fn file(raw: &str, roots: &Roots) -> Result<WorkspacePath, CallError> {
     let path = WorkspacePath::parse(raw, roots)?;
     if path.demands_directory() { Err(CallError::NotAFile(path)) } else { Ok(path) }
 }
 
-/// The checksum of a file as results tell it: SHA-256 in hex.
+/// Checks that a checksum has the form that results have: SHA-256 in hexadecimal digits.
 fn checksum(given: Option<String>) -> Result<Option<String>, CallError> {
     let good = |sum: &String| sum.len() == 64 && sum.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     match given.as_ref().is_none_or(good) {

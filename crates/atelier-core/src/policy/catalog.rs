@@ -1,9 +1,9 @@
-//! The tools as agents and people are told of them.
+//! The catalog of tools, for agents and people.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// One tool: what it does, what it takes, and how it is rated when nothing in the call says otherwise.
+/// One tool: what it does, its parameters, and its usual verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ToolInfo {
@@ -12,6 +12,7 @@ pub struct ToolInfo {
     /// JSON Schema of `tool_params`.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub parameters: Value,
+    /// The verdict of a call unless its parameters make the call more dangerous.
     pub usual_risk: &'static str,
     pub requires_approval: bool,
 }
@@ -32,15 +33,15 @@ fn tool(
     ToolInfo { name, description, parameters, usual_risk, requires_approval: usual_risk != "LOW" }
 }
 
-/// Every tool there is, in the order of `TOOL_NAMES`.
+/// All tools, in the order of `TOOL_NAMES`.
 pub fn catalog() -> Vec<ToolInfo> {
     let path = json!({"type": "string", "description": "Relative to the workspace"});
-    let whole = |text: &str| json!({"type": "integer", "minimum": 0, "description": text});
-    let unless_changed = json!({
+    let count = |text: &str| json!({"type": "integer", "minimum": 0, "description": text});
+    let if_checksum = json!({
         "type": "string",
-        "description": "The checksum that read_file told; a file that has another by now is left alone",
+        "description": "The checksum that read_file returned. If the file has changed since, nothing is written",
     });
-    let yes = |text: &str| json!({"type": "boolean", "default": false, "description": text});
+    let flag = |text: &str| json!({"type": "boolean", "default": false, "description": text});
     vec![
         tool(
             "read_file",
@@ -49,26 +50,26 @@ pub fn catalog() -> Vec<ToolInfo> {
             &["path"],
             json!({
                 "path": path,
-                "head": whole("Only the first lines"),
-                "tail": whole("Only the last lines"),
+                "head": count("Read only this many lines from the beginning"),
+                "tail": count("Read only this many lines from the end"),
             }),
         ),
         tool(
             "write_file",
-            "Write a file, whole or at its end.",
+            "Write a file, or append to it.",
             "MEDIUM",
             &["path", "content"],
             json!({
                 "path": path,
                 "content": {"type": "string"},
                 "mode": {"enum": ["write", "append"], "default": "write"},
-                "create_dirs": yes("Make missing parent directories"),
-                "if_checksum": unless_changed,
+                "create_dirs": flag("Create missing parent directories"),
+                "if_checksum": if_checksum,
             }),
         ),
         tool(
             "edit_file",
-            "Replace exact text in a file, all or nothing.",
+            "Replace exact text in a file. Either all edits are made or none.",
             "MEDIUM",
             &["path", "edits"],
             json!({
@@ -76,14 +77,14 @@ pub fn catalog() -> Vec<ToolInfo> {
                 "edits": {"type": "array", "minItems": 1, "items": {
                     "type": "object",
                     "properties": {
-                        "old_text": {"type": "string", "description": "Must occur once, or replace_all says that all are meant"},
+                        "old_text": {"type": "string", "description": "Must occur exactly once, unless replace_all is true"},
                         "new_text": {"type": "string"},
-                        "replace_all": yes("Every place"),
+                        "replace_all": flag("Replace every occurrence"),
                     },
                     "required": ["old_text", "new_text"],
                     "additionalProperties": false,
                 }},
-                "if_checksum": unless_changed,
+                "if_checksum": if_checksum,
             }),
         ),
         tool(
@@ -93,8 +94,8 @@ pub fn catalog() -> Vec<ToolInfo> {
             &["path"],
             json!({
                 "path": path,
-                "recursive": yes("Everything below, too"),
-                "pattern": {"type": "string", "description": "A glob; hidden names only when it names them"},
+                "recursive": flag("Include subdirectories"),
+                "pattern": {"type": "string", "description": "A glob pattern. Hidden names are listed only if the pattern names them, as in .*"},
             }),
         ),
         tool(
@@ -105,7 +106,7 @@ pub fn catalog() -> Vec<ToolInfo> {
             json!({
                 "path": path,
                 "pattern": {"type": "string"},
-                "max_results": whole("At most so many"),
+                "max_results": count("The most results to return"),
             }),
         ),
         tool(
@@ -116,23 +117,23 @@ pub fn catalog() -> Vec<ToolInfo> {
             json!({
                 "pattern": {"type": "string"},
                 "path": path,
-                "glob": {"type": "string", "description": "Only in files that match"},
-                "ignore_case": yes("Upper and lower case alike"),
-                "literal": yes("The pattern is plain text"),
-                "context": whole("Lines around each match"),
-                "max_results": whole("At most so many"),
+                "glob": {"type": "string", "description": "Search only files whose names match this glob pattern"},
+                "ignore_case": flag("Ignore upper and lower case"),
+                "literal": flag("Treat the pattern as plain text"),
+                "context": count("How many lines to show around each match"),
+                "max_results": count("The most results to return"),
             }),
         ),
         tool(
             "create_directory",
-            "Make a directory and its parents.",
+            "Create a directory and its parents.",
             "MEDIUM",
             &["path"],
             json!({"path": path}),
         ),
         tool(
             "get_file_info",
-            "Tell size, times and kind of a file.",
+            "Return the size, times and type of a file.",
             "LOW",
             &["path"],
             json!({"path": path}),
@@ -169,7 +170,7 @@ mod tests {
     use crate::policy::call::TOOL_NAMES;
 
     #[test]
-    fn it_tells_of_every_tool() {
+    fn it_lists_every_tool() {
         assert_eq!(catalog().iter().map(|tool| tool.name).collect::<Vec<_>>(), TOOL_NAMES);
         let asked =
             |name: &str| catalog().into_iter().find(|tool| tool.name == name).unwrap().requires_approval;

@@ -1,4 +1,4 @@
-//! Judging a command line: which rule it falls under, and what each argument makes of it.
+//! Judges a command line: finds the rule that it falls under, and rates each argument.
 
 mod awk;
 mod kind;
@@ -20,36 +20,39 @@ use crate::{
 use std::borrow::Cow;
 use table::Rule;
 
-/// A path that a command was told about, for the executor to resolve and judge again.
+/// A path that a call uses, for the executor to resolve and judge again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathUse {
-    /// As the program will see it: the kernel walks this text, links and all.
+    /// The path as the program will pass it to the kernel, which follows links.
     pub raw: String,
-    /// Where it lies if there are no links.
+    /// The path inside the workspace, if there are no links.
     pub path: WorkspacePath,
     pub access: Access,
 }
 
-/// What is known so far about one command line.
+/// Judges one command line, and holds what is known about it so far.
 pub(super) struct Judge<'p, 'c> {
     files: &'p FileRules,
     roots: &'c Roots,
     cwd: &'c WorkspacePath,
+    /// The strictest finding so far.
     worst: Option<Finding<'p>>,
-    /// An option that no rule lists was seen: then any argument may be its value.
+    /// Whether there is an option that no rule lists. Then any argument may be its value.
     unlisted: bool,
-    /// Where the program goes before it starts.
+    /// The directory that an option tells the program to change to first (`git -C dir`).
     entered: Option<&'c str>,
-    /// Where `cp` and `mv` put things, once known.
+    /// The destination of `cp` and `mv`, once it is known.
     dest: Option<&'c str>,
-    /// What is put behind the names of files to make backups or products.
+    /// The suffix that the program adds to the names of files to make backups or products.
     suffix: Option<&'c str>,
+    /// The paths of the command line; `None` if the caller does not want them.
     pub(super) paths: Option<Vec<PathUse>>,
 }
 
+/// What one rule says about one part of a command line.
 struct Finding<'p> {
     verdict: Verdict,
-    /// What in the command line it was, e.g. `--force`.
+    /// The part of the command line, such as `--force`.
     about: Cow<'p, str>,
     reason: Cow<'p, str>,
     code: FailureCode,
@@ -72,13 +75,14 @@ impl<'p, 'c> Judge<'p, 'c> {
         }
     }
 
-    /// Judges the arguments under the rule of their command.
+    /// Judges the arguments of a command. Returns the judgement and the rule that the command line
+    /// falls under: the rule of the command, or of a subcommand.
     pub(super) fn judge(&mut self, rule: &'p Rule, call: &'c Command) -> (Judgement, &'p Rule) {
         let leaf = self.walk(rule, &call.args);
         if self.unlisted {
-            self.distrust(&call.args);
+            self.rate_all_as_paths(&call.args);
         }
-        self.climbs_elsewhere(&call.args);
+        self.deny_parent_paths_after_entering(&call.args);
         let network = leaf.network;
         let judgement = match self.worst.take() {
             Some(worst) if worst.verdict > leaf.verdict => {
@@ -90,7 +94,8 @@ impl<'p, 'c> Judge<'p, 'c> {
                 let is_command_refused = worst.code == NOT_ALLOWED;
                 let code = (worst.verdict == Verdict::Deny).then_some(worst.code);
                 let reason = match worst.verdict {
-                    // The seed's words first, for the models that know them.
+                    // Every refusal of a command begins with the same words, which models
+                    // recognise.
                     Verdict::Deny if is_command_refused => {
                         format!("Command not allowed: {}", worst.reason)
                     }
@@ -110,7 +115,7 @@ impl<'p, 'c> Judge<'p, 'c> {
         (judgement, leaf)
     }
 
-    /// Notes a finding if it is the strictest so far; the words are only made when it is.
+    /// Keeps a finding if it is the strictest so far. Only then its words are computed.
     fn raise<F>(&mut self, verdict: Verdict, words: F)
     where
         F: FnOnce() -> (Cow<'p, str>, Cow<'p, str>),
@@ -118,6 +123,7 @@ impl<'p, 'c> Judge<'p, 'c> {
         self.raise_coded(verdict, NOT_ALLOWED, words);
     }
 
+    /// Like `raise`, with the code that a denial gets.
     fn raise_coded<F>(&mut self, verdict: Verdict, code: FailureCode, words: F)
     where
         F: FnOnce() -> (Cow<'p, str>, Cow<'p, str>),
@@ -128,13 +134,15 @@ impl<'p, 'c> Judge<'p, 'c> {
         }
     }
 
+    /// Denies a path that leads out of the workspace or is not a valid path.
     fn outside(&mut self, error: &PathError) {
         self.raise_coded(Verdict::Deny, error.code(), || ("path".into(), error.to_string().into()));
     }
 
-    /// A path argument: inside, and what its name says.
+    /// Rates a path argument: it must be inside the workspace, and the class of the file may make
+    /// the command more dangerous.
     fn path(&mut self, raw: &str, access: Access) {
-        // Standard input, and the one device that holds nothing and keeps nothing.
+        // `-` is standard input or output, and `/dev/null` contains nothing.
         if raw == "-" || raw == "/dev/null" {
             return;
         }
@@ -143,7 +151,7 @@ impl<'p, 'c> Judge<'p, 'c> {
             Err(error) => return self.outside(&error),
         };
         if access == Access::Remove {
-            self.removal(&normal.relative, normal.directory);
+            self.protect_top_level(&normal.relative, normal.directory);
         }
         if matches!(access, Access::Write | Access::Output) {
             self.raise(Verdict::Medium, || ("write".into(), "It writes a file of the project.".into()));
@@ -156,7 +164,8 @@ impl<'p, 'c> Judge<'p, 'c> {
         self.note(raw, normal.into_path(), access);
     }
 
-    /// Keeps a path for the executor, as it is and as it is from where the program goes first.
+    /// Keeps a path for the executor: relative to the working directory and, if the program changes
+    /// to another directory first, also relative to that one.
     fn note(&mut self, raw: &str, path: WorkspacePath, access: Access) {
         let Some(paths) = &mut self.paths else { return };
         if let Some(entered) = self.entered.filter(|entered| *entered != raw && !raw.starts_with('/')) {
@@ -169,22 +178,23 @@ impl<'p, 'c> Judge<'p, 'c> {
         paths.push(PathUse { raw: raw.to_owned(), path, access });
     }
 
-    /// The root and the directories directly beneath it stay where they are.
-    fn removal(&mut self, relative: &str, directory: bool) {
+    /// Denies moving or deleting the root of the workspace and the directories directly beneath it.
+    fn protect_top_level(&mut self, relative: &str, directory: bool) {
         let top = !relative.contains('/');
         if relative.is_empty() || (top && directory) {
             self.raise_coded(Verdict::Deny, FailureCode::WriteNotAllowed, || {
                 ("top-level".into(), TOP_LEVEL.into())
             });
         } else if top && !relative.contains('.') {
-            // Only the file system knows whether this is a directory; the executor looks.
+            // Only the file system shows whether this is a directory. The executor checks that.
             let why = "It may move or delete a whole directory directly beneath the workspace's root.";
             self.raise(Verdict::High, || ("top-level".into(), why.into()));
         }
     }
 
-    /// After an option that no rule lists, any word may be a path that it reads or writes.
-    fn distrust(&mut self, args: &[String]) {
+    /// Rates every argument as a possible path, because an option that no rule lists may read or
+    /// write it.
+    fn rate_all_as_paths(&mut self, args: &[String]) {
         for arg in args {
             self.argument(arg);
         }

@@ -35,8 +35,8 @@ impl Extension {
     }
 
     /// The part that applies on a machine whose owner accepts only these commands: their rules, and
-    /// everything that is stricter than the machine's own rules. A server can restrict what runs on a
-    /// machine, but allow only what the machine's owner accepts.
+    /// everything that is stricter than the machine's own rules. A server can restrict what runs on
+    /// a machine, but allow only what the machine's owner accepts.
     #[must_use]
     pub fn accepted(&self, accept: &[String], own: &Limits) -> Extension {
         let named =
@@ -49,8 +49,8 @@ impl Extension {
     }
 }
 
-/// What a server, a project or a machine's owner forbids or rates higher. Keys are tools (`delete_file`),
-/// commands (`npm`) or subcommands (`git push`).
+/// What a server, a project or a machine's owner forbids or rates higher. Keys are tools
+/// (`delete_file`), commands (`npm`) or subcommands (`git push`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Restrictions {
@@ -88,7 +88,8 @@ impl Restrictions {
         read.map_err(|error| Invalid::new("settings.policy", error.to_string()))
     }
 
-    /// Adds the restrictions that concern a call of these rules to its judgement.
+    /// Applies these restrictions to the judgement of a call. `rules` are the names that
+    /// restrictions can use for the call: its tool, command and subcommand.
     pub(super) fn apply(&self, source: RestrictionSource, judgement: Judgement, rules: &[&str]) -> Judgement {
         let source = source.as_str();
         let denied = |reason: String| {
@@ -119,7 +120,8 @@ impl Restrictions {
         judgement
     }
 
-    /// A key that names no tool or command: probably a typing error, which would protect nothing.
+    /// A key that names no tool or command. It is probably a typing error and would protect
+    /// nothing.
     pub(super) fn unused_key<'a>(&'a self, rules: &[&str]) -> Option<&'a str> {
         let keys = self.deny.iter().chain(self.at_least.keys());
         keys.map(String::as_str).find(|key| !rules.iter().any(|rule| names(key, rule)))

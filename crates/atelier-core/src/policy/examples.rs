@@ -1,5 +1,6 @@
-//! Rules carry examples of what they match and what not. They are checked when rules are loaded: the built-in
-//! ones by a test, a server's own whenever it starts.
+//! Checks of the examples in rules. Each rule has examples of what it matches and what it does not
+//! match. A test checks those of the built-in rules; a server checks those of its own rules when it
+//! starts.
 
 use super::{
     Policy, RuleError,
@@ -9,7 +10,8 @@ use super::{
 use crate::path::{Roots, WorkspacePath};
 
 impl Policy {
-    /// Judges every example of these rules, and fails at the first that is not as it says.
+    /// Judges every example of these rules, and fails at the first that does not get the verdict it
+    /// states. Returns how many examples there are.
     pub(super) fn check_examples(
         &self,
         rules: &super::RuleFile,
@@ -38,7 +40,7 @@ impl Policy {
     }
 }
 
-/// A command line as people write examples down: words, and single quotes around what belongs together.
+/// Parses the command line of an example: words, and single quotes around words with spaces.
 fn command(line: &str) -> Command {
     let (mut words, mut word, mut quoted, mut begun) = (Vec::new(), String::new(), false, false);
     for c in line.chars() {
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_says_why_in_the_seeds_words() {
+    fn every_refusal_begins_with_the_same_words() {
         for line in
             ["rm -rf /", "sudo ls", "curl x", "bash -lc ls", "ls2", "/tmp/ls -la", "bin/cat x", "git pwn"]
         {

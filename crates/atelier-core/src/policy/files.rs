@@ -1,4 +1,4 @@
-//! What the name of a file says about reading or changing it.
+//! Classes of files: what the path of a file says about how dangerous it is to read or change it.
 
 use super::{
     RuleError,
@@ -8,34 +8,38 @@ use crate::{failure::FailureCode, path::WorkspacePath};
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, collections::HashMap};
 
-/// What is done with a path.
+/// What a call does with a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Content or metadata is looked at.
+    /// The content or the metadata is read.
     Read,
-    /// Made, or changed.
+    /// The file is created or changed.
     Write,
-    /// Made by a compiler or packer, whose products may well be executables.
+    /// The file is created by a compiler or packer, whose products may be executables.
     Output,
-    /// Taken away: deleted, or moved elsewhere.
+    /// The file is deleted or moved away.
     Remove,
 }
 
-/// One kind of file, as the data has it.
+/// A class of files, as written in `rules/files.toml` or in a server's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileClass {
     pub id: String,
     pub verdict: Verdict,
     pub reason: String,
+    /// The kinds of access that the class applies to.
     on: Vec<On>,
+    /// Patterns for file names, such as `*.pem`.
     #[serde(default)]
     names: Vec<String>,
+    /// Names of directories. The class applies to the directory and everything in it.
     #[serde(default)]
     under: Vec<String>,
+    /// Parts of paths, such as `.config/gh`. The class applies to the path and everything in it.
     #[serde(default)]
     paths: Vec<String>,
-    /// `.*` counts for directories on the way as well.
+    /// Whether the name `.*` also matches directories of the path.
     #[serde(default)]
     dot_anywhere: bool,
     #[serde(default)]
@@ -58,23 +62,31 @@ struct Examples {
     other: Vec<String>,
 }
 
-/// All kinds, indexed so that judging a path costs a few hash look-ups.
+/// All classes of files. They are indexed, so that judging a path costs a few hash lookups. A
+/// number in an index is the position of a class in `classes`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FileRules {
     classes: Vec<FileClass>,
+    /// Names without `*`.
     exact: HashMap<Box<str>, Vec<usize>>,
+    /// Names of the form `*.extension`.
     extension: HashMap<Box<str>, Vec<usize>>,
-    /// A `*` anywhere else: what must be before it, and what behind.
+    /// Names of the form `start*end`, as the start and the end.
     around: Vec<(Box<str>, Box<str>, usize)>,
-    /// `*part*end`.
+    /// Names of the form `*part*end`, as the part and the end.
     within: Vec<(Box<str>, Box<str>, usize)>,
-    /// Names in the data with capitals: compared as they are, because `build` is an ordinary directory.
+    /// Names with capital letters, which are compared with case: `BUILD` is a build file, and
+    /// `build` an ordinary directory.
     cased: HashMap<Box<str>, Vec<usize>>,
+    /// Names of the form `*part#*`, where `#` is a digit, as the part.
     versioned: Vec<(Box<str>, usize)>,
+    /// Directories by their name.
     under: HashMap<Box<str>, Vec<usize>>,
-    /// Directories by their extension, `*.app`: a bundle is a program, whatever is put into it.
+    /// Directories by their extension, such as `*.app`. Such a bundle is a program, whatever is put
+    /// into it.
     bundles: HashMap<Box<str>, Vec<usize>>,
     paths: Vec<(Box<str>, usize)>,
+    /// Classes that match every name with a leading dot.
     dots: Vec<usize>,
 }
 
@@ -92,7 +104,7 @@ impl FileRules {
                     Some(("", end)) if end.rfind('.') == Some(0) => {
                         rules.extension.entry(end[1..].into()).or_default().push(at);
                     }
-                    // `*.so.#*`: the part between the stars, with a digit behind it.
+                    // In `*.so.#*`, the part is `.so.`, and a digit follows it.
                     Some(("", end)) if end.ends_with("#*") => {
                         rules.versioned.push((end.trim_end_matches("#*").into(), at));
                     }
@@ -119,9 +131,9 @@ impl FileRules {
         &self.classes
     }
 
-    /// Every kind that is more than looked at when it is read, as patterns over whole paths: `**/.env*`.
+    /// Patterns for the paths of files that are not read without a question, such as `**/.env*`.
     pub(super) fn guarded_globs(&self) -> Vec<String> {
-        let guarded = |class: &&FileClass| class.counts(Access::Read) && class.verdict > Verdict::Low;
+        let guarded = |class: &&FileClass| class.applies_to(Access::Read) && class.verdict > Verdict::Low;
         let mut globs = Vec::new();
         for class in self.classes.iter().filter(guarded) {
             globs.extend(class.names.iter().map(|name| format!("**/{name}")));
@@ -131,13 +143,16 @@ impl FileRules {
         globs
     }
 
-    /// The strictest kind that the path is of, for what is done with it.
+    /// The strictest class of a path that applies to this access.
     pub(super) fn class(&self, relative: &str, access: Access) -> Option<&FileClass> {
         let mut strictest: Option<usize> = None;
         let mut found = |at: usize| {
-            // Of two that are as strict, the one that is first in the table: `.env` is a secret before it is a dot file.
+            // Of two classes that are equally strict, the first in the table wins: `.env` is a
+            // secret before it is a dot file.
             let weight = |at: usize| (self.classes[at].verdict, std::cmp::Reverse(at));
-            if self.classes[at].counts(access) && strictest.is_none_or(|so_far| weight(at) > weight(so_far)) {
+            if self.classes[at].applies_to(access)
+                && strictest.is_none_or(|so_far| weight(at) > weight(so_far))
+            {
                 strictest = Some(at);
             }
         };
@@ -150,10 +165,11 @@ impl FileRules {
             let last = names.peek().is_none();
             for name in spellings(name) {
                 self.named(name, last, &mut found);
-                // A backup of what is asked about when it is read holds the same.
+                // A backup has the same content as its original, so it has the same class for
+                // reading.
                 for original in originals(name) {
                     self.named(original, last, &mut |at| {
-                        if self.classes[at].counts(Access::Read) {
+                        if self.classes[at].applies_to(Access::Read) {
                             found(at);
                         }
                     });
@@ -177,14 +193,15 @@ impl FileRules {
         strictest.map(|at| &self.classes[at])
     }
 
-    /// The kind of what may lie beneath and is known by where it lies: `.config/gh` beneath `.config`.
+    /// The class of files that may be in this directory and that are recognised only by their path:
+    /// for `.config`, the class of `.config/gh`.
     pub(super) fn leading_to(&self, relative: &str) -> Option<&FileClass> {
         let lower = lowered(relative);
         let here = self.paths.iter().filter(|(path, _)| leads_to(&lower, path));
-        here.map(|(_, at)| &self.classes[*at]).find(|class| class.counts(Access::Read))
+        here.map(|(_, at)| &self.classes[*at]).find(|class| class.applies_to(Access::Read))
     }
 
-    /// Every kind that one name of a path is of, the last or one on the way.
+    /// Reports every class that one name of a path has. `last` says whether it is the last name.
     fn named(&self, name: &str, last: bool, found: &mut impl FnMut(usize)) {
         self.under.get(name).into_iter().flatten().for_each(|at| found(*at));
         let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
@@ -207,16 +224,16 @@ impl FileRules {
         }
     }
 
-    /// The judgement of one path, on its own.
-    pub(super) fn judge(&self, path: &WorkspacePath, access: Access, changes: Verdict) -> Judgement {
+    /// Judges one path by itself. `change_verdict` is the verdict for changes of an ordinary file.
+    pub(super) fn judge(&self, path: &WorkspacePath, access: Access, change_verdict: Verdict) -> Judgement {
         let plain = match access {
             Access::Read => Judgement::new(Verdict::Low, "file.read", "The file is only looked at."),
             Access::Write | Access::Output => {
-                Judgement::new(changes, "file.write", "A file of the project is written.")
+                Judgement::new(change_verdict, "file.write", "A file of the project is written.")
             }
             Access::Remove => {
-                // Deleting is High by its tool; moving is not.
-                Judgement::new(changes, "file.remove", "A file of the project is taken away.")
+                // The tool itself makes deleting High. Moving is not High.
+                Judgement::new(change_verdict, "file.remove", "A file of the project is taken away.")
             }
         };
         match self.class(path.relative(), access) {
@@ -227,11 +244,12 @@ impl FileRules {
 }
 
 impl FileClass {
-    fn counts(&self, access: Access) -> bool {
+    /// Whether the class applies to this access.
+    fn applies_to(&self, access: Access) -> bool {
         match access {
             Access::Read => self.on.contains(&On::Read),
             Access::Write => self.on.contains(&On::Write),
-            // A linker may write an executable; nobody may write into .git.
+            // A linker may write an executable. The other classes apply to it as to everybody.
             Access::Output => self.on.contains(&On::Write) && self.id != "executable",
             Access::Remove => self.on.contains(&On::Remove),
         }
@@ -242,7 +260,8 @@ impl FileClass {
         !self.examples.matching.is_empty() && !self.examples.other.is_empty()
     }
 
-    /// Judged alone, so that another class cannot hide a fault of this one.
+    /// Checks the examples of this class without the other classes, so that they cannot hide a
+    /// fault of this one. Returns how many examples there are.
     pub(super) fn check_examples(&self) -> Result<usize, RuleError> {
         let access = if self.on.contains(&On::Write) { Access::Write } else { Access::Read };
         let alone = FileRules::new(vec![self.clone()]);
@@ -257,7 +276,7 @@ impl FileClass {
         Ok(self.examples.matching.len() + self.examples.other.len())
     }
 
-    /// The stable code of a refusal: for the whole file, or for changing it.
+    /// The code of a denial: the file may not be used at all, or it may not be changed.
     pub(super) fn code(&self) -> FailureCode {
         match self.on.contains(&On::Read) {
             true => FailureCode::PathNotAllowed,
@@ -265,6 +284,7 @@ impl FileClass {
         }
     }
 
+    /// The judgement that this class gives. `shown` is how people see the path.
     pub(super) fn judgement(&self, shown: &str) -> Judgement {
         let code = (self.verdict == Verdict::Deny).then(|| self.code());
         let reason = format!("{shown}: {}", self.reason);
@@ -272,7 +292,8 @@ impl FileClass {
     }
 }
 
-/// Whether a path is `part` or beneath it, wherever that is; of `a/**/b`, whether it is a `b` somewhere beneath an `a`.
+/// Whether a path contains `part` as whole names: it is `part` or something beneath it. For a
+/// `part` of the form `a/**/b`, whether the path ends in `b` somewhere beneath `a`.
 fn leads_through(path: &str, part: &str) -> bool {
     let (part, name) = match part.split_once("/**/") {
         Some((part, name)) => (part, Some(name)),
@@ -286,7 +307,8 @@ fn leads_through(path: &str, part: &str) -> bool {
     })
 }
 
-/// Whether a path ends where `part` begins: `.config` of `.config/gh`, and all that is beneath `a` of `a/**/b`.
+/// Whether `part` may continue a path: `.config` leads to `.config/gh`. For a `part` of the form
+/// `a/**/b`, everything beneath `a` leads to it.
 fn leads_to(path: &str, part: &str) -> bool {
     if let Some((above, _)) = part.split_once("/**/") {
         return leads_through(path, above);
@@ -297,8 +319,9 @@ fn leads_to(path: &str, part: &str) -> bool {
     })
 }
 
-/// Lower case, without the characters that some file systems drop from names (`.g\u{200c}it`), with `/` for the `\`
-/// of Windows, and with plain letters for full-width ones that look the same.
+/// The path in lower case, without the characters that some file systems drop from names
+/// (`.g\u{200c}it`), with `/` in place of the `\` of Windows, and with plain letters in place of
+/// full-width letters.
 fn lowered(path: &str) -> Cow<'_, str> {
     if path.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase() && byte != b'\\') {
         return Cow::Borrowed(path);
@@ -312,16 +335,18 @@ fn lowered(path: &str) -> Cow<'_, str> {
     Cow::Owned(path.chars().filter(ignored).map(plain).flat_map(char::to_lowercase).collect())
 }
 
-/// What people and editors put behind the name of a file that they keep.
+/// Endings that people and editors give to the backup of a file.
 const BACKUPS: [&str; 8] = [".bak", ".old", ".orig", ".save", ".backup", ".swp", ".swo", "~"];
 
-/// What a name is the backup of; vim puts a dot in front as well.
+/// The names that this name may be a backup of. vim also puts a dot in front of the name of a
+/// backup.
 fn originals(name: &str) -> impl Iterator<Item = &str> {
     let original = BACKUPS.iter().find_map(|ending| name.strip_suffix(ending));
     original.into_iter().chain(original.and_then(|name| name.strip_prefix('.')))
 }
 
-/// A name as written, as Windows would shorten it, and as a list with one name a line would break it.
+/// The names that other programs may read this name as: the name itself, the name without the
+/// ending or the stream that Windows drops, and what follows a line break.
 fn spellings(name: &str) -> impl Iterator<Item = &str> {
     let dropped = |c: char| c == '.' || c.is_whitespace();
     let trimmed = name.trim_end_matches(dropped);

@@ -1,9 +1,9 @@
-//! Whether a git command may run without a question, although git's index and history may hold files
-//! that need one.
+//! Whether a git command may run without a question, although git's index and history may hold
+//! files that need one.
 //!
-//! Hiding a file from a command does not hide it from git. So the machine asks git itself what it holds
-//! ([`GitFacts`]), and here it is decided from these facts: the command runs as it is, it runs with
-//! protected files excluded, or a person is asked. What is not known is asked about.
+//! Hiding a file from a command does not hide it from git. So the machine asks git itself what it
+//! holds ([`GitFacts`]), and here it is decided from these facts: the command runs as it is, it
+//! runs with protected files excluded, or a person is asked. What is not known is asked about.
 
 mod command_line;
 
@@ -61,7 +61,8 @@ pub struct GitFacts {
     pub protected: ProtectedPaths,
     /// What the revisions that the command names lead to. Revisions that do not exist are left out.
     pub revisions: Vec<ObjectKind>,
-    /// Protected files of the working tree that git does not track, as paths from the repository's top.
+    /// Protected files of the working tree that git does not track, as paths from the repository's
+    /// top.
     pub untracked: BTreeSet<String>,
 }
 

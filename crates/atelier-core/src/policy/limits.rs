@@ -1,4 +1,4 @@
-//! Sizes and times. All are configuration, with the defaults of the specification.
+//! Limits of tool calls. A server can configure each of them.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,8 @@ pub struct Limits {
     pub search_results: usize,
     /// How long a command may run if the call does not say.
     pub timeout_default: u32,
-    /// How long a command may run if it downloads packages or repositories and the call does not say.
+    /// How long a command may run if it downloads packages or repositories and the call does not
+    /// say.
     pub timeout_slow: u32,
     /// The longest timeout that a call may ask for.
     pub timeout_max: u32,
@@ -54,7 +55,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Of each the smaller.
+    /// The smaller of the two values for each limit.
     #[must_use]
     pub fn stricter(&self, other: &Limits) -> Limits {
         Limits {

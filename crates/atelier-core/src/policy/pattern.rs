@@ -1,5 +1,5 @@
-//! Glob patterns of `list_directory`, `search_files` and `grep`: they choose among the names of the workspace
-//! and can name nothing else.
+//! Glob patterns of `list_directory`, `search_files` and `grep`. A pattern chooses among the names
+//! inside the workspace and cannot lead out of it.
 
 use crate::failure::FailureCode;
 use serde::{Serialize, Serializer};
@@ -32,7 +32,8 @@ impl PatternError {
     }
 }
 
-/// A glob that cannot climb, checked in every branch of its braces.
+/// A glob pattern that stays inside the directory it searches. Every alternative of its braces was
+/// checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GlobPattern(String);
 
@@ -53,7 +54,7 @@ impl GlobPattern {
         &self.0
     }
 
-    /// Whether the pattern asks for hidden names itself (`.*`, `src/.env`), so that they are shown.
+    /// Whether the pattern itself names hidden files (`.*`, `src/.env`). Only then they are listed.
     pub fn names_hidden(&self) -> bool {
         self.0.split(['/', '{', ',']).any(|name| name.starts_with('.') && name != ".")
     }
@@ -65,7 +66,8 @@ impl Serialize for GlobPattern {
     }
 }
 
-/// Walks every pattern that the braces stand for. `done` has none left; `rest` may.
+/// Checks every pattern that the braces expand to. `done` is the part that is expanded already, and
+/// `left` is how many more patterns there may be.
 fn each_alternative(done: String, rest: &str, depth: usize, left: &mut usize) -> Result<(), PatternError> {
     let Some(open) = rest.find('{') else {
         if rest.contains('}') && depth == 0 {
@@ -74,7 +76,7 @@ fn each_alternative(done: String, rest: &str, depth: usize, left: &mut usize) ->
         *left = left.checked_sub(1).ok_or(PatternError::TooMany)?;
         return stays_inside(&(done + rest));
     };
-    // Each level adds a recursion; patterns people write nest once or twice.
+    // Each level of braces is a recursion. Patterns that people write have one or two levels.
     if depth > 32 {
         return Err(PatternError::TooMany);
     }
@@ -121,7 +123,7 @@ fn branches(inner: &str) -> Vec<&str> {
 }
 
 fn stays_inside(pattern: &str) -> Result<(), PatternError> {
-    // A backslash only quotes the next character, and `[.]` is a dot as well.
+    // A backslash only quotes the next character, and `[.]` is another form of a dot.
     let plain: String = pattern.replace("[.]", ".").chars().filter(|c| *c != '\\').collect();
     let drive = matches!(plain.as_bytes(), [letter, b':', b'/', ..] if letter.is_ascii_alphabetic());
     if plain.starts_with(['/', '~']) || drive || plain.contains("://") || plain.split('/').any(|n| n == "..")

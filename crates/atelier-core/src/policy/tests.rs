@@ -61,7 +61,7 @@ fn the_table_of_the_specification() {
         ("write_file", json!({"path": r"src\.git\config", "content": ""}), Deny, "write_file file.git"),
         ("write_file", json!({"path": r"lib\BUILD", "content": ""}), High, "write_file file.build"),
         ("write_file", json!({"path": ".env", "content": ""}), High, "write_file file.secret"),
-        // A name that is nothing but what Windows drops is itself.
+        // Windows drops trailing dots and spaces, but not if the name has nothing else.
         ("write_file", json!({"path": "a/. .", "content": ""}), High, "write_file file.dotfile"),
         (
             "edit_file",
@@ -76,7 +76,7 @@ fn the_table_of_the_specification() {
         ("move_file", json!({"source": "src/", "destination": "lib"}), Deny, "move_file top-level"),
         ("move_file", json!({"source": ".", "destination": "lib"}), Deny, "move_file top-level"),
         ("move_file", json!({"source": ".git/x", "destination": "x"}), Deny, "move_file file.git"),
-        // What is known by where it lies is not known elsewhere.
+        // A file that is recognised by its path is not recognised elsewhere.
         ("move_file", json!({"source": "a/.config", "destination": "b"}), High, "move_file file.secret"),
         ("move_file", json!({"source": "a/.config/x", "destination": "b"}), Medium, "move_file"),
         ("delete_file", json!({"path": "a/b"}), High, "delete_file"),
@@ -85,9 +85,9 @@ fn the_table_of_the_specification() {
         ("execute_command", json!({"command": "ls"}), Low, "ls"),
         ("execute_command", json!({"command": "git", "args": ["push", "-f"]}), High, "git.push --force"),
         ("execute_command", json!({"command": "rm", "args": ["-rf", "/"]}), Deny, "command.refused"),
-        // What is no stricter than the command itself is not what it is asked for.
+        // A finding that is not stricter than the command itself does not become the reason.
         ("execute_command", json!({"command": "touch", "args": ["x"]}), Medium, "touch"),
-        // A pattern is no path, unless an option that nobody listed may have made it one.
+        // A pattern is not a path, unless it may be the value of an unlisted option.
         ("execute_command", json!({"command": "grep", "args": ["../x", "y"]}), Low, "grep"),
         ("execute_command", json!({"command": "grep", "args": ["--frob", "../x", "y"]}), Deny, "grep path"),
     ] {
@@ -116,7 +116,7 @@ fn commands_say_what_they_need() {
     assert_eq!(judge(&["ls"], Some(5)).timeout, Some(5));
     let forced = judge(&["git", "push", "--force"], None);
     assert_eq!((forced.verdict, forced.network), (Verdict::High, true));
-    // Of several that are as bad, the first is named.
+    // Of several findings that are equally strict, the first one is named.
     assert_eq!(judge(&["cat", ".env", "id_rsa"], None).reason, ".env: The file usually holds secrets.");
     let refused = judge(&["npm", "config", "list"], None);
     assert_eq!((refused.code, &*refused.rule), (Some(FailureCode::CommandNotAllowed), "npm.config"));
@@ -215,7 +215,7 @@ fn paths_are_listed_for_the_second_judgement() {
             own(".", "src", Access::Read),
         ]
     );
-    // Neither options nor words that a rule lists are paths; nor is a time.
+    // Options, words that a rule lists, and times are not paths.
     assert_eq!(paths("python", &["-m", "build", "--wheel"]), [own(".", "src", Access::Read)]);
     assert_eq!(
         paths("python", &["s.py", "--port"]),
@@ -225,7 +225,8 @@ fn paths_are_listed_for_the_second_judgement() {
         paths("tar", &["--mtime=yesterday", "-cf", "x.tar"]),
         [own("x.tar", "src/x.tar", Access::Output), own(".", "src", Access::Read)]
     );
-    // Both from where it starts and from where git goes first; an absolute one is the same from everywhere.
+    // A relative path is listed twice: from the working directory, and from the directory that git
+    // changes to. An absolute path is listed once.
     assert_eq!(
         paths("git", &["-C", "sub", "add", "x", "/ws/y"]),
         [
@@ -313,7 +314,8 @@ fn commands_that_can_be_allowed_are_as_their_examples_say() {
     assert_eq!(error, "allow: \"ssh\" is none of the commands that can be allowed by name: curl, wget");
 }
 
-/// TL-06.1: a server tightens what runs on a machine, and loosens only what its owner named.
+/// TL-06.1: a server makes the rules of a machine stricter, and loosens only what the machine's
+/// owner accepts.
 #[test]
 fn a_machine_accepts_what_its_owner_names() {
     let extension: Extension = toml::from_str(
@@ -344,7 +346,7 @@ fn a_machine_accepts_what_its_owner_names() {
     )
     .unwrap();
     assert_eq!(extension.commands(), ["bash", "curl", "git"].into());
-    // What a server sends is what it has.
+    // The rules are unchanged after they are sent.
     let sent: Extension = serde_json::from_value(serde_json::to_value(&extension).unwrap()).unwrap();
     assert_eq!(sent, extension);
     let own = Policy::builtin().limits();
@@ -367,7 +369,7 @@ fn a_machine_accepts_what_its_owner_names() {
     }
 }
 
-/// What the manual shows is what a server takes.
+/// A server accepts the rules that the documentation shows.
 #[test]
 fn the_example_in_the_manual_works() {
     #[derive(serde::Deserialize)]
@@ -389,7 +391,7 @@ fn the_example_in_the_manual_works() {
     assert_eq!(run(&["cat", "ledger.csv"]), Verdict::Deny);
 }
 
-/// What git must not show unasked is what nobody may read unasked: neither what may only not be written, nor what may be read.
+/// The globs cover the files that are not read without a question, and no others.
 #[test]
 fn what_is_asked_about_before_it_is_read_is_listed() {
     let low: Extension = toml::from_str(

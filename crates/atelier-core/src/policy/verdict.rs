@@ -1,24 +1,26 @@
-//! What the policy answers: how dangerous a call is, by which rule, and why.
+//! Verdicts and judgements: how dangerous a call is, by which rule, and why.
 
 use crate::{failure::FailureCode, path::PathError};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// How dangerous a call is. The order is the meaning: of several verdicts the strictest stands, by `max`.
+/// How dangerous a call is. Verdicts are ordered by strictness: of several verdicts, the maximum
+/// wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
-    /// Looks only; runs without asking.
+    /// The call only reads, so it runs without a question.
     #[serde(alias = "low")]
     Low,
-    /// Changes the project; a person is asked.
+    /// The call changes the project, so a person is asked.
     #[serde(alias = "medium")]
     Medium,
-    /// Could do harm that is hard to see or to undo; a person is asked, with more time.
+    /// The call could do harm that is hard to see or to undo, so a person is asked and has more
+    /// time.
     #[serde(alias = "high")]
     High,
-    /// Not done, whoever asks.
+    /// The call is not allowed, whoever asks, so it does not run and nobody is asked.
     #[serde(alias = "deny")]
     Deny,
 }
@@ -37,7 +39,8 @@ impl Verdict {
         matches!(self, Self::Medium | Self::High)
     }
 
-    /// How long a person has to decide. Nobody is asked about Low, and nobody can allow Deny.
+    /// How long a person has to decide by default. It is zero for Low and Deny, about which nobody
+    /// is asked.
     pub const fn approval_seconds(self) -> u32 {
         match self {
             Self::Low | Self::Deny => 0,
@@ -53,34 +56,36 @@ impl fmt::Display for Verdict {
     }
 }
 
+/// Why a text is not a verdict.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no verdict: low, medium, high or deny")]
-pub struct NoVerdict(String);
+pub struct InvalidVerdict(String);
 
 impl FromStr for Verdict {
-    type Err = NoVerdict;
-    fn from_str(text: &str) -> Result<Self, NoVerdict> {
+    type Err = InvalidVerdict;
+    fn from_str(text: &str) -> Result<Self, InvalidVerdict> {
         [Self::Low, Self::Medium, Self::High, Self::Deny]
             .into_iter()
             .find(|verdict| verdict.as_str().eq_ignore_ascii_case(text))
-            .ok_or_else(|| NoVerdict(text.to_owned()))
+            .ok_or_else(|| InvalidVerdict(text.to_owned()))
     }
 }
 
-/// The policy's answer to one call.
+/// What the policy says about one call: the verdict, the rule that gave it, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Judgement {
     pub verdict: Verdict,
-    /// The rule that decided, e.g. `git.push` or `git.push --force`. Stable: grants name classes by it.
+    /// The rule that gave the verdict, such as `git.push` or `git.push --force`. Names of rules are
+    /// stable, because permissions name classes of calls by them.
     pub rule: String,
-    /// One sentence for the person who decides, or wonders.
+    /// One sentence that explains the verdict to a person.
     pub reason: String,
-    /// The stable code of a refusal; none unless the verdict is Deny.
+    /// The code of a denial; `None` unless the verdict is Deny.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<FailureCode>,
-    /// The command needs the network, and gets it once approved.
+    /// Whether the command needs the network. It gets the network once it is approved.
     pub network: bool,
-    /// How long the command may run, in seconds; none for what is no command.
+    /// How long the command may run, in seconds; `None` for other tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<u32>,
 }
@@ -94,11 +99,13 @@ impl Judgement {
         Self { code: Some(code), ..Self::new(Verdict::Deny, rule, reason) }
     }
 
+    /// The judgement of a call with a path that is not allowed.
     pub fn outside(error: &PathError) -> Self {
         Self::denied(error.code(), "path", error.to_string())
     }
 
-    /// The stricter of two judgements of the same call; needs add up.
+    /// The stricter of two judgements of the same call. If one of them needs the network or has a
+    /// timeout, so has the result. Of two equally strict judgements, `self` wins.
     pub fn stricter(self, other: Judgement) -> Judgement {
         let network = self.network || other.network;
         let timeout = self.timeout.or(other.timeout);
@@ -121,13 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn the_stricter_one_wins_and_needs_add_up() {
-        let needy = Judgement { network: true, timeout: Some(5), ..Judgement::new(Medium, "a", "a") };
+    fn the_stricter_one_wins_and_keeps_network_and_timeout() {
+        let networked = Judgement { network: true, timeout: Some(5), ..Judgement::new(Medium, "a", "a") };
         let high = Judgement::new(High, "b", "b");
         let both = Judgement { network: true, timeout: Some(5), ..high.clone() };
-        assert_eq!(needy.clone().stricter(high.clone()), both);
-        assert_eq!(high.stricter(needy.clone()), both);
-        // Of two that are as strict, the first.
-        assert_eq!(needy.clone().stricter(Judgement::new(Medium, "c", "c")), needy);
+        assert_eq!(networked.clone().stricter(high.clone()), both);
+        assert_eq!(high.stricter(networked.clone()), both);
+        // Of two judgements that are equally strict, the first one wins.
+        assert_eq!(networked.clone().stricter(Judgement::new(Medium, "c", "c")), networked);
     }
 }

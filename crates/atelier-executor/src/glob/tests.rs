@@ -76,7 +76,7 @@ fn climbing_absolute_and_exploding_patterns_are_refused() {
     ] {
         assert_eq!(Glob::parse(pattern).unwrap_err().code().as_str(), "pattern_not_allowed", "{pattern}");
     }
-    // Deep nesting is one alternative: odd, but no bomb.
+    // Deep nesting is a single alternative, so it is allowed.
     assert!(Glob::parse(&nested).unwrap().matches("x"));
 }
 

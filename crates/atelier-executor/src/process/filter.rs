@@ -1,8 +1,9 @@
-//! System calls a command does not get, compiled by the parent to a seccomp program.
+//! A seccomp program that refuses system calls to a command. The parent compiles it.
 //!
-//! A short list of refusals, not a list of what is allowed: compilers and package managers need nearly
-//! everything. What is refused either opens a way around the other walls (namespaces, mounts, handles by
-//! number, io_uring), reaches the kernel's own tools, or is the network.
+//! It is a short list of refused calls and not a list of allowed ones, because compilers and
+//! package managers need nearly every call. The refused calls would open a way around the rest of
+//! the sandbox (namespaces, mounts, file handles by number, io_uring), reach debugging interfaces
+//! of the kernel, or use the network.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +68,8 @@ const REFUSED: &[c_long] = &[
     libc::SYS_ioperm,
 ];
 
-/// Changes that Landlock does not know; needed where no read-only mount stands behind it.
+/// Changes of attributes, which Landlock does not cover. They are refused where there is no
+/// read-only mount.
 const ATTRIBUTES: &[c_long] = &[
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
@@ -97,8 +99,9 @@ const ATTRIBUTES: &[c_long] = &[
     libc::SYS_futimesat,
 ];
 
-/// Answered as if the kernel were older, so that programs take their other way: flags of clone3, the mode of openat2
-/// and requests of io_uring lie in memory that a filter cannot see.
+/// Calls that fail with ENOSYS, as on an older kernel, so that programs use their fallback. The
+/// flags of clone3, the mode of openat2 and the requests of io_uring are in memory that a filter
+/// cannot read.
 const UNKNOWN: &[c_long] = &[
     libc::SYS_clone3,
     libc::SYS_openat2,
@@ -107,12 +110,13 @@ const UNKNOWN: &[c_long] = &[
     libc::SYS_io_uring_register,
 ];
 
-/// What the filter is for.
+/// What the filter has to allow.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) network: bool,
     pub(super) attributes: bool,
-    /// Files may be made to run as their owner or group. For git, which does that to the folders of shared repositories.
+    /// Whether files may get the set-user-ID and set-group-ID bits. git sets the latter on folders
+    /// of shared repositories.
     pub(super) set_id: bool,
 }
 
@@ -132,7 +136,7 @@ pub(super) fn compile(wanted: Wanted) -> Result<Vec<BpfProgram>, seccompiler::Ba
             SeccompRule::new(vec![argument(0, SeccompCmpOp::MaskedEq(bit), bit)?])
         };
         refuse(&mut refused, libc::SYS_unshare, vec![with_flag()?]);
-        // In clone the lowest byte is a signal number, and time namespaces are not asked for there.
+        // In clone, the lowest byte is a signal number, and time namespaces cannot be requested.
         if flag != 0x80 {
             refuse(&mut refused, libc::SYS_clone, vec![with_flag()?]);
         }
@@ -148,9 +152,11 @@ pub(super) fn compile(wanted: Wanted) -> Result<Vec<BpfProgram>, seccompiler::Ba
     Ok(vec![program(refused, libc::EPERM)?, program(unknown, libc::ENOSYS)?])
 }
 
-/// A program in the workspace that runs with the rights of whoever connected it would be a way out for everybody else.
+/// A set-user-ID program in the workspace would run with the rights of the connected user, for
+/// everybody on the machine.
 fn set_id(rules: &mut Rules) -> Result<(), seccompiler::BackendError> {
-    // The call and which argument is the mode; for those that open, which has the flags.
+    // Each call with the index of its mode argument and, for calls that open files, of its flags
+    // argument.
     let calls: &[(c_long, u8, Option<u8>)] = &[
         (libc::SYS_fchmod, 1, None),
         (libc::SYS_fchmodat, 2, None),
@@ -170,7 +176,7 @@ fn set_id(rules: &mut Rules) -> Result<(), seccompiler::BackendError> {
         for bit in [0o4000, 0o2000] {
             let mut conditions = vec![argument(*mode, SeccompCmpOp::MaskedEq(bit), bit)?];
             if let Some(flags) = flags {
-                // Without it there is no mode, and whatever lies there is nobody's.
+                // Without O_CREAT the mode argument is not used and may have any value.
                 let create = libc::O_CREAT as u64;
                 conditions.push(argument(*flags, SeccompCmpOp::MaskedEq(create), create)?);
             }
@@ -180,9 +186,9 @@ fn set_id(rules: &mut Rules) -> Result<(), seccompiler::BackendError> {
     Ok(())
 }
 
-/// Without network no socket at all: UDP, raw, netlink, Bluetooth and the sockets of local services
-/// included. With it, the internet and what name look-up needs; local services (Docker, D-Bus, the SSH
-/// agent) stay out of reach either way.
+/// Without network access no socket can be created at all, including UDP, raw, netlink and
+/// Bluetooth sockets. With network access, internet sockets and those for name lookup are allowed.
+/// Local services (Docker, D-Bus, the SSH agent) cannot be reached in either case.
 fn sockets(rules: &mut Rules, network: bool) -> Result<(), seccompiler::BackendError> {
     if network {
         let family = |family: i32| argument(0, SeccompCmpOp::Ne, family as u64);
@@ -195,7 +201,8 @@ fn sockets(rules: &mut Rules, network: bool) -> Result<(), seccompiler::BackendE
     } else {
         refuse(rules, libc::SYS_socket, Vec::new());
     }
-    // Pairs are plain pipes between relatives, unless they are datagrams, which can be sent to any name.
+    // Socket pairs are like pipes between related processes. Datagram pairs are refused, because
+    // they can send to any address.
     let datagram = argument(1, SeccompCmpOp::MaskedEq(0xf), libc::SOCK_DGRAM as u64)?;
     refuse(rules, libc::SYS_socketpair, vec![SeccompRule::new(vec![datagram])?]);
     Ok(())
@@ -208,7 +215,7 @@ fn argument(index: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompCondition,
 fn refuse(rules: &mut Rules, call: c_long, conditions: Vec<SeccompRule>) {
     #[cfg(target_arch = "x86_64")]
     {
-        // The same call under its x32 number, which some kernels still answer.
+        // The x32 variant of a call has this bit in its number. Some kernels still support it.
         const X32: i64 = 0x4000_0000;
         rules.entry(call | X32).or_default().extend(conditions.iter().cloned());
     }

@@ -1,18 +1,20 @@
-//! git, with configuration that starts no helpers.
+//! git, with a configuration that starts no helper programs.
 //!
-//! A repository's own configuration can name programs for nearly everything git does. Settings given by the
-//! environment come last and win; those that can only be switched off by an option get the option.
+//! A repository's configuration can name programs for nearly everything that git does. Settings in
+//! the environment come last and take precedence. What only an option can switch off is switched
+//! off by that option.
 
 use std::path::PathBuf;
 
 use atelier_core::policy::git::subcommand;
 
-/// Who commits, and how they are known elsewhere.
+/// The author of commits, and the credentials for remote servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GitIdentity {
     pub name: Option<String>,
     pub email: Option<String>,
-    /// A file in git's own format (`https://user:token@host`) that its owner lends to approved commands with network.
+    /// A file in git's own format (`https://user:token@host`) that the machine's owner lends to
+    /// approved commands with network access.
     pub credentials: Option<PathBuf>,
 }
 
@@ -45,22 +47,23 @@ const SETTINGS: &[(&str, &str)] = &[
     ("submodule.recurse", "false"),
     ("help.format", "man"),
     ("man.viewer", "man"),
-    // Looking into a submodule starts another git, with the submodule's configuration and its filters.
+    // Examining a submodule would start another git with the submodule's configuration and filters.
     ("diff.ignoreSubmodules", "dirty"),
     ("status.submoduleSummary", "false"),
     ("diff.submodule", "short"),
     ("fetch.recurseSubmodules", "false"),
     ("safe.bareRepository", "explicit"),
-    // The walls around the process decide what it may read; git's guess about owners does not.
+    // The sandbox decides what the process may read, not git's check of owners.
     ("safe.directory", "*"),
 ];
 
-/// Where a command finds lent credentials: in its own temporary folder, gone with it. git gives each host its own line.
+/// The name of the lent credentials in the command's temporary folder, which is deleted with the
+/// command. git selects the line for each host.
 pub(super) const LENT: &str = "git-credentials";
 const LENT_HELPER: &str = "store --file=\"$TMPDIR/git-credentials\"";
 
-/// The environment of a git command. `neutralised` are names from the repository's configuration that
-/// would run something and can be emptied.
+/// The environment of a git command. `neutralised` has the names of settings in the repository's
+/// configuration that would run something and can be emptied.
 pub(super) fn environment(
     identity: &GitIdentity,
     neutralised: &[String],
@@ -68,7 +71,7 @@ pub(super) fn environment(
 ) -> Vec<(String, String)> {
     let mut settings: Vec<(&str, &str)> = SETTINGS.to_vec();
     settings.extend(neutralised.iter().filter_map(|name| Some((name.as_str(), neutral(name)?))));
-    // Behind the empty one, which forgets what a repository names.
+    // The preceding empty value removes helpers that the repository names.
     settings.extend(lent.then_some(("credential.helper", LENT_HELPER)));
     let identity = [("user.name", &identity.name), ("user.email", &identity.email)];
     settings.extend(identity.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))));
@@ -79,9 +82,9 @@ pub(super) fn environment(
     }
     for (name, value) in [
         ("GIT_CONFIG_NOSYSTEM", "1"),
-        // HOME is there for the next command, too, and any of them may have written to it.
+        // HOME is kept for later commands, and every command can write to it.
         ("GIT_CONFIG_GLOBAL", "/dev/null"),
-        // Empty, it stands before the repository's `core.gitProxy`, of which the first would win.
+        // An empty value takes precedence over the repository's `core.gitProxy`.
         ("GIT_PROXY_COMMAND", ""),
         ("GIT_NO_LAZY_FETCH", "1"),
         ("GIT_ATTR_NOSYSTEM", "1"),
@@ -94,7 +97,8 @@ pub(super) fn environment(
         ("GIT_OPTIONAL_LOCKS", "0"),
         ("GIT_MERGE_AUTOEDIT", "no"),
         ("GIT_DISCOVERY_ACROSS_FILESYSTEM", "0"),
-        // Not `file`: git would start programs of the other repository, with that one's configuration and hooks.
+        // Without `file`: git would start programs with the configuration and hooks of the other
+        // repository.
         ("GIT_ALLOW_PROTOCOL", "git:http:https:ssh"),
     ] {
         environment.push((name.to_owned(), value.to_owned()));
@@ -102,8 +106,8 @@ pub(super) fn environment(
     environment
 }
 
-/// The value that starts nothing, for what would start something. An empty merge driver still would be started, as an empty command; `false`
-/// fails, and then the file is in conflict.
+/// The value with which a setting starts no program. An empty merge driver would still be started
+/// as an empty command; `false` fails, and the file is then in conflict.
 fn neutral(name: &str) -> Option<&'static str> {
     let (section, key) = (name.split('.').next()?, name.rsplit('.').next()?);
     Some(match (section.to_ascii_lowercase().as_str(), key.to_ascii_lowercase().as_str()) {
@@ -116,22 +120,23 @@ fn neutral(name: &str) -> Option<&'static str> {
         ("submodule", "update") => "checkout",
         ("diff", "textconv") => "cat",
         ("trailer", "cmd" | "command") => "true",
-        // Run here for a repository beside this one, and by the person's account on another machine.
+        // This program runs here if the other repository is on this machine, and with the user's
+        // account if it is on another machine.
         ("remote", "uploadpack") => "git-upload-pack",
         ("remote", "receivepack") => "git-receive-pack",
-        // Nobody in between gets to see what is lent.
+        // Credentials must not be visible to anybody on the network.
         ("http", "sslverify") => "true",
         ("http" | "remote", "proxy") | ("http", "curloptresolve") => "",
         _ => return None,
     })
 }
 
-/// Names of settings in a repository's configuration that make git run a program, or talk to somebody else.
+/// The names of settings that make git run a program or connect to another server.
 pub(super) fn helpers(names: &str) -> Vec<String> {
     names.split('\0').filter(|name| neutral(name).is_some()).map(str::to_owned).collect()
 }
 
-/// Sub-commands that write a repository's configuration: what is pushed where, which branch follows which.
+/// Sub-commands that write a repository's configuration, such as the remote or the upstream branch.
 const CONFIGURING: &[&str] = &[
     "branch",
     "checkout",
@@ -148,18 +153,18 @@ const CONFIGURING: &[&str] = &[
     "worktree",
 ];
 
-/// Whether git would run hooks at this command, were it to run any.
+/// Whether git usually runs hooks for this command.
 pub(crate) fn at_hooks(args: &[String]) -> bool {
     const AT_HOOKS: &[&str] = &["am", "cherry-pick", "commit", "merge", "pull", "push", "rebase", "revert"];
     subcommand(args).is_some_and(|(at, _)| AT_HOOKS.contains(&args[at].as_str()))
 }
 
-/// Whether the command may write the configuration of a repository.
+/// Whether the command may write a repository's configuration.
 pub(crate) fn configures(args: &[String]) -> bool {
     subcommand(args).is_some_and(|(at, _)| CONFIGURING.contains(&args[at].as_str()))
 }
 
-/// `-C dir …` in front: the repository that the command will work on.
+/// The leading `-C dir` options, which select the repository.
 pub(super) fn place(args: &[String]) -> Vec<String> {
     let (mut place, mut at) = (Vec::new(), 0);
     while let Some(arg) = args.get(at).filter(|arg| arg.starts_with('-')) {
@@ -172,8 +177,8 @@ pub(super) fn place(args: &[String]) -> Vec<String> {
     place
 }
 
-/// `--no-ext-diff --no-textconv` behind the sub-commands that know them: an empty `diff.external` would be
-/// run as an empty command, so it cannot be switched off by a setting.
+/// Adds `--no-ext-diff --no-textconv` to the sub-commands that support them. A setting cannot
+/// switch these off: an empty `diff.external` would be run as an empty command.
 pub(super) fn arguments(args: &[String]) -> Vec<String> {
     let mut args = args.to_vec();
     let mut at = 0;
@@ -182,7 +187,7 @@ pub(super) fn arguments(args: &[String]) -> Vec<String> {
             "-C" => at += 2,
             option if option.starts_with('-') => at += 1,
             "diff" | "log" | "show" | "whatchanged" | "format-patch" | "stash" => {
-                // `stash` takes them only behind these.
+                // `stash` accepts the options only after these sub-commands.
                 if arg == "stash" {
                     at += 1;
                     if args.get(at).is_none_or(|sub| sub != "show" && sub != "list") {
@@ -198,7 +203,7 @@ pub(super) fn arguments(args: &[String]) -> Vec<String> {
                 leave_submodules(&mut args, at + 1);
                 break;
             }
-            // git-blame has the option under this name only; git-grep textconvs only when asked to.
+            // git-blame has only this option, and git-grep uses textconv only on request.
             "blame" | "annotate" => {
                 args.insert(at + 1, "--no-textconv".to_owned());
                 break;
@@ -209,7 +214,8 @@ pub(super) fn arguments(args: &[String]) -> Vec<String> {
     args
 }
 
-/// `.gitmodules` can ask for a look into submodules, which starts another git there; only an option overrules it.
+/// `.gitmodules` can make git examine submodules, which starts another git there. Only an option
+/// overrides it.
 fn leave_submodules(args: &mut Vec<String>, at: usize) {
     let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
     let mut all = false;

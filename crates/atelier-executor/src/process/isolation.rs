@@ -1,25 +1,25 @@
-//! What this machine can enforce, found out by trying rather than by version numbers.
+//! What this machine can enforce. It is found out by trying, not by version numbers.
 
 use std::ffi::CString;
 use std::sync::OnceLock;
 
 use atelier_core::isolation::{Isolation, NetworkIsolation, ProcessIsolation};
 
-/// What this machine can enforce. Found out once per process.
+/// What this machine can enforce, determined once per process.
 pub fn detect_isolation() -> Isolation {
-    walls().0.clone()
+    sandbox_support().0.clone()
 }
 
-/// The system's side of an isolation: what a launch passes to the kernel.
+/// What a launch passes to the kernel for an isolation.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Walls {
+pub(super) struct SandboxSupport {
     #[cfg(target_os = "linux")]
     pub(super) spaces: super::launch::Spaces,
     pub(super) seccomp: bool,
 }
 
-pub(super) fn walls() -> &'static (Isolation, Walls) {
-    static DETECTED: OnceLock<(Isolation, Walls)> = OnceLock::new();
+pub(super) fn sandbox_support() -> &'static (Isolation, SandboxSupport) {
+    static DETECTED: OnceLock<(Isolation, SandboxSupport)> = OnceLock::new();
     DETECTED.get_or_init(detect)
 }
 
@@ -28,7 +28,7 @@ pub(super) fn walls() -> &'static (Isolation, Walls) {
 pub(super) const MAX_PROCESSES: u32 = 512;
 
 #[cfg(target_os = "linux")]
-fn detect() -> (Isolation, Walls) {
+fn detect() -> (Isolation, SandboxSupport) {
     use super::launch::{landlock_abi, seccomp_available};
     let seccomp = seccomp_available() && cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
     let spaces = find_spaces();
@@ -48,22 +48,22 @@ fn detect() -> (Isolation, Walls) {
         } else {
             ProcessIsolation::Supervisor
         },
-        // The kernel counts an ordinary user's processes, but never root's.
+        // The kernel counts the processes of ordinary users, but not those of root.
         process_limit: (spaces.pid_max.is_some() || !root).then_some(MAX_PROCESSES),
         user_namespace: spaces.maps.is_some(),
     };
-    (isolation, Walls { spaces, seccomp })
+    (isolation, SandboxSupport { spaces, seccomp })
 }
 
-/// The most that works here: with or without a user namespace, with or without a fresh /proc, per-namespace
-/// process numbers (Linux 6.14), or mounts.
+/// The strongest combination that works here: with or without a user namespace, a fresh /proc,
+/// process numbers per namespace (Linux 6.14), and mounts.
 #[cfg(target_os = "linux")]
 fn find_spaces() -> super::launch::Spaces {
     use super::launch::{Spaces, probe};
     let base = libc::CLONE_NEWPID | libc::CLONE_NEWNET | libc::CLONE_NEWIPC;
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let map = |id: u32| CString::new(format!("{id} {id} 1")).unwrap_or_default();
-    // Numbers below 300 are used once only, so the first 300 do not count.
+    // Numbers below 300 are used only once, so the first 300 do not count.
     let pid_max = CString::new(format!("{}", 300 + MAX_PROCESSES)).ok();
     for user in [false, true] {
         let maps = user.then(|| (map(uid), map(gid)));
@@ -81,6 +81,6 @@ fn find_spaces() -> super::launch::Spaces {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn detect() -> (Isolation, Walls) {
-    (Isolation::none(), Walls::default())
+fn detect() -> (Isolation, SandboxSupport) {
+    (Isolation::none(), SandboxSupport::default())
 }

@@ -1,14 +1,16 @@
-//! From a finished plan to a running process. The one file with `unsafe` in this crate.
+//! Starts a process from a complete plan. This is the only file of the crate with `unsafe`.
 //!
 //! ```text
-//! atelier ── supervisor (pid 1 of its own namespace, where there are namespaces) ── program
+//! atelier ── supervisor (pid 1 of its own namespace, if there are namespaces) ── program
 //! ```
 //!
-//! Everything is prepared by the parent (strings, filters, rules, handles); the two children between
-//! `clone` and `execve` make system calls and nothing else, because a process forked from one with many
-//! threads may touch neither the allocator nor any lock. The supervisor waits for the program and for its
-//! lifeline: a pipe whose other end only atelier holds. When that closes, because time is up or because
-//! atelier died, the whole tree ends.
+//! The parent prepares everything: strings, filters, rules, handles. Between `clone` and `execve`,
+//! the two children only make system calls, because a process that was forked from one with many
+//! threads must not use the allocator or any lock.
+//!
+//! The supervisor waits for the program and for its lifeline, a pipe whose other end only atelier
+//! holds. When the lifeline closes, because time is up or because atelier died, the supervisor ends
+//! all processes of the command.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -23,12 +25,12 @@ pub(super) type Resource = c_uint;
 #[cfg(not(target_env = "gnu"))]
 pub(super) type Resource = c_int;
 
-/// How a program is started, complete.
+/// Everything that is needed to start a program.
 pub(super) struct Plan {
     pub(super) program: CString,
     pub(super) argv: Vec<CString>,
     pub(super) envp: Vec<CString>,
-    /// The working directory, by handle and by the name it must still have.
+    /// The working directory, as a handle and as the name that it must still have.
     pub(super) cwd: OwnedFd,
     pub(super) cwd_path: CString,
     pub(super) stdin: OwnedFd,
@@ -38,29 +40,30 @@ pub(super) struct Plan {
     pub(super) report: OwnedFd,
     pub(super) spaces: Spaces,
     pub(super) writable: Vec<CString>,
-    /// Folders that stay where they are: a mount cannot be renamed. Outer ones first.
+    /// Folders that cannot be moved, because a mount point cannot be renamed. Outer folders come
+    /// first.
     pub(super) pinned: Vec<CString>,
-    /// The command's own, and what it finds at `/dev/shm`.
+    /// The command's own temporary folder, which it also finds at `/dev/shm`.
     pub(super) tmp: CString,
-    /// Hidden by an empty file or directory mounted over them.
+    /// Paths that are hidden by an empty file or directory mounted over them.
     pub(super) hidden: Vec<(CString, CString)>,
-    /// Read-only, although what is around them is not.
+    /// Paths that are read-only, although the folders around them are not.
     pub(super) read_only: Vec<CString>,
     pub(super) ruleset: Option<OwnedFd>,
     pub(super) filters: Vec<Vec<seccompiler::sock_filter>>,
     pub(super) limits: Vec<(Resource, libc::rlimit)>,
-    /// As root: the only capabilities left.
+    /// The capabilities that the program keeps if it runs as root.
     pub(super) keep_capabilities: u64,
 }
 
-/// Which namespaces a process gets.
+/// The namespaces of a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Spaces {
     pub(super) flags: c_int,
-    /// For a user namespace: the one line of its maps.
+    /// For a user namespace: the single lines of its uid and gid maps.
     pub(super) maps: Option<(CString, CString)>,
     pub(super) fresh_proc: bool,
-    /// Highest process number in the namespace, where the kernel counts per namespace.
+    /// The highest process number in the namespace, if the kernel counts per namespace.
     pub(super) pid_max: Option<CString>,
 }
 
@@ -70,7 +73,8 @@ impl Spaces {
     }
 }
 
-/// What the children tell: a stage that failed and its errno, or stage 0 and the program's wait status.
+/// What the children report: a failed stage with its errno, or stage 0 with the program's wait
+/// status.
 pub(super) const STAGES: [&str; 12] = [
     "status",
     "user namespace",
@@ -101,21 +105,21 @@ pub(super) const START_STAGE: &str = STAGES[START as usize];
 
 /// How long the program has between SIGTERM and SIGKILL.
 pub(super) const GRACE_MS: i64 = 500;
-/// How long the supervisor hunts for what is left where there is no pid namespace.
-pub(super) const HUNT_MS: i64 = 900;
+/// Without a pid namespace: how long the supervisor looks for remaining processes.
+pub(super) const KILL_REMAINING_MS: i64 = 900;
 
-/// Starts the supervisor and through it the program. Answers a handle to the supervisor.
+/// Starts the supervisor, which starts the program. Returns a handle to the supervisor.
 pub(super) fn launch(plan: &Plan) -> io::Result<OwnedFd> {
     let argv = pointers(&plan.argv);
     let envp = pointers(&plan.envp);
     start(plan.spaces.flags, || supervise(plan, &argv, &envp))
 }
 
-/// Tries namespaces out, the way a launch would use them.
+/// Tries namespaces in the way in which a launch would use them.
 pub(super) fn probe(spaces: &Spaces) -> bool {
     let attempt = start(spaces.flags, || {
         let entered = enter(spaces, &Mounts::default());
-        // SAFETY: ends the child without running anything of the parent's.
+        // SAFETY: ends the child without running any code of the parent.
         unsafe { libc::_exit(c_int::from(entered.is_err())) }
     });
     attempt.is_ok_and(|pidfd| {
@@ -125,16 +129,16 @@ pub(super) fn probe(spaces: &Spaces) -> bool {
     })
 }
 
-/// The kernel's Landlock ABI; 0 where there is none.
+/// The kernel's Landlock ABI; 0 if it has no Landlock.
 pub(super) fn landlock_abi() -> u8 {
     const VERSION: c_ulong = 1;
-    // SAFETY: with this flag the call takes no attributes and only answers a number.
+    // SAFETY: with this flag the call takes no attributes and only returns a number.
     let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0usize, VERSION) };
     u8::try_from(abi).unwrap_or(0)
 }
 
 pub(super) fn seccomp_available() -> bool {
-    // SAFETY: asks only; answers -1 where the kernel has no seccomp.
+    // SAFETY: only queries; returns -1 if the kernel has no seccomp.
     unsafe { libc::prctl(libc::PR_GET_SECCOMP, 0, 0, 0, 0) >= 0 }
 }
 
@@ -142,31 +146,32 @@ fn pointers(strings: &[CString]) -> Vec<*const c_char> {
     strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
 }
 
-/// Clones; the child runs `child`, which never returns.
+/// Clones the process. The child runs `child`, which never returns.
 fn start(flags: c_int, child: impl FnOnce() -> std::convert::Infallible) -> io::Result<OwnedFd> {
     let mut pidfd: c_int = -1;
-    // SAFETY: the sets are plain memory, filled before use.
+    // SAFETY: the sets are plain memory and are filled before use.
     let mut old: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // Blocked across the clone: the parent's handlers must not run in the child.
-    // SAFETY: both sets live on this stack.
+    // Signals are blocked during the clone: the parent's handlers must not run in the child.
+    // SAFETY: both sets are on this stack.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old);
     }
     let flags = c_long::from(flags | libc::CLONE_PIDFD | libc::SIGCHLD);
-    // SAFETY: without CLONE_VM this is fork; the child only makes system calls and ends by execve or _exit.
+    // SAFETY: without CLONE_VM this is a fork. The child only makes system calls and ends with
+    // execve or _exit.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0usize, &raw mut pidfd, 0usize, 0usize) };
     let failed = io::Error::last_os_error();
     if pid == 0 {
         child();
     }
-    // SAFETY: puts back what was read above.
+    // SAFETY: restores the mask that was read above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const old, ptr::null_mut()) };
     if pid < 0 {
         return Err(failed);
     }
-    // SAFETY: the kernel just made this handle for us.
+    // SAFETY: the kernel has just created this handle for us.
     Ok(unsafe { OwnedFd::from_raw_fd(pidfd) })
 }
 
@@ -177,7 +182,7 @@ fn check(stage: u8, result: c_long) -> Stage<c_long> {
 }
 
 fn errno() -> c_int {
-    // SAFETY: errno is this thread's own.
+    // SAFETY: errno belongs to this thread.
     unsafe { *libc::__errno_location() }
 }
 
@@ -185,11 +190,12 @@ fn tell(report: RawFd, stage: u8, value: c_int) {
     let mut message = [0u8; 5];
     message[0] = stage;
     message[1..].copy_from_slice(&value.to_ne_bytes());
-    // SAFETY: five bytes from this stack; a lost message reads as "killed" on the other side.
+    // SAFETY: writes five bytes from this stack. If the message is lost, the other side reports
+    // "killed".
     unsafe { libc::write(report, message.as_ptr().cast(), message.len()) };
 }
 
-/// First child: makes the surroundings, starts the program, outlives it.
+/// The first child. It sets up the sandbox, starts the program and outlives it.
 fn supervise(plan: &Plan, argv: &[*const c_char], envp: &[*const c_char]) -> std::convert::Infallible {
     let report = plan.report.as_raw_fd();
     let mounts = Mounts {
@@ -200,7 +206,7 @@ fn supervise(plan: &Plan, argv: &[*const c_char], envp: &[*const c_char]) -> std
         read_only: &plan.read_only,
     };
     let started = enter(&plan.spaces, &mounts).and_then(|()| {
-        // SAFETY: a plain fork; the child goes on to become the program.
+        // SAFETY: a plain fork. The child becomes the program.
         let pid =
             check(FORK, unsafe { libc::syscall(libc::SYS_clone, c_long::from(libc::SIGCHLD), 0, 0, 0, 0) })?;
         if pid == 0 {
@@ -221,7 +227,7 @@ fn supervise(plan: &Plan, argv: &[*const c_char], envp: &[*const c_char]) -> std
     }
 }
 
-/// What is mounted for one program.
+/// The mounts for one program.
 #[derive(Default)]
 struct Mounts<'a> {
     writable: &'a [CString],
@@ -233,8 +239,9 @@ struct Mounts<'a> {
 
 /// Enters the namespaces that `clone` made.
 fn enter(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
-    // SAFETY: own session, so that neither terminal nor job control reaches us; not readable by what we start;
-    // and, where there is no pid namespace, every orphan below becomes ours.
+    // SAFETY: calls with plain numbers. The new session keeps terminals and job control away from
+    // this process. As a subreaper, it becomes the parent of every orphan below it if there is no
+    // pid namespace.
     unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
@@ -247,17 +254,19 @@ fn enter(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
     if let Some(pid_max) = &spaces.pid_max {
         write_file(c"/proc/sys/kernel/pid_max", pid_max.as_bytes(), PID_MAX)?;
     }
-    // If memory runs out, this goes before anything of the user's. Not worth failing for.
+    // If memory runs out, this process is killed before the user's other processes. A failure here
+    // does not matter.
     write_file(c"/proc/self/oom_score_adj", b"1000", USER).ok();
     if spaces.has(libc::CLONE_NEWNS) {
         arrange_mounts(spaces, mounts)?;
     }
-    // SAFETY: after the maps, which an undumpable process may not write.
+    // SAFETY: called after the maps are written, because an undumpable process may not write them.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
     Ok(())
 }
 
-/// Everything read-only but the folders named; Landlock does not cover modes, owners and times, mounts do.
+/// Makes everything read-only except the given folders. Landlock does not cover modes, owners and
+/// times, but mounts do.
 fn arrange_mounts(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
     const READ_ONLY: u64 = 1;
     let Mounts { writable, pinned, tmp, hidden, read_only } = *mounts;
@@ -267,7 +276,8 @@ fn arrange_mounts(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
     }
     set_mount(c"/", READ_ONLY, 0, libc::AT_RECURSIVE)?;
     for dir in writable {
-        // A mount below that was read-only before stays so, and may be locked: then only the top is opened.
+        // A mount below that was read-only before stays read-only and may be locked. Then only the
+        // top is made writable.
         set_mount(dir, 0, READ_ONLY, libc::AT_RECURSIVE).or_else(|_| set_mount(dir, 0, READ_ONLY, 0))?;
     }
     for dir in pinned {
@@ -279,28 +289,29 @@ fn arrange_mounts(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
     for path in read_only {
         match mount(Some(path), path, libc::MS_BIND | libc::MS_REC, MOUNTS) {
             Ok(()) => set_mount(path, READ_ONLY, 0, 0)?,
-            // Not there, or not any more: nothing to keep.
+            // The folder does not exist (any more), so it needs no protection.
             Err((_, libc::ENOENT)) => {}
             Err(failed) => return Err(failed),
         }
     }
     for (cover, path) in hidden {
         match mount(Some(cover), path, libc::MS_BIND, HIDE) {
-            // Gone since it was seen: nothing to hide.
+            // The path was deleted after it was found, so there is nothing to hide.
             Ok(()) | Err((_, libc::ENOENT)) => {}
             Err(failed) => return Err(failed),
         }
     }
-    // Where programs put semaphores and what they share: Python's multiprocessing needs it. Not worth failing for, and
-    // not over anything that the command works in.
+    // The place for semaphores and shared memory, which Python's multiprocessing needs. A failure
+    // here does not matter. The mount must not cover a folder that the command works in.
     let in_use = writable.iter().any(|dir| dir.to_bytes().starts_with(b"/dev/shm"));
     if tmp.is_some() && !in_use {
         mount(tmp, c"/dev/shm", libc::MS_BIND, MOUNTS).ok();
     }
     if spaces.fresh_proc {
         let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-        // Without the supervisor, which is a copy of atelier and has its command line, tokens and all. It is not
-        // dumpable, so it is among those that nobody else may look at. Before Linux 5.8 group 0 still could.
+        // Hides the supervisor, which is a copy of atelier and has its command line, including
+        // tokens. It is not dumpable, so other processes may not inspect it. Before Linux 5.8,
+        // group 0 still could.
         let proc = |options: &CStr| {
             let (name, place) = (c"proc".as_ptr(), c"/proc".as_ptr());
             // SAFETY: constant strings.
@@ -314,7 +325,7 @@ fn arrange_mounts(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
 
 fn mount(source: Option<&CStr>, target: &CStr, flags: c_ulong, stage: u8) -> Stage<()> {
     let source = source.map_or(ptr::null(), CStr::as_ptr);
-    // SAFETY: NUL-terminated strings that outlive the call.
+    // SAFETY: the strings are NUL-terminated and outlive the call.
     let done = unsafe { libc::mount(source, target.as_ptr(), ptr::null(), flags, ptr::null()) };
     check(stage, c_long::from(done)).map(drop)
 }
@@ -322,7 +333,7 @@ fn mount(source: Option<&CStr>, target: &CStr, flags: c_ulong, stage: u8) -> Sta
 fn set_mount(path: &CStr, set: u64, clear: u64, flags: c_int) -> Stage<()> {
     let attributes: [u64; 4] = [set, clear, 0, 0];
     let size = std::mem::size_of_val(&attributes);
-    // SAFETY: the structure is four 64-bit words, and its size is passed along.
+    // SAFETY: the structure has four 64-bit words, and its size is passed too.
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -337,7 +348,8 @@ fn set_mount(path: &CStr, set: u64, clear: u64, flags: c_int) -> Stage<()> {
 }
 
 fn write_file(path: &CStr, bytes: &[u8], stage: u8) -> Stage<()> {
-    // SAFETY: NUL-terminated path; the buffer outlives the call; the handle is closed here.
+    // SAFETY: the path is NUL-terminated, the buffer outlives the call, and the handle is closed
+    // here.
     unsafe {
         let fd = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
         check(stage, c_long::from(fd))?;
@@ -347,17 +359,19 @@ fn write_file(path: &CStr, bytes: &[u8], stage: u8) -> Stage<()> {
     }
 }
 
-/// Second child: takes everything away from itself, then becomes the program.
+/// The second child. It drops all its rights and then becomes the program.
 fn become_program(
     plan: &Plan,
     argv: &[*const c_char],
     envp: &[*const c_char],
 ) -> Result<std::convert::Infallible, (u8, c_int)> {
-    // SAFETY: every call below takes plain numbers or memory prepared by the parent that outlives it.
+    // SAFETY: every call below takes plain numbers, or memory that the parent prepared and that
+    // outlives the call.
     unsafe {
         libc::setpgid(0, 0);
         libc::umask(0o022);
-        // The parent is a Rust program, which ignores SIGPIPE; programs expect the defaults.
+        // The parent is a Rust program, which ignores SIGPIPE. Programs expect the default
+        // handlers.
         for signal in 1..=64 {
             libc::signal(signal, libc::SIG_DFL);
         }
@@ -368,7 +382,8 @@ fn become_program(
         for (fd, number) in [(&plan.stdin, 0), (&plan.stdout, 1), (&plan.stderr, 2)] {
             check(START, c_long::from(libc::dup2(fd.as_raw_fd(), number)))?;
         }
-        // Whatever a library opened without the flag. Older kernels lack the call; our own handles have the flag.
+        // Closes handles that a library opened without close-on-exec. Older kernels lack this call;
+        // our own handles are close-on-exec.
         libc::syscall(libc::SYS_close_range, 3, c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
         for (resource, limit) in &plan.limits {
             check(LIMITS, c_long::from(libc::setrlimit(*resource, limit)))?;
@@ -389,10 +404,10 @@ fn become_program(
     Err((START, errno()))
 }
 
-/// By name where there are mounts of our own, because a handle would lead around them; the handle then
-/// says whether the name still means the same directory.
+/// Enters the directory by name if there are mounts, because a handle would bypass them. The handle
+/// then shows whether the name still means the same directory.
 fn enter_directory(plan: &Plan) -> Stage<()> {
-    // SAFETY: valid handles and paths; stat buffers on this stack.
+    // SAFETY: the handles and paths are valid, and the stat buffers are on this stack.
     unsafe {
         if !plan.spaces.has(libc::CLONE_NEWNS) {
             return check(CWD, c_long::from(libc::fchdir(plan.cwd.as_raw_fd()))).map(drop);
@@ -419,13 +434,14 @@ fn drop_capabilities(keep: u64) -> Stage<()> {
     let (low, high) = (keep as u32, (keep >> 32) as u32);
     let sets: [u32; 6] = [low, low, 0, high, high, 0];
     let header = Header { version: VERSION_3, pid: 0 };
-    // SAFETY: numbers; the structures have the layout of capset(2).
+    // SAFETY: calls with plain numbers; the structures have the layout of capset(2).
     unsafe {
         for capability in (0..64).filter(|capability| keep & (1 << capability) == 0) {
-            // Fails for numbers the kernel has not, and for those who never had any: both have nothing to drop.
+            // Fails for capabilities that the kernel does not have, and for users without
+            // capabilities. In both cases there is nothing to drop.
             libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);
         }
-        // An ordinary user may not raise what it does not have; it has nothing to lose either.
+        // An ordinary user may not add capabilities, and has none to drop.
         if libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) < 0 {
             let nothing = [0u32; 6];
             check(CAPABILITIES, libc::syscall(libc::SYS_capset, &raw const header, nothing.as_ptr()))?;
@@ -434,7 +450,7 @@ fn drop_capabilities(keep: u64) -> Stage<()> {
     Ok(())
 }
 
-/// Adds `/proc` as it is here, which the parent cannot see, and puts the rules in force.
+/// Adds `/proc` of this namespace, which the parent cannot see, and applies the rules.
 fn restrict(ruleset: RawFd) -> Stage<()> {
     #[repr(C, packed)]
     struct PathBeneath {
@@ -443,7 +459,7 @@ fn restrict(ruleset: RawFd) -> Stage<()> {
     }
     const READ_FILE_AND_DIR: u64 = 0b1100;
     const RULE_PATH_BENEATH: c_int = 1;
-    // SAFETY: the structure has the kernel's layout; handles are open.
+    // SAFETY: the structure has the kernel's layout, and the handles are open.
     unsafe {
         let proc = libc::open(c"/proc".as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
         if proc >= 0 {
@@ -457,11 +473,11 @@ fn restrict(ruleset: RawFd) -> Stage<()> {
     }
 }
 
-/// Waits for the program or for the lifeline, then ends everything that is left.
+/// Waits for the program or for the lifeline, and then ends all remaining processes.
 fn watch(plan: &Plan, program: libc::pid_t) -> std::convert::Infallible {
-    // SAFETY: from here on only numbers and this stack.
+    // SAFETY: from here on, only numbers and this stack are used.
     unsafe {
-        // Keep two handles, as 0 and 1: the pipes must close when the program's own copies do.
+        // Keeps two handles, as 0 and 1. The pipes must close when the program's own copies close.
         libc::dup2(plan.lifeline.as_raw_fd(), 0);
         libc::dup2(plan.report.as_raw_fd(), 1);
         libc::syscall(libc::SYS_close_range, 2, c_uint::MAX, 0);
@@ -469,7 +485,8 @@ fn watch(plan: &Plan, program: libc::pid_t) -> std::convert::Infallible {
         libc::sigemptyset(&raw mut children);
         libc::sigaddset(&raw mut children, libc::SIGCHLD);
         let signals = libc::signalfd(-1, &raw const children, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
-        // When the program's time is up, once it was asked to end. Not counted anew when one of its children ends.
+        // When the program must have ended, after it was asked to end. The time does not start
+        // again when one of its children ends.
         let mut until = None;
         loop {
             if reap(program) {
@@ -492,14 +509,14 @@ fn watch(plan: &Plan, program: libc::pid_t) -> std::convert::Infallible {
             libc::read(signals, sink.as_mut_ptr().cast(), sink.len());
         }
         if !plan.spaces.has(libc::CLONE_NEWPID) {
-            hunt(program);
+            kill_remaining(program);
         }
-        // In a pid namespace this is the end of everything in it.
+        // In a pid namespace, this ends all processes in it.
         libc::_exit(0)
     }
 }
 
-/// Of a clock that nobody sets.
+/// The time of a clock that nobody can set.
 fn now_ms() -> i64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the result is on this stack.
@@ -507,11 +524,11 @@ fn now_ms() -> i64 {
     now.tv_sec * 1000 + now.tv_nsec / 1_000_000
 }
 
-/// Collects whatever has ended; true once the program has, whose status is told.
+/// Collects ended children. Returns true when the program itself has ended, and reports its status.
 fn reap(program: libc::pid_t) -> bool {
     loop {
         let mut status = 0;
-        // SAFETY: status is on this stack.
+        // SAFETY: the status is on this stack.
         match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } {
             pid if pid == program => {
                 tell(1, STATUS, status);
@@ -523,10 +540,11 @@ fn reap(program: libc::pid_t) -> bool {
     }
 }
 
-/// Kills children until there are none. What they leave behind becomes ours, as subreaper, and comes next.
-fn hunt(program: libc::pid_t) {
-    let until = now_ms() + HUNT_MS;
-    // SAFETY: numbers and this stack only.
+/// Kills children until none are left. Orphans become our children, because this process is a
+/// subreaper, and are killed next.
+fn kill_remaining(program: libc::pid_t) {
+    let until = now_ms() + KILL_REMAINING_MS;
+    // SAFETY: only numbers and this stack are used.
     unsafe {
         libc::kill(-program, libc::SIGKILL);
         loop {

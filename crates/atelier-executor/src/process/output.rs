@@ -1,10 +1,10 @@
-//! What a command printed: everything is drained, the beginning and the end are kept.
+//! The output of a command. All of it is read; the beginning and the end are kept.
 
-/// One stream. Memory stays within the limit however much comes.
+/// One output stream. Its memory stays within the limit, however much the command prints.
 #[derive(Debug)]
 pub(super) struct Kept {
     head: Vec<u8>,
-    /// Grows to twice what is kept before it is shortened, so that bytes are seldom moved.
+    /// Grows to twice the size that is kept before it is shortened, so that bytes are rarely moved.
     tail: Vec<u8>,
     limit: usize,
     seen: u64,
@@ -35,7 +35,7 @@ impl Kept {
         self.seen
     }
 
-    /// As text of at most `limit` bytes, with a mark where something is left out.
+    /// The text, at most `limit` bytes, with a mark where something is left out.
     pub(super) fn text(mut self, limit: usize) -> (String, bool) {
         if (self.head.len() + self.tail.len()) as u64 == self.seen {
             self.head.extend_from_slice(&self.tail);
@@ -44,7 +44,7 @@ impl Kept {
             if whole.len() <= limit {
                 return (whole, false);
             }
-            // Replacement characters, or the other stream's share, made it too long.
+            // Replacement characters, or the share of the other stream, made the text too long.
             return (join(&whole, &whole, limit, None), true);
         }
         let tail = &self.tail[self.tail.len().saturating_sub(self.keep())..];
@@ -58,7 +58,7 @@ impl Kept {
 /// The first half of `head`, a mark, the last half of `tail`.
 fn join(head: &str, tail: &str, limit: usize, seen: Option<u64>) -> String {
     let total = seen.unwrap_or(head.len() as u64);
-    let mark = format!("\n… output cut: {total} bytes in all …\n");
+    let mark = format!("\n… output cut: {total} bytes in total …\n");
     let half = limit.saturating_sub(mark.len()) / 2;
     let start = &head[..head.floor_char_boundary(half)];
     let end = &tail[tail.ceil_char_boundary(tail.len().saturating_sub(half))..];
@@ -73,7 +73,7 @@ fn is_continuation(byte: u8) -> bool {
     byte & 0xc0 == 0x80
 }
 
-/// Without a character that was cut in two at the end.
+/// The bytes without an incomplete character at the end.
 fn complete(bytes: &[u8]) -> &[u8] {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],
@@ -81,7 +81,8 @@ fn complete(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// Both streams within one limit: the shorter one whole if it can be, the longer one gets the rest.
+/// Both streams within one limit. The shorter one is kept whole if possible, and the longer one
+/// gets the rest.
 pub(super) fn texts(stdout: Kept, stderr: Kept, limit: usize) -> (String, String, bool) {
     let lengths = [stdout.seen, stderr.seen].map(|seen| usize::try_from(seen).unwrap_or(usize::MAX));
     let short = lengths[0].min(lengths[1]).min(limit / 2);

@@ -1,5 +1,5 @@
-//! Systems without the walls of Linux: a process group, a clean environment, limits on time and output.
-//! [`Isolation::none`] says so, and every command is then at least MEDIUM.
+//! Systems without the sandbox of Linux: a process group, a clean environment, limits on time and
+//! output. [`Isolation::none`] reports this, and every command is then at least MEDIUM.
 
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -10,13 +10,13 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::output::{Kept, texts};
-use super::surroundings::Runner;
+use super::runner::Runner;
 use super::{CommandSpec, Ending, Isolation, Outcome};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::workspace::{Workspace, relative};
 
-/// How often a cancelled call is noticed.
+/// How often a run checks for cancellation.
 const TICK: std::time::Duration = std::time::Duration::from_millis(50);
 
 impl Runner {
@@ -83,7 +83,7 @@ impl Runner {
     }
 }
 
-/// Drains one pipe; the sender goes away with it.
+/// Reads one pipe to its end. Dropping the sender reports the end.
 fn collect(
     mut pipe: impl Read + Send + 'static,
     limit: usize,

@@ -1,4 +1,4 @@
-//! One run on Linux: plan, launch, drain until it is over.
+//! One run on Linux: plan, launch, and read the output until the end.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -13,24 +13,25 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, fcntl_getpipe_size, pipe_with};
 
-use super::isolation::{MAX_PROCESSES, walls};
-use super::launch::{self, GRACE_MS, HUNT_MS, Plan, Resource, STAGES, START_STAGE};
+use super::isolation::{MAX_PROCESSES, sandbox_support};
+use super::launch::{self, GRACE_MS, KILL_REMAINING_MS, Plan, Resource, STAGES, START_STAGE};
 use super::output::{Kept, texts};
-use super::surroundings::Runner;
-use super::{Access, CommandSpec, Ending, Outcome, fence, filter};
+use super::runner::Runner;
+use super::{Access, CommandSpec, Ending, Outcome, filter, landlock_rules};
 use crate::beneath;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::workspace::{Workspace, relative};
 
-/// How much later than it should a supervisor may be through, on a machine that is busy.
+/// How late a supervisor may be on a busy machine.
 const LATE_MS: i64 = 400;
-/// After this the supervisor itself is killed, and with it its namespace. Not before it is through: where there is no
-/// namespace, what it has not found by then lives on.
-const END_BY: Duration = Duration::from_millis((GRACE_MS + HUNT_MS + LATE_MS) as u64);
+/// After this time the supervisor itself is killed, and its namespace with it. It is not killed
+/// earlier, because without a namespace the processes that it has not found would keep running.
+const END_BY: Duration = Duration::from_millis((GRACE_MS + KILL_REMAINING_MS + LATE_MS) as u64);
 const _: () = assert!(END_BY.as_millis() < 2000, "a command ends within two seconds");
 
-/// CHOWN, DAC_OVERRIDE, FOWNER, FSETID: root may go on working on other users' files, within the walls.
+/// CHOWN, DAC_OVERRIDE, FOWNER and FSETID: root can still work on files of other users, inside the
+/// sandbox.
 const ROOT_KEEPS: u64 = 0b1_1011;
 
 impl Runner {
@@ -41,7 +42,7 @@ impl Runner {
         mut environment: Vec<(String, String)>,
         cancel: &Cancel,
     ) -> Result<Outcome> {
-        let (isolation, _) = walls();
+        let (isolation, _) = sandbox_support();
         let started = Instant::now();
         let tmp = self.temporary()?;
         self.lend(spec, tmp.path())?;
@@ -49,7 +50,7 @@ impl Runner {
         let pipes = Pipes::new().map_err(setup)?;
         let plan = self.plan(workspace, spec, &environment, tmp.path(), &pipes)?;
         let supervisor = launch::launch(&plan).map_err(|source| Error::Sandbox { stage: "fork", source })?;
-        // The children have their copies; ours would keep the pipes open for ever.
+        // The children have their own copies. Ours would keep the pipes open for ever.
         drop(plan);
         let mut running = pipes.into_running(supervisor, spec.output_limit);
         let stopped = running.drain(started + spec.timeout, cancel).map_err(setup)?;
@@ -82,7 +83,7 @@ impl Runner {
         tmp: &Path,
         pipes: &Pipes,
     ) -> Result<Plan> {
-        let (isolation, walls) = walls();
+        let (isolation, sandbox_support) = sandbox_support();
         let program = self.find(workspace, &spec.program)?;
         let shown = spec.cwd.as_str();
         if workspace.ignored()?.hides(relative(&spec.cwd), true) {
@@ -98,7 +99,7 @@ impl Runner {
             .iter()
             .map(|(name, value)| text(&format!("{name}={value}")))
             .collect::<Result<_>>()?;
-        let mut spaces = walls.spaces.clone();
+        let mut spaces = sandbox_support.spaces.clone();
         if spec.network {
             spaces.flags &= !libc::CLONE_NEWNET;
         }
@@ -107,7 +108,7 @@ impl Runner {
             writable.push(c_path(&self.home)?);
             writable.push(c_path(workspace.root())?);
         }
-        let filters = if walls.seccomp {
+        let filters = if sandbox_support.seccomp {
             let attributes = isolation.mounts || spec.access == Access::Workspace;
             let set_id = spec.program == "git";
             filter::compile(filter::Wanted { network: spec.network, attributes, set_id })
@@ -115,10 +116,10 @@ impl Runner {
         } else {
             Vec::new()
         };
-        let folders = fence::Folders { workspace: workspace.handle(), home: &self.home, tmp };
+        let folders = landlock_rules::Folders { workspace: workspace.handle(), home: &self.home, tmp };
         let ruleset = match isolation.landlock {
             0 => None,
-            _ => fence::ruleset(&self.system, &folders, spec.access)
+            _ => landlock_rules::ruleset(&self.system, &folders, spec.access)
                 .map_err(|source| Error::Sandbox { stage: "landlock", source })?,
         };
         let null =
@@ -156,10 +157,10 @@ impl Runner {
         })
     }
 
-    /// What is mounted over each hidden path: an empty folder over folders, an empty file over files. Both are
-    /// read-only like everything around the workspace.
+    /// What is mounted over each hidden path: an empty folder over a folder, an empty file over a
+    /// file. Both are read-only.
     fn covers(&self, workspace: &Workspace, spec: &CommandSpec) -> Result<Vec<(CString, CString)>> {
-        if !walls().0.mounts {
+        if !sandbox_support().0.mounts {
             return Ok(Vec::new());
         }
         let mut covers = Vec::new();
@@ -174,10 +175,10 @@ impl Runner {
     }
 }
 
-/// The folders that hidden paths lie in, from the outside in. Moved elsewhere, what is in them would have another name
-/// the next time, and be hidden no more.
+/// The folders that contain hidden paths, outer folders first. If they could be moved, hidden files
+/// would have another name for the next command and would no longer be hidden.
 fn pinned(workspace: &Workspace, hidden: &[PathBuf]) -> Result<Vec<CString>> {
-    if !walls().0.mounts {
+    if !sandbox_support().0.mounts {
         return Ok(Vec::new());
     }
     let above =
@@ -198,7 +199,7 @@ fn c_path(path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::NulArgument)
 }
 
-/// Above the numbers that the children rearrange.
+/// A copy of the handle with a number above those that the children rearrange.
 fn high(fd: &OwnedFd) -> Result<OwnedFd> {
     rustix::io::fcntl_dupfd_cloexec(fd, 10).map_err(setup)
 }
@@ -213,17 +214,19 @@ fn limits() -> Vec<(Resource, libc::rlimit)> {
         at_most(libc::RLIMIT_CORE, 0),
         at_most(libc::RLIMIT_FSIZE, 4 * GIB),
         at_most(libc::RLIMIT_NOFILE, 4096),
-        // Not RLIMIT_AS: node and Go reserve far more than they use. Data counts what can be written to.
+        // Not RLIMIT_AS, because node and Go reserve far more memory than they use. RLIMIT_DATA
+        // counts writable memory.
         at_most(libc::RLIMIT_DATA, 8 * GIB),
         at_most(libc::RLIMIT_NPROC, u64::from(MAX_PROCESSES) + others()),
     ]
 }
 
-/// Outside a user namespace of our own the limit counts everything this user runs.
+/// How many processes the user already has. Outside our own user namespace, the limit counts all of
+/// them.
 fn others() -> u64 {
     let own = rustix::process::getuid();
-    // Never in force for root, so not worth counting.
-    if walls().0.user_namespace || own.is_root() {
+    // The limit never applies to root, so nothing needs to be counted.
+    if sandbox_support().0.user_namespace || own.is_root() {
         return 0;
     }
     let mine = |entry: io::Result<std::fs::DirEntry>| -> Option<u64> {
@@ -233,7 +236,7 @@ fn others() -> u64 {
         if entry.metadata().ok()?.uid() != own.as_raw() {
             return None;
         }
-        // Threads count too.
+        // Threads count as processes.
         Some(std::fs::read_dir(entry.path().join("task")).map_or(1, |tasks| tasks.count() as u64))
     };
     std::fs::read_dir("/proc").map_or(0, |entries| entries.filter_map(mine).sum())
@@ -247,7 +250,7 @@ fn ending(status: i32) -> Ending {
     }
 }
 
-/// Read end, write end.
+/// The read end and the write end.
 type Pipe = (OwnedFd, OwnedFd);
 
 struct Pipes {
@@ -276,7 +279,7 @@ impl Pipes {
 }
 
 struct Stream {
-    /// Gone once it is closed on the other side.
+    /// `None` after the other side has closed it.
     reader: Option<OwnedFd>,
     kept: Kept,
 }
@@ -290,7 +293,7 @@ struct Running {
 }
 
 impl Running {
-    /// Until the supervisor is gone. Tells why, when it was told to go.
+    /// Reads output until the supervisor has ended. Returns the reason if the run was ended early.
     fn drain(&mut self, deadline: Instant, cancel: &Cancel) -> io::Result<Option<Ending>> {
         let mut stopped = None;
         let mut deadline = deadline;
@@ -311,7 +314,8 @@ impl Running {
                 deadline = Instant::now() + END_BY;
             } else if Instant::now() >= deadline {
                 if stopped.is_some() {
-                    // The supervisor had its time. In a pid namespace this ends everything at once.
+                    // The supervisor had enough time. In a pid namespace, this ends all processes
+                    // immediately.
                     rustix::process::pidfd_send_signal(&self.supervisor, rustix::process::Signal::KILL)?;
                 }
                 stopped = stopped.or(Some(Ending::TimedOut));
@@ -321,7 +325,8 @@ impl Running {
         }
         let exited = rustix::process::WaitIdOptions::EXITED;
         rustix::process::waitid(rustix::process::WaitId::PidFd(self.supervisor.as_fd()), exited)?;
-        // What is still in the pipes. A process that got away may hold them open: take what is there, wait for nothing.
+        // Reads what is still in the pipes. A process that escaped may hold them open, so this does
+        // not wait.
         self.stdout.rest(&mut chunk)?;
         self.stderr.rest(&mut chunk)?;
         Ok(stopped)
@@ -344,7 +349,7 @@ impl Running {
         Ok(Ready { ended: is_ready(Some(0)), stdout: is_ready(stdout), stderr: is_ready(stderr) })
     }
 
-    /// The program's wait status, or the stage that failed before there was a program.
+    /// The program's wait status, or the stage that failed before the program started.
     fn report(&self) -> Result<Option<i32>> {
         rustix::fs::fcntl_setfl(&self.report, OFlags::NONBLOCK).map_err(setup)?;
         let mut status = None;
@@ -371,7 +376,7 @@ struct Ready {
 }
 
 impl Stream {
-    /// What is in the pipe, and no more: a process that got away may go on writing as fast as this reads.
+    /// Reads what is in the pipe now and no more, because a process that escaped may keep writing.
     fn rest(&mut self, chunk: &mut [u8]) -> io::Result<()> {
         let Some(reader) = &self.reader else { return Ok(()) };
         rustix::fs::fcntl_setfl(reader, OFlags::NONBLOCK)?;
@@ -386,7 +391,7 @@ impl Stream {
         Ok(())
     }
 
-    /// One read; 0 when there is nothing more for now or ever.
+    /// Reads once. Returns 0 if there is nothing to read now, or ever.
     fn read(&mut self, chunk: &mut [u8]) -> io::Result<usize> {
         let Some(reader) = &self.reader else { return Ok(0) };
         match rustix::io::retry_on_intr(|| rustix::io::read(reader, &mut *chunk)) {
@@ -408,7 +413,7 @@ impl Stream {
 mod tests {
     use super::*;
 
-    /// Without namespaces, whatever the machine has.
+    /// A plan without namespaces, whatever the machine supports.
     fn bare(program: &str, args: &[&str], pipes: &Pipes) -> Plan {
         let open =
             |path: &str| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
@@ -437,7 +442,7 @@ mod tests {
         }
     }
 
-    /// Whether any process on the machine still carries the mark.
+    /// Whether any process on the machine still has the mark in its command line.
     fn alive(mark: &str) -> bool {
         let mut processes = std::fs::read_dir("/proc").unwrap().flatten();
         processes.any(|entry| {
@@ -446,8 +451,8 @@ mod tests {
         })
     }
 
-    /// It does not listen, hides a child, and one of its children's children ends all the time, of which the supervisor
-    /// hears.
+    /// The program ignores SIGTERM and hides a child. Grandchildren end all the time, and the
+    /// supervisor is notified of each.
     #[test]
     fn without_a_pid_namespace_nothing_is_left_either() {
         let mark = format!("atelier-bare-{}", std::process::id());
@@ -476,11 +481,11 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 begun.wait();
-                // Until there is no reader any more.
+                // Writes until there is no reader any more.
                 while rustix::io::write(&writer, &[b'y'; 4096]).is_ok() {}
             });
             begun.wait();
-            // In small pieces, so that there is time to fill it again.
+            // Reads in small pieces, so that the writer has time to refill the pipe.
             stream.rest(&mut [0; 16]).unwrap();
             stream.reader = None;
         });

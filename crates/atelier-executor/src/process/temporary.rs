@@ -1,5 +1,5 @@
-//! A command's temporary folder, which may hold credentials that were lent to it. It is locked while it is in use, so that
-//! what a killed process left behind can be told from what a neighbour works in.
+//! The temporary folder of a command, which may contain lent credentials. It is locked while it is
+//! in use, so that folders of killed processes can be distinguished from folders in use.
 
 use std::io;
 #[cfg(target_os = "linux")]
@@ -14,14 +14,15 @@ use rustix::io::Errno;
 use super::git::LENT;
 use crate::error::{Error, Result};
 
-/// A folder is lost only to a neighbour that starts in the very moment in which it is made.
+/// A folder is lost only if another process sweeps in the moment in which it is created.
 const TRIES: usize = 16;
 
-/// Gone with the value.
+/// A temporary folder that is deleted when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Temporary {
     path: PathBuf,
-    /// None where folders cannot be locked (NFS). Then nobody can take them for leftovers, either.
+    /// `None` where folders cannot be locked (NFS). Then no other process takes them for leftovers
+    /// either.
     _lock: Option<OwnedFd>,
 }
 
@@ -33,7 +34,8 @@ impl Temporary {
                 |source: io::Error| Error::Io { action: "make", path: path.display().to_string(), source };
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(fail)?;
             match lock(&path) {
-                // Whoever sweeps has the lock until the folder is gone, so what is there now stays.
+                // A sweep holds the lock until the folder is gone, so a folder that exists now
+                // stays.
                 Ok(lock) if path.exists() => return Ok(Self { path, _lock: Some(lock) }),
                 Ok(_) | Err(Errno::NOENT | Errno::WOULDBLOCK) => {}
                 Err(Errno::BADF | Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP) => {
@@ -42,7 +44,7 @@ impl Temporary {
                 Err(errno) => return Err(fail(errno.into())),
             }
         }
-        let source = io::Error::other("somebody takes each of them away");
+        let source = io::Error::other("another process removes every temporary folder");
         Err(Error::Io { action: "make", path: parent.display().to_string(), source })
     }
 
@@ -57,29 +59,31 @@ impl Drop for Temporary {
     }
 }
 
-/// Removes what is left of runs whose process did not live to do it.
+/// Deletes folders of runs whose process ended before it could delete them.
 pub(super) fn sweep(parent: &Path) {
     let entries = match std::fs::read_dir(parent) {
         Ok(entries) => entries,
         Err(error) => {
-            tracing::warn!(%error, path = %parent.display(), "leftovers of commands cannot be looked for");
+            tracing::warn!(%error, path = %parent.display(), "cannot look for leftover folders of commands");
             return;
         }
     };
     for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
         let path = entry.path();
         let locked = lock(&path).or_else(|errno| match errno {
-            // Closed to its owner by its command. No more than this is opened before it is known to be left behind.
+            // The command has removed the owner's permissions. Only the permissions of this folder
+            // are restored before it is known that the folder is a leftover.
             Errno::ACCESS => open(&path, parent).map_err(|_| errno).and_then(|_| lock(&path)),
             _ => Err(errno),
         });
-        // In use, gone already, or on a file system where nobody can tell.
+        // The folder is in use, already gone, or on a file system without locks.
         let Ok(_lock) = locked else { continue };
         remove(&path);
     }
 }
 
-/// Held until the handle is closed, by the end of the process at the latest: commands do not get it.
+/// The lock is held until the handle is closed, at the latest when the process ends. Commands do
+/// not inherit it.
 fn lock(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = rustix::fs::open(path, flags, Mode::empty())?;
@@ -88,26 +92,27 @@ fn lock(path: &Path) -> Result<OwnedFd, Errno> {
 }
 
 fn remove(path: &Path) {
-    // First, so that nothing beside it keeps it here. Mostly there is none.
+    // Credentials are deleted first, so that nothing else can prevent it. Usually there are none.
     std::fs::remove_file(path.join(LENT)).ok();
     let removed = std::fs::remove_dir_all(path).or_else(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => open_up(path).and_then(|()| std::fs::remove_dir_all(path)),
         _ => Err(error),
     });
     if let Err(error) = removed {
-        tracing::warn!(%error, path = %path.display(), "a command's temporary folder stays behind");
+        tracing::warn!(%error, path = %path.display(), "cannot remove a command's temporary folder");
     }
 }
 
-/// Opens a folder below `top` that a command has closed, and names it so that nobody can put a link in its place.
+/// Restores the permissions of a folder below `top`, and names the folder by its handle, so that
+/// nobody can put a link in its place.
 #[cfg(target_os = "linux")]
 fn open(dir: &Path, top: &Path) -> io::Result<Opened> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let handle = rustix::fs::open(dir, flags, Mode::empty())?;
     let name = PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd()));
-    // What got away from a command may have led us elsewhere on the way here.
+    // A process that escaped from the command may have swapped in a link.
     if !std::fs::read_link(&name)?.starts_with(top.canonicalize()?) {
-        return Err(io::Error::other("it is not where it was"));
+        return Err(io::Error::other("the folder was moved"));
     }
     std::fs::set_permissions(&name, std::fs::Permissions::from_mode(0o700))?;
     Ok(Opened { name, _handle: Some(handle) })
@@ -121,18 +126,18 @@ fn open(dir: &Path, _: &Path) -> io::Result<Opened> {
 
 struct Opened {
     name: PathBuf,
-    /// Which the name stands for.
+    /// The handle that the name refers to.
     _handle: Option<OwnedFd>,
 }
 
-/// Folders that a command has closed cannot be emptied before they are opened.
+/// Folders without permissions cannot be emptied, so their permissions are restored first.
 fn open_up(path: &Path) -> io::Result<()> {
     let mut todo = vec![path.to_owned()];
     while let Some(dir) = todo.pop() {
         let opened = open(&dir, path)?;
         for entry in std::fs::read_dir(&opened.name)? {
             let entry = entry?;
-            // Of a link this says that it is one: none is followed.
+            // For a link, this reports the link itself. No link is followed.
             if entry.file_type()?.is_dir() {
                 todo.push(dir.join(entry.file_name()));
             }
@@ -149,7 +154,7 @@ mod tests {
         std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
 
-    /// As an ordinary user: root may enter what is closed.
+    /// Runs `work` as an ordinary user would, because root may enter folders without permission.
     fn without_roots_rights(work: impl FnOnce() + Send) {
         let ordinary = || {
             #[cfg(target_os = "linux")]
@@ -157,7 +162,7 @@ mod tests {
                 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
                 let mut own = capabilities(None).unwrap();
                 own.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
-                // Of this thread alone.
+                // The capabilities of this thread only.
                 set_capabilities(None, own).unwrap();
             }
             work();

@@ -1,19 +1,22 @@
-//! Compilers and interpreters that live in a person's home: found, shown, readable, and nothing beside them.
+//! Compilers and interpreters in a user's home. They are found, listed and made readable; nothing
+//! else in the home is.
 
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// What was found. Folders are readable by every command, so they are shown at connect.
+/// The toolchains that were found. Every command can read these folders, so `atelier connect` lists
+/// them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Toolchains {
     pub folders: Vec<PathBuf>,
-    /// In front of the system's own folders in PATH.
+    /// Folders that come before the system's folders in PATH.
     pub programs: Vec<PathBuf>,
     pub variables: Vec<(String, String)>,
 }
 
-/// Folders below HOME that hold programs only. Never one that also holds credentials (`~/.cargo`, `~/.config`).
+/// Folders below HOME that contain only programs. A folder that also contains credentials
+/// (`~/.cargo`, `~/.config`) must not be listed here.
 const PLAIN: &[(&str, &str)] = &[
     (".volta", ".volta/bin"),
     (".deno/bin", ".deno/bin"),
@@ -24,7 +27,7 @@ const PLAIN: &[(&str, &str)] = &[
 ];
 
 impl Toolchains {
-    /// Looks below `home`; `variable` gives the environment's values.
+    /// Looks for toolchains below `home`. `variable` returns the value of an environment variable.
     pub fn detect(home: &Path, variable: impl Fn(&str) -> Option<String>) -> Self {
         let mut found = Self::default();
         let folder = |name: &str, usual: &str| variable(name).map_or_else(|| home.join(usual), PathBuf::from);
@@ -48,7 +51,7 @@ impl Toolchains {
         found
     }
 
-    /// What lies in a workspace, or around it, is the agent's to write and so nobody's to trust.
+    /// Removes toolchains inside or around the workspace, because an agent can write there.
     #[must_use]
     pub(super) fn outside(mut self, workspace: &Path) -> Self {
         let apart = |path: &PathBuf| !path.starts_with(workspace) && !workspace.starts_with(path);
@@ -64,8 +67,8 @@ impl Toolchains {
         true
     }
 
-    /// Version managers: the version that is their default, else the newest. Their shims are shell scripts
-    /// that look around a home directory, so the version's own programs are used.
+    /// Version managers: the default version, or else the newest. Their shims are shell scripts
+    /// that search the home folder, so the version's own programs are used.
     fn add_versioned(&mut self, root: &Path, versions: &str, chosen: &str) {
         let versions = root.join(versions);
         let Ok(listed) = versions.read_dir() else { return };

@@ -1,4 +1,4 @@
-//! Makes outcomes of what the tools return.
+//! Turns what tools return into outcomes.
 
 use atelier_core::FailureCode;
 use atelier_core::gate::{OutcomeFailure, ToolOutcome};

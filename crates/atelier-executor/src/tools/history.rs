@@ -1,4 +1,5 @@
-//! Asks git what it holds, so that `atelier_core::policy::git` can decide what a command may show.
+//! Asks git what a repository contains, so that `atelier_core::policy::git` can decide what a
+//! command may show.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,19 +20,19 @@ use crate::process::{GitAnswer, Runner, ScannedHistory, at_hooks};
 use crate::walk::{Kind, Names};
 use crate::workspace::relative;
 
-/// One repository, as git itself finds it from where the command runs.
+/// A repository, as git finds it from the folder in which the command runs.
 struct Repository<'a> {
     tools: &'a Tools<'a>,
     runner: &'a Runner,
     command: &'a call::Command,
-    /// Its top in the workspace.
+    /// Its top folder, relative to the workspace root.
     top: PathBuf,
     ignored: Arc<Ignored>,
 }
 
 impl Tools<'_> {
-    /// The judgement of a git command once the repository was looked at, and its arguments if some were
-    /// added.
+    /// The judgement of a git command after the repository was examined, and its arguments if some
+    /// were added.
     pub(super) fn judge_git(&self, command: &call::Command, judgement: Judgement) -> Judged {
         let runner = self.runner.filter(|_| command.command == "git");
         let Some(runner) = runner.filter(|_| judgement.verdict < Verdict::High) else {
@@ -150,7 +151,7 @@ fn place(command: &call::Command) -> PathBuf {
 }
 
 impl Repository<'_> {
-    /// What has to be known to decide about a command that shows this.
+    /// The facts that are needed to decide about a command that shows this.
     fn facts(&self, shown: &Shown<'_>) -> Result<GitFacts, &'static str> {
         let mut facts = GitFacts::default();
         match shown {
@@ -158,7 +159,8 @@ impl Repository<'_> {
             Shown::Named(named) => {
                 for word in named {
                     self.classify(path_in(word).unwrap_or(word), &mut facts.protected);
-                    // A tree shows all files in it. Git refuses what is no object at all.
+                    // A tree shows all files in it. git itself refuses a word that is not an
+                    // object.
                     if self.kind(word)?.is_some_and(|kind| kind != ObjectKind::Blob) {
                         let everything = Scope { history: true, revisions: Vec::new() };
                         facts.protected.extend(self.protected(&everything)?);
@@ -178,10 +180,10 @@ impl Repository<'_> {
         Ok(facts)
     }
 
-    /// Protected files of the working tree. A cover over them would look like a change to git, so git has
-    /// to leave them out.
+    /// Protected files in the working tree. If they were covered by a mount, git would report a
+    /// change, so git has to leave them out.
     fn untracked(&self) -> Result<BTreeSet<String>, &'static str> {
-        let paths = self.tools.veiled().map_err(|_| "there are too many files to hide")?;
+        let paths = self.tools.hidden_files().map_err(|_| "there are too many files to hide")?;
         let here = paths.iter().filter_map(|path| path.strip_prefix(&self.top).ok());
         let here = here.filter_map(Path::to_str).filter(|path| !path.is_empty());
         Ok(here.map(str::to_owned).collect())
@@ -209,7 +211,7 @@ impl Repository<'_> {
         if !scope.history {
             return Ok(protected);
         }
-        // An id may name a commit that no branch holds any more.
+        // An id may name a commit that is on no branch any more.
         let ids = scope.revisions.iter().copied().filter(|revision| is_object_id(revision));
         let ids: Vec<&str> = ids.collect();
         let from = [STARTS, ids.as_slice(), &["--"][..]].concat();
@@ -244,7 +246,7 @@ impl Repository<'_> {
         if path.is_empty() {
             return;
         }
-        // Both as the file lies in the workspace, and as it would in a copy of the repository.
+        // Checked with both names: the path in the workspace, and the path inside the repository.
         let here = self.top.join(path);
         if self.ignored.hides(&here, false) || self.ignored.hides(Path::new(path), false) {
             protected.hidden.insert(path.to_owned());
@@ -254,8 +256,9 @@ impl Repository<'_> {
     }
 }
 
-/// Every path that there ever was, by the commit that brought it: content keeps its number when it moves, so a list of
-/// objects would tell of one path and not of the others. Nothing that a configuration may say about logs is left to it.
+/// Lists every path that ever existed, by the commit that added it. A list of objects would not do:
+/// content that moves keeps its object, and only one of its paths would be listed. No log setting
+/// of the repository affects this command.
 const ADDED: &[&str] = &[
     "log",
     "--root",
@@ -268,7 +271,7 @@ const ADDED: &[&str] = &[
     "--format=",
 ];
 
-/// Everything that a revision can be reached from.
+/// Every reference that a revision can be reached from.
 const STARTS: &[&str] = &[
     "--ignore-missing",
     "--all",

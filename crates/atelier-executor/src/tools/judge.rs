@@ -1,4 +1,4 @@
-//! The second judgement: the same policy, now that it is known where paths lead and what lies there.
+//! The second judgement, with the same policy, after paths were resolved and files were examined.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use atelier_core::policy::{Access, PathUse};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
-use super::veil::Veil;
+use super::path_restrictions::PathRestrictions;
 use super::{Tools, exact};
 use crate::error::{Error, Result};
 use crate::process::detect_isolation;
@@ -23,22 +23,24 @@ use crate::{beneath, links};
 /// What a write would change, for the person who decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preview {
-    /// Checksum of the file as it is; none when there is none yet.
+    /// Checksum of the current file; `None` if it does not exist.
     pub base_checksum: Option<String>,
-    /// Its text; none when there is no file or it is not text.
+    /// Text of the current file; `None` if the file does not exist or is not text.
     pub before: Option<String>,
     pub after: String,
 }
 
-/// A call as it stands when it is about to run.
+/// A call that is about to run, with its judgement.
 pub(super) struct Judged {
     pub(super) judgement: Judgement,
-    /// A git command's arguments, where what is guarded is left out of what it shows.
+    /// The arguments of a git command that leave out guarded files; `None` if nothing has to be
+    /// left out.
     pub(super) without_guarded: Option<Vec<String>>,
 }
 
 impl Tools<'_> {
-    /// The text's verdict and those of everything it names, resolved; the strictest stands.
+    /// The strictest verdict on the call's text and on everything that it names, with links
+    /// resolved.
     pub fn judge(&self, call: &ToolCall) -> Judgement {
         self.judge_whole(call).judgement
     }
@@ -48,7 +50,8 @@ impl Tools<'_> {
         if judgement.verdict == Verdict::Deny {
             return Judged { judgement, without_guarded: None };
         }
-        // A class of calls is named by its rule, so a rule of files says which tool it is about.
+        // A class of calls is named by its rule, so a rule about files is combined with the name of
+        // the tool.
         let about = judgement.rule.split(' ').next().unwrap_or_default().to_owned();
         for used in self.policy.paths(call, self.roots) {
             let mut found = self.judge_path(call, &used);
@@ -66,7 +69,7 @@ impl Tools<'_> {
         Judged { judgement, without_guarded }
     }
 
-    /// What a call that writes a file would make of it. Changes nothing.
+    /// What a call that writes a file would change. Changes nothing itself.
     pub fn preview(&self, call: &ToolCall) -> Result<Option<Preview>> {
         let (path, after): (_, &dyn Fn(Vec<u8>) -> Result<String>) = match call {
             ToolCall::WriteFile { path, content, mode: WriteMode::Write, .. } => {
@@ -111,7 +114,8 @@ impl Tools<'_> {
             _ => used.path.as_str(),
         };
         let ws = self.workspace;
-        // By its name alone as well: git may still have what is not there any more.
+        // The name is checked as well, because git may still have a file that no longer exists
+        // here.
         if ws.ignored().is_ok_and(|ignored| ignored.hides(relative(&used.path), false)) {
             return Judgement::denied(FailureCode::NotFound, "path.ignored", format!("Not found: {shown}"));
         }
@@ -129,8 +133,8 @@ impl Tools<'_> {
                     format!("{shown} goes through too many links."),
                 );
             }
-            // What is not there cannot lead anywhere; the tool or the program will say so.
-            Err(_) => return Judgement::new(Verdict::Low, "path", "Nothing is there."),
+            // A path that does not exist leads nowhere. The tool or the program will report it.
+            Err(_) => return Judgement::new(Verdict::Low, "path", "The path does not exist."),
         };
         let kind = beneath::open(ws.handle(), &real, OFlags::PATH)
             .ok()
@@ -145,7 +149,7 @@ impl Tools<'_> {
             call,
             ToolCall::ReadFile { .. } | ToolCall::WriteFile { .. } | ToolCall::EditFile { .. }
         );
-        // A pipe or a device would hang or flood whoever reads it.
+        // Reading a pipe or a device could hang or never end.
         if (is_command || opens)
             && !matches!(kind, None | Some(FileType::Directory | FileType::RegularFile | FileType::Symlink))
         {
@@ -162,9 +166,11 @@ impl Tools<'_> {
                 format!("Refusing to write through a link: {shown}"),
             );
         }
-        // Under another name it would be hidden no more.
+        // Under another name, the hidden content of the folder would become visible.
         if is_command && used.access == Access::Remove && is_dir && ws.holds_hidden(&real) {
-            let reason = format!("{shown} holds files that are kept from agents, so it stays where it is.");
+            let reason = format!(
+                "{shown} contains files that are hidden from agents, so it cannot be moved or deleted."
+            );
             return Judgement::denied(FailureCode::PathProtected, "path.ignored", reason);
         }
         match to_workspace_path(&real, shown) {
@@ -175,7 +181,7 @@ impl Tools<'_> {
         }
     }
 
-    /// What is taken away is the name itself, so a link at its end is not followed.
+    /// Resolves a path. A removal affects the name itself, so a link at the end is not followed.
     fn resolve(&self, walked: &Path, access: Access) -> Result<PathBuf, Errno> {
         let (handle, root) = (self.workspace.handle(), self.workspace.root());
         match (access, walked.file_name()) {
@@ -186,7 +192,8 @@ impl Tools<'_> {
         }
     }
 
-    /// `lnk/../x` is `x` as text and something else on disk, so a command's own words are walked.
+    /// As text, `lnk/../x` is `x`, but on disk it can be another file. So the words of a command
+    /// are resolved as the kernel does it.
     fn as_the_kernel_walks(&self, call: &ToolCall, used: &PathUse) -> PathBuf {
         let ToolCall::ExecuteCommand(command) = call else { return relative(&used.path).to_owned() };
         let raw = Path::new(&used.raw);
@@ -198,9 +205,11 @@ impl Tools<'_> {
         relative(&command.cwd).join(raw)
     }
 
-    /// Where "no write, no network" is only hoped for, a person decides; where files cannot be hidden, as well.
+    /// Makes a command MEDIUM if the machine cannot keep it from writing and from the network, and
+    /// HIGH if there are files to protect and the machine cannot protect them.
     ///
-    /// Whoever allows all calls like one allows that command for that reason: both are in the rule's name.
+    /// A permission for a class of calls covers only this command for this reason, because both are
+    /// part of the rule's name.
     fn judge_isolation(
         &self,
         isolation: &Isolation,
@@ -215,10 +224,10 @@ impl Tools<'_> {
             judgement = judgement.stricter(Judgement::new(Verdict::Medium, rule, reason));
         }
         let low = judgement.verdict == Verdict::Low;
-        let bare = |veil: &Veil| !veil.hidden.is_empty() || !veil.read_only.is_empty();
-        if !isolation.mounts && self.veil(command, low).as_ref().is_ok_and(bare) {
+        let bare = |found: &PathRestrictions| !found.hidden.is_empty() || !found.read_only.is_empty();
+        if !isolation.mounts && self.path_restrictions(command, low).as_ref().is_ok_and(bare) {
             let reason =
-                "This machine cannot keep commands from files, and there are some to keep them from.";
+                "This workspace has protected files, and this machine cannot keep commands from them.";
             let rule = format!("{about} isolation.files");
             judgement = judgement.stricter(Judgement::new(Verdict::High, rule, reason));
         }
@@ -227,8 +236,9 @@ impl Tools<'_> {
 
     pub(super) fn is_secret(&self, path: &Path) -> bool {
         let judged = to_workspace_path(path, "").or_else(|_| {
-            // No tool takes such a name, but commands meet it: what follows a control character counts as a name, and
-            // below a folder nothing means something else at its start.
+            // No tool accepts such a name, but commands can meet it. The part after a control
+            // character counts as a name, and inside a folder no special meaning applies to the
+            // beginning of a path.
             let text = format!("x/{}", path.to_string_lossy().replace(char::is_control, "/"));
             to_workspace_path(Path::new(&text), "")
         });
@@ -248,9 +258,10 @@ mod tests {
     use atelier_core::policy::Policy;
     use serde_json::json;
 
-    /// A person's "all like it" compares rules: it must not reach from one command or reason to another.
+    /// A permission for a class compares rules, so it must not cover another command or another
+    /// reason.
     #[test]
-    fn without_walls_each_command_and_each_reason_is_a_class_of_its_own() {
+    fn unsandboxed_each_command_and_each_reason_is_its_own_class() {
         let dir = tempfile::tempdir().unwrap();
         let workspace = Workspace::open(dir.path(), Options::default()).unwrap();
         let roots = Roots::relative_only();

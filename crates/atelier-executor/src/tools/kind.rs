@@ -1,23 +1,24 @@
-//! What a file's bytes are: text for everybody, a picture or a PDF as base64, anything else refused.
+//! The kind of a file's content: text, an image or PDF (returned as base64), or anything else,
+//! which is refused.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::error::{Error, Result};
 
-/// The content as a string, and the encoding it is in.
+/// The content as a string, and its encoding.
 pub(super) fn present(path: &str, bytes: Vec<u8>) -> Result<(String, &'static str)> {
     if is_picture_or_pdf(&bytes) {
         return Ok((STANDARD.encode(&bytes), "base64"));
     }
     match String::from_utf8(bytes) {
-        // A NUL is valid UTF-8, and in no text.
+        // NUL is valid UTF-8, but no text contains it.
         Ok(text) if !text.contains('\0') => Ok((text, "utf-8")),
         _ => Err(Error::Binary { path: path.to_owned() }),
     }
 }
 
-/// By content: a name can say anything.
+/// Whether the content is an image or a PDF. The name of the file does not matter.
 fn is_picture_or_pdf(bytes: &[u8]) -> bool {
     const MAGIC: &[&[u8]] = &[
         b"%PDF-",

@@ -1,5 +1,5 @@
-//! What a patch would write. Its command names only the patch, so the names in it are judged as well, as if each of
-//! those files were written by its own call.
+//! The files that a patch would write. The command names only the patch, so each file in the patch
+//! is judged as if its own call wrote it.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ impl Tools<'_> {
         files.fold(judgement, |judgement, used| {
             let found = match self.workspace.read(&used.path, Part::Whole) {
                 Ok(patch) => self.judge_patch(&String::from_utf8_lossy(&patch.bytes)),
-                // The directory it works in, or nothing: no patch.
+                // The command's directory, or a file that does not exist. It is not a patch.
                 Err(Error::NotFound { .. } | Error::NotAFile { .. }) => return judgement,
                 Err(error) => unread(&error.to_string()),
             };
@@ -44,7 +44,7 @@ impl Tools<'_> {
             if let Some(mode) = line.strip_prefix("new file mode ").or(line.strip_prefix("new mode "))
                 && mode.trim() != "100644"
             {
-                let reason = "The patch makes a link, or a file that can be run.";
+                let reason = "The patch creates a link or an executable file.";
                 worst = worst.stricter(Judgement::new(Verdict::High, "mode", reason));
             }
             for name in names(line) {
@@ -52,7 +52,7 @@ impl Tools<'_> {
                     worst = worst.stricter(unread(UNREADABLE));
                     continue;
                 };
-                // However many folders the command strips, one of these is the file.
+                // However many folders the command strips, the file is one of these.
                 for at in name.match_indices('/').map(|(slash, _)| slash + 1).chain([0]) {
                     if left == 0 {
                         return worst.stricter(unread("it names too many files"));
@@ -69,32 +69,34 @@ impl Tools<'_> {
         match WorkspacePath::parse(name, self.roots) {
             Ok(path) => self.policy.judge_resolved(&path, Access::Write, false),
             Err(PathError::Empty) => Judgement::new(Verdict::Low, "patch", "It names no file."),
-            // What we cannot read, the program that applies it may.
+            // The program that applies the patch may still be able to read it.
             Err(_) => unread(UNREADABLE),
         }
     }
 }
 
-/// A patch with more is not looked through any further.
+/// A patch with more names is not examined any further.
 const MOST_NAMES: usize = 200_000;
-/// Two names of the greatest length, with every byte written as four.
+/// Two names of the greatest length, with every byte escaped as four.
 const LONGEST_LINE: usize = 2 * 4 * (MAX_PATH_BYTES + 1);
-/// Each may be the end of a name.
+/// Each blank may be the end of a name.
 const MOST_BLANKS: usize = 64;
 
 const UNREADABLE: &str = "the name of a file in it cannot be read";
 
 fn unread(why: &str) -> Judgement {
-    Judgement::new(Verdict::High, "unread", format!("What the patch would write cannot be told: {why}."))
+    Judgement::new(Verdict::High, "unread", format!("It is unknown what the patch would write: {why}."))
 }
 
-/// Wherever the word stands: a patch too many is looked at rather than one too few.
+/// Whether the command may apply a patch. It is better to examine one patch too many than to miss
+/// one.
 fn applies_patches(command: &call::Command) -> bool {
     let sub = || command.args.iter().any(|arg| arg == "apply" || arg == "am");
     command.command == "patch" || (command.command == "git" && sub())
 }
 
-/// Without what GNU patch overlooks in front of a header: the indentation of a mail, and its marks.
+/// The line without what GNU patch ignores before a header: indentation and quote marks of an
+/// e-mail.
 fn bare(line: &str) -> &str {
     let mut line = line.trim_start_matches([' ', '\t', 'X']);
     while let Some(rest) = line.strip_prefix("- ") {
@@ -103,7 +105,7 @@ fn bare(line: &str) -> &str {
     line
 }
 
-/// Whether a mail says that what follows has to be decoded first, which `git am` does.
+/// Whether an e-mail says that the rest has to be decoded first, which `git am` does.
 fn is_encoded(line: &str) -> bool {
     const PLAIN: [&str; 3] = ["7bit", "8bit", "binary"];
     let Some((name, value)) = line.split_once(':') else { return false };
@@ -111,8 +113,8 @@ fn is_encoded(line: &str) -> bool {
         && !PLAIN.iter().any(|plain| value.trim().eq_ignore_ascii_case(plain))
 }
 
-/// What a line of a patch may name, in any of its formats: git and GNU patch differ about where a name ends. None for a
-/// name that cannot be read.
+/// The names that a line of a patch may contain, in any format, because git and GNU patch disagree
+/// about where a name ends. `None` stands for a name that cannot be read.
 fn names(line: &str) -> Vec<Option<Cow<'_, str>>> {
     const BEFORE: [&str; 11] = [
         "+++ ",
@@ -141,8 +143,8 @@ fn beginnings(text: &str) -> Vec<Option<Cow<'_, str>>> {
     if text.starts_with('"') {
         return vec![unquoted(text).map(Cow::from)];
     }
-    // Behind a tab comes the time; to GNU patch behind a blank as well. To git a tab may belong to the name: then what
-    // follows it counts as a name, too.
+    // A tab separates the name from the time; for GNU patch, a blank does as well. For git, a tab
+    // may be part of the name, so the text after it counts as a name too.
     let ends = blanks(text).chain([text.len()]);
     let name = |end: usize| match text[..end].contains('\t') {
         true => Cow::from(text[..end].replace('\t', "/")),
@@ -155,7 +157,8 @@ fn blanks(text: &str) -> impl Iterator<Item = usize> {
     text.match_indices([' ', '\t']).map(|(at, _)| at)
 }
 
-/// The name in quotes that the text begins with, as git and GNU patch read it: what stands behind it is not theirs.
+/// The quoted name at the beginning of the text, as git and GNU patch read it. The text after it is
+/// not part of the name.
 fn unquoted(text: &str) -> Option<String> {
     let mut bytes = text.bytes().skip(1);
     let mut name = Vec::new();

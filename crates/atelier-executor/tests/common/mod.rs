@@ -81,7 +81,8 @@ impl Fixture {
         }
     }
 
-    /// One bash line in `ws`, with the corpora's variables. False when it failed (a device without root …).
+    /// Runs one line of bash in `ws`, with the variables of the corpora. Returns false if it
+    /// failed, for example because creating a device needs root.
     pub(crate) fn bash(&self, line: &str) -> bool {
         #[expect(clippy::disallowed_methods, reason = "a fixture is made outside the sandbox")]
         let mut bash = std::process::Command::new("bash");
@@ -99,7 +100,7 @@ impl Fixture {
         bash.output().unwrap().status.success()
     }
 
-    /// The corpora's `$WS`, `$WS2` and `$OUT` at the start of a path.
+    /// Replaces `$WS`, `$WS2` and `$OUT` at the beginning of a path.
     pub(crate) fn expand(&self, path: &str) -> String {
         for (name, dir) in [("$WS2", "ws2"), ("$WS", "ws"), ("$OUT", "out")] {
             if let Some(rest) = path.strip_prefix(name) {
@@ -109,7 +110,7 @@ impl Fixture {
         path.to_owned()
     }
 
-    /// As the person at the keyboard: everything below DENY runs.
+    /// Runs a call for the person at the keyboard: everything below DENY is allowed.
     pub(crate) fn call(&self, tool: &str, params: Value) -> ToolOutcome {
         let (call, judgement) = Policy::builtin().judge_request(tool, params, &self.roots);
         match call {
@@ -143,7 +144,8 @@ impl Fixture {
     }
 }
 
-/// The cases of a corpus, one a line. A line that is no JSON (a lone surrogate) comes as its text.
+/// The cases of a corpus, one per line. A line that is not JSON (a lone surrogate) is returned as
+/// text.
 pub(crate) fn corpus(name: &str) -> Vec<Result<Value, String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../atelier-core/tests/data").join(name);
     let text = fs::read_to_string(path).unwrap();
@@ -158,7 +160,7 @@ pub(crate) fn parse(f: &Fixture, tool: &str, params: Value) -> ToolCall {
     ToolCall::parse(tool, params, &f.roots, Policy::builtin().limits()).unwrap()
 }
 
-/// With an approval of our choice.
+/// Runs a call with the given approval.
 pub(crate) fn approved(f: &Fixture, tool: &str, params: Value, approval: &Approval) -> ToolOutcome {
     f.tools().execute(&parse(f, tool, params), approval, &Cancel::new().unwrap())
 }

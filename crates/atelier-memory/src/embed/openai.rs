@@ -116,7 +116,9 @@ impl OpenAi {
         let odd = vectors.iter().find(|vector| vector.len() != self.dimension);
         match odd {
             Some(vector) => Err(EmbedError::Dimension { expected: self.dimension, found: vector.len() }),
-            None if vectors.len() != texts.len() => Err(EmbedError::Model("as many vectors as texts".into())),
+            None if vectors.len() != texts.len() => {
+                Err(EmbedError::Model("it returned another number of vectors than of texts".into()))
+            }
             None => Ok(vectors),
         }
     }

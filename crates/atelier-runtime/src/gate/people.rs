@@ -36,8 +36,8 @@ impl Gate {
         Ok(call)
     }
 
-    /// Makes many decisions. Rejections come first, so that a permission that one of the approvals makes
-    /// cannot let a rejected call run.
+    /// Makes many decisions. Rejections come first, so that a permission that one of the approvals
+    /// makes cannot let a rejected call run.
     pub async fn decide_many(
         &self,
         owned: &Owned,
@@ -85,7 +85,7 @@ impl Gate {
         self.decide(owned, call, input).await
     }
 
-    /// Lets calls run that wait for a person although a new permission covers them.
+    /// Lets the calls run that wait for a person and that a new permission covers.
     async fn cover_waiting(&self, owned: &Owned, grants: &[Grant]) {
         if grants.is_empty() {
             return;

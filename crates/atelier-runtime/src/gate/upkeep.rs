@@ -11,7 +11,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use std::time::Duration;
 
 impl Gate {
-    /// Removes calls and audit records that were kept long enough. Returns how many calls it removed.
+    /// Removes calls and audit records that were kept long enough. Returns how many calls it
+    /// removed.
     pub async fn sweep(&self, now: DateTime<Utc>) -> Result<u64> {
         // A time too long to compute means that nothing is removed.
         let ago = |days: u32| {
@@ -21,17 +22,18 @@ impl Gate {
         Ok(self.store.sweep_calls(ago(self.keep_days), ago(self.keep_audit_days)).await?)
     }
 
-    /// Lets calls expire, and wakes those who wait for calls. Runs until dropped.
+    /// Acts on calls whose deadline has passed, disconnects silent machines, and wakes requests
+    /// that wait for calls. Runs until dropped.
     pub async fn run_background(&self) {
-        tokio::join!(self.rounds(), self.waiting.serve(&self.store));
+        tokio::join!(self.check_periodically(), self.waiters.serve(&self.store));
     }
 
-    async fn rounds(&self) {
-        let mut rounds = tokio::time::interval(Duration::from_millis(500));
-        rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    async fn check_periodically(&self) {
+        let mut ticks = tokio::time::interval(Duration::from_millis(500));
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            rounds.tick().await;
-            let (due, silent) = tokio::join!(self.round(), self.give_up_silent());
+            ticks.tick().await;
+            let (due, silent) = tokio::join!(self.act_on_due_calls(), self.disconnect_silent_machines());
             if let Err(error) = due {
                 tracing::warn!(%error, "cannot look for calls whose deadline has passed");
             }
@@ -41,7 +43,7 @@ impl Gate {
         }
     }
 
-    async fn give_up_silent(&self) -> Result<()> {
+    async fn disconnect_silent_machines(&self) -> Result<()> {
         for (owned, client) in self.store.silent_clients().await? {
             match self.client_left(&owned, client, Disconnect::LeaseExpired).await {
                 Ok(()) => {
@@ -49,15 +51,15 @@ impl Gate {
                 }
                 // The machine came back, or disconnected by itself.
                 Err(Error::Store(StoreError::NotFound)) => {}
-                // The other machines are still looked at.
+                // The other silent machines are disconnected anyway.
                 Err(error) => tracing::warn!(%error, %client, "cannot disconnect a silent machine"),
             }
         }
         Ok(())
     }
 
-    async fn round(&self) -> Result<()> {
-        // All together, so that they share commits.
+    async fn act_on_due_calls(&self) -> Result<()> {
+        // All decisions are made concurrently, so that they share commits.
         let due = self.store.due_calls(256).await?;
         let late = due
             .into_iter()

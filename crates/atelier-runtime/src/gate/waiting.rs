@@ -1,5 +1,5 @@
-//! Those who wait for calls to settle. However many they are, one reader of a project's log wakes them all, and each
-//! only for its own call.
+//! Wakes requests that wait for a call to settle. However many requests wait in a project, one task
+//! reads the project's log and wakes each request for its own call only.
 
 use atelier_core::{CallId, Event, ProjectId};
 use atelier_store::{Cursor, Scope, Store, StoredEvent};
@@ -11,41 +11,47 @@ use std::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-/// How long a lost wake-up can go unnoticed.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// How long a reader stays when nobody waits: the next call is often not far.
-const LINGER: Duration = Duration::from_secs(10);
+/// How long a request waits before it reads its call again even if nothing wakes it, because a
+/// wakeup may be lost.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// How long the reader of a project continues after the last request, because the next request
+/// often follows soon.
+const IDLE_READER_TIME: Duration = Duration::from_secs(10);
 
-type Waiters = HashMap<CallId, Vec<oneshot::Sender<()>>>;
+/// The requests of a project that wait, by their calls.
+type ProjectWaiters = HashMap<CallId, Vec<oneshot::Sender<()>>>;
 
-/// For every project with a reader, those who wait there.
+/// The requests of all projects that wait for calls to settle.
 #[derive(Clone)]
-pub(super) struct Waiting {
-    projects: Arc<Mutex<HashMap<ProjectId, Waiters>>>,
-    readers: mpsc::UnboundedSender<ProjectId>,
-    wanted: Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<ProjectId>>>,
+pub(super) struct CallWaiters {
+    /// The waiting requests of every project that has a reader.
+    projects: Arc<Mutex<HashMap<ProjectId, ProjectWaiters>>>,
+    /// Asks `serve` to start the reader of a project.
+    start_reader: mpsc::UnboundedSender<ProjectId>,
+    readers_to_start: Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<ProjectId>>>,
 }
 
-/// Becomes ready when something may have happened to a call.
-pub(super) struct Woken {
-    waiting: Waiting,
+/// A request that waits for a call to settle.
+pub(super) struct CallWaiter {
+    all: CallWaiters,
     project: ProjectId,
     call: CallId,
-    woken: oneshot::Receiver<()>,
+    settled: oneshot::Receiver<()>,
 }
 
-impl Woken {
+impl CallWaiter {
     pub(super) async fn wait(&mut self) {
-        // Woken, given up on, or long enough: the caller looks in any case.
-        drop(tokio::time::timeout(LOOK_AGAIN, &mut self.woken).await);
+        // The caller reads the call in any case: after the wakeup, after the end of the reader, and
+        // after the timeout.
+        drop(tokio::time::timeout(CHECK_INTERVAL, &mut self.settled).await);
     }
 }
 
-impl Drop for Woken {
-    /// Nobody is kept whom nothing will wake: the call may have settled long ago.
+impl Drop for CallWaiter {
+    /// Removes the request, because no later event may mention a call that has settled already.
     fn drop(&mut self) {
-        self.woken.close();
-        if let Some(waiters) = self.waiting.projects().get_mut(&self.project)
+        self.settled.close();
+        if let Some(waiters) = self.all.projects().get_mut(&self.project)
             && let Some(senders) = waiters.get_mut(&self.call)
         {
             senders.retain(|sender| !sender.is_closed());
@@ -56,37 +62,38 @@ impl Drop for Woken {
     }
 }
 
-impl Waiting {
+impl CallWaiters {
     pub(super) fn new() -> Self {
-        let (readers, wanted) = mpsc::unbounded_channel();
-        Self { projects: Arc::default(), readers, wanted: Arc::new(tokio::sync::Mutex::new(wanted)) }
+        let (start_reader, readers_to_start) = mpsc::unbounded_channel();
+        let readers_to_start = Arc::new(tokio::sync::Mutex::new(readers_to_start));
+        Self { projects: Arc::default(), start_reader, readers_to_start }
     }
 
-    fn projects(&self) -> MutexGuard<'_, HashMap<ProjectId, Waiters>> {
+    fn projects(&self) -> MutexGuard<'_, HashMap<ProjectId, ProjectWaiters>> {
         self.projects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes when the call settles, from now on.
-    pub(super) fn on(&self, project: ProjectId, call: CallId) -> Woken {
-        let (sender, woken) = oneshot::channel();
+    /// Registers a request that is woken when the call settles after this moment.
+    pub(super) fn subscribe(&self, project: ProjectId, call: CallId) -> CallWaiter {
+        let (sender, settled) = oneshot::channel();
         let mut projects = self.projects();
         let waiters = projects.entry(project).or_insert_with(|| {
-            // Nobody to start it means nobody to wake us: the wait ends by itself.
-            self.readers.send(project).ok();
-            Waiters::new()
+            // If no reader can be started any more, the wait ends with its timeout.
+            self.start_reader.send(project).ok();
+            ProjectWaiters::new()
         });
         waiters.entry(call).or_default().push(sender);
         drop(projects);
-        Woken { waiting: self.clone(), project, call, woken }
+        CallWaiter { all: self.clone(), project, call, settled }
     }
 
-    /// Reads for those who wait. Runs until dropped.
+    /// Runs the readers of all projects with waiting requests, until dropped.
     pub(super) async fn serve(&self, store: &Store) {
-        let mut wanted = self.wanted.lock().await;
+        let mut readers_to_start = self.readers_to_start.lock().await;
         let mut readers = FuturesUnordered::new();
         loop {
             tokio::select! {
-                project = wanted.recv() => match project {
+                project = readers_to_start.recv() => match project {
                     Some(project) => readers.push(self.read(store, project)),
                     None => return,
                 },
@@ -97,7 +104,7 @@ impl Waiting {
 
     async fn read(&self, store: &Store, project: ProjectId) {
         if let Err(error) = self.follow(store, project).await {
-            // Whoever still waits looks again, and starts the next reader.
+            // The requests that still wait read their calls again, and start the next reader.
             tracing::debug!(%error, %project, "the reader for waiting calls has ended");
             self.projects().remove(&project);
         }
@@ -105,11 +112,11 @@ impl Waiting {
 
     async fn follow(&self, store: &Store, project: ProjectId) -> Result<(), atelier_store::Error> {
         let (mut events, _) = store.subscribe(Scope::Project(project), Cursor::Now).await?;
-        // What settled before this moment was missed: all look once.
+        // Calls may have settled before this moment, so every request reads its call once.
         self.wake(project, |waiters| waiters.drain().map(|(_, senders)| senders).collect());
         loop {
-            let Ok(events) = tokio::time::timeout(LINGER, events.next()).await else {
-                if self.leave(project) {
+            let Ok(events) = tokio::time::timeout(IDLE_READER_TIME, events.next()).await else {
+                if self.remove_if_unused(project) {
                     return Ok(());
                 }
                 continue;
@@ -121,16 +128,20 @@ impl Waiting {
         }
     }
 
-    fn wake(&self, project: ProjectId, which: impl FnOnce(&mut Waiters) -> Vec<Vec<oneshot::Sender<()>>>) {
-        let woken = self.projects().get_mut(&project).map(which).unwrap_or_default();
-        // Some have gone.
-        for sender in woken.into_iter().flatten() {
+    fn wake(
+        &self,
+        project: ProjectId,
+        which: impl FnOnce(&mut ProjectWaiters) -> Vec<Vec<oneshot::Sender<()>>>,
+    ) {
+        let senders = self.projects().get_mut(&project).map(which).unwrap_or_default();
+        // Some of the requests may have ended.
+        for sender in senders.into_iter().flatten() {
             sender.send(()).ok();
         }
     }
 
-    /// Ends the reading if nobody waits.
-    fn leave(&self, project: ProjectId) -> bool {
+    /// Removes the project if no request waits there, and returns whether it is removed.
+    fn remove_if_unused(&self, project: ProjectId) -> bool {
         let mut projects = self.projects();
         let Some(waiters) = projects.get(&project) else { return true };
         let nobody = waiters.is_empty();
@@ -141,7 +152,7 @@ impl Waiting {
     }
 }
 
-/// The call that an event says has settled.
+/// The call that has settled, according to the event.
 fn settled(event: &StoredEvent) -> Option<CallId> {
     if event.name != "TOOL_CALL_UPDATED" {
         return None;

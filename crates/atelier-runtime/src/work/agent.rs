@@ -1,4 +1,5 @@
-//! An agent's work on a task: ask its model, make the calls that the model wants, and continue with their results.
+//! An agent's work on a task: ask its model, make the calls that the model wants, and continue with
+//! their results.
 
 use super::{
     AgentServices, Allowance, Job, ProjectSettings,
@@ -50,7 +51,8 @@ impl AgentServices {
         self.take_steps(job, &space).await
     }
 
-    /// Asks the model until it gives an answer, or calls that have to wait for a person or a machine.
+    /// Asks the model until it gives an answer, or calls that have to wait for a person or a
+    /// machine.
     async fn take_steps(&self, job: Job<'_>, space: &WorkerSpace) -> Result<Vec<TaskLease>> {
         let Job { lease, .. } = job;
         let mut task = lease.task.clone();
@@ -111,7 +113,8 @@ impl AgentServices {
         }
     }
 
-    /// The request of one step: the opening, the conversation's files, and the steps so far, cut to the model's window.
+    /// The request of one step: the opening, the conversation's files, and the steps so far, cut to
+    /// the model's window.
     async fn step_request(
         &self,
         lease: &TaskLease,
@@ -150,8 +153,8 @@ impl AgentServices {
         Ok(AfterStep::Leave(job.finish(self, task.clone(), Some(step), outcome).await?))
     }
 
-    /// Makes the calls of a step. Calls on memory and on the conversation's files run here; if there are calls for the
-    /// gate, the task is parked until they are settled.
+    /// Makes the calls of a step. Calls on memory and on the conversation's files run here; if
+    /// there are calls for the gate, the task is parked until they are settled.
     async fn make_calls(
         &self,
         job: Job<'_>,
@@ -221,7 +224,8 @@ impl AgentServices {
         Ok(Ok(StepContext { tools, agent, project, allowance, client, files }))
     }
 
-    /// What the model gets before the agent's own steps: instructions, memory, conversation and task.
+    /// What the model gets before the agent's own steps: instructions, memory, conversation and
+    /// task.
     async fn opening_request(
         &self,
         owned: &Owned,
@@ -254,13 +258,14 @@ impl AgentServices {
         })
     }
 
+    /// The calls of earlier steps that went through the gate, by their ids.
     async fn settled_calls(&self, owned: &Owned, steps: &[Step]) -> Result<HashMap<CallId, GatedCall>> {
         let calls = self.store.calls_of(owned, steps).await?;
         Ok(calls.into_iter().map(|call| (call.tool_id, call)).collect())
     }
 
-    /// Sorts the calls that the model wants: calls for the gate, calls that run on the server, and invalid calls, which
-    /// get an error as their result.
+    /// Sorts the calls that the model wants: calls for the gate, calls that run on the server, and
+    /// invalid calls, which get an error as their result.
     fn sort_calls(
         &self,
         lease: &TaskLease,
@@ -344,7 +349,8 @@ impl StepContext {
     }
 }
 
-/// The arguments of a call, or the error for the model. `cut_at` is the `max_tokens` that the answer reached.
+/// The arguments of a call, or the error for the model. `cut_at` is the `max_tokens` that the
+/// answer reached.
 fn parse_arguments(
     call: &CallRequest,
     tools: &[ToolSchema],

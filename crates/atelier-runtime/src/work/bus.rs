@@ -1,7 +1,8 @@
 //! The agent bus of this node: leases tasks from their queues and runs them.
 //!
-//! The queues are in the store. A wakeup says that a queue may have something to run. A check every second finds what a
-//! lost wakeup would have reported, interrupts tasks that were cancelled on another node, and fails tasks whose node died.
+//! The queues are in the store. A wakeup says that a queue may have something to run. A check every
+//! second finds what a lost wakeup would have reported, interrupts tasks that were cancelled on
+//! another node, and fails tasks whose node died.
 
 use super::{AgentServices, ProjectSettings, completion::CompletionSignals};
 use crate::{Error, Result};
@@ -37,12 +38,14 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How many calls of stopped tasks are cancelled at the same time.
 const CONCURRENT_CANCELS: usize = 64;
 
+/// The agent bus of this node.
 #[derive(Clone)]
 pub struct Bus(Arc<Inner>);
 
 struct Inner {
     services: AgentServices,
-    /// One for each running task. At times a few more tasks are leased than there are slots; they wait for one.
+    /// One for each running task. At times a few more tasks are leased than there are slots; they
+    /// wait for one.
     slots: Semaphore,
     running: Mutex<HashMap<TaskId, RunningTask>>,
     /// Queues that are being polled, and whether another wakeup for them has arrived since.
@@ -69,8 +72,8 @@ pub struct QueueReport {
     pub oldest_wait_seconds: Option<f64>,
 }
 
-/// A task that this node runs. It may be ended and leased again before the first execution has returned, so the fence
-/// tells the two apart.
+/// A task that this node runs. It may be ended and leased again before the first execution has
+/// returned, so the fence tells the two apart.
 struct RunningTask {
     fence: i64,
     cancel: CancellationToken,
@@ -127,7 +130,8 @@ impl Bus {
         sending.await.unwrap_or(Err(Error::Store(StoreError::Closed)))
     }
 
-    /// Waits for the answer to a task or a plan. `None` if there is none after `time`, or if the work ended without one.
+    /// Waits for the answer to a task or a plan. `None` if there is none after `time`, or if the
+    /// work ended without one.
     pub async fn wait(&self, owned: &Owned, work: Uuid, time: Duration) -> Result<Option<Message>> {
         let completion = self.0.completions.subscribe(work);
         let answered = async {
@@ -226,7 +230,8 @@ impl Bus {
         self.interrupt_and_cancel_calls(owned, by, stopped).await
     }
 
-    /// Cancels the tasks of a project: waiting ones immediately, running ones if they have not ended after `grace`.
+    /// Cancels the tasks of a project: waiting ones immediately, running ones if they have not
+    /// ended after `grace`.
     pub async fn stop_gracefully(
         &self,
         owned: &Owned,
@@ -338,13 +343,15 @@ impl Bus {
 
     async fn fail_crashed_task(&self, id: TaskId) {
         if let Err(error) = self.store().fail_orphaned_task(id).await {
-            // The periodic check finds tasks that this node holds but does not run, and tries again.
+            // The periodic check finds tasks that this node holds but does not run, and tries
+            // again.
             tracing::warn!(%error, task = %id, "cannot mark a task as failed");
         }
     }
 
-    /// Returns an interrupted task to its queue, because nothing of the step was done. Does nothing if the task was
-    /// cancelled or finished in the meantime. After a server stops, another one continues its tasks.
+    /// Returns an interrupted task to its queue, because nothing of the step was done. Does nothing
+    /// if the task was cancelled or finished in the meantime. After a server stops, another one
+    /// continues its tasks.
     async fn return_to_queue(&self, lease: &TaskLease) {
         match self.store().release_task(lease).await {
             // The task has ended in the meantime.
@@ -399,16 +406,17 @@ impl Bus {
         }
     }
 
-    /// Follows wakeups and checks regularly until `stop`; then returns running tasks to their queues.
+    /// Follows wakeups and checks regularly until `stop`; then returns running tasks to their
+    /// queues.
     pub async fn run_background(&self, stop: CancellationToken) {
         let mut suspected = HashSet::new();
-        let mut bell = self.store().wakeups().subscribe();
-        let mut rounds = tokio::time::interval(CHECK_INTERVAL);
-        rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut wakeups = self.store().wakeups().subscribe();
+        let mut ticks = tokio::time::interval(CHECK_INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                ring = bell.next() => match ring {
+                wakeup = wakeups.next() => match wakeup {
                     Some(Wakeup::Queue(_, queue)) => self.poll_queue(queue),
                     Some(Wakeup::Work(work)) => {
                         self.0.completions.wake(work);
@@ -421,7 +429,7 @@ impl Bus {
                     Some(_) => {}
                     None => break,
                 },
-                _ = rounds.tick() => {
+                _ = ticks.tick() => {
                     if let Err(error) = self.check_tasks(&mut suspected).await {
                         tracing::warn!(%error, "the agent bus cannot check its tasks");
                     }

@@ -28,7 +28,8 @@ impl CompletionSignals {
 
     pub(crate) fn wake(&self, id: Uuid) {
         if let Some(notify) = self.lock().get(&id) {
-            // `notify_waiters` wakes all that wait now; `notify_one` wakes one that is about to wait.
+            // `notify_waiters` wakes all that wait now; `notify_one` wakes one that is about to
+            // wait.
             notify.notify_waiters();
             notify.notify_one();
         }

@@ -1,4 +1,5 @@
-//! An agent's memory at work: what it recalls before a task, and its two tools for searching and adding.
+//! An agent's memory at work: what it recalls before a task, and its two tools for searching and
+//! adding.
 
 use super::{AgentServices, tools::SEARCH_CONTEXT};
 use crate::Result;
@@ -78,14 +79,14 @@ impl AgentServices {
             _ => match serde_json::from_value::<Add>(params) {
                 Err(error) => refuse(error),
                 Ok(asked) => {
-                    let memo = NewInteraction::new(InteractionType::AgentResponse, asked.text)
+                    let note = NewInteraction::new(InteractionType::AgentResponse, asked.text)
                         .of_task(lease.task.id)
                         .of_session(lease.task.session_id)
                         .with("note", true);
-                    match memo.validate() {
+                    match note.validate() {
                         Err(invalid) => StepResult::error(invalid.to_string()),
                         Ok(()) => {
-                            self.store.add_interactions(&lease.owned, agent, vec![memo]).await?;
+                            self.store.add_interactions(&lease.owned, agent, vec![note]).await?;
                             StepResult::new(json!({"remembered": true}).to_string())
                         }
                     }

@@ -1,5 +1,5 @@
-//! Checksums of the files that an agent has read or written. A change of a file carries the known checksum, so that a
-//! change by somebody else is a conflict and not a lost update.
+//! Checksums of the files that an agent has read or written. A change of a file carries the known
+//! checksum, so that a change by somebody else is a conflict and not a lost update.
 
 use super::tools::tool;
 use atelier_core::{

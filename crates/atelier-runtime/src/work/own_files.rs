@@ -1,4 +1,5 @@
-//! An agent's calls on its conversation's own files: they run here, in the local copy of the object store.
+//! An agent's calls on its conversation's own files: they run here, in the local copy of the object
+//! store.
 
 use super::{
     AgentServices,
@@ -30,14 +31,14 @@ struct Present {
 }
 
 impl AgentServices {
-    /// What an agent is told of the conversation's files.
+    /// The part of the prompt that lists the conversation's files.
     pub(super) async fn files_context(
         &self,
-        claim: &TaskLease,
+        lease: &TaskLease,
         project: &Project,
         conversation: &Conversation,
     ) -> String {
-        let context = self.files.workspace(&claim.owned, conversation).context().await;
+        let context = self.files.workspace(&lease.owned, conversation).context().await;
         match context {
             Ok(context) => match project.workspace {
                 WorkspaceKind::Client => context.beside_a_machine().to_string(),
@@ -51,39 +52,40 @@ impl AgentServices {
         }
     }
 
-    /// Runs the calls at the given places of a step, one after the other, and carries over what they changed.
+    /// Runs calls of a step, one after the other, and records what they changed. Each call is given
+    /// by its index in the step and its parameters.
     pub(super) async fn run_on_own_files(
         &self,
-        claim: &TaskLease,
+        lease: &TaskLease,
         project: &Project,
         conversation: &Conversation,
         step: &mut Step,
         calls: Vec<(usize, Map<String, Value>)>,
         mut known: KnownChecksums,
     ) {
-        let (run, policy) = match self.begin_run(claim, project, conversation).await {
+        let (run, policy) = match self.begin_run(lease, project, conversation).await {
             Ok(begun) => begun,
             Err(why) => {
-                for (place, _) in calls {
-                    step.calls[place].result = Some(told(why.clone()));
+                for (index, _) in calls {
+                    step.calls[index].result = Some(step_result(why.clone()));
                 }
                 return;
             }
         };
         let mut last = None;
-        for (place, mut params) in calls {
-            let name = tool(&step.calls[place].name).to_owned();
+        for (index, mut params) in calls {
+            let name = tool(&step.calls[index].name).to_owned();
             known.add_expected_checksum(&name, &mut params);
             let result = match name.as_str() {
                 PRESENT => present(&run, params).await,
-                _ => act(&run, policy.clone(), name, params).await,
+                _ => run_tool(&run, policy.clone(), name, params).await,
             };
-            step.calls[place].result = Some(told(result));
-            known.record_file_call(&step.calls[place]);
-            last = Some(place);
+            step.calls[index].result = Some(step_result(result));
+            known.record_file_call(&step.calls[index]);
+            last = Some(index);
         }
         let report = run.end().await;
-        if let Some(result) = last.and_then(|place| step.calls[place].result.as_mut()) {
+        if let Some(result) = last.and_then(|index| step.calls[index].result.as_mut()) {
             match report {
                 Ok(report) => result.content.push_str(&report.remarks()),
                 Err(error) => {
@@ -94,11 +96,11 @@ impl AgentServices {
         }
     }
 
-    /// The folder, and the rules that hold in it: the server's and the project's narrower ones, as on the person's
-    /// machine.
+    /// Prepares the conversation's folder, and the policy for calls in it: the rules of the server
+    /// and the restrictions of the project.
     async fn begin_run(
         &self,
-        claim: &TaskLease,
+        lease: &TaskLease,
         project: &Project,
         conversation: &Conversation,
     ) -> Result<(Run, Arc<Policy>), ToolOutcome> {
@@ -106,21 +108,22 @@ impl AgentServices {
         let policy = policy
             .map_err(|invalid| ToolOutcome::failed(FailureCode::InvalidSettings, invalid.to_string()))?;
         let policy = Arc::new(policy.for_own_files(self.settings.own_files));
-        let run = self.files.workspace(&claim.owned, conversation).sync_to_local(WAIT).await;
+        let run = self.files.workspace(&lease.owned, conversation).sync_to_local(WAIT).await;
         let run = run.map_err(|error| ToolOutcome::failed(error.code().into(), error.to_string()))?;
         Ok((run, policy))
     }
 }
 
-async fn act(run: &Run, policy: Arc<Policy>, name: String, params: Map<String, Value>) -> ToolOutcome {
+/// Runs a file tool in the folder of a run.
+async fn run_tool(run: &Run, policy: Arc<Policy>, name: String, params: Map<String, Value>) -> ToolOutcome {
     let folder = run.folder().to_owned();
-    let acted = tokio::task::spawn_blocking(move || act_in(folder, &policy, &name, params));
-    acted
+    let outcome = tokio::task::spawn_blocking(move || run_tool_in(folder, &policy, &name, params));
+    outcome
         .await
         .unwrap_or_else(|_| ToolOutcome::failed(FailureCode::Internal, "the tool stopped unexpectedly"))
 }
 
-fn act_in(folder: PathBuf, policy: &Policy, name: &str, params: Map<String, Value>) -> ToolOutcome {
+fn run_tool_in(folder: PathBuf, policy: &Policy, name: &str, params: Map<String, Value>) -> ToolOutcome {
     let workspace = match Workspace::open(&folder, Options::default()) {
         Ok(workspace) => workspace,
         Err(error) => return ToolOutcome::from(&error),
@@ -133,13 +136,14 @@ fn act_in(folder: PathBuf, policy: &Policy, name: &str, params: Map<String, Valu
     };
     let tools = Tools { workspace: &workspace, runner: None, policy, roots: &roots };
     match Cancel::new() {
-        Ok(cancel) => unasked(tools.execute(&call, &Approval::none(), &cancel)),
+        Ok(cancel) => explain_refusal(tools.execute(&call, &Approval::none(), &cancel)),
         Err(error) => ToolOutcome::failed(FailureCode::IoError, error.to_string()),
     }
 }
 
-/// Nobody is asked about a conversation's own files: what would need it is refused, and the agent is told who can do it.
-fn unasked(mut result: ToolOutcome) -> ToolOutcome {
+/// Adds to a refusal that the user can do it themselves. Nobody is asked about a conversation's own
+/// files, so a call that would need approval is refused.
+fn explain_refusal(mut result: ToolOutcome) -> ToolOutcome {
     if let Some(failure) = &mut result.failure
         && failure.refusal.as_ref().is_some_and(|refused| refused.verdict < Verdict::Deny)
     {
@@ -175,7 +179,8 @@ async fn present(run: &Run, params: Map<String, Value>) -> ToolOutcome {
     }
 }
 
-fn told(result: ToolOutcome) -> StepResult {
+/// The outcome of a call as the model sees it.
+fn step_result(result: ToolOutcome) -> StepResult {
     let is_error = !result.success();
     let checksum = result.fields.get("checksum").and_then(Value::as_str).map(str::to_owned);
     let content = serde_json::to_string(&result)

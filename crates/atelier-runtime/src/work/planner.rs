@@ -51,8 +51,8 @@ impl AgentServices {
             .map_err(|invalid| TaskFailure::new("invalid_settings", invalid.to_string())))
     }
 
-    /// Asks the model for a plan, and once more if the plan is not valid. Without a valid plan, the agent that fits best
-    /// gets a single task.
+    /// Asks the model for a plan, and once more if the plan is not valid. Without a valid plan, the
+    /// agent that fits best gets a single task.
     async fn propose(
         &self,
         job: Job<'_>,
@@ -145,7 +145,8 @@ impl AgentServices {
         let history = self.history(&job.lease.owned, task).await.map_err(unavailable)?;
         let asked = history.iter().rfind(|message| message.id == task.message_id);
         let asked = asked.map_or("", |message| message.content.as_str());
-        // Each result gets the same share of the window, so that a long one does not displace the others.
+        // Each result gets the same share of the window, so that a long one does not displace the
+        // others.
         let most = model.context_window() as usize * BYTES_PER_TOKEN / 2 / tasks.len().max(1);
         let mut request = Request {
             system:

@@ -1,5 +1,5 @@
-//! The prompt of an agent: who it is, where it works, the conversation, its steps so far; and what is left out if the
-//! prompt is too long.
+//! The prompt of an agent: who it is, where it works, the conversation, its steps so far; and what
+//! is left out if the prompt is too long.
 
 use atelier_core::{
     AgentConfig, CallId, Client, Message as ChatMessage, MessageRole, Project, Task, WorkspaceKind,
@@ -152,8 +152,9 @@ const STEPS_LEFT_OUT: &str = "\n\n(Some of your earlier steps were left out to s
 /// How many bytes of a text are always kept.
 const MIN_TEXT: usize = 512;
 
-/// Leaves out what does not fit into the model's window: first the oldest tool results, then the oldest turns, then the
-/// oldest steps of the last turn. The rest is shortened if it is still too long.
+/// Leaves out what does not fit into the model's window: first the oldest tool results, then the
+/// oldest turns, then the oldest steps of the last turn. The rest is shortened if it is still too
+/// long.
 pub(super) fn fit(request: &mut Request, window: u32, answer: u32) {
     let tools: u64 = request.tools.iter().map(ToolSchema::tokens).sum();
     let fixed = (tokens(&request.system) + tools) as usize + answer as usize;
@@ -165,7 +166,8 @@ pub(super) fn fit(request: &mut Request, window: u32, answer: u32) {
     shorten_results(request, room / 2);
     blank_results(request, room);
     while total(request) > room {
-        // A turn begins with a message of the user. Remove the first one, unless it is the only one.
+        // A turn begins with a message of the user. Remove the first one, unless it is the only
+        // one.
         let begins = |message: &Message| matches!(message, Message::User(_));
         let Some(end) = request.messages.iter().skip(1).position(begins).map(|n| n + 1) else { break };
         request.messages.drain(..end);

@@ -13,8 +13,8 @@ pub struct WorkSettings {
     pub max_running: usize,
     /// How many of a conversation's latest messages an agent sees.
     pub history: u32,
-    /// The verdict for changes of a conversation's own files. Nobody is asked about them, so everything
-    /// above LOW is refused.
+    /// The verdict for changes of a conversation's own files. Nobody is asked about them, so
+    /// everything above LOW is refused.
     pub own_files: Verdict,
     /// What a task may use, unless its project or agent allows less.
     pub limits: Limits,

@@ -30,7 +30,8 @@ pub(super) struct NewAgentRequest {
     config: AgentConfig,
 }
 
-/// The fields to change. Absent fields stay as they are, fields of `config` too.
+/// The fields to change. Absent fields stay as they are; this also holds for the fields of
+/// `config`.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AgentUpdate {

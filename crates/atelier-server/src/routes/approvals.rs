@@ -71,7 +71,7 @@ impl StatusFilter {
 #[derive(Serialize, ToSchema)]
 pub(super) struct GrantList {
     grants: Vec<Grant>,
-    /// How many permissions are in force.
+    /// How many permissions there are in total.
     total: usize,
 }
 
@@ -112,7 +112,7 @@ pub(super) async fn mine(State(app): State<App>, caller: Caller) -> Result<Reply
 
 /// Approve a call
 ///
-/// With a `scope` other than `once`, also give a permission for further calls like it.
+/// With a `scope` other than `once`, also give a permission for further calls.
 #[utoipa::path(post, path = "/my/projects/{project}/approvals/{approval}/approve",
     tag = "approvals",
     params(ProjectInPath, ApprovalInPath), request_body = Option<ApproveRequest>, responses(
@@ -193,10 +193,10 @@ pub(super) async fn decide(
     Ok(Reply(DecisionResults { results }))
 }
 
-/// List the permissions in force
+/// List the current permissions
 #[utoipa::path(get, path = "/my/projects/{project}/grants",
     tag = "approvals", params(ProjectInPath),
-    responses((status = 200, description = "The permissions in force", body = GrantList)))]
+    responses((status = 200, description = "The current permissions", body = GrantList)))]
 pub(super) async fn grants(State(app): State<App>, space: OwnSpace) -> Result<Reply<GrantList>> {
     let grants = app.store.grants(space.owned()).await?;
     Ok(Reply(GrantList { total: grants.len(), grants }))

@@ -122,8 +122,8 @@ pub(super) async fn messages(
 
 /// Send a message to one agent, or to the project, which plans which agents do what
 ///
-/// Answers at once. With `Prefer: wait=60` it answers with the agent's answer, if there is one
-/// within that many seconds.
+/// Answers immediately with 202. With `Prefer: wait=60`, the request waits up to 60 seconds for
+/// the agent's answer and returns it.
 #[utoipa::path(post, path = "/my/projects/{project}/chat/{session}/message", tag = "chat",
     params(ProjectInPath, SessionInPath, ("Prefer" = Option<String>, Header)),
     request_body = NewMessage, responses(

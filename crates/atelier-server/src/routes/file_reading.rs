@@ -23,7 +23,7 @@ use utoipa::IntoParams;
 #[into_params(parameter_in = Query)]
 #[derive(Default)]
 pub(super) struct DownloadOptions {
-    /// Check the SHA-256 while sending, and break the connection before the end if it is wrong.
+    /// Check the SHA-256 while sending, and close the connection before the end if it is wrong.
     /// Sends the whole file.
     #[param(default = false)]
     verify: bool,

@@ -52,8 +52,8 @@ pub(super) struct CallFilter {
 
 /// Request a tool call
 ///
-/// Answers at once with the call as it is. With `Prefer: wait=30` it answers when the call is
-/// settled, or after that many seconds (at most `server.request_timeout`).
+/// Answers immediately with the current state of the call. With `Prefer: wait=30`, the answer comes
+/// when the call is settled, or after that many seconds (at most `server.request_timeout`).
 #[utoipa::path(post, path = "/my/projects/{project}/tools/execute", tag = "tools",
     params(ProjectInPath, ("Prefer" = Option<String>, Header)),
     request_body = ToolRequest, responses(

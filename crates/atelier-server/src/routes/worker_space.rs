@@ -49,7 +49,7 @@ pub(super) async fn close(
     Ok(DONE)
 }
 
-/// Reset the worker space: end everything at once and start again
+/// Reset the worker space: end everything immediately and start again
 ///
 /// For the owner and for admins of the owner's tenant.
 #[utoipa::path(post, path = "/my/projects/{project}/worker-space/reset", tag = "worker space",

@@ -16,14 +16,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// One connection for the writer, the others for readers.
 const CONNECTIONS: usize = 5;
 /// How long a reader waits for a connection.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The connections to the embedded database.
 #[derive(Clone)]
 pub(crate) struct Lite(Arc<Inner>);
 
 struct Inner {
     options: SqliteConnectOptions,
-    turns: Arc<Semaphore>,
+    /// One permit for each connection that may be in use.
+    permits: Arc<Semaphore>,
     /// The connection that was returned last is used last: it may still be ending a query that its
     /// reader did not wait for.
     idle: Mutex<VecDeque<SqliteConnection>>,
@@ -33,33 +35,33 @@ struct Inner {
 pub(crate) struct LiteConn {
     /// `None` once the connection is returned or discarded.
     conn: Option<SqliteConnection>,
-    home: Lite,
-    _turn: OwnedSemaphorePermit,
+    pool: Lite,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Lite {
     pub(crate) async fn open(options: SqliteConnectOptions) -> Result<Self, sqlx::Error> {
-        let turns = Arc::new(Semaphore::new(CONNECTIONS));
-        let lite = Self(Arc::new(Inner { options, turns, idle: Mutex::default() }));
+        let permits = Arc::new(Semaphore::new(CONNECTIONS));
+        let lite = Self(Arc::new(Inner { options, permits, idle: Mutex::default() }));
         drop(lite.connect().await?);
         Ok(lite)
     }
 
     pub(crate) async fn connect(&self) -> Result<LiteConn, sqlx::Error> {
-        let turn = tokio::time::timeout(PATIENCE, self.0.turns.clone().acquire_owned()).await;
-        let turn = turn.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)?;
+        let permit = tokio::time::timeout(CONNECT_TIMEOUT, self.0.permits.clone().acquire_owned()).await;
+        let permit = permit.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)?;
         let idle = self.idle().pop_front();
         let conn = match idle {
             Some(conn) => conn,
             None => self.0.options.connect().await?,
         };
-        Ok(LiteConn { conn: Some(conn), home: self.clone(), _turn: turn })
+        Ok(LiteConn { conn: Some(conn), pool: self.clone(), _permit: permit })
     }
 
     /// Waits for the connections in use and closes all of them.
     pub(crate) async fn close(&self) {
-        let all = self.0.turns.acquire_many(CONNECTIONS as u32).await;
-        self.0.turns.close();
+        let all = self.0.permits.acquire_many(CONNECTIONS as u32).await;
+        self.0.permits.close();
         drop(all);
         let idle = std::mem::take(&mut *self.idle());
         for conn in idle {
@@ -98,7 +100,7 @@ impl DerefMut for LiteConn {
 impl Drop for LiteConn {
     fn drop(&mut self) {
         if let Some(conn) = self.conn.take() {
-            self.home.idle().push_back(conn);
+            self.pool.idle().push_back(conn);
         }
     }
 }

@@ -112,7 +112,7 @@ impl Store {
                 plans::reopen(tx, &owned, &mut task).await?;
                 save_task(tx, &task).await?;
                 if task.status == TaskStatus::Queued {
-                    tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.told() });
+                    tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.for_event() });
                     tx.wake(Wakeup::Queue(owned.owner, queue_of(&task)));
                 }
                 Ok(task)
@@ -195,7 +195,7 @@ async fn stop_each(
 }
 
 /// Stops every task in the queue of an agent that is being deleted.
-pub(crate) async fn settle_queue(
+pub(crate) async fn stop_queue(
     tx: &mut Tx,
     owned: &Owned,
     agent: AgentId,

@@ -106,7 +106,7 @@ pub(crate) async fn insert_task(tx: &mut Tx, owned: &Owned, task: &Task) -> Resu
     let new = TaskWrite { owner: owned.owner, task: task.clone(), change: TaskChange::Queued };
     write_tasks(&mut tx.conn, vec![new]).await?;
     if task.status == TaskStatus::Queued {
-        tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.told() });
+        tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.for_event() });
     }
     Ok(())
 }
@@ -120,7 +120,7 @@ pub(crate) fn start_or_queue(
     load: QueueLoad,
     node: Option<NodeId>,
 ) -> Option<TaskLease> {
-    rows.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.told() });
+    rows.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.for_event() });
     let write = |task: Task, change| TaskWrite { owner: owned.owner, task, change };
     let free = load.waiting == 0 && load.has_room();
     // A call that this group settles may free a task that has begun, and such a task runs first.

@@ -1,4 +1,4 @@
-//! What a scripted model says, and how it looks on the wire.
+//! The replies of a scripted model, and their form on the wire.
 
 use axum::{
     http::StatusCode,
@@ -6,7 +6,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-/// One answer of a script. `Reply::text("hi")` is a whole one; the rest says what goes wrong with it.
+/// One reply of a script. `Reply::text("hi")` is a complete one; the other methods add failures.
 #[derive(Debug, Clone)]
 pub struct Reply {
     kind: Kind,
@@ -35,7 +35,7 @@ impl Reply {
         Self { kind, end: End::Whole, finish: None, usage: (10, 5) }
     }
 
-    /// An answer in words, streamed word by word.
+    /// A text, streamed word by word.
     pub fn text(text: impl Into<String>) -> Self {
         Self::new(Kind::Answer { text: text.into(), calls: Vec::new() })
     }
@@ -50,7 +50,7 @@ impl Reply {
         Self::text("").and_raw_call(tool, arguments)
     }
 
-    /// One more call in the same answer, to be run beside the others.
+    /// One more call in the same answer, to be run in parallel.
     #[must_use]
     pub fn and_call(self, tool: &str, arguments: Value) -> Self {
         self.and_raw_call(tool, &arguments.to_string())
@@ -69,13 +69,13 @@ impl Reply {
         Self::new(Kind::Raw(events.collect()))
     }
 
-    /// No stream but a status, such as 429 or 500.
+    /// A status without a stream, such as 429 or 500.
     pub fn status(status: u16) -> Self {
         let message = "refused by the script".to_owned();
         Self::new(Kind::Refusal { status, retry_after: None, message, code: None })
     }
 
-    /// The header `Retry-After` of a refusal.
+    /// The `Retry-After` header of an error.
     #[must_use]
     pub fn retry_after(mut self, value: impl ToString) -> Self {
         let Kind::Refusal { retry_after, .. } = &mut self.kind else { panic!("only a refusal has one") };
@@ -83,7 +83,7 @@ impl Reply {
         self
     }
 
-    /// The words of a refusal.
+    /// The message of an error.
     #[must_use]
     pub fn saying(mut self, words: impl Into<String>) -> Self {
         let Kind::Refusal { message, .. } = &mut self.kind else { panic!("only a refusal has words") };
@@ -91,7 +91,7 @@ impl Reply {
         self
     }
 
-    /// The `code` of a refusal.
+    /// The `code` of an error.
     #[must_use]
     pub fn code(mut self, word: &str) -> Self {
         let Kind::Refusal { code, .. } = &mut self.kind else { panic!("only a refusal has a code") };
@@ -99,26 +99,26 @@ impl Reply {
         self
     }
 
-    /// Takes the request and never answers it.
+    /// Accepts the request and never answers it.
     pub fn silence() -> Self {
         Self::new(Kind::Silence)
     }
 
-    /// Says so many pieces of the answer and then nothing, with the connection open.
+    /// Sends the given number of pieces and then nothing, with the connection open.
     #[must_use]
     pub fn stall_after(mut self, pieces: usize) -> Self {
         self.end = End::StallAfter(pieces);
         self
     }
 
-    /// Says so many pieces of the answer and drops the connection.
+    /// Sends the given number of pieces and closes the connection.
     #[must_use]
     pub fn cut_after(mut self, pieces: usize) -> Self {
         self.end = End::CutAfter(pieces);
         self
     }
 
-    /// The reason given for the end, in the provider's own word.
+    /// The finish reason, in the provider's own word.
     #[must_use]
     pub fn finish(mut self, reason: &'static str) -> Self {
         self.finish = Some(reason);
@@ -153,7 +153,7 @@ impl Reply {
         matches!(self.end, End::StallAfter(_))
     }
 
-    /// The events of the stream, as far as they are to be said.
+    /// The events of the stream, up to the point where it stalls or is cut.
     pub(super) fn pieces(&self, anthropic: bool) -> Vec<String> {
         let mut pieces = match &self.kind {
             Kind::Answer { text, calls } if anthropic => self.anthropic(text, calls),
@@ -239,7 +239,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive(' ').filter(|word| !word.is_empty())
 }
 
-/// Arguments come in pieces that end anywhere.
+/// Arguments arrive in pieces of any length.
 fn parts(text: &str) -> impl Iterator<Item = String> {
     let characters: Vec<char> = text.chars().collect();
     let parts: Vec<String> = characters.chunks(7).map(|part| part.iter().collect()).collect();

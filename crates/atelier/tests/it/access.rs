@@ -1,5 +1,5 @@
-//! Who may do what: every route of the API against everybody who is not the owner. The routes come from
-//! the document of the running server, so that a new one cannot be forgotten.
+//! Access control: every route of the API is tried by callers who are not the owner. The routes
+//! come from the OpenAPI document of the running server, so that no new route is forgotten.
 
 use crate::{
     build,
@@ -18,7 +18,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// What somebody has, as far as a path can name it.
+/// Ids of resources that paths can contain.
 #[derive(Clone)]
 struct Things {
     project: String,
@@ -27,7 +27,7 @@ struct Things {
 }
 
 impl Things {
-    /// Nobody's.
+    /// Ids that belong to nobody.
     fn unknown() -> Self {
         let id = || Uuid::now_v7().to_string();
         Self { project: id(), agent: id(), tenant: id() }
@@ -39,11 +39,12 @@ impl Things {
             "agent" => self.agent.clone(),
             "tenant" => self.tenant.clone(),
             "provider" => "openai".to_owned(),
-            // Nobody's: making one would make a worker space. `gate.rs` tries those that are somebody's.
+            // Ids that belong to nobody, because creating these resources would create a worker
+            // space. `gate.rs` tries ids of other users.
             "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan" | "interaction" => {
                 Uuid::now_v7().to_string()
             }
-            // `files.rs` tries those that are somebody's.
+            // `files.rs` tries ids of other users.
             "conversation" | "file" | "upload" => Uuid::now_v7().to_string(),
             "number" => "1".into(),
             other => panic!(
@@ -54,7 +55,7 @@ impl Things {
     }
 }
 
-/// A project as its events tell it: looking at it in any other way would make its worker space.
+/// A project as its events describe it. Any other request for it would create its worker space.
 struct Shop {
     path: String,
     things: Things,
@@ -75,9 +76,10 @@ impl Shop {
         Self { path, things, events }
     }
 
-    /// Nothing has happened to it since it was made, not even a worker space.
+    /// Asserts that nothing has happened to the project since it was created, not even a worker
+    /// space.
     async fn assert_untouched(&self, owner: &User) {
-        // Closes a worker space if there is one, and says so.
+        // A reset closes a worker space if there is one, and sends an event.
         owner.post(&format!("{}/worker-space/reset", self.path), json!(null)).await.expect(200);
         let mut log = owner.events(&format!("{}/events", self.path), Some("0")).await;
         let log = log.take(self.events.len() + 1).await;
@@ -102,7 +104,7 @@ fn request(user: &User, operation: &Operation, path: &str) -> reqwest::RequestBu
     if operation.takes_body { request.json(&json!({})) } else { request }
 }
 
-/// The whole answer but its date.
+/// The whole answer except its date.
 async fn ask(user: &User, operation: &Operation, path: &str) -> Answer {
     receive(request(user, operation, path)).await
 }
@@ -111,7 +113,7 @@ async fn receive(request: reqwest::RequestBuilder) -> Answer {
     let response = request.send().await.unwrap();
     let (status, mut headers) = (response.status(), response.headers().clone());
     headers.remove("date");
-    // A stream that opens where it must not would never end.
+    // A stream that wrongly opens would never end.
     let body = if headers.get("content-type").is_some_and(|kind| kind == "text/event-stream") {
         Value::Null
     } else {
@@ -121,7 +123,7 @@ async fn receive(request: reqwest::RequestBuilder) -> Answer {
 }
 
 async fn with_ids(server: &Server) -> Vec<Operation> {
-    // A tenant alone is nobody's own: `files.rs` tries those.
+    // A tenant alone has no owner. `files.rs` tries tenants.
     let of_somebody = |operation: &Operation| operation.parameters.iter().any(|name| name != "tenant");
     let operations: Vec<_> = operations(server).await.into_iter().filter(of_somebody).collect();
     assert!(operations.len() >= 12, "the document lists the routes of projects");
@@ -149,7 +151,7 @@ async fn foreign_ids_and_unknown_ids_get_equal_answers(#[values(Sqlite, Postgres
             assert_eq!(unknown.problem(), (404, "not_found"), "{}", operation.label());
             let mut tries = vec![shop.things.clone()];
             if operation.path.contains("{agent}") {
-                // A project of their own does not help to get at somebody else's agents.
+                // A caller's own project gives no access to somebody else's agents.
                 tries.push(Things { agent: shop.things.agent.clone(), ..own.clone() });
             }
             tries.push(Things { project: "no-id".into(), agent: "%00".into(), tenant: "%00".into() });
@@ -162,7 +164,7 @@ async fn foreign_ids_and_unknown_ids_get_equal_answers(#[values(Sqlite, Postgres
         }
     }
 
-    // An admin looks after their tenant: may reset, reject, see to its keys, and nothing else.
+    // An admin of the tenant may reset, reject and manage keys, and nothing else.
     let admin = server.user_with("root", &["--role", "admin"]);
     let for_admins = |it: &&Operation| {
         ["/reset", "/approvals/decide"].iter().any(|end| it.path.ends_with(end))
@@ -175,7 +177,8 @@ async fn foreign_ids_and_unknown_ids_get_equal_answers(#[values(Sqlite, Postgres
 
     shop.assert_untouched(&ann).await;
 
-    // The same requests do find something when the owner makes them; what deletes comes last, from the leaves.
+    // The same requests find something if the owner sends them. Deletions come last, and inner
+    // resources are deleted before outer ones.
     let mut operations = operations;
     operations.sort_by_key(|it| (it.method == Method::DELETE, std::cmp::Reverse(it.path.len())));
     let made_up = |it: &&Operation| it.parameters.iter().any(|name| !["project", "agent"].contains(&&**name));
@@ -204,7 +207,7 @@ async fn projects_of_one_user_share_nothing(#[values(Sqlite, Postgres)] backend:
     assert!(tried >= 3);
     shop.assert_untouched(&ann).await;
 
-    // What happens in one is told in its own stream only.
+    // Events of a project appear only in its own stream.
     let mut shop_events = ann.events(&format!("{}/events", shop.path), None).await;
     let mut blog_events = ann.events(&format!("{}/events", blog.path), None).await;
     ann.put(&format!("{}/agents/coder", blog.path), json!({"name": "blogger"})).await.expect(200);
@@ -214,7 +217,7 @@ async fn projects_of_one_user_share_nothing(#[values(Sqlite, Postgres)] backend:
     assert_eq!((event.name.as_str(), &event.data["project"]["name"]), ("PROJECT_UPDATED", &json!("market")));
     let names = blog_events.take(2).await.into_iter().map(|event| event.name);
     assert_eq!(names.collect::<Vec<_>>(), ["AGENT_UPDATED", "PROJECT_UPDATED"]);
-    // Each has its own place, and its own agents.
+    // Each project has its own worker space and its own agents.
     let space =
         async |path: &str| ann.get(&format!("{path}/worker-space")).await.expect(200)["user_prefix"].clone();
     assert_ne!(space(&shop.path).await, space(&blog.path).await);
@@ -236,13 +239,14 @@ async fn lists_and_streams_contain_only_own_resources(#[values(Sqlite, Postgres)
         ann.put(&before.path, json!({"settings": {"secret": 1}})).await.expect(200);
         let own = other.project("mine").await;
         let id = own.rsplit('/').next().unwrap();
-        // All that was ever told to them begins with their own project.
+        // All events that a user ever got begin with their own project.
         let mut all = other.events("/my/events", Some("0")).await;
         for stream in [&mut live, &mut all] {
             let first = stream.next().await;
             assert_eq!((first.name.as_str(), &first.data["project"]["id"]), ("PROJECT_CREATED", &json!(id)));
         }
-        // Nor does an id from somebody else's stream lead into it: they are told how their own things are.
+        // An id from somebody else's stream gives no access to that stream: the user gets a
+        // snapshot of their own state.
         let mut lost = other.events("/my/events", Some("u999999")).await;
         let reset = lost.next().await;
         assert_eq!(reset.name, "STREAM_RESET");
@@ -274,12 +278,12 @@ async fn agent_and_client_tokens_cannot_change_projects(#[values(Sqlite, Postgre
     let agents = ann.get(&format!("{}/agents", shop.path)).await.expect(200);
     let created: Vec<_> = shop.events[1..].iter().map(|event| event.data["agent"].clone()).collect();
     assert_eq!(agents, json!({"agents": created, "total": 4}));
-    // They may look, though: that is what they are for.
+    // These tokens may read.
     let client = server.user_with("ann", &["--role", "client"]);
     assert_eq!(client.get(&format!("{}/agents", shop.path)).await.expect(200), agents);
 }
 
-/// Headers that must open nothing, each with a name for the one who reads a failure.
+/// Invalid headers, each with a name for the failure message.
 fn bad_headers(secret: &[u8], user: Uuid, revoked: &User) -> Vec<(&'static str, Option<String>)> {
     let key = EncodingKey::from_secret(secret);
     let sign = |claims: &Value| jsonwebtoken::encode(&Header::new(Algorithm::HS256), claims, &key).unwrap();
@@ -383,7 +387,7 @@ async fn invalid_tokens_are_refused_everywhere(#[values(Sqlite, Postgres)] backe
             let request = value.iter().fold(request, |request, value| request.header("authorization", value));
             refused(name, request).await;
         }
-        // A token in the address would end up in logs and histories: it is not even looked at.
+        // Tokens in the address would end up in logs and histories, so they are ignored.
         for query in ["token", "access_token", "authorization"] {
             let path = format!("{path}?{query}={}", ann.token);
             refused(query, request(&nobody, operation, &path)).await;
@@ -392,7 +396,8 @@ async fn invalid_tokens_are_refused_everywhere(#[values(Sqlite, Postgres)] backe
         refused("cookie", request(&nobody, operation, &path).header("cookie", cookie)).await;
     }
     shop.assert_untouched(&ann).await;
-    // What was wrong with them is what they were changed in: the same made right opens.
+    // The tokens differ from a valid one only in the tested detail: without that change, the token
+    // is accepted.
     let key = EncodingKey::from_secret(&secret);
     let right = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims(user), &key).unwrap();
     for scheme in ["Bearer", "bearer", "BEARER"] {

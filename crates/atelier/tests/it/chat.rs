@@ -1,4 +1,4 @@
-//! Agents at work: what is said, who does it, what becomes of it.
+//! Agents at work: messages, tasks and their results.
 
 mod bus;
 mod crash;
@@ -19,7 +19,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-/// A desk with a conversation.
+/// A project with a conversation.
 pub(crate) struct Chat {
     pub(crate) desk: Desk,
     session: String,
@@ -35,7 +35,7 @@ impl Chat {
         Self { session: session["id"].as_str().unwrap().to_owned(), desk }
     }
 
-    /// In a project whose agents work on the conversation's own files.
+    /// A conversation in a project whose agents work on the conversation's own files.
     async fn on_own_files(server: &Server, name: &str) -> Self {
         let user = server.user(name);
         let new = json!({"name": "sheets", "workspace": "conversation"});
@@ -53,7 +53,7 @@ impl Chat {
         self.say(content, agent).await.expect(202)
     }
 
-    /// Says something and waits for the answer.
+    /// Sends a message and waits for the answer.
     async fn ask(&self, content: &str, agent: Option<&str>) -> Value {
         let path = format!("{}/chat/{}/message", self.desk.project, self.session);
         let request = self.desk.user.request(Method::POST, &path).header("Prefer", "wait=30");
@@ -90,7 +90,7 @@ impl Chat {
         .await
     }
 
-    /// The calls that wait for a decision, once there are so many.
+    /// Waits until this many calls wait for a decision, and returns them.
     pub(crate) async fn pending(&self, count: usize) -> Vec<Value> {
         eventually(&format!("{count} calls are pending"), async || {
             let list = self.get("approvals?status=pending").await;
@@ -167,7 +167,7 @@ async fn direct_message_is_answered_by_its_agent(#[values(Sqlite, Postgres)] bac
         json!(["completed", 1, "Hello Ann, how are you?", "agent_coder"])
     );
 
-    // The second is told what was said before.
+    // The second message comes with the history of the conversation.
     let answer = chat.ask("and second", Some("agent_coder")).await;
     assert_eq!(answer["content"], "You said: first");
     let seen = model.seen();
@@ -201,12 +201,12 @@ async fn invalid_messages_are_refused(#[values(Sqlite, Postgres)] backend: Backe
     let bob = server.user("bob");
     let theirs = format!("{}/chat/{}/message", chat.desk.project, chat.session);
     assert_eq!(bob.post(&theirs, json!({"content": "hi"})).await.problem(), (404, "not_found"));
-    // Of another project of hers it is not, either.
+    // The conversation is not visible in another project of the same user.
     let other = chat.desk.user.project("other").await;
     let path = format!("{other}/chat/{}/message", chat.session);
     assert_eq!(chat.desk.user.post(&path, json!({"content": "hi"})).await.problem(), (404, "not_found"));
 
-    // An archived conversation keeps what was said and takes no more.
+    // An archived conversation keeps its messages and accepts no new ones.
     let session = format!("{}/chat/sessions/{}", chat.desk.project, chat.session);
     let archived = chat.desk.user.request(Method::PATCH, &session).json(&json!({"status": "archived"}));
     assert_eq!(archived.send().await.unwrap().status(), 200);
@@ -230,7 +230,7 @@ async fn model_error_is_reported_in_the_conversation(#[values(Sqlite, Postgres)]
     assert_eq!(json!([task["status"], task["error"]["code"]]), json!(["failed", "no_model_key"]));
 }
 
-/// The answer says so. The strictest budget of server, project and agent counts.
+/// The error names the budget. The strictest budget of server, project and agent counts.
 #[rstest]
 #[tokio::test]
 async fn exhausted_budget_ends_the_task(#[values(Sqlite, Postgres)] backend: Backend) {
@@ -285,7 +285,7 @@ async fn priced(backend: Backend, model: &ScriptedModel) -> Server {
     server.with(&price("INPUT"), 1000.0).with(&price("OUTPUT"), 1000.0).start().await
 }
 
-/// Then the task has failed and says why.
+/// After the second empty answer the task fails and says why.
 #[rstest]
 #[tokio::test]
 async fn empty_answer_is_retried_once(#[values(Sqlite, Postgres)] backend: Backend) {
@@ -326,7 +326,7 @@ async fn calls_per_step_are_limited(#[values(Sqlite, Postgres)] backend: Backend
     chat.pending(0).await;
 }
 
-/// Tasks are listed by a state that there is.
+/// Tasks can be listed by every existing state, and only by those.
 #[tokio::test]
 async fn tasks_are_listed_by_their_state() {
     let server = crate::start(Sqlite).await;

@@ -1,4 +1,4 @@
-//! `atelier check` and `atelier tool`: for people who wonder why something was refused.
+//! `atelier check` and `atelier tool`: for people who want to know why a call was refused.
 
 use crate::BINARY;
 use serde_json::{Value, json};
@@ -76,7 +76,7 @@ fn path_is_rated_by_its_real_target() {
     assert_eq!(check("build.so", "write"), "DENY");
 }
 
-/// Every line gets one answer.
+/// Every line of input gets one line of output.
 #[test]
 fn check_reads_one_call_per_line() {
     let base = workspace();

@@ -1,4 +1,5 @@
-//! What agents remember, over HTTP: on SQLite and PostgreSQL, in the embedded index and on a real Qdrant server.
+//! What agents remember, over HTTP: on SQLite and PostgreSQL, in the embedded index and on a real
+//! Qdrant server.
 
 mod care;
 mod engine;
@@ -13,7 +14,7 @@ use atelier_memory::{CollectionKey, Index};
 use atelier_testkit::{Backend, Builder, Server, User, eventually, qdrant_url};
 use serde_json::{Value, json};
 
-/// Which index the server has.
+/// The index that the server uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Engine {
     Edge,
@@ -27,7 +28,7 @@ fn with_engine(backend: Backend, engine: Engine) -> Builder {
     }
 }
 
-/// A server, somebody, and one of their agents.
+/// A server, a user, and one of the user's agents.
 struct Fixture {
     server: Server,
     ann: User,
@@ -65,7 +66,8 @@ async fn import(user: &User, context: &str, entries: Value) -> Value {
     user.post(&format!("{context}/import"), json!({"interactions": entries})).await.expect(200)
 }
 
-/// The results of a search that went through the index: it may have been opened just now, on a busy machine.
+/// The results of a search that the index answered. On a busy machine, opening the index may take a
+/// moment.
 async fn search(user: &User, context: &str, body: Value) -> Vec<Value> {
     eventually("the index answers", async || {
         let found = user.post(&format!("{context}/search"), body.clone()).await.expect(200);
@@ -82,7 +84,7 @@ fn entry(text: &str, kind: &str, success: bool, timestamp: &str) -> Value {
     json!({"text": text, "interaction_type": kind, "success": success, "timestamp": timestamp})
 }
 
-/// Eight facts of all kinds, one a day.
+/// Eight interactions of all types, one per day.
 fn week() -> Value {
     json!([
         entry("Deployed the payment service to staging", "task_execution", true, "2026-01-01T10:00:00Z"),
@@ -101,14 +103,14 @@ fn week() -> Value {
     ])
 }
 
-/// The collection that the statistics name, as the engine knows it.
+/// The collection that the statistics name, as the engine's key.
 pub(crate) async fn collection_key(user: &User, agent: &str) -> CollectionKey {
     let id: AgentId = user.get(agent).await.expect(200)["id"].as_str().unwrap().parse().unwrap();
     let stats = user.get(&format!("{agent}/context/stats")).await.expect(200);
     CollectionKey { agent: id, name: stats["collection"].as_str().unwrap().to_owned() }
 }
 
-/// A look past the server, into the shared Qdrant.
+/// Direct access to the shared Qdrant, without the server.
 pub(crate) fn shared_index() -> Index {
     Index::server(&qdrant_url(), None).unwrap()
 }

@@ -1,4 +1,4 @@
-//! An embedding service as OpenAI's, on loopback: the same text always gets the same vector.
+//! An embedding service like OpenAI's, on loopback. The same text always gets the same vector.
 
 use serde_json::{Value, json};
 use std::{
@@ -65,7 +65,7 @@ impl Drop for Service {
     }
 }
 
-/// One request, one answer, and the connection ends.
+/// Answers one request and closes the connection.
 async fn answer(
     mut stream: TcpStream,
     dimension: usize,

@@ -1,4 +1,5 @@
-//! The event stream: every change once, in order, whatever happens to the connection or the server.
+//! The event stream: every change appears once and in order, whatever happens to the connection or
+//! the server.
 
 use crate::{build, start};
 use atelier_testkit::{
@@ -18,7 +19,7 @@ fn numbers(events: &[SseEvent]) -> Vec<u64> {
     events.iter().map(SseEvent::number).collect()
 }
 
-/// A page that opens needs only the latest events.
+/// A page that has just been opened needs only the latest events.
 #[rstest]
 #[tokio::test]
 async fn stream_can_begin_with_the_latest_events(#[values(Sqlite, Postgres)] backend: Backend) {
@@ -30,12 +31,13 @@ async fn stream_can_begin_with_the_latest_events(#[values(Sqlite, Postgres)] bac
     let tail = ann.events(&format!("{project}/events?tail=2"), None).await.take(2).await;
     assert_eq!(names(&tail), ["WORKER_SPACE_READY", "PROJECT_UPDATED"]);
     assert_eq!(numbers(&tail), [6, 7]);
-    // More than there are: all of them, here and in the stream of everything.
+    // If fewer events exist than requested, all of them are sent, in this stream and in the stream
+    // of all projects.
     let all = ann.events(&format!("{project}/events?tail=1000"), None).await.take(7).await;
     assert_eq!(numbers(&all), Vec::from_iter(1..=7));
     let mine = ann.events("/my/events?tail=1", None).await.next().await;
     assert_eq!(mine.name, "PROJECT_UPDATED");
-    // An id to go on from comes before it.
+    // `Last-Event-ID` takes precedence over `tail`.
     let on = ann.events(&format!("{project}/events?tail=1"), Some("3")).await.next().await;
     assert_eq!(on.number(), 4);
     assert_eq!(ann.get(&format!("{project}/events?tail=100001")).await.status, 422);
@@ -80,7 +82,7 @@ async fn every_change_is_an_event_in_order(#[values(Sqlite, Postgres)] backend: 
         assert!(event.data["created_at"].is_string());
     }
 
-    // Whoever follows the project hears of its end.
+    // Followers of the project are notified of its deletion.
     assert_eq!(ann.delete(&project).await.status, 204);
     assert_eq!(stream.next().await.name, "PROJECT_DELETED");
 }
@@ -94,7 +96,7 @@ async fn last_event_id_resumes_without_gap_or_duplicate(#[values(Sqlite, Postgre
     let first = ann.events(&path, Some("0")).await.take(3).await;
     let rest = ann.events(&path, Some(&first[2].id)).await.take(2).await;
     assert_eq!(numbers(&[first, rest].concat()), [1, 2, 3, 4, 5]);
-    // The header comes before the query: it is what a browser sends when it reconnects.
+    // The header takes precedence over the query, because a browser sends it when it reconnects.
     let both = ann.events(&format!("{path}?after=0"), Some("4")).await.next().await;
     assert_eq!(both.number(), 5);
 }
@@ -132,7 +134,7 @@ async fn thousand_disconnects_lose_and_repeat_nothing(#[values(Sqlite, Postgres)
                     assert_eq!(event.number(), seen + 1, "no gap, no duplicate");
                     seen = event.number();
                 }
-                // Dropping it cuts the connection, wherever it is.
+                // Dropping the stream cuts the connection at a random point.
             }
             seen
         })
@@ -160,7 +162,7 @@ async fn kill_loses_nothing_that_was_acknowledged(#[values(Sqlite, Postgres)] ba
                 let mut done = Vec::new();
                 for n in 0.. {
                     let name = format!("r{round}w{w}n{n}");
-                    // Not `post`: a connection that breaks is expected here.
+                    // Not `post`, because a broken connection is expected here.
                     let request = ann.request("POST".parse().unwrap(), &agents);
                     match request.json(&json!({"name": name})).send().await {
                         Ok(answer) if answer.status() == 201 => done.push(name),
@@ -221,7 +223,7 @@ async fn unknown_or_expired_event_id_gets_a_reset(#[values(Sqlite, Postgres)] ba
         assert_eq!(reset.data["snapshot"]["agents"].as_array().unwrap().len(), 4);
         assert_eq!(reset.data["snapshot"]["pending"], json!([]));
     }
-    // After a restart retention has removed all but the last three.
+    // After a restart, retention has removed all events but the last three.
     let server = server.restart().await;
     let ann = ann.at(&server);
     eventually("old events are swept", async || {
@@ -256,9 +258,9 @@ async fn one_stream_carries_the_events_of_all_projects(#[values(Sqlite, Postgres
     assert_eq!(resumed.take(3).await, events[7..]);
     let replayed = ann.events("/my/events?after=0", None).await.take(10).await;
     assert_eq!(replayed, events);
-    // The ids of one stream mean nothing to the other.
+    // Ids of one stream are unknown to the other.
     assert_eq!(ann.events("/my/events", Some("3")).await.next().await.name, "STREAM_RESET");
-    // The last thing said about a project is that it is gone.
+    // The last event of a project is its deletion.
     assert_eq!(ann.delete(&projects[0]).await.status, 204);
     assert_eq!(live.until("PROJECT_DELETED").await.data["project_id"], of(0));
 }
@@ -273,7 +275,7 @@ async fn events_written_on_one_node_reach_readers_of_another_on_postgres() {
     let mut here = ann.events(&format!("{project}/events"), Some("0")).await;
     let mut there = ann.at(&two).events(&format!("{project}/events"), Some("0")).await;
     let mut mine = ann.at(&two).events("/my/events?after=0", None).await;
-    // Both nodes write at the same time: one order for everybody.
+    // Both nodes write at the same time, and all readers see the same order.
     let write = async |user: &User, base: u32| {
         for n in 0..20 {
             user.put(&agent, json!({"config": {"max_tokens": base + n}})).await.expect(200);
@@ -281,7 +283,7 @@ async fn events_written_on_one_node_reach_readers_of_another_on_postgres() {
     };
     let other = ann.at(&two);
     tokio::join!(write(&ann, 100), write(&other, 200));
-    // 5 of the project, one or two worker spaces, 40 changes.
+    // 5 events of the project, one or two of worker spaces, 40 of changes.
     let (a, b) = (here.take(46).await, there.take(46).await);
     assert_eq!(numbers(&a), Vec::from_iter(1..=46));
     assert_eq!(a, b);
@@ -323,7 +325,7 @@ async fn idle_stream_sends_heartbeats(#[values(Sqlite)] backend: Backend) {
     assert_eq!(stream.comment().await, "alive");
 }
 
-/// When the reader reconnects, it has missed nothing.
+/// After the reader has reconnected, it has missed nothing.
 #[rstest]
 #[tokio::test]
 async fn stalled_reader_is_disconnected(#[values(Sqlite)] backend: Backend) {
@@ -342,7 +344,7 @@ async fn stalled_reader_is_disconnected(#[values(Sqlite)] backend: Backend) {
         (server.metric("atelier_event_streams").await == 1.0).then_some(())
     })
     .await;
-    // More than the sockets hold between them.
+    // More than the socket buffers can hold.
     let prompt = "x".repeat(90_000);
     let mut written = 0;
     let mut open = 1.0;
@@ -353,7 +355,7 @@ async fn stalled_reader_is_disconnected(#[values(Sqlite)] backend: Backend) {
         assert!(written < 1000, "the reader was never cut off");
         open = server.metric("atelier_event_streams").await;
     }
-    // What was on its way can still be read; then the connection is over.
+    // Data that was already sent can still be read. Then the connection ends.
     let mut rest = Vec::new();
     drop(tokio::time::timeout(Duration::from_secs(10), idle.read_to_end(&mut rest)).await.expect("an end"));
     let text = String::from_utf8_lossy(&rest);

@@ -20,7 +20,7 @@ enum Objects {
     S3,
 }
 
-/// A server that keeps content in the given place.
+/// A server with the given object store.
 fn on(backend: Backend, objects: Objects) -> Builder {
     match objects {
         Objects::Disk => build(backend),
@@ -31,7 +31,7 @@ fn on(backend: Backend, objects: Objects) -> Builder {
     }
 }
 
-/// Ann with a conversation of her own.
+/// Ann with her own conversation.
 struct Desk {
     server: Server,
     ann: User,
@@ -68,7 +68,7 @@ impl Desk {
         self.ann.upload(&self.path, name, content).await.expect(201)["files"][0].clone()
     }
 
-    /// The path of a file that an answer tells of.
+    /// The path of a file from an answer.
     fn file(&self, file: &Value) -> String {
         format!("{}/files/{}", self.path, file["file_id"].as_str().unwrap())
     }

@@ -1,4 +1,5 @@
-//! The gate: what is asked for, what a person decides, and what reaches the client. The test plays the client.
+//! The gate: requested calls, decisions of people, and what reaches the client. The test plays the
+//! client.
 
 mod races;
 mod standing;
@@ -12,7 +13,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// A project with a connected client, and the stream they both follow.
+/// A project with a connected client, and an event stream of the project.
 struct Desk {
     user: User,
     project: String,
@@ -98,7 +99,8 @@ async fn low_call_runs_without_approval(#[values(Sqlite, Postgres)] backend: Bac
     assert_eq!(desk.until("TOOL_RESULT_ACK").await.data["status"], "completed");
     assert_eq!(desk.show(&call).await, done);
 
-    // Once: the same again is fine, another is not, and nobody else's counts.
+    // A result counts once: repeating it is accepted, another result is not, and another machine's
+    // result is not.
     assert_eq!(desk.result(&signal, result).await.expect(200), done);
     let other = desk.result(&signal, json!({"success": true, "content": "evil"})).await;
     assert_eq!(other.problem(), (409, "result_differs"));
@@ -124,7 +126,7 @@ async fn denied_call_reaches_no_client(#[values(Sqlite, Postgres)] backend: Back
     }
     let rm = desk.execute("tool_execute_command", json!({"command": "rm", "args": ["-rf", "/"]})).await;
     assert!(rm["error"]["detail"].as_str().unwrap().starts_with("Command not allowed"), "{rm}");
-    // What comes next in the stream is the harmless call, and no signal before it.
+    // The next event in the stream belongs to the harmless call, and no signal comes before it.
     desk.execute("read_file", json!({"path": "a"})).await;
     assert_eq!(desk.until("TOOL_EXECUTION_SIGNAL").await.data["tool_params"], json!({"path": "a"}));
 }
@@ -176,7 +178,7 @@ async fn medium_call_waits_for_approval(#[values(Sqlite, Postgres)] backend: Bac
         "a lost reader learns of it"
     );
 
-    // All of it survives the loss of the server.
+    // All of it survives a restart of the server.
     let server = server.restart().await;
     desk.user = desk.user.at(&server);
     desk.events = desk.user.events(&desk.path("events"), Some(&asked.id)).await;
@@ -184,7 +186,7 @@ async fn medium_call_waits_for_approval(#[values(Sqlite, Postgres)] backend: Bac
     assert_eq!(approved["approval"]["status"], "approved");
     let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
     assert_eq!((&signal.data["tool_id"], &signal.data["digest"]), (&call["tool_id"], &call["digest"]));
-    // Decided is decided.
+    // A decision cannot be changed.
     for how in ["approve", "reject"] {
         let late = desk.decide(&call, how, json!({})).await;
         assert_eq!(late.problem(), (409, "already_settled"));
@@ -239,7 +241,7 @@ async fn write_is_previewed_before_it_is_decided(#[values(Sqlite, Postgres)] bac
         assert_eq!(signal.data["base_checksum"], base);
         desk.claim(&signal).await.expect(200);
         if base == "c0ffee" {
-            // The file is another one by now: back to the person.
+            // The file has changed in the meantime, so the user is asked again.
             let stale = json!({"success": false, "code": "stale", "error": "the file has changed"});
             assert_eq!(desk.result(&signal, stale).await.expect(200)["status"], "previewing");
         } else {
@@ -294,17 +296,17 @@ async fn permission_for_a_connection_ends_with_it(#[values(Sqlite, Postgres)] ba
         assert_eq!(desk.execute("create_directory", json!({"path": "d"})).await["status"], "dispatched");
     };
     allow(&desk).await;
-    // The same process comes back.
+    // The same process reconnects.
     let mut body =
         json!({"client_id": desk.client, "root": "/home/ann/shop", "os": "linux", "isolation": {}});
     body["resumed"] = json!(true);
     desk.post("clients", body).await.expect(200);
     assert_eq!(desk.execute("create_directory", json!({"path": "d"})).await["status"], "dispatched");
-    // Another one, with the same identity.
+    // Another process connects with the same identity.
     desk.connect().await;
     desk.until("GRANT_WITHDRAWN").await;
     allow(&desk).await;
-    // One that said goodbye.
+    // A client disconnects explicitly.
     let away = desk.path(&format!("clients/{}", desk.client));
     assert_eq!(desk.user.delete(&away).await.status, 204);
     assert_eq!(desk.user.get(&desk.path("grants")).await.expect(200)["total"], 0);
@@ -359,7 +361,8 @@ async fn approval_does_not_outlive_a_rule_change(#[values(Sqlite, Postgres)] bac
     assert_ne!(again["approval_id"], riskier["approval_id"]);
     assert_eq!(desk.decide(&again, "approve", json!({})).await.expect(200)["status"], "dispatched");
 
-    // Approved, and waiting for a machine: the same holds when one comes.
+    // The call is approved and waits for a machine. The new rules also apply when a machine
+    // connects.
     let away = desk.path(&format!("clients/{}", desk.client));
     assert_eq!(desk.user.delete(&away).await.status, 204);
     let waiting = desk.execute("read_file", json!({"path": "a"})).await;
@@ -393,7 +396,7 @@ async fn all_calls_of_an_agent_can_be_allowed_for_a_session(#[values(Sqlite, Pos
 #[rstest]
 #[tokio::test]
 async fn undecided_call_expires(#[values(Sqlite, Postgres)] backend: Backend) {
-    // Long enough for a restart in between, on a machine that has other things to do.
+    // Long enough for a restart in between, even on a busy machine.
     let server = build(backend).with("GATE__APPROVAL_MEDIUM", "6s").start().await;
     let mut desk = Desk::new(server.user("ann")).await;
     let call = desk.execute("create_directory", json!({"path": "d"})).await;
@@ -480,7 +483,7 @@ async fn only_the_owner_can_approve(#[values(Sqlite, Postgres)] backend: Backend
     }
     assert_eq!(desk.show(&call).await["status"], "rejected");
 
-    // An agent does not vouch for itself, and a client does not ask.
+    // An agent cannot approve, and a client cannot request calls.
     let (agent, client) =
         (server.user_with("ann", &["--role", "agent"]), server.user_with("ann", &["--role", "client"]));
     let ask = json!({"tool_name": "read_file", "tool_params": {"path": "a"}});
@@ -553,7 +556,7 @@ async fn call_that_the_client_rates_higher_is_asked_about_again(
     desk.decide(&asked, "approve", json!({})).await.expect(200);
     let again = desk.until("TOOL_EXECUTION_SIGNAL").await;
     assert_eq!((&again.data["risk_level"], &again.data["attempt"]), (&json!("HIGH"), &json!(2)));
-    // Once more the same is no news: then it has failed.
+    // The same refusal again is not a reason to ask again, so the call fails.
     let failed = desk.result(&again, refused).await.expect(200);
     assert_eq!(
         (&failed["status"], &failed["error"]["code"]),
@@ -633,7 +636,7 @@ async fn settled_calls_are_deleted_after_their_retention_time(#[values(Sqlite, P
     let waiting = desk.execute("create_directory", json!({"path": "e"})).await;
     desk.decide(&settled, "reject", json!({})).await.expect(200);
     let path = |call: &Value| desk.path(&format!("tools/{}", id(call)));
-    // Every start looks for what is too old.
+    // Every start deletes calls that are too old.
     let server = server.restart_with("ATELIER_GATE__KEEP_DAYS", Some("0")).await;
     let ann = server.bearer(desk.user.token.clone());
     eventually("the settled call is gone", async || {
@@ -666,8 +669,8 @@ async fn invalid_project_rules_are_refused(#[values(Sqlite, Postgres)] backend: 
     assert_eq!(call["error"]["detail"], "Command not allowed: This project does not allow read_file.");
 }
 
-/// TL-04.4: every tool's schema, usual risk and approval flag are listed, and an ordinary call of the
-/// tool is treated that way.
+/// TL-04.4: every tool's schema, usual risk and approval flag are listed, and an ordinary call of
+/// the tool is treated that way.
 #[rstest]
 #[tokio::test]
 async fn available_tools_have_schema_risk_and_approval_flag(#[values(Sqlite, Postgres)] backend: Backend) {

@@ -1,4 +1,4 @@
-//! Bad input: refused with a clear answer, without being read to its end, and without a trace.
+//! Invalid input is refused with a clear answer, is not read to its end, and leaves no trace.
 
 use crate::{build, start};
 use atelier_testkit::{
@@ -16,7 +16,7 @@ use tokio::{
     time::timeout,
 };
 
-/// Sends bytes as they are, in a body that claims to be JSON.
+/// Sends raw bytes as a JSON body.
 async fn send(user: &User, method: Method, path: &str, body: impl Into<reqwest::Body>) -> Answer {
     let request = user.request(method, path).header("content-type", "application/json").body(body);
     let response = request.send().await.unwrap();
@@ -25,7 +25,7 @@ async fn send(user: &User, method: Method, path: &str, body: impl Into<reqwest::
     Answer { status, headers, body }
 }
 
-/// Everything a user has: their projects, the agents of each, and all that was ever told to them.
+/// Everything that a user has: projects, their agents, and all events.
 #[derive(Debug, PartialEq)]
 struct State {
     projects: Value,
@@ -41,14 +41,14 @@ impl State {
             let id = project["id"].as_str().unwrap();
             agents.push(user.get(&format!("/my/projects/{id}/agents")).await.expect(200));
         }
-        // An id from the future is answered with the last one there is.
+        // A cursor from the future is answered with the last event id.
         let mut stream = user.events("/my/events", Some("u999999999")).await;
         let last_event = stream.next().await.data["last_event_id"].as_str().unwrap().to_owned();
         Self { projects, agents, last_event }
     }
 }
 
-/// A user with a project whose worker space is there already.
+/// A user with a project whose worker space already exists.
 async fn settled(server: &Server) -> (User, String) {
     let ann = server.user("ann");
     let project = ann.project("shop").await;
@@ -100,7 +100,7 @@ async fn wrong_values_are_refused_by_name(#[values(Sqlite, Postgres)] backend: B
     let (agents, coder) = (format!("{project}/agents"), format!("{project}/agents/coder"));
     let before = State::of(&ann).await;
 
-    // What each field takes. Everything else in `values` is wrong for it.
+    // The kind of value that each field accepts. All other `values` are invalid for it.
     let fields = [("name", "string"), ("workspace", "kind"), ("settings", "object")];
     let config = [
         ("system_prompt", "string"),
@@ -141,7 +141,7 @@ async fn wrong_values_are_refused_by_name(#[values(Sqlite, Postgres)] backend: B
             }
         }
     }
-    // An array is no object, even if it holds what the object would.
+    // An array is not an object, even if it contains the same values.
     for body in
         [json!(null), json!([]), json!([null, null]), json!(["new", "client", {}]), json!("x"), json!(1)]
     {
@@ -184,7 +184,7 @@ async fn names_have_bounds(#[values(Sqlite, Postgres)] backend: Backend) {
     }
     assert_eq!(State::of(&ann).await, before);
 
-    // The longest ones fit, counted in characters, on both databases.
+    // The longest names are accepted, counted in characters, on both databases.
     ann.post("/my/projects", json!({"name": "🦀".repeat(255)})).await.expect(201);
     ann.post(&agents, json!({"name": "я".repeat(100)})).await.expect(201);
     let too_long = ann.post(&agents, json!({"name": "я".repeat(101)})).await;
@@ -265,7 +265,7 @@ async fn queries_have_bounds(#[values(Sqlite, Postgres)] backend: Backend) {
             ann.get(&format!("{path}?{query}")).await.expect(200);
         }
     }
-    // An event id is opaque: what is none of ours gets a fresh start, however odd it is.
+    // An event id is opaque. Every unknown id gets a fresh start, however odd it is.
     for after in [&long, "-1", "%00", "%FF", "u", "99999999999999999999"] {
         for path in ["/my/events".to_owned(), format!("{project}/events")] {
             let mut stream = ann.events(&format!("{path}?after={after}"), None).await;
@@ -277,12 +277,12 @@ async fn queries_have_bounds(#[values(Sqlite, Postgres)] backend: Backend) {
     assert_eq!(State::of(&ann).await, before);
 }
 
-/// What the server says on a connection before it closes it.
+/// What the server sends on a connection before it closes it.
 async fn read_to_end(mut stream: impl AsyncRead + Unpin) -> String {
     let mut text = Vec::new();
     let mut buffer = [0; 4096];
     let reading = async {
-        // A reset after the answer is the server's way not to read the rest.
+        // The server may reset the connection after its answer, because it does not read the rest.
         while let Ok(count @ 1..) = stream.read(&mut buffer).await {
             text.extend_from_slice(&buffer[..count]);
         }
@@ -333,7 +333,7 @@ async fn a_gigabyte_is_refused_without_reading_it(
         let (answer, sent) = tokio::join!(read_to_end(reader), writing);
         assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
         assert!(answer.contains(r#""code":"body_too_large""#), "{answer}");
-        // What the limit allows, and what was on its way in the sockets' buffers.
+        // At most the limit and what the socket buffers held.
         assert!(sent < 64 * MIB, "{sent} bytes were taken");
     }
     let grown = server.memory().saturating_sub(memory);
@@ -405,7 +405,7 @@ async fn slow_senders_are_disconnected(#[values(Sqlite, Postgres)] backend: Back
     let slow_body = head(&ann, "PUT", &project, "content-length: 100\r\n") + r#"{"name": "#;
     let slow_chunks = head(&ann, "PUT", &project, "transfer-encoding: chunked\r\n") + "1\r\n{\r\n";
     let beginnings = [
-        // The head never ends, or does not even begin; neither does the greeting of HTTP/2.
+        // The head never ends or never begins, or the preface of HTTP/2 never ends.
         ("GET /my/projects HTTP/1.1\r\nx-slow: ".to_owned(), None),
         (String::new(), None),
         ("PRI * HTTP/2.0\r\n".to_owned(), None),
@@ -418,7 +418,7 @@ async fn slow_senders_are_disconnected(#[values(Sqlite, Postgres)] backend: Back
             let (reader, mut writer) = connect(server).await.into_split();
             let drip = !beginning.is_empty() && code.is_none();
             writer.write_all(beginning.as_bytes()).await.unwrap();
-            // A byte now and then must not keep it alive.
+            // A single byte now and then must not keep the connection alive.
             let dripping = async {
                 let mut pace = tokio::time::interval(Duration::from_millis(200));
                 while drip && writer.write_all(b"x").await.is_ok() {

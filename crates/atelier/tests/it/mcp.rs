@@ -1,5 +1,5 @@
-//! A project's tools and a conversation's files for MCP hosts. `scripts/test-mcp` shows the same with clients nobody here wrote; here it is
-//! plain HTTP, on both databases.
+//! A project's tools and a conversation's files for MCP hosts. `scripts/test-mcp` tests the same
+//! with third-party clients. Here it is plain HTTP, on both databases.
 
 use crate::{
     build,
@@ -15,7 +15,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// Asks for a tool as a host without a session does; gives the text, and whether it is an error.
+/// Calls a tool as a host without a session does. Returns the text, and whether it is an error.
 async fn call(host: &User, mount: &str, tool: &str, arguments: Value) -> (String, bool) {
     let params = json!({"name": tool, "arguments": arguments});
     let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
@@ -226,7 +226,7 @@ async fn rules_apply_to_hosts_in_a_conversation(#[values(Sqlite, Postgres)] back
     let mount = mount_of(&workspace);
     let files = ["ledger.csv", ".env", "run.sh", "plain.txt", ".atelierignore"];
     for name in files {
-        // Hides nothing, and says so.
+        // As an `.atelierignore`, this content is only a comment, so it hides nothing.
         ann.upload(&workspace, name, "# mine").await.expect(201);
     }
     let read = async |path: &str| call(&ann, &mount, "read_file", json!({"path": path})).await;
@@ -271,12 +271,12 @@ async fn path_attacks_on_the_mounts_are_refused() {
     let workspace = ann.workspace().await;
     let desk = Desk::new(ann.clone()).await;
     let machine = Machine::new();
-    // What the corpus takes for granted.
+    // The files that the corpus expects.
     ann.upload(&workspace, "notes.txt", "plain\n").await.expect(201);
     machine.write("notes.txt", "plain\n");
     let _client = machine.connect(&desk, &server.url).await;
     let mounts = [mount_of(&workspace), desk.project.replace("/my/", "/mcp/")];
-    // A lone surrogate cannot be a Rust string at all.
+    // A lone surrogate cannot be in a Rust string.
     let attacks: Value = serde_json::from_str(&ATTACKS.replace("\\ud800", "\\u202e")).unwrap();
     let mut tried = 0;
     for case in attacks.as_array().unwrap() {
@@ -294,7 +294,7 @@ async fn path_attacks_on_the_mounts_are_refused() {
             "search" => ("search_files", json!({"path": path, "pattern": case["pattern"]})),
             _ => continue,
         };
-        // What would change a person's machine is asked about there, and nobody answers here.
+        // Calls that change a user's machine need an approval, and nobody answers here.
         let looks = !matches!(tool, "write_file" | "create_directory");
         for mount in mounts.iter().take(if looks { 2 } else { 1 }) {
             let (said, error) = call(&ann, mount, tool, arguments.clone()).await;

@@ -1,4 +1,4 @@
-//! Keys of model providers: put in by a tenant's admins, told to nobody.
+//! Keys of model providers: set by admins of a tenant, and never shown.
 
 use crate::{build, start};
 use atelier_testkit::{
@@ -28,7 +28,7 @@ async fn admin_sets_replaces_and_removes_a_key(#[values(Sqlite, Postgres)] backe
     assert_eq!(root.get(&openai).await.expect(200), put);
     assert_eq!(root.get(KEYS).await.expect(200)["keys"], json!([put]));
 
-    // A short one would be half told by its end.
+    // The last characters of a short key would reveal too much of it.
     let short = root.put(&openai, json!({"key": "tiny-key"})).await.expect(200);
     assert_eq!((&short["provider"], &short["last_four"]), (&json!("openai"), &json!("")));
 
@@ -60,7 +60,7 @@ async fn only_admins_see_or_change_a_key(#[values(Sqlite, Postgres)] backend: Ba
         }
     }
     assert_eq!(root.get(&openai).await.expect(200), put);
-    // Two tenants, two keys.
+    // Two tenants have two keys.
     let other = server.user_with("boss", &["--tenant", "other", "--role", "admin"]);
     assert_eq!(other.get("/api/tenants/other/model-keys/openai").await.problem(), (404, "not_found"));
 }
@@ -78,7 +78,7 @@ async fn invalid_key_is_refused_without_repeating_it() {
     assert_eq!(root.get(KEYS).await.expect(200)["keys"], json!([]));
 }
 
-/// Everything the database holds of it, as the database has it.
+/// Everything that the database stores about the keys, as raw bytes.
 async fn stored(server: &Server) -> Vec<u8> {
     const ROW: &str = "SELECT sealed FROM provider_keys";
     let (sealed,): (Vec<u8>,) = match server.sql().await {
@@ -118,7 +118,7 @@ async fn key_appears_in_no_log_event_or_file(#[values(Sqlite, Postgres)] backend
     let shown = [configuration.stdout, configuration.stderr].concat();
     assert!(contains(&shown, "key_env = \"OPENAI_API_KEY\"") && !contains(&shown, SERVERS_OWN));
 
-    // It is still there after a restart, and the files of both lives tell nothing.
+    // The key is still there after a restart, and the logs of both runs do not contain it.
     let log = server.log();
     let server = server.restart().await;
     let again = root.at(&server).get(&openai).await.expect(200);
@@ -144,7 +144,7 @@ async fn key_appears_in_no_log_event_or_file(#[values(Sqlite, Postgres)] backend
     assert_eq!(mode & 0o777, 0o600);
 }
 
-/// What the coder of a fresh project answers, or why it cannot.
+/// What the coder of a new project answers, or why it cannot.
 async fn asked(user: &User) -> (Value, String) {
     let project = user.project("shop").await;
     let session = user.post(&format!("{project}/chat/sessions/"), json!({})).await.expect(201);
@@ -152,7 +152,7 @@ async fn asked(user: &User) -> (Value, String) {
     let said = json!({"content": "hello", "target_agent": "coder"});
     let request = user.request(Method::POST, &path).header("prefer", "wait=20").json(&said);
     let answer: Value = request.send().await.unwrap().json().await.unwrap();
-    // All that was told of it, until the task has ended.
+    // All events until the task has ended.
     let mut events = user.events(&format!("{project}/events"), Some("0")).await;
     let mut told = String::new();
     loop {
@@ -177,7 +177,7 @@ async fn agents_of_a_tenant_use_its_own_key(#[values(Sqlite, Postgres)] backend:
         assert_eq!(answer["content"], "hello yourself", "{answer}");
         assert_eq!(model.seen().last().unwrap().headers["authorization"], format!("Bearer {key}").as_str());
     }
-    // Taken away, it is no longer used.
+    // After its deletion the key is no longer used.
     assert_eq!(root.delete(&format!("{KEYS}/openai")).await.status, 204);
     asked(&server.user("bob")).await;
     assert_eq!(model.seen().last().unwrap().headers["authorization"], "Bearer sk-scripted");
@@ -190,7 +190,7 @@ async fn key_that_the_provider_repeats_is_redacted(
     #[values("info", "trace")] level: &str,
 ) {
     let refusal = || Reply::status(400).saying(format!("bad key {KEY}"));
-    // Also where it comes as no answer at all.
+    // The key is also hidden if the response is not a valid answer.
     let garbage = || Reply::raw([format!("{{\"error\": bad key Bearer {KEY}")]);
     let garbled = ScriptedModel::start(move |_| garbage()).await;
     let server = build(backend).environment("LOG_LEVEL", level).model(&garbled).start().await;

@@ -1,4 +1,4 @@
-//! The API's description of itself, and what other tests generate from it.
+//! The OpenAPI document, and the operations that other tests generate from it.
 
 use crate::start;
 use atelier_testkit::{
@@ -14,18 +14,18 @@ use uuid::Uuid;
 /// One operation of the running server, as its document describes it.
 pub(crate) struct Operation {
     pub(crate) method: Method,
-    /// With parameters in braces: `/my/projects/{project}`.
+    /// The path with parameters in braces: `/my/projects/{project}`.
     pub(crate) path: String,
     pub(crate) parameters: Vec<String>,
-    /// Whether it asks for a token.
+    /// Whether the operation needs a token.
     pub(crate) secured: bool,
     pub(crate) takes_body: bool,
-    /// Whether a success has no end.
+    /// Whether a successful answer is an endless stream.
     pub(crate) streams: bool,
 }
 
 impl Operation {
-    /// The path with each parameter replaced by what `value` says for its name.
+    /// The path with each parameter replaced by the result of `value` for its name.
     pub(crate) fn fill(&self, value: impl Fn(&str) -> String) -> String {
         self.parameters
             .iter()
@@ -36,7 +36,7 @@ impl Operation {
         format!("{} {}", self.method, self.path)
     }
 
-    /// What machines are there for: an agent asks for calls, a client runs them.
+    /// Whether the operation is meant for this role: agents request calls, and clients run them.
     pub(crate) fn is_work_of(&self, role: &str) -> bool {
         let ends = |ends: &[&str]| ends.iter().any(|end| self.path.ends_with(end));
         match role {
@@ -46,7 +46,7 @@ impl Operation {
         }
     }
 
-    /// Changes something of a project or what belongs to it.
+    /// Whether the operation changes a project or something in it.
     pub(crate) fn changes(&self) -> bool {
         let of_people = ["/my/", "/api/tenants/{tenant}/conversations", "/api/tenants/{tenant}/workspace"];
         self.method != Method::GET && of_people.iter().any(|start| self.path.starts_with(start))
@@ -57,7 +57,7 @@ async fn document(server: &Server) -> Value {
     server.bearer("").get("/openapi.json").await.expect(200)
 }
 
-/// Everything the server says it answers.
+/// All operations in the server's document.
 pub(crate) async fn operations(server: &Server) -> Vec<Operation> {
     let document = document(server).await;
     let mut operations = Vec::new();
@@ -97,7 +97,7 @@ async fn committed_openapi_document_matches_the_server() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../openapi.json");
     let server = start(Sqlite).await;
     let mut now = document(&server).await;
-    // Whether maps keep their order depends on what else is built in.
+    // Whether maps keep their order depends on features of other crates in the build.
     now.sort_all_objects();
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
         std::fs::write(&file, serde_json::to_string_pretty(&now).unwrap() + "\n").unwrap();
@@ -112,7 +112,7 @@ async fn committed_openapi_document_matches_the_server() {
     );
 }
 
-/// Where two documents part, as a JSON pointer.
+/// The first difference between two documents, as a JSON pointer.
 fn first_difference(one: &Value, other: &Value, at: String) -> Option<String> {
     match (one, other) {
         (Value::Object(a), Value::Object(b)) => a.keys().chain(b.keys()).find_map(|key| {
@@ -143,7 +143,8 @@ async fn docs_page_works_offline() {
             assert!(link.starts_with('/') && !link.starts_with("//"), "{link} leaves the server");
             let (kind, file) = fetch(&server, &link).await;
             assert!(!file.is_empty() && !kind.starts_with("text/html"), "{link}: {kind}");
-            // Styles and the page's own script; the bundle has comments with addresses.
+            // Styles and the page's own script are checked. The bundle has addresses in its
+            // comments.
             if link.ends_with(".css") {
                 assert!(!file.contains("url(http") && !file.contains("@import"), "{link}");
             }
@@ -153,7 +154,7 @@ async fn docs_page_works_offline() {
             }
         }
     }
-    // Whatever the bundle may want, the browser is told to ask nobody else.
+    // Whatever the bundle may request, the browser is told to contact no other server.
     let answer = server.http.get(format!("{}/docs", server.url)).send().await.unwrap();
     let policy = answer.headers()["content-security-policy"].to_str().unwrap();
     assert!(policy.starts_with("default-src 'self'") && !policy.contains("http"), "{policy}");
@@ -202,14 +203,14 @@ async fn every_route_answers_with_and_without_trailing_slash(#[values(Sqlite, Po
                 let slashed = asker.get(&format!("{path}/")).await;
                 assert_eq!(plain.status, slashed.status, "{}", operation.label());
                 assert_eq!(keys(&plain.body), keys(&slashed.body), "{}", operation.label());
-                // Made up, or not hers to see: she is no admin.
+                // These ids are made up, or not accessible because the user is not an admin.
                 let made_up = ["{tool}", "{session}", "{task}", "{plan}", "{tenant}", "{interaction}"]
                     .iter()
                     .any(|name| operation.path.contains(name));
                 assert!((made_up || plain.status != 404) && plain.status != 405, "{}", operation.label());
             }
         }
-        // A method that no operation has: told apart from a path that none has.
+        // A method that the path does not support is distinguished from an unknown path.
         for form in [path.clone(), format!("{path}/")] {
             let answer = ann.request(Method::TRACE, &form).send().await.unwrap();
             let allowed = answer.headers()["allow"].to_str().unwrap().to_owned();

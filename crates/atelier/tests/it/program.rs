@@ -1,4 +1,4 @@
-//! The program as its operator meets it: starting, stopping, configuring, asking what is wrong.
+//! The program as its operator uses it: start, stop, configuration, diagnosis.
 
 use crate::{BINARY, build, start};
 use atelier_testkit::{
@@ -35,7 +35,7 @@ async fn first_start_prints_a_sign_in_link(#[values(Sqlite, Postgres)] backend: 
     let server = server.restart().await;
     assert!(!server.greeting().contains("sign-in"), "and only on the first start");
 
-    // The way back in works as it is printed, in any terminal, and leads to the same rights.
+    // The printed command works in any terminal and gives the same rights.
     let greeting = server.greeting();
     let printed = greeting.lines().find(|line| line.contains(" token --user ")).expect("a command");
     #[expect(clippy::disallowed_methods, reason = "starts the program under test")]
@@ -89,7 +89,7 @@ async fn server_finishes_requests_before_it_stops(#[values(Sqlite, Postgres)] ba
     assert_eq!(stream_end(&mut stream).await, None, "streams end instead of hanging");
     let mut acknowledged = 0;
     for ask in work {
-        // Refused connections are fine; broken promises are not.
+        // Refused connections are allowed, but no acknowledged request may be lost.
         if let Ok(status) = ask.await.unwrap() {
             assert_eq!(status, 201);
             acknowledged += 1;
@@ -262,7 +262,7 @@ async fn login_checks_and_stores_a_token() {
     assert_eq!(stored["servers"][&server.url], ann.token);
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 
-    // A sign-in link does as well.
+    // A sign-in link works as well.
     let greeting = server.greeting();
     let link = greeting.split_whitespace().find(|word| word.contains("#sign-in=")).unwrap();
     assert!(login(link).status.success());
@@ -310,13 +310,13 @@ async fn server_supports_tls() {
     let url = format!("https://localhost:{}", address.port());
     let health = https.get(format!("{url}/health")).send().await.unwrap();
     assert_eq!(health.status(), 200);
-    // Streams as well.
+    // Streams work over TLS as well.
     let ann = server.user("ann");
     let stream = https.get(format!("{url}/my/events")).bearer_auth(&ann.token).send().await.unwrap();
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
-    // Who does not speak TLS gets nothing.
+    // A client without TLS gets no answer.
     assert!(server.http.get(format!("http://{address}/health")).send().await.is_err());
-    // Half of it is refused at the start.
+    // A certificate without a key is refused at the start.
     let half = server.command(&["serve", "--listen", "127.0.0.1:0", "--tls-cert", cert.to_str().unwrap()]);
     assert!(!half.status.success());
 }
@@ -340,14 +340,14 @@ async fn traces_are_sent_over_otlp() {
     let received = tokio::spawn(async move {
         let (mut peer, _) = collector.accept().await.unwrap();
         let mut bytes = Vec::new();
-        // Long enough to hold the span's attributes.
+        // Long enough to contain the attributes of the span.
         while !contains(&bytes, b"/my/projects") {
             assert_ne!(peer.read_buf(&mut bytes).await.unwrap(), 0, "{}", String::from_utf8_lossy(&bytes));
         }
         peer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
         bytes
     });
-    // Stopping sends what is left.
+    // A graceful stop sends the remaining traces.
     let (bytes, _) = tokio::join!(received, server.terminate());
     assert!(bytes.unwrap().starts_with(b"POST /v1/traces HTTP/1.1"));
 }

@@ -90,7 +90,7 @@ async fn a_project_lives_from_create_to_delete(#[values(Sqlite, Postgres)] backe
     assert_eq!(ann.get(&path).await.problem(), (404, "not_found"));
     assert_eq!(ann.delete(&path).await.problem(), (404, "not_found"));
     assert_eq!(ann.get("/my/projects").await.expect(200), json!({"projects": [], "total": 0}));
-    // Its name is free again.
+    // The name of the deleted project is free again.
     ann.post("/my/projects/", json!({"name": "магазин"})).await.expect(201);
 }
 
@@ -107,11 +107,11 @@ async fn names_are_unique_for_their_owner_only(#[values(Sqlite, Postgres)] backe
     assert_eq!(ann.post(&agents, json!({"name": "agent_coder"})).await.problem(), (409, "name_taken"));
     let other = ann.project("other").await;
     assert_eq!(ann.put(&other, json!({"name": "shop"})).await.problem(), (409, "name_taken"));
-    // A refused write leaves nothing behind, and takes nobody else's write with it.
+    // A refused write leaves nothing behind and does not undo other writes.
     assert_eq!(ann.get(&agents).await.expect(200)["total"], 4);
 }
 
-/// Many at once, so that they share commits: the refused ones must not spoil the others.
+/// Many requests at once share commits. The refused ones must not affect the others.
 #[rstest]
 #[tokio::test]
 async fn one_of_many_equal_names_wins(#[values(Sqlite, Postgres)] backend: Backend) {
@@ -158,14 +158,14 @@ async fn an_agent_is_found_by_id_name_and_short_name(#[values(Sqlite, Postgres)]
     assert_eq!(ann.get(&format!("{project}/agents/{id}")).await.expect(200), coder);
     assert_eq!(ann.get(&format!("{project}/agents/coder")).await.expect(200), coder);
 
-    // Whoever really has the name comes first.
+    // An agent with exactly this name takes precedence.
     let own = ann.post(&format!("{project}/agents"), json!({"name": "coder"})).await.expect(201);
     assert_eq!(ann.get(&format!("{project}/agents/coder")).await.expect(200), own);
     assert_eq!(ann.get(&format!("{project}/agents/nobody")).await.problem(), (404, "not_found"));
     assert_eq!(ann.get(&format!("{project}/agents/%00")).await.problem(), (404, "not_found"));
 }
 
-/// A refused change leaves the agent as it was.
+/// A refused change leaves the agent unchanged.
 #[rstest]
 #[tokio::test]
 async fn settings_out_of_range_are_refused(#[values(Sqlite, Postgres)] backend: Backend) {

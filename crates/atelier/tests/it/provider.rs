@@ -1,4 +1,4 @@
-//! Tokens of a real identity provider, and the life of tokens of our own.
+//! Tokens of a real identity provider, and the lifetime of our own tokens.
 
 use crate::{build, start};
 use atelier_testkit::{
@@ -75,8 +75,7 @@ pub(crate) fn key_set(keys: &[ProviderKey]) -> String {
     json!({"keys": keys.iter().map(ProviderKey::jwk).collect::<Vec<_>>()}).to_string()
 }
 
-/// Ways to pass off what everybody knows, the public key, as the secret of an HMAC: with the key's id and
-/// without.
+/// Tokens that use the public key as the secret of an HMAC, with the key's id and without.
 pub(crate) fn signed_with_the_public_key(claims: &Value) -> [String; 2] {
     [Some("rsa".to_owned()), None].map(|kid| {
         let header = Header { kid, ..Header::new(Algorithm::HS256) };
@@ -88,7 +87,7 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// What a valid token has to say.
+/// The claims of a valid token.
 pub(crate) fn claims(user: Uuid) -> Value {
     json!({
         "sub": user, "tenant": "default", "role": "user", "iss": "atelier", "aud": "atelier",
@@ -96,7 +95,7 @@ pub(crate) fn claims(user: Uuid) -> Value {
     })
 }
 
-/// A token from its parts, whatever they are.
+/// A token from any parts.
 pub(crate) fn assemble(header: &Value, claims: &Value, signature: &[u8]) -> String {
     let encode = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
     format!("{}.{}.{}", encode(header), encode(claims), BASE64_URL_SAFE_NO_PAD.encode(signature))
@@ -131,10 +130,10 @@ async fn tokens_of_every_kind_of_provider_key_are_accepted() {
             key.algorithm
         );
         ann.project("shop").await;
-        // Nobody but the provider makes its tokens.
+        // Only the provider can renew its tokens.
         assert_eq!(ann.post("/auth/refresh", json!({})).await.problem(), (403, "forbidden"));
     }
-    // Ours go on beside them.
+    // Our own tokens still work.
     server.user("bob").get("/auth/me").await.expect(200);
 }
 
@@ -149,7 +148,7 @@ async fn provider_code_is_exchanged_for_a_token() {
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let token = key.sign(&claims(user));
     let answered = token.clone();
-    // A provider that knows one code, and whose it is.
+    // A provider that knows one code and its user.
     let provider = tokio::spawn(async move {
         let mut asked = Vec::new();
         for _ in 0..2 {
@@ -209,7 +208,7 @@ async fn provider_code_is_exchanged_for_a_token() {
     assert_eq!(plain.bearer("").post("/auth/provider", came("right")).await.status, 404);
 }
 
-/// The server then assumes the least.
+/// The server then assumes the least privileges.
 #[tokio::test]
 async fn provider_token_may_lack_tenant_role_and_jti() {
     let (server, _folder) = with_key_file(&ProviderKey::all()).await;
@@ -218,7 +217,7 @@ async fn provider_token_may_lack_tenant_role_and_jti() {
     let ann = server.bearer(key.sign(&sparse));
     let me = ann.get("/auth/me").await.expect(200);
     assert_eq!((&me["tenant"], &me["role"]), (&json!("default"), &json!("user")));
-    // Revocable all the same.
+    // Such a token can be revoked as well.
     assert_eq!(ann.post("/auth/revoke", json!({"token": ann.token})).await.status, 204);
     refused(&ann).await;
 }
@@ -244,14 +243,14 @@ async fn forged_provider_tokens_are_refused() {
         keys[0].sign(&changed("sub", json!("ann"))),
         keys[0].sign(&changed("role", json!("emperor"))),
         keys[0].sign(&changed("tenant", json!("a/b"))),
-        // A key that is not in the set, under a name that is, and under one that is not.
+        // A key that is not in the set, with the id of a key in the set and with an unknown id.
         ProviderKey::p256().named("rsa").sign(&fine),
         ProviderKey::p256().sign(&fine),
-        // A key of the set under another one's name.
+        // A key of the set with the id of another key.
         ProviderKey::ed25519().named("rsa").sign(&fine),
-        // Without a name it counts as ours.
+        // Without a key id, the token counts as one of ours.
         jsonwebtoken::encode(&Header::new(Algorithm::RS256), &fine, &keys[0].key).unwrap(),
-        // The right key with an algorithm it is not pinned to.
+        // The right key with an algorithm that it must not be used with.
         jsonwebtoken::encode(
             &Header { kid: Some("rsa".into()), ..Header::new(Algorithm::PS256) },
             &fine,
@@ -259,7 +258,7 @@ async fn forged_provider_tokens_are_refused() {
         )
         .unwrap(),
         assemble(&json!({"alg": "none", "kid": "rsa"}), &fine, b""),
-        // A key that the token brings along.
+        // A key that is embedded in the token.
         {
             let jwk = ProviderKey::p256().jwk();
             let header = Header { jwk: Some(jwk), ..Header::new(Algorithm::ES256) };
@@ -294,7 +293,7 @@ async fn keys_for_other_purposes_are_ignored() {
     refused(&server.bearer(token)).await;
 }
 
-/// The provider's address: answers every request with the keys it has at the moment.
+/// The provider's endpoint. It answers every request with its current keys.
 struct Provider {
     url: String,
     keys: Arc<Mutex<String>>,
@@ -307,7 +306,7 @@ impl Provider {
         let url = format!("http://{}/keys", listener.local_addr().unwrap());
         let (keys, asked) = (Arc::new(Mutex::new(key_set(keys))), Arc::new(AtomicUsize::new(0)));
         let provider = Self { url, keys: keys.clone(), asked: asked.clone() };
-        // Ends with the test's runtime.
+        // The task ends with the test's runtime.
         tokio::spawn(async move {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
@@ -355,17 +354,18 @@ async fn rotated_key_is_fetched_when_it_is_first_used() {
     provider.rotate(&[ProviderKey::p256()]);
     new.get("/auth/me").await.expect(200);
     assert_eq!(provider.asked(), 2);
-    // What the provider has withdrawn is gone with the same fetch.
+    // The same fetch also removes the key that the provider withdrew.
     refused(&old).await;
 
-    // Somebody who makes up names does not make us hammer the provider.
+    // Unknown key ids do not cause many requests to the provider.
     for _ in 0..20 {
         refused(&server.bearer(ProviderKey::ed25519().sign(&claims))).await;
     }
     assert_eq!(provider.asked(), 2);
     new.get("/auth/me").await.expect(200);
 
-    // Each issuer has its own keys: ours does not stand for the provider's, nor the other way round.
+    // Each issuer has its own keys: our key is not valid for the provider's issuer, and the other
+    // way round.
     claims["iss"] = json!("atelier");
     refused(&server.bearer(ProviderKey::p256().sign(&claims))).await;
     server.user("bob").get("/auth/me").await.expect(200);
@@ -427,7 +427,7 @@ async fn sign_in_code_works_only_once(#[values(Sqlite, Postgres)] backend: Backe
     assert!(!server.log().contains(&code), "the log does not tell how to sign in");
 }
 
-/// `exp` as `/auth/me` writes it.
+/// The `exp` claim in the format of `/auth/me`.
 fn expiry(user: &User) -> Value {
     let at = chrono::DateTime::from_timestamp(user.claims()["exp"].as_i64().unwrap(), 0).unwrap();
     serde_json::to_value(at).unwrap()
@@ -446,10 +446,11 @@ async fn token_can_be_renewed_before_it_expires(#[values(Sqlite, Postgres)] back
             assert_eq!(is[same], was[same], "{same}");
         }
         assert_ne!(is["jti"], was["jti"]);
-        // As long as the first, counted from now; and it remembers when that was.
+        // The new token lives as long as the first one, from now on, and has the time of the first
+        // one.
         assert!(is["exp"].as_u64() >= was["exp"].as_u64());
         assert_eq!((&is["family"], &is["auth_time"]), (&was["jti"], &was["iat"]));
-        // The old one is not revoked by that: another window may still use it.
+        // The old token is not revoked, because another window may still use it.
         assert_eq!(ann.get("/auth/me").await.expect(200)["role"], role);
         assert_eq!(fresh.get("/auth/me").await.expect(200)["expires_at"], expiry(&fresh));
     }
@@ -461,7 +462,7 @@ async fn revoked_token_is_refused_everywhere(#[values(Sqlite, Postgres)] backend
     let server = start(backend).await;
     let (ann, again, bob) = (server.user("ann"), server.user("ann"), server.user("bob"));
     let revoke = |token: &str| json!({"token": token});
-    // Whose token it is matters, not who has seen it; and what is no token is nobody's.
+    // Users can revoke only their own tokens, and an invalid token belongs to nobody.
     for (who, token) in [(&bob, &ann.token), (&ann, &format!("{}x", ann.token))] {
         assert_eq!(who.post("/auth/revoke", revoke(token)).await.problem(), (404, "not_found"));
     }
@@ -471,12 +472,12 @@ async fn revoked_token_is_refused_everywhere(#[values(Sqlite, Postgres)] backend
     let renewed = server.bearer(renewed["token"].as_str().unwrap());
     assert_eq!(again.post("/auth/revoke", revoke(&ann.token)).await.status, 204);
     refused(&ann).await;
-    // What was renewed from it goes with it.
+    // Tokens that were renewed from it are revoked too.
     refused(&renewed).await;
     assert_eq!(ann.post("/auth/refresh", json!({})).await.problem(), (401, "unauthorized"));
     again.get("/auth/me").await.expect(200);
 
-    // At the very first request after a restart, too.
+    // The token is also refused at the very first request after a restart.
     let server = server.restart().await;
     refused(&ann.at(&server)).await;
     again.at(&server).get("/auth/me").await.expect(200);
@@ -511,7 +512,7 @@ async fn revoking_a_token_ends_its_streams(#[values(Sqlite, Postgres)] backend: 
     for node in &nodes {
         refused(&ann.at(node)).await;
     }
-    // The same person's other token goes on.
+    // The same user's other token still works.
     again.put(&project, json!({"name": "market"})).await.expect(200);
     other.until("PROJECT_UPDATED").await;
 }

@@ -1,4 +1,4 @@
-//! Worker spaces: made once, kept while used, released without touching anybody's files.
+//! Worker spaces: created once, kept while in use, and released without touching the user's files.
 
 use crate::{
     build,
@@ -19,7 +19,8 @@ async fn space(user: &User, project: &str) -> Value {
     user.get(&format!("{project}/worker-space")).await.expect(200)
 }
 
-/// Something that cannot go on while the agents are held, and is under way when this returns.
+/// A request that cannot continue while the agents are locked, and that is running when this
+/// returns.
 async fn begin_work(user: &User, project: &str) -> JoinHandle<Answer> {
     let (asker, agents) = (user.clone(), format!("{project}/agents"));
     let work = tokio::spawn(async move { asker.post(&agents, json!({"name": "late"})).await });
@@ -80,8 +81,8 @@ async fn resources_are_managed_while_the_project_is_in_use(#[values(Sqlite, Post
     ann.get(&coder).await.expect(200);
     assert_eq!(space(&ann, &project).await["agent_cache"]["misses"], 2);
 
-    // Tasks are counted while they run, and a running task keeps the space open: the space of another
-    // project, which was used later, is released before it.
+    // Tasks are counted while they run, and a running task keeps the space open: the space of
+    // another project, which was used later, is released before it.
     let other = ann.project("blog").await;
     space(&ann, &other).await;
     let mut events = ann.events(&format!("{project}/events"), None).await;
@@ -200,7 +201,7 @@ async fn agent_comes_from_the_cache_until_its_ttl(#[values(Sqlite, Postgres)] ba
     assert_eq!(ann.get(&agent).await.expect(200)["name"], "agent_coder", "no database read");
     let cache = space(&ann, &project).await["agent_cache"].clone();
     assert_eq!((&cache["hits"], &cache["misses"]), (&json!(1), &json!(1)));
-    // After its time it is read again, and the old name is gone.
+    // After the TTL the agent is read again, and the old name is gone.
     eventually("the entry expires", async || (ann.get(&agent).await.status == 404).then_some(())).await;
 }
 
@@ -267,7 +268,7 @@ async fn unused_worker_space_is_released(#[values(Sqlite, Postgres)] backend: Ba
     assert_eq!(closed.data["reason"], "inactive");
     assert_eq!(server.metric("atelier_worker_spaces").await, 0.0);
     assert_eq!(server.metric("atelier_agent_cache_entries").await, 0.0);
-    // The next request makes a new one, and nothing stored was lost.
+    // The next request creates a new worker space, and no stored data was lost.
     assert_eq!(ann.get(&format!("{project}/agents")).await.expect(200), before);
     events.until("WORKER_SPACE_READY").await;
 }
@@ -334,7 +335,7 @@ async fn reset_stops_everything_immediately(#[values(Sqlite, Postgres)] backend:
         let (ann, path) = (ann.clone(), format!("{project}/worker-space/reset"));
         async move { ann.post(&path, Value::Null).await }
     });
-    // At once: the lock that it waits for is still held.
+    // The request ends immediately, although the lock that it waits for is still held.
     assert_eq!(work.await.unwrap().problem(), (409, "worker_space_closed"));
     sql.release().await;
     let after = reset.await.unwrap().expect(200);
@@ -400,7 +401,7 @@ async fn metrics_count_agents_cache_and_waiting_tasks(#[values(Sqlite, Postgres)
     for name in
         ["atelier_http_requests_total", "atelier_http_request_seconds_bucket", "atelier_event_streams"]
     {
-        // A gauge shows up with its first stream.
+        // A gauge appears with its first stream.
         assert!(text.contains(name) || name == "atelier_event_streams", "{name}");
     }
 }
@@ -420,7 +421,7 @@ async fn hung_task_raises_an_alert(#[values(Sqlite, Postgres)] backend: Backend)
     let work = begin_work(&ann, &project).await;
     const ALERTS: &str = "atelier_worker_space_alerts_total{alert=\"hung_task\"}";
     eventually("the alert", async || (server.metric(ALERTS).await == 1.0).then_some(())).await;
-    // Counted first, then told.
+    // The alert is counted before it is logged.
     eventually("the log has it", async || server.log().contains("worker space alert").then_some(())).await;
     let health = space(&ann, &project).await["health"].clone();
     assert_eq!(health["status"], "degraded");
@@ -453,7 +454,7 @@ async fn cache_that_is_too_small_raises_an_alert(#[values(Sqlite, Postgres)] bac
     assert_eq!(alert.data["alert"], "cache_overflow");
     let health = space(&ann, &project).await["health"].clone();
     assert_eq!(health["status"], "degraded");
-    // Too small is slower, not wrong.
+    // With a cache that is too small, answers are slower but still right.
     assert_eq!(ann.get(&format!("{project}/agents/coder")).await.expect(200)["name"], "agent_coder");
 }
 

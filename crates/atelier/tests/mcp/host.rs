@@ -1,4 +1,4 @@
-//! A host that speaks to `atelier mcp` by hand, on pipes or as curl does over HTTP.
+//! A simple host for `atelier mcp`, on pipes or over HTTP like curl.
 
 use serde_json::{Value, json};
 use std::{
@@ -14,7 +14,7 @@ enum Line {
     Http(String),
 }
 
-/// The real program on a workspace of its own, with a secret beside it.
+/// The real program with its own workspace, and a secret file beside the workspace.
 pub(crate) struct Host {
     line: Line,
     program: Child,
@@ -22,7 +22,7 @@ pub(crate) struct Host {
     number: u64,
 }
 
-/// What a tool answered: its text, and whether it calls it a failure.
+/// A tool's answer: its text, and whether it is an error.
 pub(crate) type Answer = (String, bool);
 
 pub(crate) fn ok(text: impl Into<String>) -> Answer {
@@ -34,7 +34,7 @@ pub(crate) fn error(text: impl Into<String>) -> Answer {
 }
 
 impl Host {
-    /// One on each transport.
+    /// One host for each transport.
     pub(crate) fn both() -> [Self; 2] {
         [Self::start(false), Self::start(true)]
     }
@@ -91,7 +91,7 @@ impl Host {
         answer
     }
 
-    /// Sends a message as it is, and reads the next.
+    /// Sends a raw message and reads the next one.
     pub(crate) fn raw(&mut self, message: &str) -> Value {
         match &mut self.line {
             Line::Pipes(input, output) => {
@@ -114,7 +114,7 @@ impl Host {
         (text.to_owned(), result["isError"].as_bool().unwrap())
     }
 
-    /// The address of one that serves over HTTP.
+    /// The address of a server on HTTP.
     pub(crate) fn address(&self) -> &str {
         match &self.line {
             Line::Http(address) => address,
@@ -130,7 +130,8 @@ impl Drop for Host {
     }
 }
 
-/// As curl sends it: no session, no handshake, no `Accept` but "anything". Status line and body.
+/// Posts a message like curl: without a session, a handshake or a specific `Accept`. Returns the
+/// status line and the body.
 pub(crate) fn post(address: &str, path: &str, body: &str) -> (String, String) {
     let length = body.len();
     let head = format!(

@@ -1,5 +1,5 @@
-//! The promises MC-01 to MC-11 of `spec/scenarios.md`, shown by the real program on both transports.
-//! `scripts/test-mcp` shows them again with the official clients, and much more.
+//! The promises MC-01 to MC-11 of `docs/scenarios.md`, shown by the real program on both
+//! transports. `scripts/test-mcp` shows them again with the official clients, and much more.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod host;

@@ -174,7 +174,8 @@ fn a_new_call_runs_is_asked_about_or_is_refused() {
     use CallStatus::{Approved, Denied, Dispatched, PendingApproval, Previewing};
     let no_git = json!({"deny": ["git"]});
     let push_high = json!({"at_least": {"read_file": "HIGH"}});
-    let rows: Vec<(&str, GateRules, NewCall, DecisionContext, CallStatus, &[&str])> = vec![
+    type Row = (&'static str, GateRules, NewCall, DecisionContext, CallStatus, &'static [&'static str]);
+    let rows: Vec<Row> = vec![
         ("LOW is sent", rules(), read(), sandboxed(), Dispatched, &[UPDATED, UPDATED, SIGNAL]),
         ("LOW waits for a machine", rules(), read(), nobody(), Approved, &[UPDATED]),
         ("a write is shown first", rules(), write(), sandboxed(), Previewing, &[UPDATED, PREVIEW]),
@@ -540,7 +541,8 @@ fn calls_are_assigned_to_the_machine_that_is_there() {
         decided(&rules(), call, approval(GrantScope::Once), at).0
     };
     let preview = |at: &DecisionContext| begun(&rules(), write(), at).0;
-    let rows: Vec<(&str, GatedCall, GateRules, DecisionContext, CallStatus, &[&str])> = vec![
+    type Row = (&'static str, GatedCall, GateRules, DecisionContext, CallStatus, &'static [&'static str]);
+    let rows: Vec<Row> = vec![
         ("LOW waits, one comes", low(&nobody()), rules(), sandboxed(), Dispatched, &[UPDATED, SIGNAL]),
         ("LOW waits, none comes", low(&nobody()), rules(), nobody(), Approved, &[]),
         ("its machine is there", low(&sandboxed()), rules(), both(), Dispatched, &[]),
@@ -807,8 +809,8 @@ fn inputs_that_need_no_project_ignore_it() {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: nothing runs that a person, a permission or LOW did not allow,
-    /// a settled call stays settled, and each approval is decided at most once.
+    /// Whatever happens in whatever order: nothing runs that a person, a permission or LOW did not
+    /// allow, a settled call stays settled, and each approval is decided at most once.
     #[test]
     fn nothing_runs_that_was_not_allowed(
         which in 0..4usize,

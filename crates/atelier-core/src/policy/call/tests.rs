@@ -93,7 +93,7 @@ fn edits_are_counted_and_measured() {
     assert_eq!(edits(json!([edit("a", "b"), edit("c", "d")])), Ok(()));
     assert_eq!(edits(json!([edit("a", "b"), edit("c", "d"), edit("e", "f")])), Err("invalid_params"));
     assert_eq!(edits(json!([edit("a", "b"), edit("", "d")])), Err("invalid_params"));
-    // Both texts count.
+    // The old and the new text both count.
     assert_eq!(edits(json!([edit("aaaa", "bbbb")])), Ok(()));
     assert_eq!(edits(json!([edit("aaaa", "bbbbb")])), Err("file_size_exceeded"));
     assert_eq!(edits(json!([edit("aaaaa", "bb"), edit("a", "b")])), Err("file_size_exceeded"));

@@ -1,4 +1,4 @@
-//! The parameters as they come over the wire, before anything in them is believed.
+//! The parameters of each tool as they are received, before they are checked.
 
 use super::{CallError, Edit, GlobPattern, Limits, Roots, WorkspacePath, WriteMode, within};
 use serde::Deserialize;
@@ -33,7 +33,7 @@ pub(super) struct WriteFile {
     pub(super) if_checksum: Option<String>,
 }
 
-/// Either `edits`, or one edit spelled out beside the path.
+/// Either `edits`, or the fields of a single edit next to the path.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EditFile {

@@ -1,17 +1,27 @@
-//! What an awk program does beside printing: pipes, `system`, redirections, `getline`, and other files.
+//! Finds what an awk program does besides printing: pipes, `system`, redirections, `getline`, and
+//! other files.
 
 use super::value::Effect;
 
-/// How often both readings of a `/` in an awk program are followed: division, or the start of a pattern.
+/// How often both readings of a `/` in a program are followed: as a division, and as the beginning
+/// of a pattern.
 const MAX_FORKS: usize = 64;
 
-/// Reports each effect. Names that are computed are Unclear; so is what does not lex.
+/// Reports each effect of a program. A computed file name is Unclear, and so is a program that
+/// cannot be split into tokens.
 pub(super) fn effects<'a>(program: &'a str, report: &mut dyn FnMut(Effect<'a>)) {
-    // Awks differ on whether `/` inside brackets ends a pattern. A reading that does not lex would be refused.
+    // Versions of awk differ on whether `/` inside brackets ends a pattern. A reading that cannot
+    // be split into tokens is ignored if another one can, because awk would refuse it.
     let readings = [true, false].map(|brackets| {
         let lexer = Lexer { rest: program, slash: Slash::Begins, brackets };
-        let reader =
-            Reader { lexer, printing: false, asking: false, depth: 0, redirected: None, goes_on: false };
+        let reader = Reader {
+            lexer,
+            printing: false,
+            after_getline: false,
+            depth: 0,
+            redirected: None,
+            continues: false,
+        };
         let mut forks = MAX_FORKS;
         reader.read(&mut forks)
     });
@@ -23,22 +33,25 @@ pub(super) fn effects<'a>(program: &'a str, report: &mut dyn FnMut(Effect<'a>)) 
     found.into_iter().for_each(report);
 }
 
+/// Reads a program token by token, in one of its possible readings.
 #[derive(Debug, Clone, Copy)]
 struct Reader<'a> {
     lexer: Lexer<'a>,
-    /// Behind `print`, where `>` redirects.
+    /// Whether the reader is in a `print` statement, where `>` redirects.
     printing: bool,
-    /// Behind `getline`, where `<` names a file.
-    asking: bool,
+    /// Whether the reader is after `getline`, where a file follows `<`.
+    after_getline: bool,
+    /// How many parentheses are open in a `print` statement.
     depth: usize,
-    /// A file's name must follow; whether it is written, and whether in parentheses.
+    /// Set if the name of a file must follow: whether the file is written, and whether its name is
+    /// in parentheses.
     redirected: Option<(bool, bool)>,
-    /// The token before lets a statement go on in the next line.
-    goes_on: bool,
+    /// Whether the statement continues on the next line after the last token.
+    continues: bool,
 }
 
 impl<'a> Reader<'a> {
-    /// Everything the program does in this reading; none when the reading is impossible.
+    /// The effects of the program in this reading; `None` if the reading is impossible.
     fn read(mut self, forks: &mut usize) -> Option<Vec<Effect<'a>>> {
         let mut found = Vec::new();
         loop {
@@ -92,22 +105,22 @@ impl<'a> Reader<'a> {
         }
         match token {
             Token::Word("system") | Token::Sign("|" | "|&" | "@") => add(found, Effect::Runs),
-            Token::Word("getline") => self.asking = true,
-            Token::Sign("<") if self.asking => self.redirected = Some((false, false)),
+            Token::Word("getline") => self.after_getline = true,
+            Token::Sign("<") if self.after_getline => self.redirected = Some((false, false)),
             // Files can also be named by changing the list of arguments.
             Token::Word("ARGV" | "ARGC" | "ENVIRON" | "SYMTAB" | "PROCINFO") => add(found, Effect::Unclear),
             Token::Word("print" | "printf") => (self.printing, self.depth) = (true, 0),
             Token::Sign("(") => self.depth += 1,
             Token::Sign(")") => self.depth = self.depth.saturating_sub(1),
-            Token::Sign("\n") if self.goes_on => return,
-            Token::Sign(";" | "\n" | "}" | "{") => (self.printing, self.asking) = (false, false),
-            // In parentheses `>` compares; behind print it redirects.
+            Token::Sign("\n") if self.continues => return,
+            Token::Sign(";" | "\n" | "}" | "{") => (self.printing, self.after_getline) = (false, false),
+            // Inside parentheses `>` compares; outside, in a print statement, it redirects.
             Token::Sign(">" | ">>") if self.printing && self.depth == 0 => {
                 self.redirected = Some((true, false));
             }
             _ => {}
         }
-        self.goes_on = matches!(token, Token::Sign("," | "&&" | "||" | "?" | ":"));
+        self.continues = matches!(token, Token::Sign("," | "&&" | "||" | "?" | ":"));
     }
 }
 
@@ -128,13 +141,13 @@ enum Token<'a> {
 
 /// Why there is no token.
 enum Fault {
-    /// A text or pattern does not end: every awk refuses the program.
+    /// A string or pattern does not end, so every awk refuses the program.
     Open,
-    /// Awks differ on where it ends.
+    /// Versions of awk differ on where a pattern ends.
     Disputed,
 }
 
-/// What `/` is here.
+/// What a `/` would mean at the current position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slash {
     Divides,
@@ -146,7 +159,7 @@ enum Slash {
 struct Lexer<'a> {
     rest: &'a str,
     slash: Slash,
-    /// `/` inside brackets is part of the pattern.
+    /// Whether a `/` inside brackets is part of the pattern.
     brackets: bool,
 }
 
@@ -157,7 +170,7 @@ impl<'a> Lexer<'a> {
         taken
     }
 
-    /// Blanks, lines that go on, and comments.
+    /// Skips blanks, continuations of lines, and comments.
     fn skip_blanks(&mut self) {
         loop {
             let rest = self.rest.trim_start_matches([' ', '\t', '\r']);
@@ -200,7 +213,7 @@ impl<'a> Lexer<'a> {
                 let sign = self.take(length);
                 let slash = match sign {
                     "]" => Slash::Divides,
-                    // `(a) / 2`, and `if (a) /pattern/`.
+                    // It divides in `(a) / 2`, and begins a pattern in `if (a) /pattern/`.
                     ")" | "++" | "--" => Slash::Either,
                     _ => Slash::Begins,
                 };
@@ -211,11 +224,13 @@ impl<'a> Lexer<'a> {
         Ok(token)
     }
 
-    /// `12`, `1.5`, `1e-3`, `0x1f`. A word may follow at once: `1system("id")` is a number and a call.
+    /// Reads a number such as `12`, `1.5`, `1e-3` or `0x1f`. A word may follow without a space:
+    /// `1system("id")` is a number and a call.
     fn number(&mut self) -> Token<'a> {
         let all = self.rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.'));
         let all = &self.rest[..all.unwrap_or(self.rest.len())];
-        // Awks differ on how much belongs to the number, so a word that matters is found wherever it begins.
+        // Versions of awk differ on how much belongs to the number, so a dangerous word is found
+        // wherever it begins.
         for word in ["system", "getline"] {
             if let Some(at) = all.find(word) {
                 self.take(at + word.len());
@@ -273,7 +288,7 @@ impl<'a> Lexer<'a> {
                     rest = rest.strip_prefix('^').unwrap_or(rest);
                     rest = rest.strip_prefix(']').unwrap_or(rest);
                 }
-                // `[[:alpha:]/]`: the class ends, the brackets do not.
+                // In `[[:alpha:]/]`, `:]` ends the class but not the brackets.
                 '[' if rest.starts_with([':', '.', '=']) => {
                     let kind = &rest[..1];
                     match rest[1..].find(&format!("{kind}]")) {
@@ -289,11 +304,12 @@ impl<'a> Lexer<'a> {
                 _ => {}
             }
         }
-        // An open bracket may have swallowed the end in one awk and not in another.
+        // With an open bracket, the pattern may have ended in one version of awk and not in
+        // another.
         Err(if bracket { Fault::Disputed } else { Fault::Open })
     }
 
-    /// Whether what follows goes on with the name just read: `"a" "b"`, `"a" $1`.
+    /// Whether more is concatenated to the string that was just read: `"a" "b"`, `"a" $1`.
     fn concatenates(&self) -> bool {
         let rest = self.rest.trim_start_matches([' ', '\t']);
         !(rest.is_empty() || rest.starts_with([';', '\n', '}', ')']))
@@ -348,7 +364,7 @@ mod tests {
     #[test]
     fn files_and_programs_are_found() {
         assert_eq!(of("BEGIN { system(\"id\") }"), [Effect::Runs]);
-        // What is written with escapes is not what it says.
+        // A name with escapes is not the name of the file.
         assert_eq!(of("{ print > \"a\\057b\" }"), [Effect::Unclear]);
         assert_eq!(of("{ print | \"sh\" }"), [Effect::Runs]);
         assert_eq!(of("BEGIN { \"id\" | getline x; print x }"), [Effect::Runs]);
@@ -402,7 +418,7 @@ mod tests {
                 "{program}: {found:?}"
             );
         }
-        // Where a number or a text ends decides what the next slash and quote are.
+        // What the next slash and quote mean depends on where a number or a string ends.
         for program in [
             "BEGIN{x=1e5in/\"/+system(\"id\")+/\"/}",
             "BEGIN{x=1e-55in/\"/+system(\"id\")+/\"/}",

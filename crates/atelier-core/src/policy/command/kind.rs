@@ -1,4 +1,4 @@
-//! What an argument is, and what its value makes of the call.
+//! Kinds of arguments: what an argument means to its program.
 
 /// The meaning of an operand or of an option's value.
 #[derive(Debug, Clone, PartialEq, Eq)]

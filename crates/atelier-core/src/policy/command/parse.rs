@@ -1,4 +1,5 @@
-//! Taking a command line apart as its program would: bundles, glued values, abbreviations, sub-commands.
+//! Parses a command line as its program would: bundles, glued values, abbreviations and
+//! subcommands.
 
 use super::{
     Judge,
@@ -7,27 +8,34 @@ use super::{
 };
 use crate::policy::verdict::Verdict;
 
-/// What was seen while walking the arguments.
+/// What is known after a part of the arguments has been read.
 struct Seen<'p, 'c> {
-    /// The command's own rule, which knows the modules that it runs.
+    /// The rule of the command, which also has the rules of modules that the command can run.
     root: &'p Rule,
-    /// The rule in force, and those above it whose options are still good.
+    /// The rule that applies, last, and before it the rules of its parents whose options still
+    /// apply.
     rules: Vec<&'p Rule>,
+    /// The operands, and whether each came after `--`.
     operands: Vec<(&'c str, bool)>,
+    /// Whether the value of an option has taken the place of a fixed operand.
     filled: bool,
+    /// Whether an option makes the command write its operands.
     written: bool,
+    /// Whether the place of the subcommand is taken by a word that is not a known subcommand.
     chosen: bool,
 }
 
-/// How the walk goes on after an option.
+/// What follows an option.
 enum Next<'p> {
+    /// More options and operands of the same command.
     Options,
-    /// Everything that follows belongs to the program that is run, which may have a rule of its own.
+    /// Arguments of the program that is run, which may have a rule of its own.
     Arguments(Option<&'p Rule>),
 }
 
-/// Words in the name of an option nobody listed that say it runs something or reads its arguments elsewhere.
-const TELLING: [&str; 22] = [
+/// Words in the name of an unlisted option that suggest that the option runs a program or reads
+/// more arguments from a file.
+const SUSPICIOUS_WORDS: [&str; 22] = [
     "exec",
     "command",
     "cmd",
@@ -53,7 +61,8 @@ const TELLING: [&str; 22] = [
 ];
 
 impl<'p, 'c> Judge<'p, 'c> {
-    /// Walks the arguments and gives the rule they fall under: the command's, or its sub-command's.
+    /// Reads the arguments, rates them, and returns the rule that they fall under: the rule of the
+    /// command, or of a subcommand.
     pub(super) fn walk(&mut self, rule: &'p Rule, args: &'c [String]) -> &'p Rule {
         let mut seen = Seen {
             root: rule,
@@ -90,7 +99,7 @@ impl<'p, 'c> Judge<'p, 'c> {
                 }
             }
             if !leaf.children.is_empty() && !seen.chosen {
-                // What `-m` runs is found through the option, not by its name.
+                // The children named `-m` are for modules, which are found through that option.
                 if let Some(child) = leaf.children.get(arg.as_str()).filter(|_| !arg.starts_with('-')) {
                     seen.rules.retain(|rule| rule.anywhere);
                     seen.rules.push(child);
@@ -153,7 +162,7 @@ impl<'p, 'c> Judge<'p, 'c> {
         let opt = match seen.find(|rule| rule.table.long(name)) {
             Some(opt) => Some(opt),
             None => {
-                // The program would take any unambiguous abbreviation, and so do the rules.
+                // The program accepts every unambiguous abbreviation, so the rules do too.
                 let mut short_for = seen.rules.iter().rev().flat_map(|rule| rule.table.abbreviated(name));
                 let first = short_for.next();
                 let same = |opt: &Opt| first.is_some_and(|first| std::ptr::eq(first, opt));
@@ -167,7 +176,7 @@ impl<'p, 'c> Judge<'p, 'c> {
         match (opt.arity, value) {
             (Arity::Flag, Some("true" | "false")) if seen.nopt() => self.found(seen, opt, None),
             (Arity::Flag, Some(_)) => self.unlisted(arg),
-            // npm takes `true` or `false` in the next argument as well.
+            // npm also accepts `true` or `false` as the next argument.
             (Arity::Optional, None) if seen.nopt() => match rest.split_first() {
                 Some((next, tail)) if next == "true" || next == "false" => {
                     *rest = tail;
@@ -209,7 +218,8 @@ impl<'p, 'c> Judge<'p, 'c> {
                     }
                     None => return self.valueless(opt),
                 },
-                // getopt takes `-f=x` as the value `=x`; other parsers drop the sign. The path is the same risk.
+                // In `-f=x`, getopt reads the value `=x`; other parsers drop the sign. Both paths
+                // have the same risk.
                 Arity::Required => {
                     Some(std::mem::take(&mut letters)).map(|v| v.strip_prefix('=').unwrap_or(v))
                 }
@@ -240,7 +250,8 @@ impl<'p, 'c> Judge<'p, 'c> {
         }
         match seen.find(|rule| rule.table.glued(name)) {
             Some((opt, glued)) => {
-                // `-newerXY` of find takes a path in the next argument unless Y is t, a time.
+                // For `-newerXY` of find, the next argument is a path, unless Y is `t`: then it is
+                // a time.
                 if grammar == Grammar::Single && opt.arity == Arity::Required {
                     let Some((next, tail)) = rest.split_first() else { return self.valueless(opt) };
                     *rest = tail;
@@ -250,7 +261,7 @@ impl<'p, 'c> Judge<'p, 'c> {
                         self.found(seen, opt, Some(next))
                     };
                 }
-                // `-test.outputdir=x`: the rest of the name may be a value, and what follows `=` is one.
+                // In `-test.outputdir=x`, the rest of the name may be a value, and `x` is a value.
                 if let Some(value) = value {
                     self.value(&opt.kind, value);
                 }
@@ -261,7 +272,8 @@ impl<'p, 'c> Judge<'p, 'c> {
         }
     }
 
-    /// `tar xfC a.tar dir`: letters first, then a value for each that wants one.
+    /// Reads a first argument without a dash, as in `tar xfC a.tar dir`: letters, and then a value
+    /// for each letter that needs one.
     fn old_bundle(&mut self, seen: &mut Seen<'p, 'c>, args: &'c [String]) -> &'c [String] {
         let Some((first, mut rest)) = args.split_first() else { return args };
         if first.starts_with('-') || first.is_empty() {
@@ -284,11 +296,12 @@ impl<'p, 'c> Judge<'p, 'c> {
         rest
     }
 
+    /// Rates an option that a rule lists, and its value.
     fn found(&mut self, seen: &mut Seen<'p, 'c>, opt: &'p Opt, value: Option<&'c str>) -> Next<'p> {
         seen.filled |= opt.fills;
         seen.written |= opt.writes;
         if let (Kind::In(_), None, Arity::Optional) = (&opt.kind, value, opt.arity) {
-            // What it means without a value is one of those.
+            // Without a value, the option means one of the listed values.
         } else if let (Kind::In(list), Some(value)) = (&opt.kind, value) {
             let verdict = opt.verdict.unwrap_or(Verdict::Deny);
             if !listed(list, value) {
@@ -303,35 +316,38 @@ impl<'p, 'c> Judge<'p, 'c> {
         if !opt.ends {
             return Next::Options;
         }
-        // `python -m pytest …` falls under the rule `python -m pytest`, whoever hands that module on.
+        // `python -m pytest …` falls under the rule `python -m pytest`, even if another module runs
+        // pytest.
         Next::Arguments(value.and_then(|value| seen.root.children.get(&*opt.name)?.children.get(value)))
     }
 
-    /// An option that no rule of the command lists: for the script it runs, once that is named.
+    /// Rates an option that no rule of the command lists. If the command has named the program that
+    /// it runs, the option is passed on to that program.
     fn passed(&mut self, seen: &Seen<'p, 'c>, arg: &'c str) -> Next<'p> {
         let leaf = seen.leaf();
         let named = seen.operands.len() >= leaf.operands.first.len();
-        if !leaf.passes || !named || telling(arg) {
+        if !leaf.passes || !named || is_suspicious(arg) {
             return self.unlisted(arg);
         }
         self.argument(arg.split_once('=').map_or(arg, |(_, value)| value));
         Next::Options
     }
 
+    /// Rates an option that no rule lists.
     fn unlisted(&mut self, arg: &str) -> Next<'p> {
         self.unlisted = true;
         let name = arg.split('=').next().unwrap_or(arg);
-        let telling = telling(arg);
-        let verdict = if telling { Verdict::Deny } else { Verdict::High };
+        let suspicious = is_suspicious(arg);
+        let verdict = if suspicious { Verdict::Deny } else { Verdict::High };
         self.raise(verdict, || {
             let name: String = name.chars().take(40).collect();
-            let says = if telling { ", and its name says that it may run or load something" } else { "" };
+            let says = if suspicious { ", and its name says that it may run or load something" } else { "" };
             ("option.unlisted".into(), format!("No rule knows the option {name:?}{says}.").into())
         });
         Next::Options
     }
 
-    /// A known option at the end of the line, where its value should follow.
+    /// Rates an option that needs a value but is the last argument.
     fn valueless(&mut self, opt: &Opt) -> Next<'p> {
         self.unlisted = true;
         self.raise(opt.verdict.unwrap_or(Verdict::High).max(Verdict::High), || {
@@ -340,6 +356,7 @@ impl<'p, 'c> Judge<'p, 'c> {
         Next::Options
     }
 
+    /// Denies an abbreviation that several options have.
     fn ambiguous(&mut self, arg: &str) -> Next<'p> {
         self.unlisted = true;
         self.raise(Verdict::Deny, || {
@@ -349,7 +366,8 @@ impl<'p, 'c> Judge<'p, 'c> {
         Next::Options
     }
 
-    /// Gives every operand its kind, once it is known how many there are.
+    /// Rates the operands. The kind of an operand depends on its position and on how many operands
+    /// there are, so this is done at the end.
     fn operands(&mut self, seen: &mut Seen<'p, 'c>) {
         let leaf = seen.leaf();
         let (mut first, mut last) = (leaf.operands.first.as_slice(), leaf.operands.last.as_slice());
@@ -369,7 +387,7 @@ impl<'p, 'c> Judge<'p, 'c> {
                 _ => leaf.operands.many.as_ref(),
             };
             match kind {
-                // A key alone is shown, not set.
+                // git shows a key that has no value, and does not set it.
                 Some(Kind::LoneKey) if count == 1 => {}
                 Some(kind) => self.value(kind, text),
                 None if leaf.children.is_empty() => {
@@ -385,7 +403,7 @@ impl<'p, 'c> Judge<'p, 'c> {
             }
         }
         if let Some(dest) = self.dest {
-            self.land_in(dest, seen.operands.iter().map(|(text, _)| *text));
+            self.rate_copies_into(dest, seen.operands.iter().map(|(text, _)| *text));
         }
         if let Some(suffix) = self.suffix {
             let script = usize::from(first.first() == Some(&Kind::Sed));
@@ -396,10 +414,12 @@ impl<'p, 'c> Judge<'p, 'c> {
 }
 
 impl<'p, 'c> Seen<'p, 'c> {
+    /// The rule that applies.
     fn leaf(&self) -> &'p Rule {
         self.rules[self.rules.len() - 1]
     }
 
+    /// Whether the command parses its options like npm.
     fn nopt(&self) -> bool {
         self.rules.iter().any(|rule| rule.grammar == Grammar::Nopt)
     }
@@ -410,18 +430,20 @@ impl<'p, 'c> Seen<'p, 'c> {
         name.len() > 3 && self.rules.iter().any(|rule| rule.table.abbreviated(name).next().is_some())
     }
 
-    /// The innermost rule that knows.
+    /// What the innermost rule that knows an option says about it.
     fn find<T>(&self, known: impl FnMut(&'p Rule) -> Option<T>) -> Option<T> {
         self.rules.iter().rev().copied().find_map(known)
     }
 }
 
-/// Whether an option's name says that it may run or load something. `--no-pager` says the opposite.
-fn telling(arg: &str) -> bool {
+/// Whether the name of an option suggests that the option runs or loads something. `--no-pager`
+/// does the opposite.
+fn is_suspicious(arg: &str) -> bool {
     let name = arg.split('=').next().unwrap_or(arg).trim_start_matches('-');
-    !name.starts_with("no-") && TELLING.iter().any(|word| name.contains(word))
+    !name.starts_with("no-") && SUSPICIOUS_WORDS.iter().any(|word| name.contains(word))
 }
 
+/// Whether `--no-x` undoes a listed option `--x`.
 fn takes_back(seen: &Seen<'_, '_>, name: &str) -> bool {
     let Some(positive) = name.strip_prefix("no-") else { return false };
     seen.find(|rule| rule.table.long(positive)).is_some()

@@ -1,10 +1,11 @@
-//! Addresses: git repositories and packages, wherever they come from.
+//! Rates the addresses of git repositories and packages.
 
 use super::Judge;
 use crate::{path::normalise, policy::files::Access};
 
 impl Judge<'_, '_> {
-    /// A repository by name, by path or by address.
+    /// Rates a repository that is given by name, path or address. `sends` says whether data is sent
+    /// there.
     pub(super) fn remote(&mut self, text: &str, sends: bool) {
         let head = text.split('/').next().unwrap_or(text);
         if head.contains("::") {
@@ -20,7 +21,7 @@ impl Judge<'_, '_> {
         if text.contains('/') || text.starts_with('.') || text.starts_with('~') {
             self.path(text, access);
         } else if let Ok(normal) = normalise(text, self.cwd.relative(), self.roots) {
-            // A directory of this name counts before a remote of this name.
+            // git prefers a directory of this name to a remote of this name.
             self.note(text, normal.into_path(), Access::Read);
         }
     }
@@ -53,10 +54,11 @@ impl Judge<'_, '_> {
         }
     }
 
-    /// A package by name and version, by path, or by address.
+    /// Rates a package that is given by name and version, by path, or by address.
     pub(super) fn package(&mut self, text: &str) {
         let spec = text.trim();
-        // `name@source` and `name @ source`; a scope's own `@` stands in front.
+        // The source follows the `@` in `name@source` and `name @ source`. A leading `@` is part of
+        // a scope.
         let source =
             spec.get(1..).and_then(|tail| tail.split_once('@')).map_or(spec, |(_, source)| source.trim());
         for place in [spec, source] {
@@ -92,16 +94,18 @@ impl Judge<'_, '_> {
     }
 }
 
+/// Whether a host is in the user's own network.
 fn is_internal(host: &str) -> bool {
     let host = host.trim_start_matches('[').to_ascii_lowercase();
-    // A port has one colon; an address of IPv6 has more.
+    // A host with a port has one colon; an IPv6 address has more.
     if host.matches(':').count() > 1 {
         return ["::", "0:", "fe80:", "fc", "fd"].iter().any(|start| host.starts_with(start));
     }
     let name = host.split(':').next().unwrap_or(&host).trim_end_matches('.');
     let private_172 = name.strip_prefix("172.").and_then(|rest| rest.split('.').next()?.parse::<u8>().ok());
     let shared_100 = name.strip_prefix("100.").and_then(|rest| rest.split('.').next()?.parse::<u8>().ok());
-    // Parts in octal or hexadecimal, or fewer than four, are written to be misread: 0x7f.1 is 127.0.0.1.
+    // An IPv4 address in octal or hexadecimal, or with fewer than four parts, is meant to be
+    // misread: 0x7f.1 is 127.0.0.1.
     let numeric = |part: &str| part.strip_prefix("0x").unwrap_or(part).bytes().all(|b| b.is_ascii_hexdigit());
     let disguised = name.starts_with(|c: char| c.is_ascii_digit())
         && name.split('.').all(numeric)

@@ -1,20 +1,23 @@
-//! What a sed script does beside editing: `w`, `r` and `e`, and the flags of `s` that do the same.
+//! Finds what a sed script does besides editing: the commands `w`, `r` and `e`, and the flags of
+//! `s` that do the same.
 
 use super::value::Effect;
 
-/// Reports each effect. A script that does not parse is Unclear: sed will refuse it, or knows more than this.
+/// Reports each effect of a script. A script that does not parse is Unclear: either sed refuses it,
+/// or sed knows a form that is not known here.
 ///
-/// Seds differ on whether a delimiter inside brackets closes a pattern and whether `}` ends a label. Every reading
-/// counts; one that does not parse would be refused, so it counts only when none does.
+/// Versions of sed differ on whether a delimiter inside brackets closes a pattern, and on whether
+/// `}` ends a label. The effects of every reading are reported. A reading that does not parse is
+/// ignored if another one parses, because sed would refuse it.
 pub(super) fn effects<'a>(script: &'a str, report: &mut dyn FnMut(Effect<'a>)) {
     let mut understood = false;
-    let mut told: Vec<Effect<'a>> = Vec::new();
+    let mut found: Vec<Effect<'a>> = Vec::new();
     for (brackets, braces) in [(true, true), (true, false), (false, true), (false, false)] {
         let mut reader = Reader { rest: script, brackets, braces, differs: false };
         understood |= reader
             .script(&mut |effect| {
-                if !told.contains(&effect) {
-                    told.push(effect);
+                if !found.contains(&effect) {
+                    found.push(effect);
                 }
             })
             .is_some();
@@ -23,18 +26,18 @@ pub(super) fn effects<'a>(script: &'a str, report: &mut dyn FnMut(Effect<'a>)) {
         }
     }
     if !understood {
-        told.push(Effect::Unclear);
+        found.push(Effect::Unclear);
     }
-    told.into_iter().for_each(report);
+    found.into_iter().for_each(report);
 }
 
 struct Reader<'a> {
     rest: &'a str,
-    /// A delimiter inside brackets is part of the pattern.
+    /// Whether a delimiter inside brackets is part of the pattern.
     brackets: bool,
-    /// `}` ends a label.
+    /// Whether `}` ends a label.
     braces: bool,
-    /// Another reading would have gone on differently.
+    /// Whether another reading of this script gives a different result.
     differs: bool,
 }
 
@@ -55,7 +58,7 @@ impl<'a> Reader<'a> {
                 '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z' | 'F' => {}
                 'q' | 'Q' | 'l' | 'L' => self.skip(|c| c == ' ' || c.is_ascii_digit()),
                 ':' | 'b' | 't' | 'T' | 'v' => {
-                    // The script goes on behind a label, also without `;`.
+                    // Another command may follow a label even without `;`.
                     self.skip(|c| c == ' ' || c == '\t');
                     let braces = self.braces;
                     let ends = |c: char| c == ';' || c.is_ascii_whitespace() || c == '\u{b}';
@@ -70,7 +73,8 @@ impl<'a> Reader<'a> {
                     report(Effect::Runs);
                     self.line();
                 }
-                // Neither a line break nor a backslash can be the delimiter; the latter would close nothing anyway.
+                // Neither a line break nor a backslash can be the delimiter. With a backslash, the
+                // pattern never ends, so the script does not parse.
                 's' => {
                     let delimiter = self.next().filter(|c| *c != '\n')?;
                     self.pattern(delimiter)?;
@@ -87,7 +91,7 @@ impl<'a> Reader<'a> {
             self.skip(|c| c == ' ' || c == '\t');
             if !(self.rest.is_empty() || self.rest.starts_with([';', '\n', '}', '#', '{']) || command == '{')
             {
-                // Only a new command may follow, and only behind one of these.
+                // A command can end only with one of these signs.
                 return None;
             }
         }
@@ -113,7 +117,7 @@ impl<'a> Reader<'a> {
         self.until(|c| c == '\n')
     }
 
-    /// `1`, `$`, `/re/I`, `\cREc`, `1~2`, `1,+3`, and `!`.
+    /// Skips addresses: `1`, `$`, `/re/I`, `\cREc`, `1~2`, `1,+3`, and `!`.
     fn addresses(&mut self) -> Option<()> {
         loop {
             self.skip(|c| c.is_whitespace());
@@ -132,7 +136,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Up to the delimiter.
+    /// Skips a pattern and the delimiter after it.
     fn pattern(&mut self, delimiter: char) -> Option<()> {
         let mut bracket = false;
         loop {
@@ -191,7 +195,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The text of `a`, `i` and `c`: to the end of the line, and on while lines end in a backslash.
+    /// Skips the text of `a`, `i` and `c`: the rest of the line, and further lines as long as each
+    /// line ends in a backslash.
     fn text(&mut self) {
         loop {
             let line = self.line();

@@ -1,11 +1,12 @@
-//! Command rules as data: what is written in `rules/*.toml`, and the tables it is compiled into.
+//! Rules for commands: the data in `rules/*.toml`, and the tables that the data is compiled into.
 
 use super::kind::Kind;
 use crate::policy::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
-/// A fault in rule data. The built-in data is tested; a server's own can have any of these.
+/// A fault in the data of rules. The built-in rules are tested, so only the rules of a server can
+/// have one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     #[error("the rules are no valid TOML: {0}")]
@@ -18,6 +19,7 @@ pub enum RuleError {
     Optional(String, String),
     #[error("{0:?} is no tool and no command that there is a rule for")]
     Restriction(String),
+    /// A rule for a subcommand has no rule for its command.
     #[error("rule {0}: its command is not there")]
     Orphan(String),
     #[error("rule {rule}: the example {example:?} is {found}")]
@@ -28,16 +30,18 @@ pub enum RuleError {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleFile {
-    /// Options that several commands share.
+    /// Named groups of options that several commands share.
     #[serde(default)]
     pub(crate) group: BTreeMap<String, Group>,
     #[serde(default)]
     pub(crate) command: Vec<CommandData>,
-    /// Commands that are refused with a reason of their own; all others are unknown.
+    /// Commands that are refused for a stated reason. Other commands without a rule are refused as
+    /// unknown.
     #[serde(default)]
     pub(crate) refused: BTreeMap<String, String>,
 }
 
+/// Options that several commands share.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Group {
@@ -47,82 +51,95 @@ pub(crate) struct Group {
     pub(crate) options: String,
 }
 
-/// A command or one of its sub-commands (`name = "git push"`), as written down.
+/// The rule for a command or a subcommand (`name = "git push"`), as written in the data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandData {
     pub(crate) name: String,
-    /// Other names of the same thing.
+    /// Other names of the same command.
     #[serde(default)]
     aliases: Vec<String>,
-    /// Sub-commands beside it that the same rule fits, each a class of its own.
+    /// Other subcommands of the same command that have the same rule. Each is a class of its own.
     #[serde(default)]
     also: Vec<String>,
+    /// The verdict of the command if no argument makes it stricter.
     pub(crate) verdict: Verdict,
+    /// The reason for the verdict, in one sentence.
     says: String,
     #[serde(default)]
     grammar: Grammar,
-    /// Kinds of the operands in order; one with `*` stands for any number.
+    /// The kinds of the operands, in order. A kind with `*` stands for any number of operands.
     #[serde(default)]
     operands: String,
-    /// What follows `--`, when that differs.
+    /// The kind of the operands after `--`, if it differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<String>,
-    /// What follows the first operand, none of it options of this command any more.
+    /// The kind of everything after the first operand, if nothing there is an option of this
+    /// command any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     rest: Option<String>,
+    /// Groups whose options this command has.
     #[serde(default)]
     include: Vec<String>,
-    /// Options without a value, names joined by commas: `-i,--ignore-case`.
+    /// Options without a value, separated by spaces. The names of one option are joined by commas:
+    /// `-i,--ignore-case`.
     #[serde(default)]
     flags: String,
-    /// One option a line: `-f,--file =read !high ^ # reason`.
+    /// Options, one on each line: `-f,--file =read !high ^ # reason`.
     #[serde(default)]
     options: String,
-    /// What an unknown sub-command is: a verdict, or `operand`.
+    /// What an unknown subcommand gets: a verdict, or `operand` if it is an ordinary operand.
     #[serde(default)]
     otherwise: Otherwise,
-    /// The command's own options are good behind a sub-command, too.
+    /// Whether the options of the command are also allowed after a subcommand.
     #[serde(default)]
     anywhere: bool,
+    /// Whether a number may be an option, such as `-5`.
     #[serde(default)]
     digits: bool,
-    /// Options nobody listed belong to what it runs, once its fixed operands have named that.
+    /// Whether the command runs a program or script and passes options on to it. Unlisted options
+    /// after the fixed operands then belong to that program.
     #[serde(default)]
     passes: bool,
+    /// Whether the command needs the network.
     #[serde(default)]
     network: bool,
+    /// Whether the command gets the long default timeout.
     #[serde(default)]
     slow: bool,
-    /// `verdict: command line`, one a line.
+    /// Examples of the form `verdict: command line`, one on each line.
     #[serde(default)]
     pub(crate) examples: String,
 }
 
+/// How a program parses its options.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Grammar {
-    /// getopt_long: bundles, glued values, abbreviations, options behind operands.
+    /// Like getopt_long: bundles of letters (`-la`), values glued to the option (`-n5`),
+    /// abbreviated names, and options after operands.
     #[default]
     Gnu,
-    /// As Gnu, and `--no-x` takes back `--x`.
+    /// Like Gnu, and `--no-x` undoes `--x`.
     Git,
-    /// As Gnu, and `_` in a long name is `-`.
+    /// Like Gnu, and `_` in a long name is the same as `-`.
     Node,
-    /// As Gnu, and long names may stand behind one dash, and flags may be given as `=true`: npm.
+    /// Like Gnu, but a long name may have a single dash, and a flag may have a value
+    /// (`--flag=true`), as in npm.
     Nopt,
-    /// As Gnu, but a first argument without dash is a bundle as well.
+    /// Like Gnu, but a first argument without a dash is a bundle of letters too.
     Tar,
-    /// Long names behind one dash, value in the next argument: find.
+    /// Long names with a single dash, and the value in the next argument, as in find.
     Single,
-    /// As Single, and the value may follow `=`: go.
+    /// Like Single, and the value may also follow `=`, as in go.
     Equals,
-    /// As Single, and a value may be glued: gcc.
+    /// Like Single, and the value may also be glued to the name, as in gcc.
     Glued,
-    /// Nothing is an option: echo.
+    /// Nothing is an option, as in echo.
     Plain,
 }
 
+/// What a word gets that is in the place of a subcommand but is not a known subcommand.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Otherwise {
@@ -130,17 +147,20 @@ pub(crate) enum Otherwise {
     Deny,
     High,
     Medium,
+    /// The word is an ordinary operand.
     Operand,
 }
 
+/// Whether an option has a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arity {
     Flag,
     Required,
-    /// Only glued: `--color=auto`, `-i.bak`.
+    /// The option may have a value, but only glued to it: `--color=auto`, `-i.bak`.
     Optional,
 }
 
+/// A compiled option.
 #[derive(Debug, Clone)]
 pub(crate) struct Opt {
     pub(crate) name: Box<str>,
@@ -148,22 +168,27 @@ pub(crate) struct Opt {
     pub(crate) kind: Kind,
     pub(crate) verdict: Option<Verdict>,
     pub(crate) reason: Box<str>,
-    /// Takes the place of the command's fixed operand: `grep -e x` has no pattern among its operands.
+    /// Whether the value takes the place of a fixed operand: `grep -e x` has no pattern among its
+    /// operands.
     pub(crate) fills: bool,
-    /// The operands are written as well: `sed -i`.
+    /// Whether the option makes the command write its operands, as `sed -i` does.
     pub(crate) writes: bool,
-    /// What follows are arguments of the program that is run: `python -m x …`.
+    /// Whether everything that follows belongs to the program that is run, as in `python -m x …`.
     pub(crate) ends: bool,
 }
 
+/// The kinds of the operands of a command, by their position.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Operands {
+    /// The kinds of the first operands.
     pub(crate) first: Vec<Kind>,
+    /// The kind of any number of operands between the first and the last.
     pub(crate) many: Option<Kind>,
+    /// The kinds of the last operands.
     pub(crate) last: Vec<Kind>,
 }
 
-/// A compiled command or sub-command.
+/// The compiled rule for a command or a subcommand. The fields mean the same as in [`CommandData`].
 #[derive(Debug, Clone)]
 pub(crate) struct Rule {
     pub(crate) id: Box<str>,
@@ -180,20 +205,21 @@ pub(crate) struct Rule {
     pub(crate) network: bool,
     pub(crate) slow: bool,
     pub(crate) table: Table,
+    /// The rules for subcommands.
     pub(crate) children: HashMap<Box<str>, Rule>,
 }
 
-/// Options, found by letter, by whole name or by the start of a name.
+/// The options of a command, indexed by letter, by name and by the beginning of a name.
 #[derive(Debug, Clone)]
 pub(crate) struct Table {
     pub(crate) opts: Vec<Opt>,
-    /// By letter: one more than the option's place, or 0.
+    /// For each letter, one more than the position of its option, or 0 if there is none.
     letter: [u16; 128],
-    /// Two letters behind one dash, which only zip has.
+    /// Options of two letters after a single dash, which only zip has.
     pair: HashMap<Box<str>, usize>,
-    /// Sorted, so that abbreviations are neighbours.
+    /// Long names, sorted, so that all names with the same beginning are next to each other.
     long: Vec<(Box<str>, usize)>,
-    /// Names that end in `*`, longest first.
+    /// Beginnings of names, which have `*` at the end in the data, longest first.
     starts: Vec<(Box<str>, usize)>,
 }
 
@@ -210,7 +236,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// The option at the start of a bundle, and how many letters it takes.
+    /// The option at the beginning of a bundle of letters, and how many letters it has.
     pub(crate) fn short(&self, bundle: &str) -> Option<(&Opt, usize)> {
         if !self.pair.is_empty()
             && let Some(at) = bundle.get(..2).and_then(|pair| self.pair.get(pair))
@@ -227,7 +253,7 @@ impl Table {
         Some(&self.opts[self.long[found].1])
     }
 
-    /// Every option that the name could be short for.
+    /// Every option that the name could be an abbreviation of.
     pub(crate) fn abbreviated<'t, 'n>(
         &'t self,
         name: &'n str,
@@ -239,7 +265,8 @@ impl Table {
             .map(|(_, at)| &self.opts[*at])
     }
 
-    /// The option whose name is the longest start of the argument, and what is glued to it.
+    /// The option with the longest name that the argument begins with, and the rest of the
+    /// argument.
     pub(crate) fn glued<'t, 'a>(&'t self, arg: &'a str) -> Option<(&'t Opt, &'a str)> {
         self.starts.iter().find_map(|(start, at)| Some((&self.opts[*at], arg.strip_prefix(&**start)?)))
     }
@@ -261,7 +288,7 @@ impl Table {
                 (_, None) => {
                     let letters = &name[1..];
                     match letters.as_bytes() {
-                        // A single byte of UTF-8 is ASCII.
+                        // A name of a single byte is ASCII.
                         [letter] => self.letter[usize::from(*letter)] = at as u16 + 1,
                         _ => {
                             self.pair.insert(letters.into(), at);
@@ -275,7 +302,7 @@ impl Table {
     }
 
     fn set_long(&mut self, name: &str, at: usize) {
-        // The later line wins, so that a server's own lines can restate a built-in option.
+        // The later line wins, so that a server can redefine a built-in option.
         match self.long.binary_search_by(|(known, _)| (**known).cmp(name)) {
             Ok(found) => self.long[found].1 = at,
             Err(place) => self.long.insert(place, (name.into(), at)),
@@ -283,11 +310,12 @@ impl Table {
     }
 }
 
+/// Compiles the rules of all files, by the names of their commands.
 pub(crate) fn compile(files: &[RuleFile]) -> Result<HashMap<Box<str>, Rule>, RuleError> {
     let groups: HashMap<&str, &Group> =
         files.iter().flat_map(|file| &file.group).map(|(name, group)| (name.as_str(), group)).collect();
     let mut commands: Vec<&CommandData> = files.iter().flat_map(|file| &file.command).collect();
-    // Parents before their children; of two with one name the later stands.
+    // Commands come before their subcommands. Of two rules with the same name, the later one wins.
     commands.sort_by_key(|data| data.name.matches(' ').count());
     let mut top: HashMap<Box<str>, Rule> = HashMap::new();
     for data in commands {
@@ -307,7 +335,8 @@ pub(crate) fn compile(files: &[RuleFile]) -> Result<HashMap<Box<str>, Rule>, Rul
         }
         place.insert(name.into(), rule);
     }
-    // An alias of a command with sub-commands was copied before it had them.
+    // An alias of a command was copied above before the command had its subcommands, so copy it
+    // again.
     for data in files.iter().flat_map(|file| &file.command).filter(|data| !data.name.contains(' ')) {
         for alias in &data.aliases {
             if let Some(rule) = top.get(data.name.as_str()).cloned() {
@@ -380,7 +409,8 @@ impl CommandData {
         Ok(())
     }
 
-    /// `NAMES [=kind|?kind] [!verdict] [^] [+write] [$] [# reason]`
+    /// Parses a line of the form `NAMES [=kind|?kind] [!verdict] [^] [+write] [$] [# reason]`.
+    /// `rules/look.toml` explains the signs.
     fn option(&self, names: &str, line: &str) -> Result<Opt, RuleError> {
         let (spec, reason) = line.split_once(" # ").unwrap_or((line, ""));
         let mut opt = Opt {

@@ -1,4 +1,4 @@
-//! What the value of an argument makes of the call, by the argument's kind.
+//! Rates the value of an argument by the argument's kind.
 
 use super::{
     Judge, awk,
@@ -10,17 +10,18 @@ use crate::{
     policy::{files::Access, verdict::Verdict},
 };
 
-/// What a script written in an argument does beside computing.
+/// What a sed or awk script in an argument does besides computing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Effect<'a> {
+    /// The script starts a program.
     Runs,
     Reads(&'a str),
     Writes(&'a str),
-    /// A file whose name is only known when the script runs, or text that does not parse.
+    /// The script uses a file whose name is only known when the script runs, or it does not parse.
     Unclear,
 }
 
-/// Keys of git's configuration that change how git talks, not what it starts.
+/// Keys of git's configuration that make git start no program.
 const HARMLESS_KEYS: [&str; 16] = [
     "user.name",
     "user.email",
@@ -41,6 +42,7 @@ const HARMLESS_KEYS: [&str; 16] = [
 ];
 
 impl<'c> Judge<'_, 'c> {
+    /// Rates a value of this kind.
     pub(super) fn value(&mut self, kind: &Kind, text: &'c str) {
         match kind {
             Kind::Data | Kind::Code => {}
@@ -50,8 +52,8 @@ impl<'c> Judge<'_, 'c> {
             Kind::Read => self.path(text, Access::Read),
             Kind::Enter => {
                 self.path(text, Access::Read);
-                self.entered_protected(text);
-                if self.entered.is_some() && climbs(text) {
+                self.deny_entering_protected(text);
+                if self.entered.is_some() && has_parent_path(text) {
                     self.deny("directory", "It goes up from a directory that it went to before.");
                 }
                 self.entered = Some(text);
@@ -135,8 +137,9 @@ impl<'c> Judge<'_, 'c> {
         self.raise(Verdict::High, || (about.into(), reason.into()));
     }
 
-    /// What a program does in a directory it goes to is not in its arguments; into some it must not go at all.
-    fn entered_protected(&mut self, text: &str) {
+    /// Denies a change into a protected directory, because the arguments do not show what the
+    /// program does there.
+    fn deny_entering_protected(&mut self, text: &str) {
         let Ok(normal) = normalise(text, self.cwd.relative(), self.roots) else { return };
         if let Some(class) =
             self.files.class(&normal.relative, Access::Output).filter(|class| class.verdict == Verdict::Deny)
@@ -147,18 +150,19 @@ impl<'c> Judge<'_, 'c> {
         }
     }
 
-    /// An argument whose meaning only the program knows. Whatever looks like a path must stay inside.
+    /// Rates an argument whose meaning only the program knows. Every part of it that looks like a
+    /// path must stay inside the workspace.
     pub(super) fn argument(&mut self, text: &str) {
         let value = assigned(text);
         let glued = if text.starts_with('-') && !text.starts_with("--") { text.get(2..) } else { None };
         for candidate in [Some(text), value, glued].into_iter().flatten() {
-            // `-Wl,-T,/etc/x` and `a:/etc/x` hide paths behind more signs than `=`.
+            // Commas and colons separate paths too, as in `-Wl,-T,/etc/x` and `a:/etc/x`.
             self.maybe_path(candidate);
             for part in candidate.split([',', ':']) {
                 if part != candidate {
                     self.maybe_path(part);
                 }
-                // `--emit=link=../x` has one sign more.
+                // There may be a second `=`, as in `--emit=link=../x`.
                 if let Some(inner) = assigned(part).filter(|inner| Some(*inner) != value) {
                     self.maybe_path(inner);
                 }
@@ -171,13 +175,13 @@ impl<'c> Judge<'_, 'c> {
         if text.is_empty() || text.starts_with('-') || text == "/dev/null" {
             return;
         }
-        // `//` begins what follows a scheme: an address, not a place on this machine.
+        // What begins with `//` is an address without its scheme, not a path on this machine.
         let address = text.starts_with("//") && !text.starts_with("///");
         match normalise(text, self.cwd.relative(), self.roots) {
             Err(error @ PathError::Outside { .. }) if !address && !text.contains("://") => {
                 self.outside(&error);
             }
-            // No tool opens such a name, but a program does.
+            // Our file tools do not open such a name, but a program does.
             Err(PathError::Unprintable(_)) => self.secret(text, &text.escape_debug().to_string()),
             Err(_) => {}
             Ok(normal) => {
@@ -187,7 +191,7 @@ impl<'c> Judge<'_, 'c> {
         }
     }
 
-    /// What the name says about looking into it.
+    /// Rates reading a file by its class.
     fn secret(&mut self, relative: &str, shown: &str) {
         if let Some(class) = self.files.class(relative, Access::Read) {
             self.raise_coded(class.verdict, class.code(), || {
@@ -196,14 +200,16 @@ impl<'c> Judge<'_, 'c> {
         }
     }
 
-    /// A program that changes directory first reads its paths from there, where `..` leads elsewhere.
-    pub(super) fn climbs_elsewhere(&mut self, args: &[String]) {
+    /// Denies paths with `..` if the program changes to another directory first, because they are
+    /// then relative to that directory.
+    pub(super) fn deny_parent_paths_after_entering(&mut self, args: &[String]) {
         let Some(entered) = self.entered else { return };
-        if args.iter().any(|arg| climbs(arg) && !arg.ends_with(entered)) {
+        if args.iter().any(|arg| has_parent_path(arg) && !arg.ends_with(entered)) {
             self.deny("directory", "It changes directory, and then a path that goes up could lead outside.");
         }
     }
 
+    /// Rates an effect of a script.
     fn effect(&mut self, effect: &Effect<'_>) {
         match effect {
             Effect::Runs => self.deny("script.runs", "The script starts a program."),
@@ -217,14 +223,16 @@ impl<'c> Judge<'_, 'c> {
         }
     }
 
-    /// What lands in a directory keeps its name, and that name is judged, too.
-    pub(super) fn land_in<'a>(&mut self, dest: &str, sources: impl Iterator<Item = &'a str>) {
+    /// Rates the files that are created if the destination of `cp` or `mv` is a directory: they
+    /// keep the names of their sources.
+    pub(super) fn rate_copies_into<'a>(&mut self, dest: &str, sources: impl Iterator<Item = &'a str>) {
         for source in sources.filter(|source| *source != dest) {
-            self.unrecognised(source);
+            self.rate_paths_inside(source);
             let Some(name) = source.trim_end_matches('/').rsplit('/').next() else { continue };
             if !matches!(name, "" | "." | "..") {
                 let landed = format!("{dest}/{name}");
-                // Said before `path` says it: the file is only there if the destination is a folder.
+                // This comes before `path`, so that the reason says that it depends on the
+                // destination.
                 let normal = normalise(&landed, self.cwd.relative(), self.roots).ok();
                 if let Some(class) = normal.and_then(|it| self.files.class(&it.relative, Access::Write)) {
                     self.raise_coded(class.verdict, class.code(), || {
@@ -237,8 +245,9 @@ impl<'c> Judge<'_, 'c> {
         }
     }
 
-    /// `.config/gh` holds secrets, and a copy of `.config` under another name does so without showing it.
-    fn unrecognised(&mut self, source: &str) {
+    /// Rates a source that may contain files which are recognised only by their path: `.config/gh`
+    /// holds secrets, and in a copy of `.config` under another name nobody would recognise them.
+    fn rate_paths_inside(&mut self, source: &str) {
         let Ok(normal) = normalise(source, self.cwd.relative(), self.roots) else { return };
         if let Some(class) = self.files.leading_to(&normal.relative) {
             self.raise_coded(class.verdict, class.code(), || {
@@ -249,12 +258,13 @@ impl<'c> Judge<'_, 'c> {
         }
     }
 
-    /// `-i.bak` and `-S .bak` write beside each file; sed puts its name in place of `*`.
+    /// Rates the backups that `-i.bak` and `-S .bak` write next to each file. sed replaces `*` by
+    /// the name of the file.
     pub(super) fn suffixed<'a>(&mut self, suffix: &str, operands: impl Iterator<Item = &'a str>) {
         let named = |base: &str| {
             if suffix.contains('*') { suffix.replace('*', base) } else { format!("{base}{suffix}") }
         };
-        // Products of which the call does not tell the names end in it as well.
+        // There may also be products with this suffix whose names are not in the command line.
         let product = named("x");
         if let Some(class) = self.files.class(&product, Access::Write) {
             self.raise_coded(class.verdict, class.code(), || {
@@ -283,12 +293,13 @@ impl<'c> Judge<'_, 'c> {
         if text == "/dev/null" {
             return;
         }
-        // `:(top,icase)x` is x, looked for in another way.
+        // `:(top,icase)x` is the path `x` with options for how git searches for it.
         let magic = text.strip_prefix(":(").and_then(|magic| magic.split_once(')'));
         let plain = magic.map_or(text, |(_, path)| path);
-        // `HEAD:.env` shows a file as it was.
+        // `HEAD:.env` shows a file of an earlier commit.
         for (at, part) in plain.split(':').enumerate().filter(|(_, part)| !part.is_empty()) {
-            // Behind a colon a slash is the top of the repository, and before it the top of the disk.
+            // After a colon, a leading slash means the top of the repository, not of the file
+            // system.
             let part = if at > 0 { part.trim_start_matches('/') } else { part };
             match normalise(part, self.cwd.relative(), self.roots) {
                 Err(error @ PathError::Outside { .. }) => self.outside(&error),
@@ -349,18 +360,21 @@ impl<'c> Judge<'_, 'c> {
         let tells = [
             "COMPILER", "LAUNCHER", "LINKER", "_COMMAND", "PROGRAM", "EMULATOR", "_AR", "_RANLIB", "INCLUDE",
         ];
-        // `gcc` by name is found outside the workspace; a path could be anything.
+        // A bare name such as `gcc` is a program of the machine. A path could be a program of the
+        // project.
         if tells.iter().any(|word| name.contains(word)) && value.contains('/') {
             self.deny("definition", "The variable names a program to run.");
         }
         value.split(';').for_each(|part| self.argument(part));
     }
 
-    /// `-Wl,-rpath,x`: each part goes to another program as an option of its own.
+    /// Rates options that are passed on to another program, as in `-Wl,-rpath,x`. Each part is an
+    /// option of its own.
     fn passed_on(&mut self, text: &str) {
         let mut before = "";
         for part in text.split(',') {
-            // Where the program will look for libraries, from where it lies; nothing is read now.
+            // `-rpath $ORIGIN/…` says where the product will look for libraries. Nothing is read
+            // now.
             let beside = before.ends_with("-rpath") && part.starts_with("$ORIGIN");
             before = part;
             if beside {
@@ -377,13 +391,14 @@ impl<'c> Judge<'_, 'c> {
     }
 }
 
-/// What stands behind the first `=`, unless that is part of a path.
+/// The text after the first `=`, unless a path comes before it.
 fn assigned(text: &str) -> Option<&str> {
     text.split_once('=').filter(|(name, _)| !name.contains('/')).map(|(_, value)| value)
 }
 
-/// Whether a path inside the text goes up: at its beginning, behind a sign, or glued to an option's letter.
-fn climbs(text: &str) -> bool {
+/// Whether the text contains a path with `..`: at its beginning, after a separator, or glued to the
+/// letter of an option.
+fn has_parent_path(text: &str) -> bool {
     text.match_indices("..").any(|(at, _)| {
         let before = text[..at].chars().next_back();
         let behind = text[at + 2..].chars().next();
@@ -392,7 +407,7 @@ fn climbs(text: &str) -> bool {
     })
 }
 
-/// Files that have no extension, and hardly ever a branch of that name beside them.
+/// Well-known files without an extension. Branches hardly ever have these names.
 const WELL_KNOWN: [&str; 20] = [
     "LICENSE",
     "LICENCE",
@@ -416,13 +431,13 @@ const WELL_KNOWN: [&str; 20] = [
     "gradlew",
 ];
 
-/// Whether a word of `git checkout` is plainly a file and no branch.
+/// Whether a word of `git checkout` obviously means a file and not a branch.
 fn names_files(text: &str) -> bool {
     let name = text.rsplit('/').next().unwrap_or(text);
     let extension = name.rsplit_once('.').map(|(_, extension)| extension);
     text == "."
         || WELL_KNOWN.contains(&name)
-        // Makefile, Dockerfile, Gemfile and their kin.
+        // Makefile, Dockerfile, Gemfile and similar names.
         || (name.ends_with("file") && name.starts_with(|c: char| c.is_ascii_uppercase()))
         || text.starts_with("./")
         || text.starts_with(':')

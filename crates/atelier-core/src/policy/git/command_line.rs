@@ -73,8 +73,8 @@ const SILENT: &[&str] = &[
     "version",
 ];
 
-/// Options of `log`, `show` and `diff` that print no file contents. Git's abbreviations and bundles of
-/// short options are not listed, so they count as unknown.
+/// Options of `log`, `show` and `diff` that print no file contents. Git's abbreviations and bundles
+/// of short options are not listed, so they count as unknown.
 const QUIET: &[&str] = &[
     "--abbrev-commit",
     "--all",
@@ -294,7 +294,8 @@ const GREP: &[&str] = &[
 const GREP_WITH_VALUE: &[&str] =
     &["--after-context", "--before-context", "--context", "--max-count", "-A", "-B", "-C", "-m"];
 
-/// The position of the subcommand, and whether no option before it changes the meaning of pathspecs.
+/// The position of the subcommand, and whether no option before it changes the meaning of
+/// pathspecs.
 pub fn subcommand(args: &[String]) -> Option<(usize, bool)> {
     const HARMLESS: [&str; 6] = ["-C", "-P", "-p", "--no-pager", "--paginate", "--no-optional-locks"];
     let (mut at, mut plain) = (0, true);
@@ -331,8 +332,8 @@ impl<'a> Shown<'a> {
             },
             "reflog" if line.has_only(Options::Quiet) => Self::Nothing,
             "worktree" if args.get(at + 1).is_some_and(|what| what != "add") => Self::Nothing,
-            // Compares files of the working tree: those that are named were rated by their paths, and
-            // those in folders are hidden from the command.
+            // Compares files of the working tree: those that are named were rated by their paths,
+            // and those in folders are hidden from the command.
             "diff" if line.options.contains(&"--no-index") => Self::Nothing,
             "log" if line.has_only(Options::Quiet) => Self::Nothing,
             "show" | "diff" if !line.named.is_empty() && line.has_only(Options::Content) => {
@@ -374,7 +375,8 @@ pub(super) fn excluding(
             Some(dashes) => dashes + 1 < args.len(),
             None => args[at + 1..].iter().any(|word| existing.contains(word.as_str())),
         };
-        // Without these options, a pathspec would also hide the commits that touch only excluded files.
+        // Without these options, a pathspec would also hide the commits that touch only excluded
+        // files.
         if !has_paths {
             args.splice(at + 1..=at, ["--full-history", "--sparse"].map(str::to_owned));
         }
@@ -482,8 +484,8 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether an option is `--verbose` of `git commit`, also abbreviated or in a bundle of short options.
-/// With it, git prints what is committed.
+/// Whether an option is `--verbose` of `git commit`, also abbreviated or in a bundle of short
+/// options. With it, git prints what is committed.
 fn is_verbose(option: &str) -> bool {
     match option.strip_prefix("--") {
         Some(long) => long.starts_with('v') && !long.starts_with("verif"),
@@ -495,7 +497,8 @@ fn is_verbose(option: &str) -> bool {
     }
 }
 
-/// The path in `revision:path`, `:path` or `:1:path`. `None` for pathspecs, `:/message` and other words.
+/// The path in `revision:path`, `:path` or `:1:path`. `None` for pathspecs, `:/message` and other
+/// words.
 pub fn path_in(word: &str) -> Option<&str> {
     let (revision, path) = word.split_once(':')?;
     if !revision.is_empty() {
@@ -514,8 +517,8 @@ pub fn is_object_id(word: &str) -> bool {
     digits.len() >= 4 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// A path that `git checkout` would overwrite with what the index or a commit holds. Its words alone do
-/// not tell, because they could also name a branch.
+/// A path that `git checkout` would overwrite with what the index or a commit holds. Its words
+/// alone do not tell, because they could also name a branch.
 pub fn overwritten_path<'a>(args: &'a [String], existing: &BTreeSet<&str>) -> Option<&'a str> {
     const BRANCHING: [&str; 6] = ["-b", "-B", "--orphan", "-d", "--detach", "-t"];
     let at = args.iter().position(|arg| arg == "checkout")?;

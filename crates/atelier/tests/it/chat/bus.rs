@@ -17,7 +17,7 @@ async fn queue(chat: &Chat, agent: &str) -> Value {
     bus["queues"].as_array().unwrap().iter().find(|queue| queue["agent_name"] == agent).unwrap().clone()
 }
 
-/// Lets the coder run so many tasks at once; its address.
+/// Sets how many tasks the coder may run at once. Returns the coder's path.
 async fn limit_coder(chat: &Chat, limit: u32) -> String {
     let path = format!("{}/agents/coder", chat.desk.project);
     chat.desk.user.put(&path, json!({"config": {"concurrency_limit": limit}})).await.expect(200);
@@ -48,14 +48,15 @@ async fn queue_keeps_its_limits_and_ends_with_its_agent(#[values(Sqlite, Postgre
     assert!(state["oldest_wait_seconds"].as_f64().unwrap() >= 0.0);
     assert_eq!(chat.say("somebody else is free", Some("writer")).await.status, 202);
 
-    // The first to come is the first to go, and a place that becomes free is taken by the next.
+    // Tasks start in the order in which they arrived, and a free slot is used by the next task.
     chat.desk
         .post(&format!("tasks/{}/cancel", accepted[0]["task_id"].as_str().unwrap()), json!(null))
         .await
         .expect(200);
     model.left(1).await;
     chat.task_until(&accepted[2], "running").await;
-    // Its model has been asked, beside the other coder's and the writer's: otherwise nobody hangs up below.
+    // The task's model was asked, in addition to those of the other coder and the writer. Otherwise
+    // no request could be cancelled below.
     model.answering(3).await;
     assert_eq!(chat.task(&accepted[3]).await["status"], "queued");
     let asked: Vec<String> = model.seen().iter().map(|asked| asked.last("user").to_owned()).collect();
@@ -88,7 +89,7 @@ async fn cancelling_a_task_stops_its_model_call(#[values(Sqlite, Postgres)] back
     assert_eq!(chat.task(&accepted).await["error"]["code"], "cancelled");
 }
 
-/// Budgets then hold when the task is resumed.
+/// Budgets count this usage when the task is resumed.
 #[rstest]
 #[tokio::test]
 async fn usage_of_a_cancelled_model_call_is_counted(#[values(Sqlite, Postgres)] backend: Backend) {
@@ -121,8 +122,8 @@ async fn usage_of_a_cancelled_model_call_is_counted(#[values(Sqlite, Postgres)] 
     assert_eq!(resumed.problem(), (409, "conversation_archived"), "nothing more happens there");
 }
 
-/// WS-08.1 WS-08.2: ending a session gives running tasks time to finish and fails waiting ones; a reset
-/// ends everything immediately.
+/// WS-08.1 WS-08.2: ending a session gives running tasks time to finish and fails waiting ones; a
+/// reset ends everything immediately.
 #[rstest]
 #[tokio::test]
 async fn ending_a_session_has_a_grace_time_and_a_reset_has_none(
@@ -157,7 +158,7 @@ async fn ending_a_session_has_a_grace_time_and_a_reset_has_none(
     chat.desk.user.post(&format!("{space}/reset"), json!(null)).await.expect(200);
     assert_eq!(chat.task(&running).await["error"]["code"], "worker_space_reset");
     model.left(2).await;
-    // It takes messages again at once.
+    // The worker space accepts messages again immediately.
     chat.said("make it", Some("writer")).await;
     chat.pending(1).await;
 }
@@ -180,7 +181,7 @@ async fn two_servers_share_a_queue() {
     model.answering(3).await;
     let state = queue(&chat, "agent_coder").await;
     assert_eq!(json!([state["queue_size"], state["active"]]), json!([5, 3]));
-    // Whichever of the two runs it, either can end it.
+    // Either server can cancel the task, whichever of them runs it.
     for (n, user) in [(0, &there), (1, &chat.desk.user)] {
         let path = format!("{}/tasks/{}/cancel", chat.desk.project, accepted[n]["task_id"].as_str().unwrap());
         user.post(&path, json!(null)).await.expect(200);
@@ -291,7 +292,7 @@ async fn burst_of_messages_keeps_to_the_limit(#[values(Sqlite, Postgres)] backen
     let state = queue(&chat, "agent_coder").await;
     assert_eq!(json!([state["queue_size"], state["active"]]), json!([20, 3]));
 
-    // Those who run end together, and as many others take their places.
+    // The running tasks end together, and the same number of waiting tasks starts.
     let tasks = chat.get("tasks?status=running").await["tasks"].as_array().unwrap().clone();
     let cancels = tasks.iter().map(async |task| {
         chat.desk
@@ -318,7 +319,7 @@ async fn message_is_processed_even_if_its_sender_disconnects(#[values(Sqlite, Po
         let patience = Duration::from_micros(n * 150);
         drop(tokio::time::timeout(patience, chat.say("a job", Some("coder"))).await);
     }
-    // Sent last, it is taken in last.
+    // The last message gets the last place in the queue.
     let last = chat.said("the last job", Some("coder")).await;
     chat.task_until(&last, "completed").await;
     eventually("everything is done", async || {

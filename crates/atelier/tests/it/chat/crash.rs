@@ -1,4 +1,4 @@
-//! Servers that die while agents work.
+//! Servers that are killed while agents work.
 
 use super::{Chat, with_model};
 use crate::connect::client::{Machine, Road};
@@ -12,7 +12,7 @@ use rstest::rstest;
 use serde_json::json;
 
 /// WS-08.3: a task whose step was interrupted has failed and says what was done; resuming it
-/// repeats nothing. A task that waits for approval goes on, and queued tasks run.
+/// repeats nothing. A task that waits for approval continues, and queued tasks run.
 #[rstest]
 #[tokio::test]
 async fn tasks_survive_a_killed_server(#[values(Sqlite, Postgres)] backend: Backend) {
@@ -99,7 +99,7 @@ async fn running_tasks_continue_after_a_regular_stop(#[values(Sqlite, Postgres)]
     .await;
 }
 
-/// Appends once, then says nothing until it is asked anew.
+/// Appends once, then does not answer until the next request.
 fn appends_and_hangs() -> impl FnMut(&Asked) -> Reply + Send + 'static {
     let mut hangs = true;
     move |asked: &Asked| match asked.results().len() {

@@ -1,4 +1,4 @@
-//! The very first run: no key, no network, nothing but the program itself.
+//! The very first run: no key, no network, only the program itself.
 
 use super::Chat;
 use crate::connect::client::Machine;
@@ -41,7 +41,7 @@ async fn demo_model_reads_writes_and_is_denied(#[values(Sqlite, Postgres)] backe
     );
     assert_eq!(machine.files(), before);
 
-    // Without an agent it is planned first; the answer is the same.
+    // Without an agent, the message is planned first. The answer is the same.
     let answer = chat.ask("read README.md", None).await;
     assert!(answer["content"].as_str().unwrap().contains("# Shop"), "{answer}");
     assert!(answer["plan_id"].is_string());

@@ -1,5 +1,5 @@
-//! kill -9 of the server, again and again, while many agents work: what was taken is not lost, and nothing happens
-//! twice.
+//! Kills the server repeatedly with `kill -9` while many agents work: no accepted task is lost, and
+//! no command runs twice.
 
 use super::{Chat, with_model};
 use crate::connect::client::{Desk, Machine, Road};
@@ -14,14 +14,15 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// How often, and with how many agents: a few in every run, more by `make judge`.
+/// How many kills, and how many agents: a few in every run, more with `make judge`.
 fn number(name: &str, few: usize) -> usize {
     std::env::var(name).map_or(few, |number| number.parse().unwrap())
 }
 
 const STEPS: usize = 4;
 
-/// Asked to "work on NAME", it leaves a mark in that file four times, one call after the other.
+/// For the message "work on NAME", the model writes a mark to that file four times, one call after
+/// the other.
 fn script(asked: &Asked) -> Reply {
     let name = asked.last("user").trim_start_matches("work on ");
     match asked.results().len() {
@@ -33,15 +34,15 @@ fn script(asked: &Asked) -> Reply {
     }
 }
 
-/// A task that the server said it had.
+/// A task that the server accepted.
 struct Taken {
     id: String,
     name: String,
-    /// It was in flight when a server died.
+    /// Whether the task was in flight when a server was killed.
     failed: bool,
 }
 
-/// Agents with a conversation each, in which the only command they use is allowed.
+/// Agents with one conversation each, in which their only command is allowed.
 struct Crew {
     desk: Desk,
     machine: Machine,
@@ -69,7 +70,7 @@ impl Crew {
         self.desk.user.get(&format!("{}/{rest}", self.desk.project)).await.expect(200)
     }
 
-    /// The first command of each conversation is allowed with all like it.
+    /// Approves the first command of each conversation with a permission for its class.
     async fn allow(&self) {
         for agent in 0..self.sessions.len() {
             let name = format!("first-{agent}");
@@ -84,7 +85,7 @@ impl Crew {
         }
     }
 
-    /// The task, if the server said that it has it.
+    /// Sends a message. Returns the task if the server accepted it.
     async fn ask(&self, name: &str, agent: usize) -> Option<Taken> {
         let path = format!("{}/chat/{}/message", self.desk.project, self.sessions[agent]);
         let body = json!({"content": format!("work on {name}"), "target_agent": format!("a{agent}")});
@@ -95,7 +96,7 @@ impl Crew {
         Some(Taken { id, name: name.to_owned(), failed: false })
     }
 
-    /// The task when it has ended. Many agents that start a few hundred commands take their time.
+    /// Waits until the task has ended. Many agents with a few hundred commands take a while.
     async fn settled(&self, taken: &Taken) -> Value {
         let since = Instant::now();
         loop {
@@ -113,16 +114,16 @@ impl Crew {
         }
     }
 
-    /// The marks that a task left, in the order in which it did.
+    /// The marks of a task, in order.
     fn marks(&self, name: &str) -> Vec<usize> {
         let text = std::fs::read_to_string(self.machine.root().join(name)).unwrap_or_default();
         text.lines().map(|line| line.parse().unwrap()).collect()
     }
 }
 
-/// Waits until the new server has taken over the tasks of servers that are gone.
+/// Waits until the new server has taken over the tasks of killed servers.
 async fn everything_has_an_owner(server: &Server, since: Instant) {
-    // The newest lease is the live server's, once it has one: it takes it well within its first second.
+    // The newest lease belongs to the live server, which takes it within its first second.
     let orphans = "SELECT COUNT(*) FROM tasks WHERE status = 'running' \
                    AND node <> (SELECT id FROM nodes ORDER BY lease_until DESC LIMIT 1)";
     let mut sql = server.sql().await;
@@ -162,7 +163,8 @@ async fn killed_servers_lose_no_task_and_repeat_no_command(#[values(Sqlite, Post
         road.lead_to(&server);
         crew.desk.user = crew.desk.user.at(&server);
         everything_has_an_owner(&server, since).await;
-        // What this round asked for ends before the next begins, so that queues stay within their limit.
+        // All tasks of this round end before the next round begins, so that the queues stay within
+        // their limit.
         let mut taken: Vec<Taken> = asked.into_iter().flatten().collect();
         for task in &mut taken {
             let ended = crew.settled(task).await;
@@ -182,7 +184,7 @@ async fn killed_servers_lose_no_task_and_repeat_no_command(#[values(Sqlite, Post
                 true => assert!(marks.is_sorted_by(|a, b| a < b), "{}: {marks:?}", task.name),
             }
         }
-        // What was asked for and never acknowledged may have been done, but once.
+        // A message that was never acknowledged may have been handled, but only once.
         for name in names {
             let marks = crew.marks(&name);
             assert!(marks.is_sorted_by(|a, b| a < b), "{name}: {marks:?}");

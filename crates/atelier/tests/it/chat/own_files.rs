@@ -1,4 +1,4 @@
-//! An agent on its conversation's own files, which live on the server.
+//! Agents that work on the files of their conversation, which are on the server.
 
 use super::{Chat, with_model};
 use crate::connect::client::Desk;
@@ -25,9 +25,9 @@ fn workspace_block(asked: &Asked) -> Vec<String> {
     block.lines().map(str::to_owned).collect()
 }
 
-/// FS-03 FS-05 FS-06 FS-11 FS-15: the prompt lists the conversation's files, the agent works on them
-/// without approval and presents the result, and each file says who made it. Without the workspace
-/// the agent has no tools for them.
+/// FS-03 FS-05 FS-06 FS-11 FS-15: the prompt lists the conversation's files, the agent works on
+/// them without approval and presents the result, and each file says who made it. Without the
+/// workspace the agent has no tools for them.
 #[rstest]
 #[tokio::test]
 async fn agent_works_on_the_files_of_its_conversation(#[values(Sqlite, Postgres)] backend: Backend) {

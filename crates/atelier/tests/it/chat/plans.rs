@@ -194,7 +194,7 @@ async fn large_plan_waits_for_approval(#[values(Sqlite, Postgres)] backend: Back
     assert!(states(&plan).iter().all(|(_, status)| status == "cancelled"), "{plan}");
     assert_eq!(chat.desk.user.get("/my/approvals").await.expect(200)["plans"], json!([]));
 
-    // A refused plan does not come back piece by piece.
+    // The tasks of a rejected plan cannot be resumed one by one.
     let task = plan["tasks"].as_array().unwrap().iter().find(|task| task["kind"] == "work").unwrap();
     let task = task["id"].as_str().unwrap();
     let resumed = chat.desk.post(&format!("tasks/{task}/resume"), json!({})).await;
@@ -259,7 +259,7 @@ async fn no_task_runs_before_its_plan_is_approved(#[values(Sqlite, Postgres)] ba
     };
     assert_eq!(ran(&model), ["three"]);
 
-    // Ended by a reset, it is as unapproved as before.
+    // After a reset the plan is still not approved.
     let writer = json!({"name": "agent_writer"});
     chat.desk.post("agents", writer).await.expect(201);
     let second = waiting(&mut events).await;
@@ -351,7 +351,7 @@ async fn resumed_task_waits_for_its_dependencies(#[values(Sqlite, Postgres)] bac
     assert_eq!(chat.desk.post(&resume("1"), json!(null)).await.expect(200)["status"], "queued");
     model.answering(1).await;
     assert_eq!(chat.desk.post(&resume("2"), json!(null)).await.expect(200)["status"], "waiting");
-    // The next server goes on with it.
+    // The next server continues the task.
     assert!(server.terminate().await.success());
     let server = server.restart_killed().await;
     chat.desk.user = chat.desk.user.at(&server);
@@ -394,7 +394,7 @@ async fn tasks_of_a_plan_share_one_budget(#[values(Sqlite, Postgres)] backend: B
     .await;
     let spent: f64 =
         ended["tasks"].as_array().unwrap().iter().map(|task| task["cost"].as_f64().unwrap()).sum();
-    // Each may have had one step under way when the last cent went.
+    // Each task may have had one step in progress when the budget was used up.
     assert!(spent < 0.2 + 6.0 * 0.02, "{spent}");
     let why = ended["error"]["detail"].as_str().unwrap();
     assert!(why.contains("the plan's budget of $0.2 is spent"), "{why}");

@@ -1,4 +1,4 @@
-//! `atelier chat`: the whole of it from a terminal or a script, with nothing but the demo model.
+//! `atelier chat` from a terminal and from a script, with the demo model.
 
 use super::Chat;
 use crate::connect::{
@@ -16,14 +16,14 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-/// `atelier chat` on the machine, to be started.
+/// The command `atelier chat` on the machine, not started yet.
 fn speaking(machine: &Machine, chat: &Chat, url: &str, arguments: &[&str]) -> Command {
     let mut command = machine.program(&["chat", "--project", &chat.desk.name, "--server", url]);
     command.args(arguments).env("ATELIER_TOKEN", &chat.desk.user.token);
     command
 }
 
-/// Runs it to its end, beside what the test does meanwhile.
+/// Runs the command to its end, in parallel with the test.
 async fn speak(machine: &Machine, chat: &Chat, url: &str, arguments: &[&str]) -> Output {
     let mut command = speaking(machine, chat, url, arguments);
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
@@ -67,7 +67,7 @@ async fn chat_command_follows_a_message_to_its_answer(#[values(Sqlite, Postgres)
         assert!(steps.contains(words), "{words}: {steps}");
     }
 
-    // The same conversation goes on, and its project plans.
+    // The conversation continues, and the project makes a plan.
     let session = ["--session", &chat.session, "write notes.txt: hello"];
     let (written, ()) = tokio::join!(speak(&machine, &chat, &server.url, &session), async {
         let asked = &chat.pending(1).await[0];
@@ -81,7 +81,7 @@ async fn chat_command_follows_a_message_to_its_answer(#[values(Sqlite, Postgres)
     assert_eq!(machine.read("notes.txt").trim_end(), "hello");
     assert_eq!(chat.messages().await.len(), 2, "in the conversation that was named");
 
-    // For programs: the events as they are, one a line.
+    // For programs: the unchanged events, one per line.
     let arguments = ["--json", "--agent", "coder", "read README.md"];
     let events = String::from_utf8(speak(&machine, &chat, &server.url, &arguments).await.stdout).unwrap();
     let events: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -95,7 +95,7 @@ async fn chat_command_follows_a_message_to_its_answer(#[values(Sqlite, Postgres)
     assert_eq!(nobody.status.code(), Some(1));
 }
 
-/// TL-06.3: the card is the one of `atelier connect`.
+/// TL-06.3: the card is the same as in `atelier connect`.
 #[rstest]
 #[tokio::test]
 async fn approvals_are_decided_in_the_chat_terminal(#[values(Sqlite, Postgres)] backend: Backend) {
@@ -136,7 +136,7 @@ async fn interrupting_the_chat_cancels_its_work(#[values(Sqlite, Postgres)] back
     thinking.says("agent_coder: cancelled").await;
     model.left(1).await;
 
-    // The step in flight dies with the server; whoever follows it hears that from the next one.
+    // The step in flight fails with the server, and the next server reports that.
     let mut thinking = Client::start(speaking(&machine, &chat, &road.url, &words));
     model.answering(1).await;
     let server = server.restart().await;
@@ -154,7 +154,7 @@ async fn interrupting_the_chat_cancels_its_work(#[values(Sqlite, Postgres)] back
     assert_eq!(ends, ["failed", "cancelled"]);
 }
 
-/// It is shown once.
+/// The plan is shown once.
 #[rstest]
 #[tokio::test]
 async fn plan_is_approved_in_the_chat_terminal(#[values(Sqlite, Postgres)] backend: Backend) {
@@ -175,7 +175,7 @@ async fn plan_is_approved_in_the_chat_terminal(#[values(Sqlite, Postgres)] backe
     let mut ann = Person::starts(speaking(&machine, &chat, &server.url, &["read README.md"]));
     ann.sees(KEYS).await;
     ann.presses("n");
-    ann.sees("Why not").await;
+    ann.sees("Reason for the agent").await;
     ann.presses("not today\r");
     ann.sees("not completed: the plan was rejected: not today").await;
 }

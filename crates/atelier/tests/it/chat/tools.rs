@@ -1,4 +1,4 @@
-//! An agent's calls on the user's machine, from the model's word to the changed file and back.
+//! An agent's calls on the user's machine, from the model's request to the changed file and back.
 
 use super::{Chat, with_model};
 use crate::connect::client::Machine;

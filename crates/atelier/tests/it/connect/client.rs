@@ -1,4 +1,4 @@
-//! A folder, a project, and `atelier connect` between them.
+//! A folder, a project, and `atelier connect`, which connects them.
 
 use crate::BINARY;
 use atelier_testkit::{Server, User, eventually};
@@ -18,7 +18,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-/// Somebody's machine: a home of its own and a folder to work in.
+/// A user's machine, with its own home and a folder to work in.
 pub(crate) struct Machine {
     home: TempDir,
 }
@@ -44,14 +44,14 @@ impl Machine {
         std::fs::read_to_string(self.root().join(path)).unwrap()
     }
 
-    /// Rules and settings of the machine's owner.
+    /// Writes the owner's rules and settings.
     pub(crate) fn rules(&self, text: &str) {
         let folder = self.home.path().join(".config/atelier");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("client.toml"), text).unwrap();
     }
 
-    /// Every file below the folder with its content, to compare.
+    /// Every file below the folder with its content.
     pub(crate) fn files(&self) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
         fn visit(folder: &Path, found: &mut BTreeMap<PathBuf, Option<Vec<u8>>>) {
             for entry in std::fs::read_dir(folder).unwrap() {
@@ -74,7 +74,7 @@ impl Machine {
         self.home.path()
     }
 
-    /// The program, as the machine's owner starts it.
+    /// The program, as the owner of the machine starts it.
     pub(crate) fn program(&self, arguments: &[&str]) -> Command {
         #[expect(clippy::disallowed_methods, reason = "starts the program under test")]
         let mut command = Command::new(BINARY);
@@ -127,19 +127,19 @@ impl Client {
         eventually(words, async || self.output().contains(words).then_some(())).await;
     }
 
-    /// kill -9.
+    /// Kills the client with `kill -9`.
     pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// As a person does with Ctrl-C.
+    /// Interrupts the client, as a person does with Ctrl-C.
     pub(crate) fn signal(&self) {
         let pid = rustix::process::Pid::from_child(&self.process);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     }
 
-    /// The same, to its end in good order.
+    /// Interrupts the client and waits until it has ended.
     pub(crate) async fn interrupt(&mut self) {
         self.signal();
         let status = self.ended().await;
@@ -161,7 +161,7 @@ fn collect(stream: impl std::io::Read + Send + 'static, sink: Arc<Mutex<String>>
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The client may have ended already.
         drop(self.process.kill());
         drop(self.process.wait());
         if std::thread::panicking() {
@@ -197,7 +197,7 @@ impl Desk {
         self.user.get(&path).await.expect(200)
     }
 
-    /// The call, when it is in this state.
+    /// Waits until the call is in this state, and returns it.
     pub(crate) async fn until(&self, call: &Value, status: &str) -> Value {
         eventually(status, async || {
             let now = self.show(call).await;
@@ -209,7 +209,7 @@ impl Desk {
         .await
     }
 
-    /// Asks, waits until a person is asked, and approves.
+    /// Requests a call, waits until a person is asked, and approves it.
     pub(crate) async fn approved(&self, tool: &str, params: Value) -> Value {
         let call = self.execute(tool, params).await;
         let asked = self.until(&call, "pending_approval").await;
@@ -228,7 +228,7 @@ impl Desk {
     }
 }
 
-/// What somebody asks for over HTTP, up to the end of its head.
+/// Reads a request over HTTP, up to the end of its head.
 pub(crate) async fn request_head(connection: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -239,7 +239,8 @@ pub(crate) async fn request_head(connection: &mut TcpStream) -> String {
     String::from_utf8_lossy(&head).into_owned()
 }
 
-/// A fixed address in front of a server that moves when it is restarted, and a network that can fail.
+/// A proxy with a fixed address, in front of a server whose address changes when it is restarted.
+/// Its connections can be made to fail.
 pub(crate) struct Road {
     pub(crate) url: String,
     target: Arc<Mutex<String>>,
@@ -274,12 +275,12 @@ impl Road {
         *self.target.lock().unwrap() = server.url.trim_start_matches("http://").to_owned();
     }
 
-    /// Every connection breaks; new ones can be made.
+    /// Closes every connection. New connections work.
     pub(crate) fn cut(&self) {
         self.open.lock().unwrap().drain(..).for_each(|connection| connection.abort());
     }
 
-    /// Nothing goes through until it leads somewhere again.
+    /// Lets nothing through until a new target is set.
     pub(crate) fn block(&self) {
         "127.0.0.1:9".clone_into(&mut self.target.lock().unwrap());
         self.cut();

@@ -1,5 +1,5 @@
-//! Clients and servers that die, networks that fail, and machines that take over: a call runs at most once,
-//! and what cannot be known is said to be unknown.
+//! Clients and servers that are killed, networks that fail, and machines that take over: a call
+//! runs at most once, and an outcome that cannot be known is reported as unknown.
 
 use super::client::{Client, Desk, Machine, Road};
 use crate::start;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Leaves a line in `ran` and, unless there is a file `go`, waits for it.
+/// Writes a line to `ran` and then waits for the file `go`.
 const SCRIPT: &str = "import os, time\nwith open('ran', 'a') as f: f.write('x\\n')\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('ready')\n";
 
 fn run_script() -> Value {
@@ -47,9 +47,12 @@ async fn call_of_a_lost_client_is_unknown_and_not_repeated(#[values(Sqlite, Post
     let unknown = desk.until(&call, "unknown").await;
     assert_eq!(
         unknown["error"],
-        json!({"code": "unknown", "detail": "the client stopped while the call ran; it may have happened"})
+        json!({
+            "code": "unknown",
+            "detail": "the client stopped while the call was running; the call may have had an effect"
+        })
     );
-    // It goes on with the next one, as the same client.
+    // The client continues with the next call and keeps its identity.
     let next = desk.execute("read_file", json!({"path": "ran"})).await;
     let next = desk.until(&next, "completed").await;
     assert_eq!((&next["result"]["content"], &next["client_id"]), (&json!("x\n"), &unknown["client_id"]));
@@ -94,7 +97,7 @@ async fn client_reconnects_to_a_restarted_server(#[values(Sqlite, Postgres)] bac
     let running = desk.approved("execute_command", run_script()).await;
     runs(&machine).await;
     server.kill();
-    // Ends while there is no server to tell.
+    // The command ends while no server is running.
     machine.write("go", "");
     client.says("wait.py: done").await;
     server = server.restart_killed().await;
@@ -105,7 +108,7 @@ async fn client_reconnects_to_a_restarted_server(#[values(Sqlite, Postgres)] bac
     desk.until(&write, "completed").await;
     assert_eq!((machine.read("a.txt"), machine.read("ran")), ("new\n".to_owned(), "x\n".to_owned()));
     client.says("connected again").await;
-    // The same for a network that fails for a moment.
+    // The same happens if the network fails for a moment.
     road.cut();
     let read = desk.execute("read_file", json!({"path": "a.txt"})).await;
     assert_eq!(desk.until(&read, "completed").await["result"]["content"], "new\n");
@@ -127,12 +130,12 @@ async fn another_machine_takes_over(#[values(Sqlite, Postgres)] backend: Backend
     let mut holder = first.connect(&desk, &server.url).await;
     let mut standby = second.connect(&desk, &server.url).await;
     holder.says("this machine runs the calls").await;
-    standby.says("this one stands by").await;
+    standby.says("this one is on standby").await;
     assert_eq!((who().await, desk.clients().await.len()), (json!("first"), 2));
     holder.interrupt().await;
     standby.says("this machine runs the calls").await;
     assert_eq!((who().await, desk.clients().await.len()), (json!("second"), 1));
-    // This time without a farewell: its lease has to run out first.
+    // This time the machine does not say that it leaves, so its lease has to expire first.
     let mut holder = first.connect(&desk, &server.url).await;
     assert_eq!(who().await, "second");
     standby.kill();
@@ -196,7 +199,7 @@ async fn stored_token_is_renewed_before_it_expires(#[values(Sqlite, Postgres)] b
     let mut command = machine.command(&desk, &server.url, &[]);
     command.env_remove("ATELIER_TOKEN");
     let client = Client::start(command);
-    // The stream ends with the token it was opened with, and goes on with the new one.
+    // The stream ends with the token that it was opened with, and continues with the new one.
     client.says("connected again").await;
     let read = desk.execute("read_file", json!({"path": "a.txt"})).await;
     desk.until(&read, "completed").await;
@@ -204,12 +207,12 @@ async fn stored_token_is_renewed_before_it_expires(#[values(Sqlite, Postgres)] b
     assert!(stored.contains(&server.url) && !stored.contains(&short), "{stored}");
 }
 
-/// How often something is killed: a few times in every run, more often by `make judge`.
+/// How many kills: a few in every run, more with `make judge`.
 fn kills() -> usize {
     std::env::var("ATELIER_TEST_KILLS").map_or(6, |kills| kills.parse().unwrap())
 }
 
-/// Commands that leave a mark each time they run, allowed once and for all.
+/// Commands that leave a mark each time they run. One permission covers them all.
 struct Counted {
     machine: Machine,
     desk: Desk,
@@ -217,7 +220,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// With a client that is connected to `url`.
+    /// Starts a client that is connected to `url`.
     async fn new(user: User, url: &str) -> (Self, Client) {
         let machine = Machine::new();
         machine.write("count.py", "import sys\nwith open(sys.argv[1], 'a') as f: f.write('x')\n");
@@ -231,7 +234,7 @@ impl Counted {
         (counted, client)
     }
 
-    /// The call, if the server said that it has it.
+    /// Requests a call. Returns it if the server accepted it.
     async fn ask(&self, name: &str) -> Option<Value> {
         let params = json!({"command": "python3", "args": ["count.py", name]});
         let body = json!({"tool_name": "execute_command", "tool_params": params, "session_id": self.session});

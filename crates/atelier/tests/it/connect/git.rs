@@ -1,4 +1,4 @@
-//! git on the person's machine, with what they lend it.
+//! git on the user's machine, with credentials that the user lends to it.
 
 use super::client::{Desk, Machine, request_head};
 use crate::start;
@@ -8,7 +8,8 @@ use serde_json::json;
 use std::sync::{Arc, Mutex};
 use tokio::{io::AsyncWriteExt, net::TcpListener};
 
-/// A server that lets nobody in. Says where it is, and which authorisations it was shown.
+/// A server that refuses every request. Returns its address and the `Authorization` headers that it
+/// received.
 async fn guarded() -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! Packages, from a registry of our own.
+//! npm packages from a test registry.
 
 use super::client::{Desk, Machine, request_head};
 use crate::{chat::Chat, start};
@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::json;
 use tokio::{io::AsyncWriteExt, net::TcpListener};
 
-/// Serves one package, `express`, as the npm registry does. Says where.
+/// Serves one package, `express`, as the npm registry does. Returns its address.
 async fn registry() -> String {
     let folder = tempfile::tempdir().unwrap();
     let package = folder.path().join("package");
@@ -45,7 +45,7 @@ async fn registry() -> String {
     url
 }
 
-/// A machine with a package of its own, which knows the registry.
+/// A machine with a package of its own that uses the test registry.
 async fn shop() -> Machine {
     let machine = Machine::new();
     machine.write("package.json", "{\"name\": \"shop\", \"version\": \"1.0.0\"}\n");

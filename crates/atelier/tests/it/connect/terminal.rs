@@ -1,4 +1,4 @@
-//! Approvals at the terminal, through a pseudo terminal.
+//! Approvals in a terminal, tested with a pseudo terminal.
 
 use super::client::{Desk, Machine};
 use crate::start;
@@ -22,7 +22,7 @@ pub(crate) struct Person {
     process: Child,
     keyboard: File,
     screen: Arc<Mutex<String>>,
-    /// How much of the screen was dealt with.
+    /// How much of the output the test has handled.
     seen: usize,
 }
 
@@ -42,7 +42,7 @@ impl Person {
         let side = File::options().read(true).write(true).open(path).unwrap();
         command.stdin(side.try_clone().unwrap()).stdout(side.try_clone().unwrap()).stderr(side);
         let process = command.spawn().unwrap();
-        // The command holds the other end open otherwise.
+        // Otherwise the command would keep the other end open.
         drop(command);
         let keyboard = File::from(terminal);
         let screen = Arc::new(Mutex::new(String::new()));
@@ -56,7 +56,7 @@ impl Person {
         Self { process, keyboard, screen, seen: 0 }
     }
 
-    /// Waits for words that were not there before, and gives what led up to them.
+    /// Waits for new output that contains the words, and returns the output up to them.
     pub(crate) async fn sees(&mut self, words: &str) -> String {
         let (seen, screen) = (self.seen, self.screen.clone());
         let end = eventually(words, async || {
@@ -114,7 +114,7 @@ async fn one_key_decides_a_card(#[values(Sqlite, Postgres)] backend: Backend) {
     let card = ann.sees(KEYS).await;
     assert!(card.contains("HIGH"), "{card}");
     ann.presses("n");
-    ann.sees("Why not").await;
+    ann.sees("Reason for the agent").await;
     ann.presses("not yetr\u{7f}!\r");
     ann.sees("rejected").await;
     assert_eq!(desk.show(&delete).await["error"]["detail"], "Rejected by the user: not yet!");
@@ -126,25 +126,25 @@ async fn one_key_decides_a_card(#[values(Sqlite, Postgres)] backend: Backend) {
         assert!(card.contains(words), "{words}: {card}");
     }
     ann.presses("s");
-    ann.sees("all like it").await;
+    ann.sees("this class is allowed").await;
     desk.until(&init, "completed").await;
     assert!(ask("execute_command", command).await["grant_id"].is_string(), "of the same class");
 
-    // Everything of an agent takes two keys, and a warning in between.
+    // Trusting an agent takes two keys, with a warning in between.
     ask("create_directory", json!({"path": "d"})).await;
     ann.sees(KEYS).await;
     ann.presses("a");
-    ann.sees("Careful").await;
+    ann.sees("Warning").await;
     ann.presses("x");
     ann.sees("Nothing was decided").await;
     ann.presses("aa");
-    ann.sees("with everything by this agent").await;
+    ann.sees("this agent is trusted").await;
     let granted = ask("create_directory", json!({"path": "e"})).await;
     assert!(granted["grant_id"].is_string(), "{granted}");
     desk.until(&granted, "completed").await;
     assert!(machine.root().join("e").is_dir());
 
-    // Decided somewhere else: the card goes away, and the next one comes.
+    // If a card is decided elsewhere, it closes and the next card is shown.
     let first = ask("delete_file", json!({"path": "a.txt"})).await;
     ann.sees(KEYS).await;
     let second = ask("delete_file", json!({"path": "a.txt"})).await;
@@ -179,8 +179,7 @@ async fn keys_pressed_before_a_card_do_not_decide_it() {
     desk.until(&second, "completed").await;
 }
 
-/// The letters in the sequences of arrows and the keypad do not decide, and Escape takes a "no"
-/// back.
+/// Letters in the sequences of arrow and keypad keys do not decide, and Escape cancels a rejection.
 #[tokio::test]
 async fn escape_sequences_of_other_keys_do_not_decide() {
     let machine = Machine::new();
@@ -190,7 +189,7 @@ async fn escape_sequences_of_other_keys_do_not_decide() {
     let call = desk.execute("create_directory", json!({"path": "d"})).await;
     ann.sees(KEYS).await;
     ann.presses("\u{1b}Oy\u{1b}[s\u{1b}[1;5y\u{1b}yn");
-    ann.sees("Why not").await;
+    ann.sees("Reason for the agent").await;
     ann.presses("because\u{1b}");
     ann.sees("Nothing was decided").await;
     ann.sees(KEYS).await;
@@ -225,7 +224,7 @@ async fn long_change_is_shown_to_its_end_before_it_can_be_approved() {
     assert_eq!(machine.read("long.txt"), content);
 }
 
-/// Agent text is always indented, and the question is repeated below it.
+/// Agent text is always indented, and the subject of the card is repeated below it.
 #[tokio::test]
 async fn agent_text_cannot_pass_for_a_card() {
     let machine = Machine::new();
@@ -247,7 +246,7 @@ async fn agent_text_cannot_pass_for_a_card() {
     assert!(last > plain.iter().rposition(|line| line.contains("@@")).unwrap(), "{card}");
 }
 
-/// With a client's token nobody is asked in the terminal.
+/// With a client's token, the terminal does not ask for approvals.
 #[tokio::test]
 async fn client_token_cannot_approve() {
     let machine = Machine::new();
@@ -274,7 +273,7 @@ async fn card_warns_before_it_expires() {
     let call = desk.execute("create_directory", json!({"path": "d"})).await;
     client.says("Nobody has decided yet").await;
     desk.until(&call, "expired").await;
-    // At a card it is said there, while there is time.
+    // If a card is shown, the warning appears there in time.
     drop(client);
     let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
     desk.execute("create_directory", json!({"path": "e"})).await;

@@ -1,4 +1,4 @@
-//! Reading, writing, running, refusing: what a person and an agent do in an ordinary hour.
+//! Reading, writing, running and refusing: what a user and an agent do every day.
 
 use super::client::{Desk, Machine};
 use crate::{build, start};
@@ -20,7 +20,7 @@ async fn agent_reads_a_file(#[values(Sqlite, Postgres)] backend: Backend) {
     let before = machine.files();
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
-    // Asked for before there is a client: it waits for one.
+    // The call is requested before a client is connected, so it waits for one.
     let early = desk.execute("read_file", json!({"path": "README.md"})).await;
     assert_eq!(early["status"], "approved");
     let mut client = machine.connect(&desk, &server.url).await;
@@ -47,7 +47,7 @@ async fn agent_reads_a_file(#[values(Sqlite, Postgres)] backend: Backend) {
     client.interrupt().await;
     assert_eq!(desk.clients().await, Vec::<Value>::new());
     assert_eq!(machine.files(), before, "nothing but approved calls writes into the folder");
-    // The folder goes on without the backend.
+    // The folder is still there without the server.
     drop(server);
     assert_eq!(machine.read("README.md"), "# Shop\n");
 }
@@ -189,10 +189,10 @@ async fn machine_refuses_by_its_own_rules(#[values(Sqlite, Postgres)] backend: B
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let client = machine.connect(&desk, &server.url).await;
-    // Approved by its owner, and still not done.
+    // The owner approved the call, and the machine still refuses it.
     let call = desk.approved("delete_file", json!({"path": "a.txt"})).await;
     assert_eq!(desk.until(&call, "failed").await["error"]["code"], "command_not_allowed");
-    // LOW on the server, more than that here: nobody approved it, so somebody is asked.
+    // The call is LOW on the server and higher here. Nobody approved it, so the user is asked.
     let call = desk.execute("grep", json!({"pattern": "s", "path": "."})).await;
     let asked = desk.until(&call, "pending_approval").await;
     assert_eq!(
@@ -201,12 +201,12 @@ async fn machine_refuses_by_its_own_rules(#[values(Sqlite, Postgres)] backend: B
     );
     desk.decide(&asked, "approve", json!({})).await;
     desk.until(&call, "completed").await;
-    // Fine as text; on this machine it leads out of the folder.
+    // The path is harmless as text, but leads out of the folder on this machine.
     let call = desk.execute("read_file", json!({"path": "door.txt"})).await;
     let refused = desk.until(&call, "failed").await;
     assert_eq!(refused["error"]["code"], "path_outside_workspace");
     assert!(!refused.to_string().contains("OUTSIDE"), "{refused}");
-    // Refused before anybody is asked.
+    // The call is refused before anybody is asked.
     let call = desk.execute("write_file", json!({"path": "a.txt", "content": "x"})).await;
     assert_eq!(desk.until(&call, "failed").await["approval_id"], Value::Null);
     client.says("refused by this machine").await;
@@ -239,7 +239,8 @@ async fn denied_call_never_reaches_the_machine(#[values(Sqlite, Postgres)] backe
             "{call}"
         );
     }
-    // Only the file system tells that this is a directory at the top: denied on the machine.
+    // Only the file system shows that this is a top-level directory, so the machine denies the
+    // call.
     let call = desk.approved("move_file", json!({"source": "src", "destination": "elsewhere"})).await;
     desk.until(&call, "failed").await;
     let call = desk.execute("list_directory", json!({"path": "."})).await;
@@ -360,7 +361,7 @@ async fn server_rule_loosens_only_what_the_machine_accepts(#[values(Sqlite, Post
         (now["completed_at"] != Value::Null).then_some(now)
     })
     .await;
-    // It ran, or there is no curl on this machine to run.
+    // The command ran, unless this machine has no curl.
     assert!(["command_not_found", ""].contains(&ended["error"]["code"].as_str().unwrap_or("")), "{ended}");
     let npm = desk.execute("execute_command", json!({"command": "npm", "args": ["install"]})).await;
     assert_eq!(npm["error"]["detail"], "Command not allowed: This server does not allow npm.");

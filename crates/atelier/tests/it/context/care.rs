@@ -1,4 +1,4 @@
-//! Clearing, pruning, counting, bounding.
+//! Clearing, pruning, statistics and limits of memories.
 
 use super::{Engine, Engine::*, entry, import, open, texts, week, with_engine};
 use crate::build;
@@ -37,7 +37,7 @@ async fn clearing_a_memory_deletes_everything(
     assert_eq!(memory.stats().await["total_vectors"], 0);
     let stats = memory.ann.get(&format!("{other}/stats")).await.expect(200);
     assert_eq!(stats["total_vectors"], 1);
-    // What was forgotten may be learned again.
+    // Interactions that were deleted can be imported again.
     assert_eq!(memory.import(week()).await["imported"], 8);
     assert_eq!(
         texts(&memory.search(json!({"query": "tabs", "k": 1})).await),
@@ -71,7 +71,8 @@ async fn pruning_deletes_by_age_size_and_filter(
     assert_eq!(failed, json!({"deleted": 2, "remaining": 8, "dry_run": false}));
     let old = prune(json!({"days": 75, "types": ["user_message"]})).await.expect(200);
     assert_eq!(old, json!({"deleted": 1, "remaining": 7, "dry_run": false}));
-    // Two and four are over thirty days old; of 2, 3, 4, 6, 7, 8, 9 the youngest stay.
+    // Interactions 2 and 4 are more than thirty days old. Of 2, 3, 4, 6, 7, 8 and 9, the newest
+    // stay.
     let size = prune(json!({"max_vectors": 4})).await.expect(200);
     assert_eq!(size, json!({"deleted": 3, "remaining": 4, "dry_run": false}));
     let mut left = texts(&memory.search(json!({"query": "thing number", "k": 50})).await)
@@ -94,7 +95,7 @@ async fn single_interaction_can_be_deleted(#[values(Sqlite, Postgres)] backend: 
     memory.import(week()).await;
     let id = memory.search(json!({"query": "tabs", "k": 1})).await[0]["id"].as_str().unwrap().to_owned();
     let one = format!("{}/interactions/{id}", memory.context);
-    // Another agent of the same project has no such thing.
+    // Another agent of the same project does not have this interaction.
     let elsewhere = one.replace("/coder/", "/writer/");
     assert_eq!(memory.ann.delete(&elsewhere).await.problem(), (404, "not_found"));
     assert_eq!(memory.ann.delete(&one).await.status, 204);
@@ -174,7 +175,7 @@ async fn full_memory_warns_once_and_deletes_its_oldest_interactions(
     let warning = news.next().await;
     assert_eq!(warning.name, "CONTEXT_LIMIT_WARNING");
     assert_eq!((&warning.data["total_vectors"], &warning.data["max_vectors"]), (&json!(8), &json!(10)));
-    // Told once: the next that is told of is the loss.
+    // The warning is sent once. The next event is the deletion.
     add(8, 9).await;
     add(9, 10).await;
     let pruned = news.next().await;
@@ -228,7 +229,8 @@ async fn periodic_check_prunes_the_memories_of_all_agents(#[values(Sqlite, Postg
             agents.push((user.clone(), project.clone(), agent));
         }
     }
-    // After a regular stop everything is indexed, so that nothing but the check looks at these agents.
+    // After a graceful stop everything is indexed, so only the periodic check examines these
+    // agents.
     assert!(server.terminate().await.success());
     server.set("ATELIER_MEMORY__SWEEP", "200ms");
     let server = server.restart_killed().await;

@@ -1,4 +1,4 @@
-//! The index behind it: gone for a while, shared by nodes, and without leftovers.
+//! The index: unavailable for a while, shared by nodes, and without leftovers.
 
 use super::{Engine, Engine::*, entry, open, texts, week};
 use crate::build;
@@ -33,7 +33,7 @@ async fn deleted_agents_and_projects_leave_nothing_in_the_index(
     memory.ann.delete(&format!("{agents}/coder")).await.expect(204);
     eventually("the agent's collection is gone", async || (!there(0).await).then_some(())).await;
     assert!(there(1).await);
-    // The name is free at once, and the new agent knows nothing of the old.
+    // The name is free immediately, and the new agent has nothing of the old agent's memory.
     memory.ann.post(&agents, json!({"name": "agent_coder"})).await.expect(201);
     assert_eq!(memory.stats().await["total_vectors"], 0);
     assert_eq!(memory.search(json!({"query": "tabs"})).await, Vec::<Value>::new());
@@ -44,7 +44,7 @@ async fn deleted_agents_and_projects_leave_nothing_in_the_index(
         ["interactions", "interaction_vectors", "interaction_terms", "memory_outbox", "memory_collections"]
     {
         eventually(table, async || {
-            // The first start makes a project of its own, whose agents have collections.
+            // The first start creates another project, whose agents have collections too.
             let ours = match table {
                 "memory_collections" => {
                     sql.count("SELECT COUNT(*) FROM memory_collections WHERE total > 0").await
@@ -84,11 +84,12 @@ async fn memory_works_while_the_index_is_unreachable(#[values(Sqlite, Postgres)]
     assert_eq!(found["results"][0]["text"], "The user prefers tabs over spaces");
     assert!(found["degraded"].is_string());
     assert_eq!(memory.stats().await["collection_size_mb"], Value::Null, "unknown is not nothing");
-    // Of a long question every word counts, whatever the alphabet.
+    // Every word of a long query counts, in every alphabet.
     let names: Vec<String> = (0..70).map(|n| format!("identifier_{n}")).collect();
     let found_late = search(&format!("{} платежей", names.join(" "))).await;
     assert_eq!(found_late["results"][0]["text"], "Развернули сервис платежей на тестовом сервере");
-    // What is written meanwhile waits for the index, but not whoever writes it; what is forgotten is not shown.
+    // Interactions that are written now wait for the index, but their writers do not wait. Deleted
+    // interactions are not found.
     let wombat = entry("A wombat was here", "tool_call", true, "2026-02-01T00:00:00Z");
     // A request may take longer than this, so the answer shows that the import does not wait.
     let imported = tokio::time::timeout(PATIENCE, memory.import(json!([wombat]))).await.unwrap();
@@ -185,7 +186,7 @@ async fn nodes_share_a_memory() {
         let found = super::search(user, &memory.context, json!({"query": "fact", "k": 50})).await;
         assert_eq!(found.len(), 20);
     }
-    // What one node forgets, the other does not find.
+    // Interactions that one node deletes are not found by the other.
     memory.ann.delete(&memory.context).await.expect(200);
     assert_eq!(super::search(&there, &memory.context, json!({"query": "fact"})).await, Vec::<Value>::new());
     eventually("the engine forgets, too", async || {
@@ -194,7 +195,7 @@ async fn nodes_share_a_memory() {
     .await;
 }
 
-/// From the embedded index to a server.
+/// A memory moves from the embedded index to a Qdrant server.
 #[rstest]
 #[tokio::test]
 async fn reindexing_moves_a_memory_to_another_index(#[values(Sqlite, Postgres)] backend: Backend) {
@@ -218,7 +219,8 @@ async fn reindexing_moves_a_memory_to_another_index(#[values(Sqlite, Postgres)] 
     .await;
 }
 
-/// Of forty agents eight may be open at a time; all of them are found, and memory maps stay few.
+/// Eight of forty collections may be open at a time. All memories are found, and memory maps stay
+/// few.
 #[tokio::test]
 async fn more_agents_than_open_collections_are_all_found() {
     let server = build(Sqlite).with("MEMORY__OPEN_COLLECTIONS", 8).start().await;

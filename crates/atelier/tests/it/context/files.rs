@@ -1,4 +1,4 @@
-//! Memory as a file, over HTTP and by `atelier memory`.
+//! Memory as a file, over HTTP and with `atelier memory`.
 
 use super::{Engine, Engine::*, open, texts, week};
 use atelier_testkit::Backend::{self, Postgres, Sqlite};
@@ -115,7 +115,7 @@ async fn invalid_entry_is_named_and_nothing_is_imported(#[values(Sqlite, Postgre
         assert!(detail.contains("interactions[1]") && detail.contains(field), "{detail}");
     }
     assert_eq!(memory.stats().await["total_vectors"], 0);
-    // Less is enough: the rest has its defaults, and a NUL in a text harms nobody.
+    // Few fields are enough, because the others have defaults. A NUL in a text does no harm.
     let little = json!([{"text": "a\u{0}b", "interaction_type": "tool_call"}]);
     assert_eq!(memory.import(little).await["imported"], 1);
     assert_eq!(memory.search(json!({"query": "b", "mode": "dense"})).await[0]["success"], true);
@@ -165,7 +165,7 @@ async fn memory_can_be_managed_from_the_command_line(#[values(Sqlite, Postgres)]
         assert!(!output.status.success() && said.contains(told), "{arguments:?}: {said}");
     }
 
-    // A part of all, by time, type and outcome.
+    // Exports a part, by time, type and outcome.
     let late = ["--from", "2026-01-05", "--to", "2026-01-07T23:00:00Z"];
     let stats: Value = serde_json::from_str(&run("writer", &[&["stats"], &late[..]].concat())).unwrap();
     assert_eq!(stats["total_vectors"], 3);
@@ -192,7 +192,8 @@ async fn export_command_overwrites_nothing_and_escapes_control_characters() {
         )
     };
     memory.import(week()).await;
-    // A neighbour stays, nobody else may read the file, and what is no file stays what it is.
+    // A file beside the target stays, other users cannot read the export, and a target that is not
+    // a regular file is not replaced.
     std::fs::write(path("out.part"), "mine").unwrap();
     assert!(run(&["export", &path("out.json")]).0);
     assert_eq!(std::fs::read_to_string(path("out.part")).unwrap(), "mine");
@@ -209,7 +210,8 @@ async fn export_command_overwrites_nothing_and_escapes_control_characters() {
     names.sort_unstable();
     assert_eq!(names, ["link.json", "out.json", "out.part", "target.json"]);
 
-    // An entry that is refused is named by its place in the file, and what went before is told.
+    // The error names a refused entry by its place in the file, and says how many were imported
+    // before.
     let mut entries: Vec<Value> =
         (0..300).map(|n| json!({"text": format!("number {n}"), "interaction_type": "tool_call"})).collect();
     entries[250]["text"] = json!(" ");

@@ -1,4 +1,5 @@
-//! kill -9, at random points while memories are written: what was answered is there, once, and nothing else.
+//! Kills the server with `kill -9` at random moments while memories are written: acknowledged
+//! interactions exist exactly once, and nothing else exists.
 
 use super::{Engine, Engine::*, entry, with_engine};
 use crate::build;
@@ -12,26 +13,26 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, time::Duration};
 
-/// How often to kill; `make judge` sets more.
+/// How many kills; `make judge` sets more.
 fn kills() -> usize {
     std::env::var("ATELIER_TEST_KILLS").ok().and_then(|times| times.parse().ok()).unwrap_or(4)
 }
 
-/// What a search may be asked for.
+/// The largest number of results of a search.
 const MOST: u64 = 100;
 
-/// What somebody was told about their memories: which were written, and which were cleared.
+/// What the server acknowledged: which interactions were written, and which were cleared.
 #[derive(Default)]
 struct Told {
     acknowledged: BTreeSet<String>,
-    /// Sent, but not answered: they may be there or not.
+    /// Interactions that were sent but not acknowledged. They may exist or not.
     unanswered: BTreeSet<String>,
     cleared: BTreeSet<String>,
     next: usize,
 }
 
 impl Told {
-    /// Writes, and now and then clears, until the server is no longer there to answer.
+    /// Writes, and sometimes clears, until the server stops answering.
     async fn write_until_killed(&mut self, user: &User, context: &str) {
         loop {
             if self.next % 30 == 29 {
@@ -41,7 +42,8 @@ impl Told {
                 match sent {
                     Ok(answer) if answer.status() == 200 => {
                         self.cleared.extend(all);
-                        // What was not answered before the clear may have come before or never.
+                        // An interaction that was not acknowledged before the clear was either
+                        // written before it or never.
                         self.cleared.extend(std::mem::take(&mut self.unanswered));
                     }
                     _ => {
@@ -70,8 +72,8 @@ impl Told {
         }
     }
 
-    /// After recovery: everything acknowledged is there exactly once, nothing that was cleared is, and the engine
-    /// holds as many points as there are facts.
+    /// After recovery, every acknowledged interaction exists exactly once, no cleared one exists,
+    /// and the engine has as many points as there are interactions.
     async fn check(&self, user: &User, context: &str, count: impl AsyncFn() -> Option<u64>) {
         let export = user.get(&format!("{context}/export")).await.expect(200);
         let texts: Vec<String> = export["interactions"]
@@ -97,10 +99,11 @@ impl Told {
         })
         .await;
         eventually("the engine has as many as the store", async || {
-            // Asked again: a database may still be at the last write of a server that is gone.
+            // Repeated, because the database may still be finishing the last write of a killed
+            // server.
             let stats = user.get(&format!("{context}/stats")).await.expect(200);
             let (points, facts) = (count().await?, stats["total_vectors"].as_u64()?);
-            // A search names a hundred at most.
+            // A search returns a hundred results at most.
             (points == facts || points == MOST && facts > MOST).then_some(())
         })
         .await;
@@ -111,7 +114,8 @@ impl Told {
     }
 }
 
-/// As many points as the engine has. An embedded one belongs to the server: what its dense half ranks is all it has.
+/// How many points the engine has. An embedded engine belongs to the server, so a dense search that
+/// ranks everything counts them.
 async fn points(user: &User, context: &str, engine: Engine) -> Option<u64> {
     match engine {
         Qdrant => {
@@ -148,13 +152,14 @@ async fn killed_server_keeps_exactly_the_acknowledged_interactions(
     }
     assert!(told.next > kills());
     if engine == Edge {
-        // Now that its process has ended, a look into the engine itself: no point more or less than there are facts.
+        // After the process has ended, the engine itself is examined: it has exactly one point per
+        // interaction.
         let key = super::collection_key(&ann, context.strip_suffix("/context").unwrap()).await;
         let facts = ann.get(&format!("{context}/stats")).await.expect(200)["total_vectors"].as_u64().unwrap();
         server.terminate().await;
         let index = Index::embedded(&server.data().join("memory"), 4).unwrap();
         let there = match index.count(&key).await {
-            // Nothing was ever told to it.
+            // The collection was never created.
             Err(IndexError::CollectionMissing) => 0,
             count => count.unwrap(),
         };

@@ -144,7 +144,8 @@ async fn search_options_change_the_results(#[values(Sqlite, Postgres)] backend: 
     assert_eq!(find(json!({"unique": true})).await.len(), 2);
     let least = find(json!({})).await[1]["score"].as_f64().unwrap();
     assert_eq!(find(json!({"min_score": least})).await.len(), 2);
-    // Signs are meant where they are not the end of a sentence, and nothing is near to signs alone.
+    // Signs count as part of a word unless they end a sentence. A query of signs alone finds
+    // nothing.
     let languages = ["C++ is preferred", "C# is preferred", "c# is preferred!"];
     let entries = languages.map(|text| entry(text, "user_message", true, "2026-01-01T00:00:00Z"));
     memory.import(json!(entries)).await;
@@ -201,7 +202,7 @@ async fn invalid_search_parameters_are_named(#[values(Sqlite, Postgres)] backend
 #[rstest]
 #[tokio::test]
 async fn search_is_answered_by_the_index_and_its_latency_is_measured(#[values(Edge, Qdrant)] engine: Engine) {
-    // The index may take its time on a busy machine; without patience the store would answer.
+    // The index may be slow on a busy machine. With a short patience the store would answer.
     let server = with_engine(Sqlite, engine).with("MEMORY__PATIENCE", "20s").start().await;
     let memory = Fixture::over(server).await;
     let entries: Vec<Value> = (0..400)

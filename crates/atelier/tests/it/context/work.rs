@@ -1,4 +1,4 @@
-//! What agents remember of their own work, and what they make of it.
+//! What agents remember of their own work, and how they use it.
 
 use super::{Engine, Engine::*, entry, import, open, shared_index, week, with_engine};
 use atelier_testkit::{
@@ -34,7 +34,8 @@ async fn agents_have_collections_from_the_first_request(
         assert_eq!((&stats["dimension"], &stats["total_vectors"]), (&json!(1536), &json!(8)));
     }
     if engine == Qdrant {
-        // Somebody drops a collection behind our back: the next worker space notices, and it is made again from facts.
+        // A collection is deleted without the server. The next worker space notices and rebuilds it
+        // from the database.
         let key = super::collection_key(&memory.ann, &format!("{agents}/fifth")).await;
         index.drop(&key).await.unwrap();
         memory.ann.post(&format!("{}/worker-space/reset", memory.project), json!(null)).await.expect(200);
@@ -83,7 +84,7 @@ async fn messages_tasks_and_calls_are_remembered(
     })
     .await;
 
-    // One that fails says why.
+    // A failed task is remembered with its reason.
     let agent = json!({"name": "broken", "config": {"model": "nobody/knows-this"}});
     ann.post(&format!("{project}/agents"), agent).await.expect(201);
     ann.post(&say, json!({"content": "This will fail", "target_agent": "broken"})).await.expect(202);
@@ -130,7 +131,7 @@ async fn relevant_memories_are_in_the_prompt(#[values(Sqlite, Postgres)] backend
     let ids = recalled["interactions"].as_array().unwrap();
     assert!(ids.contains(&best), "{ids:?}");
     assert_eq!(recalled["degraded"], false);
-    // What has nothing to do with it is left out, and so is the question itself.
+    // Unrelated interactions are left out, and so is the question itself.
     for id in ids {
         let one = format!("{}/interactions/{}", memory.context, id.as_str().unwrap());
         let text = ann.get(&one).await.expect(200)["text"].as_str().unwrap().to_lowercase();
@@ -158,7 +159,7 @@ async fn embeddings_come_from_an_openai_compatible_service(#[values(Edge, Qdrant
     assert_eq!(asked[0]["model"], "text-embedding-3-small");
     assert_eq!(asked[0]["input"].as_array().unwrap().len(), 8, "one request for all");
     assert_eq!(service.key(), "Bearer sk-test");
-    // The service makes the same vector of the same text.
+    // The service returns the same vector for the same text.
     let found =
         memory.search(json!({"query": "The user prefers tabs over spaces", "mode": "dense", "k": 1})).await;
     assert_eq!(found[0]["text"], "The user prefers tabs over spaces");
@@ -170,7 +171,7 @@ async fn embeddings_come_from_an_openai_compatible_service(#[values(Edge, Qdrant
     assert_eq!(found["results"][0]["text"], "The user prefers tabs over spaces");
     assert!(found["degraded"].as_str().unwrap().contains("embedding"), "{found}");
 
-    // What comes now has no vector yet, and is found by its words in every mode.
+    // New interactions have no vector yet, and are found by their words in every mode.
     let zebra = entry("A zebra crossing in Paris", "user_message", true, "2026-02-01T00:00:00Z");
     assert_eq!(memory.import(json!([zebra])).await, json!({"imported": 1, "skipped": 0, "indexed": false}));
     let find = async |query: &str, mode: &str| {
@@ -182,7 +183,7 @@ async fn embeddings_come_from_an_openai_compatible_service(#[values(Edge, Qdrant
         assert_eq!(found["results"][0]["text"], "A zebra crossing in Paris", "{mode} {found}");
         assert_eq!(found["degraded"].is_null(), mode == "lexical", "{mode} {found}");
     }
-    // So it is with many, and searches say how many.
+    // The same holds for many interactions, and searches say how many are missing.
     let many: Vec<Value> = (0..150)
         .map(|n| entry(&format!("walrus number {n}"), "tool_call", true, "2026-02-02T00:00:00Z"))
         .collect();
@@ -201,7 +202,7 @@ async fn embeddings_come_from_an_openai_compatible_service(#[values(Edge, Qdrant
     assert_eq!(found["results"][0]["text"], "walrus number 77");
     assert!(found["results"][0]["score"].as_f64().unwrap() > 0.99);
 
-    // While it is made anew, nothing is missing, and searches say what is going on.
+    // During a rebuild nothing is missing, and searches say that it is in progress.
     service.fail(true);
     memory.ann.post(&format!("{}/reindex", memory.context), json!(null)).await.expect(202);
     let found = find("walrus number 5", "hybrid").await;
@@ -235,10 +236,10 @@ async fn vectors_of_two_embedders_are_never_mixed(#[values(Sqlite, Postgres)] ba
         assert_eq!(found[0]["text"], "The user prefers tabs over spaces", "{context}");
         assert!(found[0]["score"].as_f64().unwrap() > 0.99, "{context}: {}", found[0]);
     };
-    // Imported then, and made anew now.
+    // These vectors were imported before, and are computed again now.
     ann.post(&format!("{}/reindex", heirs("writer")), json!(null)).await.expect(202);
     is_found(&heirs("writer")).await;
-    // Imported now: of the other embedder, and of nobody in particular.
+    // These are imported now: vectors of the other embedder, and vectors without an embedder.
     let mut nameless = file.clone();
     for entry in nameless["interactions"].as_array_mut().unwrap() {
         entry.as_object_mut().unwrap().remove("embedder");
@@ -248,7 +249,7 @@ async fn vectors_of_two_embedders_are_never_mixed(#[values(Sqlite, Postgres)] ba
         assert_eq!(taken["indexed"], true);
         is_found(&heirs(heir)).await;
     }
-    // Those of its own it takes as they are: nothing is embedded but the queries.
+    // Vectors of the server's own embedder are used unchanged: only queries are embedded.
     let file = ann.get(&format!("{}/export?include_embeddings=true", heirs("analyzer"))).await.expect(200);
     ann.post(&format!("{}/agents", memory.project), json!({"name": "late"})).await.expect(201);
     let before = service.asked().len();
@@ -257,7 +258,7 @@ async fn vectors_of_two_embedders_are_never_mixed(#[values(Sqlite, Postgres)] ba
     is_found(&heirs("late")).await;
 }
 
-/// Searches go by words and say what to do, and reindexing does it.
+/// Searches use words only and say what to do. Reindexing solves it.
 #[rstest]
 #[tokio::test]
 async fn change_of_embedder_requires_a_reindex(#[values(Sqlite, Postgres)] backend: Backend) {

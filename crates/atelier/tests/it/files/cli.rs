@@ -1,11 +1,11 @@
-//! `atelier files`, as a person types it.
+//! `atelier files`, as people use it.
 
 use super::{Desk, Objects::Disk};
 use atelier_testkit::Backend::Sqlite;
 use serde_json::Value;
 
 impl Desk {
-    /// What the command prints, and what it complains of.
+    /// Standard output of the command, or standard error if it failed.
     fn cli(&self, arguments: &[&str]) -> Result<String, String> {
         let fixed = ["--server", &self.server.url, "--token", &self.ann.token];
         let (action, rest) = arguments.split_first().unwrap();
@@ -30,12 +30,12 @@ async fn files_can_be_managed_from_the_command_line() {
     let folder = tempfile::tempdir().unwrap();
     let (small, large) = (folder.path().join("notes.txt"), folder.path().join("large.bin"));
     std::fs::write(&small, "one").unwrap();
-    // Enough to go in parts.
+    // Large enough to be sent in parts.
     let content: Vec<u8> = (0..70_000_000u32).map(|n| (n % 249) as u8).collect();
     std::fs::write(&large, &content).unwrap();
     let (small, large) = (small.to_str().unwrap(), large.to_str().unwrap());
 
-    // What cannot be sent holds up nothing else, and is named.
+    // A file that cannot be sent does not stop the others, and is named.
     let pipe = folder.path().join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
     let complaint = desk.cli(&["put", pipe.to_str().unwrap(), small, "--to", "in/"]).unwrap_err();

@@ -1,4 +1,4 @@
-//! The server dies; what was answered stays, and nothing is left half.
+//! The server is killed: acknowledged files stay, and no file is incomplete.
 
 use super::{
     Desk,
@@ -42,7 +42,7 @@ async fn killed_upload_leaves_nothing_incomplete(
             assert!(desk.get(file).await == content, "{step}: a row has its content");
         }
         assert_eq!(desk.get(&kept).await, b"acknowledged");
-        // The next sync brings everything in step, and the sweep leaves no object without a row.
+        // The next sync updates everything, and the sweep leaves no object without a row.
         let report =
             desk.ann.post(&format!("{}/sync", desk.path), json!({"wait_seconds": 30})).await.expect(200);
         assert_eq!(report["conflicts"], json!([]), "{step}");
@@ -70,7 +70,7 @@ async fn sync_converges_after_a_killed_sync(
 ) {
     let kills = kills();
     let mut desk = Desk::with(on(backend, objects).with("FILES__LEASE", "1s")).await;
-    // An agent's work in the folder of a run that did not end, made by hand.
+    // The work of an agent in a run that did not end, made by hand.
     let report = desk.ann.post(&format!("{}/sync", desk.path), json!({})).await.expect(200);
     assert_eq!(report["fetched"], 0);
     let count = 1000;
@@ -85,7 +85,7 @@ async fn sync_converges_after_a_killed_sync(
     let wanted: HashMap<String, String> =
         (0..count).map(|n| (format!("d{}/{n}.txt", n % 10), content(n))).collect();
     for kill in 0..kills {
-        // Everything, or a part of it, is missing in the folder.
+        // All or some of the files in the folder are missing.
         for batch in 0..10 {
             if (kill + batch) % 3 != 0 {
                 drop(fs::remove_dir_all(desk.folder().join(format!("d{batch}"))));
@@ -105,12 +105,12 @@ async fn sync_converges_after_a_killed_sync(
     assert_eq!(report["left_alone"], json!([]));
     assert!(desk.cached() == wanted);
     assert_eq!(desk.info().await["file_count"], count);
-    // Nothing that a kill did was taken for an agent's work.
+    // No effect of a kill was recorded as an agent's work.
     let changed = |file: &&Value| file["version"] != 1 || file["source"] != "user_upload";
     assert_eq!(desk.info().await["files"].as_array().unwrap().iter().filter(changed).count(), 0);
 }
 
-/// `make judge` asks for a hundred.
+/// How many kills; `make judge` sets a hundred.
 fn kills() -> usize {
     std::env::var("ATELIER_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(6)
 }
@@ -122,7 +122,7 @@ impl Desk {
         Self { ann: ann.at(&server), server, path }
     }
 
-    /// What is in the folder, by path.
+    /// The files in the folder, by path.
     fn cached(&self) -> HashMap<String, String> {
         let mut found = HashMap::new();
         let mut todo = vec![self.folder()];
@@ -141,7 +141,7 @@ impl Desk {
         found
     }
 
-    /// What the API says is there, by path.
+    /// The files that the API lists, by path.
     async fn stored(&self) -> HashMap<String, String> {
         let mut stored = HashMap::new();
         for file in self.info().await["files"].as_array().unwrap() {

@@ -1,4 +1,5 @@
-//! An S3 server that refuses, resets, dribbles or corrupts: every request ends in a clean error or a lasting success.
+//! An S3 server that refuses, resets, dribbles or corrupts: every request ends with a clear error
+//! or a durable success.
 
 use super::Desk;
 use crate::build;
@@ -59,7 +60,7 @@ async fn failing_object_store_causes_only_clean_errors(
     {
         assert_eq!(bytes, "kept", "{harm:?}: whole and right, or not at all");
     }
-    // A sync says so, or brings what is right.
+    // A sync reports the damage, or fetches the right content.
     std::fs::remove_dir_all(desk.folder()).unwrap();
     let synced = desk.ann.post(&format!("{}/sync", desk.path), json!({})).await;
     match synced.status.as_u16() {

@@ -1,4 +1,4 @@
-//! Names of all kinds, and those that lead out.
+//! Unusual file names, and names that lead out of the workspace.
 
 use super::{Desk, Objects::Disk};
 use atelier_testkit::{
@@ -37,7 +37,7 @@ async fn ordinary_names_stay_as_they_are(#[values(Sqlite, Postgres)] backend: Ba
 async fn escaping_paths_of_the_corpus_are_refused() {
     let desk = Desk::new(Sqlite, Disk).await;
     let kept = desk.upload("kept.txt", "kept").await;
-    // A lone surrogate cannot be a Rust string at all.
+    // A lone surrogate cannot be in a Rust string.
     let attacks: Value = serde_json::from_str(&ATTACKS.replace("\\ud800", "\\u202e")).unwrap();
     let mut tried = 0;
     for path in leaving(&attacks) {
@@ -51,7 +51,7 @@ async fn escaping_paths_of_the_corpus_are_refused() {
         assert_eq!(begun.problem(), uploaded.problem(), "{path}");
         if path.split('/').any(|name| name == "..") || path.starts_with('/') {
             let (status, code) = uploaded.problem();
-            // A control character is refused before it is looked where the path leads.
+            // A control character is refused before the path is examined.
             assert!(
                 (status, code) == (403, "path_outside_workspace") || path.chars().any(char::is_control),
                 "{path}"
@@ -79,7 +79,8 @@ fn percent_decoded(text: &str) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// Fine names for a file of a conversation; the corpus refuses them for what is there, or on Windows.
+/// These names are valid for a file of a conversation. The corpus refuses them because of existing
+/// files, or on Windows.
 const FINE: [&str; 4] = ["notes.txt", "notes.txt/x", "C:secret.txt", ""];
 
 /// The paths of the corpus that are refused by their text alone.
@@ -87,7 +88,7 @@ fn leaving(attacks: &Value) -> Vec<String> {
     let by_text =
         |case: &&Value| case["expect"] == "deny" && case["class"] == "attack" && case["setup"] == json!([]);
     let paths = attacks.as_array().unwrap().iter().filter(by_text).filter_map(|case| case["path"].as_str());
-    // What is longer than a form's field may be is refused for that, with another code.
+    // A name that is too long for a form field is refused for that reason, with another code.
     let paths = paths.filter(|path| !FINE.contains(path) && path.len() <= 8192);
     paths.map(|path| path.replace("$OUT", "/somewhere/out").replace("$WS", "/somewhere/ws")).collect()
 }

@@ -1,4 +1,4 @@
-//! How files are handed out.
+//! How files are downloaded.
 
 use super::{
     Desk,
@@ -124,7 +124,7 @@ async fn verified_download_of_damaged_content_is_cut_off() {
             Err(_) => false,
         };
         assert!(!whole, "{size}: the connection breaks");
-        // Nobody asked: it is sent as it is.
+        // Without `verify`, the damaged content is sent unchanged.
         let (_, _, body) = desk.ann.download(&path).await;
         assert_eq!(body.unwrap().len(), size);
     }
@@ -156,14 +156,14 @@ async fn archive_contains_every_file(
     }
 }
 
-/// Links exist where the object store can sign them.
+/// Links exist if the object store can sign them.
 #[tokio::test]
 async fn presigned_links_lead_to_the_object_store() {
     let desk = Desk::new(Sqlite, S3).await;
     let file = desk.upload("a.html", "<script>linked</script>").await;
     let link = desk.ann.get(&format!("{}/url?seconds=60", desk.file(&file))).await.expect(200);
     let body = desk.server.http.get(link["url"].as_str().unwrap()).send().await.unwrap();
-    // Whatever it holds: no browser renders it.
+    // Whatever the file contains, no browser renders it.
     assert_eq!(body.headers()["content-type"], "application/octet-stream");
     assert_eq!(body.headers()["content-disposition"], "attachment");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The folder on the server and what goes on in it.
+//! The folder on the server, and runs in it.
 
 use super::{
     Desk,
@@ -30,7 +30,7 @@ async fn sync_repairs_the_cache(
     for name in ["a.txt", "b.txt", "c/d.txt"] {
         desk.upload(name, name).await;
     }
-    // The conversation's folder, or those of all, and what belongs to them.
+    // Deletes the conversation's folder, then the folders of all conversations and their metadata.
     for cache in [desk.folder(), desk.folder().parent().unwrap().to_owned()] {
         fs::remove_dir_all(cache).unwrap();
         let report = desk.sync().await;

@@ -1,4 +1,4 @@
-//! Whose files are whose.
+//! Access to files of others.
 
 use super::{Desk, Objects::Disk};
 use crate::openapi::{Operation, operations};
@@ -29,7 +29,7 @@ async fn files_of_others_look_like_unknown_files(#[values(Sqlite, Postgres)] bac
         (&desk.server.user_with("root", &["--role", "admin"]), "default"),
         (&desk.server.user_with("ann", &["--tenant", "other"]), "default"),
         (&desk.server.user_with("ann", &["--tenant", "other"]), "other"),
-        // Ann herself, in a tenant that is not hers.
+        // Ann herself, with the name of another tenant.
         (&desk.ann, "other"),
     ];
     let operations: Vec<Operation> = operations(&desk.server).await;
@@ -53,7 +53,7 @@ async fn files_of_others_look_like_unknown_files(#[values(Sqlite, Postgres)] bac
             let theirs = ask(user, operation, &path(tenant, desk.conversation(), true)).await;
             assert_eq!(theirs, unknown, "{}", operation.label());
         }
-        // A conversation of one's own does not lead to files of another.
+        // A user's own conversation gives no access to files of others.
         if operation.path.contains("{file}") || operation.path.contains("{upload}") {
             let mixed = ask(&bob, operation, &path("default", own, true)).await;
             let unknown = ask(&bob, operation, &path("default", own, false)).await;
@@ -73,7 +73,8 @@ async fn files_of_others_look_like_unknown_files(#[values(Sqlite, Postgres)] bac
     assert_eq!(desk.get(&kept).await, b"secret");
 }
 
-/// The whole answer but its date. A valid body, so that nothing else is wrong with the request.
+/// The whole answer except its date. The body is valid, so that nothing else is wrong with the
+/// request.
 async fn ask(user: &User, operation: &Operation, path: &str) -> Answer {
     let request = user.request(operation.method.clone(), path);
     let request = match operation.path.rsplit('/').next() {

@@ -1,4 +1,4 @@
-//! What an upload may be, and what it may not.
+//! Uploads that are accepted, and uploads that are refused.
 
 use super::{
     Desk,
@@ -35,7 +35,7 @@ async fn too_large_files_and_escaping_paths_are_refused(
     let refused = desk.ann.send_form(&desk.path, leaving).await;
     assert_eq!(refused.problem(), (403, "path_outside_workspace"));
     assert!(refused.body["detail"].as_str().unwrap().starts_with("PathTraversalError"));
-    // One bad file of several: none is saved.
+    // If one of several files is invalid, none is saved.
     let mixed = Form::new().part("file", file("good", "1")).part("file", file("bad", [0; 1001]));
     assert_eq!(desk.ann.send_form(&desk.path, mixed).await.problem(), (413, "file_size_exceeded"));
     assert_eq!(desk.info().await["file_count"], 1);
@@ -49,7 +49,7 @@ async fn multipart_headers_are_limited() {
     let desk = Desk::new(Sqlite, Disk).await;
     let long = "a".repeat(1 << 18);
     for body in [format!("--B\r\nX-A: {long}"), long.clone(), format!("{long}\r\n--B\r\n")] {
-        // More is announced than comes: it is answered before.
+        // The request announces more than it sends, and is answered before that.
         let head = format!(
             "POST {}/files HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-length: 10000000\r\n\
              content-type: multipart/form-data; boundary=B\r\n\r\n",
@@ -69,7 +69,7 @@ async fn multipart_headers_are_limited() {
         }
         assert!(answer.starts_with(b"HTTP/1.1 422 "), "{}", String::from_utf8_lossy(&answer));
     }
-    // However long the files themselves are.
+    // The limit applies to headers, however large the files are.
     let head = |name: &str| {
         format!("--B\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\r\n")
     };
@@ -107,7 +107,7 @@ async fn one_request_can_upload_several_files(#[values(Sqlite, Postgres)] backen
     ] {
         assert_eq!(desk.ann.send_form(&desk.path, form).await.problem(), (422, code));
     }
-    // A path is a file or a folder.
+    // A path is either a file or a folder.
     for (name, status) in [("docs", 409), ("x/1/y", 409), ("y", 201)] {
         assert_eq!(desk.ann.upload(&desk.path, name, "").await.status, status, "{name}");
     }
@@ -200,7 +200,7 @@ async fn completed_upload_becomes_one_version(#[values(Sqlite, Postgres)] backen
     let new = json!({"path": "a.txt", "size": 6, "original_name": "C:\\x\\mine.txt"});
     let upload = desk.ann.post(&format!("{}/uploads", desk.path), new).await.expect(201);
     let path = format!("{}/uploads/{}", desk.path, upload["upload_id"].as_str().unwrap());
-    // More than was announced does not get in by coming all at once.
+    // Parts that arrive at the same time cannot exceed the announced size either.
     let puts = (1..=4).map(|number| {
         answer(desk.ann.request(Method::PUT, &format!("{path}/parts/{number}")).body(&b"sixsix"[..]))
     });

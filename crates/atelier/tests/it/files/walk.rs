@@ -68,7 +68,7 @@ async fn file_is_uploaded_changed_and_deleted(
         "attachment; filename=\"report.txt\"; filename*=UTF-8''report.txt"
     );
 
-    // The next version, and back.
+    // Uploads the next version, and restores the first one.
     let form = reqwest::multipart::Form::new()
         .part("file", atelier_testkit::file("report.txt", "hello, world"))
         .text("path", "documents/report.txt");
@@ -100,7 +100,7 @@ async fn file_is_uploaded_changed_and_deleted(
         "nothing was changed"
     );
 
-    // Another name and a mark.
+    // Changes the name and the presented mark.
     let change = json!({"file_path": "final.txt", "is_presented": true, "description": "done"});
     let changed = desk.ann.patch(&desk.file(&file), change).await.expect(200);
     assert_eq!(
@@ -234,7 +234,7 @@ async fn workspace_can_be_disabled_and_archived_conversations_keep_files(
         assert_eq!((&list["total"], &list["conversations"][0]["id"]), (&json!(1), id));
     }
     assert_eq!(desk.ann.get(&format!("{path}?status=gone")).await.status, 422);
-    // Both are in the project that was made for them.
+    // Both conversations are in the project that was created for them.
     let project = desk.ann.get(&desk.tenant_path()).await.expect(200)["project_id"].clone();
     assert_eq!(created["project_id"], project);
     let project = desk.ann.get(&format!("/my/projects/{}", project.as_str().unwrap())).await.expect(200);

@@ -1,4 +1,4 @@
-//! Approve, reject, cancel and the end of time, all at once.
+//! Approve, reject, cancel and the timeout, all at the same moment.
 
 use super::*;
 use crate::build;
@@ -19,7 +19,7 @@ async fn exactly_one_decision_wins(#[values(Sqlite, Postgres)] backend: Backend)
     let server = build(backend).with("GATE__APPROVAL_MEDIUM", "1s").start().await;
     let desk = Desk::new(server.user("ann")).await;
     let raced = stream::iter(0..races()).map(|number| race(&desk, number)).buffer_unordered(32);
-    // The client has to be there until the last one, however slow the machine is.
+    // The client has to stay connected until the last race, however slow the machine is.
     let there = async {
         loop {
             desk.post(&format!("clients/{}/renew", desk.client), json!(null)).await.expect(200);
@@ -32,12 +32,12 @@ async fn exactly_one_decision_wins(#[values(Sqlite, Postgres)] backend: Backend)
     };
     let mut count: HashMap<&str, usize> = HashMap::new();
     won.iter().for_each(|winner| *count.entry(winner).or_default() += 1);
-    // Otherwise this shows nothing.
+    // Each of the four has to win at least once. Otherwise the test shows nothing.
     for winner in ["approve", "reject", "cancel", "timeout"] {
         assert!(count.contains_key(winner), "{winner} never won: {count:?}");
     }
 
-    // The whole story, from the first event to a mark that stands for its end.
+    // All events, from the first one to a mark at the end.
     let mut events = desk.user.events(&desk.path("events"), Some("0")).await;
     let mark = desk.execute("delete_file", json!({"path": "mark"})).await;
     let (mut approved, mut signals) = (0, HashMap::<String, usize>::new());
@@ -54,11 +54,11 @@ async fn exactly_one_decision_wins(#[values(Sqlite, Postgres)] backend: Backend)
     assert_eq!(signals.len(), approved);
 }
 
-/// One call, and everybody who wants to decide about it at about the same moment. Says who won.
+/// One call and all decisions about it at about the same moment. Returns the winner.
 async fn race(desk: &Desk, number: usize) -> &'static str {
     let call = desk.execute("create_directory", json!({"path": "d"})).await;
     let expires: DateTime<Utc> = call["approval"]["expires_at"].as_str().unwrap().parse().unwrap();
-    // Every other race is run when time is about to have its say.
+    // Every second race happens just before the timeout.
     let at = (number % 2 == 1).then_some(expires);
     let by = || {
         let jitter = chrono::TimeDelta::milliseconds(rand::random_range(-20..60));
@@ -66,7 +66,7 @@ async fn race(desk: &Desk, number: usize) -> &'static str {
         tokio::time::sleep(wait)
     };
     let cancel = format!("tools/{}/cancel", id(&call));
-    // Who is first on the way differs from race to race.
+    // The first request differs from race to race.
     let (approve, reject, cancelled) = match number % 3 {
         0 => tokio::join!(
             after(by(), desk.decide(&call, "approve", json!({}))),
@@ -107,7 +107,7 @@ async fn race(desk: &Desk, number: usize) -> &'static str {
     let (status, approval) = (settled["status"].as_str().unwrap(), &settled["approval"]["status"]);
     let winner = match (approve.status.as_u16(), reject.status.as_u16(), cancelled.status.as_u16()) {
         (200, 409, 409) => ("approve", "dispatched", "approved"),
-        // What was approved and sent may still be cancelled before it begins.
+        // A call that was approved and sent can still be cancelled before it begins.
         (200, 409, 200) => ("approve", "cancelled", "approved"),
         (409, 200, 409) => ("reject", "rejected", "rejected"),
         (409, 409, 200) => ("cancel", "cancelled", "cancelled"),

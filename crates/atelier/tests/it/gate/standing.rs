@@ -1,4 +1,4 @@
-//! What a permission reaches, what a call says while it waits, and what is kept of large ones.
+//! What a permission covers, what a waiting call reports, and what is stored of large calls.
 
 use super::*;
 
@@ -30,8 +30,8 @@ async fn permission_covers_calls_that_already_wait(#[values(Sqlite, Postgres)] b
     assert_eq!(audit["audit"][0]["tool_id"], json!(null));
 }
 
-/// TL-02.3: a call that the machine rates higher than the server is asked about once, if the user
-/// allows all calls like it.
+/// TL-02.3: a call that the machine rates higher than the server is asked about only once, if the
+/// user allows its class.
 #[rstest]
 #[tokio::test]
 async fn permission_covers_calls_that_the_machine_rates_higher(#[values(Sqlite, Postgres)] backend: Backend) {
@@ -153,7 +153,7 @@ async fn silent_machine_is_removed_and_replaced() {
     desk.post("clients", body).await.expect(200);
     let call = desk.execute("read_file", json!({"path": "a"})).await;
     assert_eq!(call["client_id"], json!(desk.client));
-    // As long as a lease lasts, of which one is renewed and the other is not.
+    // Waits for the duration of a lease. One machine renews its lease, and the other does not.
     while desk.user.get(&desk.path("clients")).await.expect(200)["clients"].as_array().unwrap().len() > 1 {
         desk.post(&format!("clients/{next}/renew"), json!(null)).await.expect(200);
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
@@ -231,7 +231,7 @@ async fn call_that_waits_with_an_ended_permission_is_asked_about(
         asked["note"].as_str().unwrap().contains("permission that covered this call has ended"),
         "{asked}"
     );
-    // One that ends with its conversation is none any more, either.
+    // A permission also ends with its conversation.
     desk.decide(&asked, "approve", json!({"scope": "class"})).await.expect(200);
     assert_eq!(desk.user.get(&desk.path("grants")).await.expect(200)["total"], 1);
     desk.user.delete(&desk.path(&format!("chat/sessions/{session}"))).await.expect(204);
@@ -252,13 +252,13 @@ async fn approval_holds_only_for_the_machine_it_was_given_for(#[values(Sqlite, P
     let first = std::mem::replace(&mut desk.client, Uuid::now_v7());
     desk.connect().await;
     assert_eq!(desk.user.delete(&desk.path(&format!("clients/{first}"))).await.status, 204);
-    // Also if the other took over between the question and the answer.
+    // The same holds if the other machine took over between the question and the answer.
     let other = desk.decide(&other, "approve", json!({})).await.expect(200);
     assert_eq!(other["status"], "pending_approval", "{other}");
     let again = desk.show(&call).await;
     assert_eq!(again["status"], "pending_approval", "{again}");
     assert!(again["note"].as_str().unwrap().contains("another machine"), "{again}");
-    // A word about the first question is none about this one.
+    // An approval of the first question does not answer this one.
     assert_eq!(desk.decide(&call, "approve", json!({})).await.status, 404);
     let approved = desk.decide(&again, "approve", json!({})).await.expect(200);
     assert_eq!((&approved["status"], &approved["client_id"]), (&json!("dispatched"), &json!(desk.client)));
@@ -268,8 +268,8 @@ async fn approval_holds_only_for_the_machine_it_was_given_for(#[values(Sqlite, P
     assert_eq!((about[0], about[2]), (&again["approval_id"], &call["approval_id"]));
 }
 
-/// TL-02.3: on an unsandboxed machine each command is asked about, and "all like it" means this
-/// command.
+/// TL-02.3: on an unsandboxed machine each command is asked about, and a permission for the class
+/// covers only this exact command.
 #[rstest]
 #[tokio::test]
 async fn unsandboxed_permission_covers_one_exact_command(#[values(Sqlite, Postgres)] backend: Backend) {

@@ -1,4 +1,4 @@
-//! Questions to git about a repository, asked in the sandbox of a read-only command.
+//! Questions to git about a repository. They run in the sandbox of a read-only command.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
@@ -7,18 +7,18 @@ use std::time::Duration;
 use atelier_core::policy::call::Command;
 use atelier_core::policy::git::ProtectedPaths;
 
-use super::surroundings::Runner;
+use super::runner::Runner;
 use super::{Access, CommandSpec, Ending, Outcome, git};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::ignored::Ignored;
 use crate::workspace::Workspace;
 
-/// A repository about which this is not enough is too large to be looked through each time.
+/// A repository that needs longer is too large to be scanned before each command.
 const LONGEST: Duration = Duration::from_secs(20);
 const LARGEST: usize = 128 << 20;
 
-/// How many repositories of a workspace are remembered.
+/// How many scanned repositories of a workspace are remembered.
 const REMEMBERED: usize = 16;
 
 /// Git's answer to a question.
@@ -27,7 +27,7 @@ pub(crate) struct GitAnswer {
     pub(crate) stdout: String,
 }
 
-/// Which history of a repository was scanned for protected files, and by which rules.
+/// Identifies a history that was scanned for protected files, and the rules of the scan.
 #[derive(Debug)]
 pub(crate) struct ScannedHistory {
     pub(crate) top: PathBuf,
@@ -47,8 +47,8 @@ impl ScannedHistory {
 }
 
 impl Runner {
-    /// Asks git where `command` will run. These questions run no filters and no helpers. Fails where the answer is not
-    /// whole: half of one must not pass for all of it.
+    /// Asks git in the folder in which `command` will run. These questions run no filters and no
+    /// helpers. A truncated answer is an error, because it must not pass for the whole answer.
     pub(crate) fn ask_git(
         &self,
         workspace: &Workspace,
@@ -61,8 +61,8 @@ impl Runner {
         self.ask(workspace, &spec, args, cancel)
     }
 
-    /// The names of all that git is configured with where `spec` will run it. Where git itself fails at that, it fails
-    /// at the command as well.
+    /// The names of all git settings in the place where `spec` will run. If git fails here, it will
+    /// fail for the command as well.
     pub(super) fn configured(
         &self,
         workspace: &Workspace,
@@ -84,7 +84,7 @@ impl Runner {
         whole(self.start(workspace, &spec, self.git_environment(&spec, &[]), cancel)?)
     }
 
-    /// What an earlier scan of the same history found, if there was one.
+    /// The result of an earlier scan of the same history, if there was one.
     pub(crate) fn recall_scan(&self, scan: &ScannedHistory) -> Option<ProtectedPaths> {
         let histories = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
         let known = histories.iter().find(|(known, _)| known.same(scan));
@@ -101,8 +101,8 @@ impl Runner {
     }
 }
 
-/// What is asked about a command, with limits of its own: those of the command are the agent's, who could cut the answer
-/// short by them.
+/// The command that asks a question. It has its own limits: an agent chooses the limits of its
+/// command and could use them to cut the answer short.
 fn question(about: &CommandSpec, args: &[&str]) -> CommandSpec {
     let args = git::place(&about.args).into_iter().chain(args.iter().map(|arg| (*arg).to_owned()));
     CommandSpec {
@@ -123,7 +123,7 @@ fn whole(outcome: Outcome) -> Result<GitAnswer> {
         Ending::Cancelled => Err(Error::Cancelled),
         _ => {
             let source = std::io::Error::other("cut short");
-            Err(Error::Sandbox { stage: "git did not say in full what the repository holds", source })
+            Err(Error::Sandbox { stage: "git's answer about the repository is incomplete", source })
         }
     }
 }

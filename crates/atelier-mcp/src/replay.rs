@@ -1,5 +1,6 @@
-//! What was said on the streams of a mount, kept for a while: a host that lost its connection while a person was
-//! deciding hears what it missed, the result included. The SDK alone forgets a stream with its last word.
+//! Keeps the messages on a mount's streams for a while. A host that lost its connection while a
+//! person was deciding gets the messages that it missed, including the result. The SDK itself
+//! forgets a stream after its last message.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,23 +12,24 @@ use rmcp::transport::common::server_side_http::ServerSseMessage;
 use rmcp::transport::streamable_http_server::session::{EventId, EventStore, EventStoreError, EventStream};
 use tokio::sync::watch;
 
-/// Long enough for a machine that slept through the decision.
+/// Long enough for a computer that was asleep while the decision was made.
 const AGE: Duration = Duration::from_secs(15 * 60);
-/// Of all streams together. What is larger by itself is not kept.
+/// The limit for all streams together. A larger message is not kept.
 const BYTES: usize = 8 << 20;
 
+/// The newest messages of all streams of a mount.
 #[derive(Default)]
-pub(crate) struct Kept(Arc<Inner>);
+pub(crate) struct ReplayBuffer(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    said: Mutex<Said>,
-    /// The number of what was said last.
+    messages: Mutex<KeptMessages>,
+    /// The number of the newest message.
     news: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct Said {
+struct KeptMessages {
     last: u64,
     events: VecDeque<Event>,
     bytes: usize,
@@ -42,19 +44,19 @@ struct Event {
 }
 
 impl Inner {
-    fn said(&self) -> MutexGuard<'_, Said> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn messages(&self) -> MutexGuard<'_, KeptMessages> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What comes after the event of this number on its stream, if it is there already.
+    /// The first message after the given number on its stream, if it has arrived.
     fn after(&self, stream: &str, number: u64) -> Option<(u64, ServerSseMessage)> {
-        let said = self.said();
-        let next = said.events.iter().find(|event| event.number > number && &*event.stream == stream)?;
+        let messages = self.messages();
+        let next = messages.events.iter().find(|event| event.number > number && &*event.stream == stream)?;
         Some((next.number, next.message.clone()))
     }
 }
 
-impl Said {
+impl KeptMessages {
     fn keep(&mut self, stream: &str, mut message: ServerSseMessage, now: Instant) -> u64 {
         self.last += 1;
         let number = self.last;
@@ -71,7 +73,7 @@ impl Said {
     }
 }
 
-/// As it goes over the wire.
+/// The size of the message in bytes, as it is sent.
 fn size(message: &ServerJsonRpcMessage) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
@@ -84,14 +86,14 @@ fn size(message: &ServerJsonRpcMessage) -> usize {
         }
     }
     let mut count = Count(0);
-    // What cannot be written is not sent either.
+    // A message that cannot be serialised is not sent either.
     if serde_json::to_writer(&mut count, message).is_err() { usize::MAX / 2 } else { count.0 }
 }
 
 #[async_trait::async_trait]
-impl EventStore for Kept {
+impl EventStore for ReplayBuffer {
     async fn store_event(&self, stream: &str, event: &ServerSseMessage) -> Result<EventId, EventStoreError> {
-        let number = self.0.said().keep(stream, event.clone(), Instant::now());
+        let number = self.0.messages().keep(stream, event.clone(), Instant::now());
         self.0.news.send_replace(number);
         Ok(number.to_string())
     }
@@ -99,9 +101,9 @@ impl EventStore for Kept {
     async fn replay_events_after(&self, last: &str) -> Result<EventStream, EventStoreError> {
         let heard: u64 = last.parse()?;
         let known =
-            self.0.said().events.iter().find(|event| event.number == heard).map(|it| it.stream.clone());
-        let stream = known.ok_or("what came before is no longer kept")?;
-        // Before the first look: what is said after it wakes us.
+            self.0.messages().events.iter().find(|event| event.number == heard).map(|it| it.stream.clone());
+        let stream = known.ok_or("the events after this id are no longer kept")?;
+        // Subscribed before the first look, so that later messages wake this stream.
         let news = self.0.news.subscribe();
         let state = Some((self.0.clone(), stream, heard, news));
         Ok(Box::pin(stream::unfold(state, |state| async {
@@ -117,7 +119,7 @@ impl EventStore for Kept {
     }
 }
 
-/// A stream of a call ends with its answer.
+/// The stream of a call ends with the answer to the call.
 fn is_last(message: &ServerSseMessage) -> bool {
     matches!(
         message.message.as_deref(),
@@ -131,14 +133,14 @@ mod tests {
 
     #[test]
     fn the_oldest_goes_first() {
-        let (mut said, began) = (Said::default(), Instant::now());
+        let (mut messages, began) = (KeptMessages::default(), Instant::now());
         let word = || ServerSseMessage::retry(Duration::from_secs(1));
         for number in 1..=3 {
-            assert_eq!(said.keep("a", word(), began), number);
+            assert_eq!(messages.keep("a", word(), began), number);
         }
-        assert_eq!(said.keep("b", word(), began + AGE / 2), 4);
-        assert_eq!(said.keep("b", word(), began + AGE + Duration::from_secs(1)), 5);
-        let left: Vec<u64> = said.events.iter().map(|event| event.number).collect();
-        assert_eq!((left, said.bytes), (vec![4, 5], 0));
+        assert_eq!(messages.keep("b", word(), began + AGE / 2), 4);
+        assert_eq!(messages.keep("b", word(), began + AGE + Duration::from_secs(1)), 5);
+        let left: Vec<u64> = messages.events.iter().map(|event| event.number).collect();
+        assert_eq!((left, messages.bytes), (vec![4, 5], 0));
     }
 }

@@ -16,7 +16,7 @@ use super::toolchain::Toolchains;
 /// Programs and libraries.
 const RUNNABLE: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"];
 
-/// Not `/etc` whole: it holds password hashes and private keys, and root can read them.
+/// Only parts of `/etc`, because it contains password hashes and private keys, which root can read.
 const READABLE: &[&str] = &[
     "/etc/alternatives",
     "/etc/ca-certificates",
@@ -56,10 +56,11 @@ const READABLE: &[&str] = &[
 
 const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// The newest rights this code knows; the crate leaves out what the kernel does not.
+/// The newest Landlock ABI that this code knows. The crate leaves out rights that the kernel does
+/// not support.
 const NEWEST: ABI = ABI::V7;
 
-/// The rules that are the same for every command of a workspace, opened once.
+/// The rules that are the same for all commands of a workspace. Their paths are opened once.
 #[derive(Debug)]
 pub(super) struct System(Vec<(OwnedFd, BitFlags<AccessFs>)>);
 
@@ -77,7 +78,7 @@ impl System {
         ];
         let mut rules = Vec::new();
         for (list, access) in all {
-            // What a system does not have needs no rule.
+            // A path that this system does not have needs no rule.
             rules.extend(list.iter().filter_map(|path| Some((open(path)?, access))));
         }
         Self(rules)
@@ -95,7 +96,7 @@ pub(super) struct Folders<'a> {
     pub(super) tmp: &'a Path,
 }
 
-/// The ruleset, or none where the kernel has no Landlock.
+/// The ruleset; `None` if the kernel has no Landlock.
 pub(super) fn ruleset(system: &System, folders: &Folders<'_>, access: Access) -> io::Result<Option<OwnedFd>> {
     let look = AccessFs::ReadFile | AccessFs::ReadDir;
     let special = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
@@ -109,7 +110,7 @@ pub(super) fn ruleset(system: &System, folders: &Folders<'_>, access: Access) ->
             rules = rules.add_rule(PathBeneath::new(fd.as_fd(), *access))?;
         }
         let (workspace, home) = match access {
-            // Nothing in the workspace can be run by a command that only looks.
+            // A read-only command cannot run programs from the workspace.
             Access::ReadOnly => (look, look),
             Access::Workspace => (work, work),
         };

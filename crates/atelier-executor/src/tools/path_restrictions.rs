@@ -1,5 +1,5 @@
-//! What a command must not see or change: what `.atelierignore` names, that list itself, the inside of repositories and,
-//! when nobody was asked, files of secrets.
+//! What a command must not see or change: files that `.atelierignore` names, `.atelierignore`
+//! itself, the inside of repositories and, if nobody was asked, secret files.
 
 use std::path::{Path, PathBuf};
 
@@ -12,14 +12,16 @@ use crate::ignored::IGNORE_FILE;
 use crate::process::configures;
 use crate::walk::{Kind, Names};
 
-/// Each is a mount of its own; a workspace with more secrets or repositories than this is not what it seems.
-const MAX_VEILED: usize = 4096;
+/// Each path is a separate mount. A workspace with more secret files or repositories than this is
+/// refused.
+const MAX_RESTRICTED: usize = 4096;
 
-/// Paths below the root, each as high in the tree as it can be.
+/// Paths below the root. Each is as high in the tree as possible.
 #[derive(Debug, Default)]
-pub(super) struct Veil {
+pub(super) struct PathRestrictions {
     pub(super) hidden: Vec<PathBuf>,
-    /// Of repositories, from git: some of its commands run them before they have read that they are not to.
+    /// Folders of hooks. They are hidden from git, because some of its commands run hooks before
+    /// they have read the setting that disables them.
     pub(super) hooks: Vec<PathBuf>,
     pub(super) read_only: Vec<PathBuf>,
 }
@@ -35,16 +37,17 @@ struct Repository {
 struct Wanted {
     secrets: bool,
     repositories: bool,
-    /// git needs what is in repositories, whatever it is called there.
+    /// git needs the files inside repositories, whatever their names are.
     into_repositories: bool,
 }
 
 impl Tools<'_> {
-    /// What a command gets to see and to change of the workspace. `looks` where nobody was asked about it.
+    /// What a command may see and change in the workspace. `looks` is set if nobody was asked about
+    /// the command.
     ///
-    /// What is in `.git` starts programs, of the person's own git as well: only git itself changes it, and of git only
-    /// what is meant to changes configuration.
-    pub(super) fn veil(&self, command: &call::Command, looks: bool) -> Result<Veil> {
+    /// Files in `.git` can start programs, also with the user's own git. So only git changes them,
+    /// and git changes configuration only through commands meant for it.
+    pub(super) fn path_restrictions(&self, command: &call::Command, looks: bool) -> Result<PathRestrictions> {
         let git = command.command == "git" && !compares_files(&command.args);
         let wanted = Wanted { secrets: looks, repositories: !looks || git, into_repositories: !git };
         let (hidden, repositories) = self.find(wanted)?;
@@ -57,7 +60,7 @@ impl Tools<'_> {
                 read_only.push(path);
                 continue;
             }
-            // Of a worktree or a submodule it is a file that says where the repository is.
+            // In a worktree or a submodule, `.git` is a file that names the repository's folder.
             if is_dir {
                 hooks.extend(self.hooks_in(&path)?);
                 if !looks && !configures(&command.args) {
@@ -65,15 +68,15 @@ impl Tools<'_> {
                 }
             }
         }
-        Ok(Veil { hidden, hooks, read_only })
+        Ok(PathRestrictions { hidden, hooks, read_only })
     }
 
-    /// The folders of hooks of a repository and of the submodules that it keeps, whatever those are called.
+    /// The hooks folders of a repository and of its submodules, whatever the submodules are called.
     fn hooks_in(&self, repository: &Path) -> Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         let mut todo = vec![repository.to_owned()];
         while let Some(dir) = todo.pop() {
-            // Gone or closed to us: then it is closed to git, too.
+            // The folder is gone or not readable, so git cannot read it either.
             let Ok(mut names) = Names::open(self.workspace.handle(), &dir) else { continue };
             let (mut below, mut is_repository) = (Vec::new(), dir == repository);
             let listed = names.each(|name, kind| {
@@ -91,20 +94,20 @@ impl Tools<'_> {
                     false => todo.push(dir.join(name)),
                 }
             }
-            if listed.is_err() || found.len() + todo.len() > MAX_VEILED {
+            if listed.is_err() || found.len() + todo.len() > MAX_RESTRICTED {
                 return Err(too_much());
             }
         }
         Ok(found)
     }
 
-    /// Files of the working tree that nobody may see unasked.
-    pub(super) fn veiled(&self) -> Result<Vec<PathBuf>> {
+    /// Files of the working tree that must not be shown without approval.
+    pub(super) fn hidden_files(&self) -> Result<Vec<PathBuf>> {
         let wanted = Wanted { secrets: true, repositories: false, into_repositories: false };
         Ok(self.find(wanted)?.0)
     }
 
-    /// What to hide, and where repositories are.
+    /// Finds the files to hide, and the repositories.
     fn find(&self, wanted: Wanted) -> Result<(Vec<PathBuf>, Vec<Repository>)> {
         let ws = self.workspace;
         let ignored = ws.ignored()?;
@@ -115,7 +118,7 @@ impl Tools<'_> {
         let mut left = ws.options().max_entries;
         let mut todo = vec![PathBuf::new()];
         while let Some(dir) = todo.pop() {
-            // Gone or closed to us: then it is closed to the command, too.
+            // The folder is gone or not readable, so the command cannot read it either.
             let Ok(mut names) = Names::open(ws.handle(), &dir) else { continue };
             let in_repository = dir.components().any(|part| part.as_os_str() == ".git");
             let read = names.each(|name, kind| {
@@ -131,7 +134,7 @@ impl Tools<'_> {
                 if repository && wanted.repositories {
                     repositories.push(Repository { path: path.clone(), is_dir });
                 }
-                // Other people's packages and git's own objects hold no secrets of this project by name.
+                // Installed packages and git's own objects contain no secret files of this project.
                 let passed_by = (repository
                     && !(wanted.into_repositories && (wanted.secrets || !ignored.is_empty())))
                     || (in_repository && name == "objects")
@@ -141,7 +144,7 @@ impl Tools<'_> {
                 }
                 Ok(())
             });
-            if read.is_err() || hidden.len() + repositories.len() > MAX_VEILED {
+            if read.is_err() || hidden.len() + repositories.len() > MAX_RESTRICTED {
                 return Err(too_much());
             }
         }
@@ -150,6 +153,6 @@ impl Tools<'_> {
 }
 
 fn too_much() -> Error {
-    let source = std::io::Error::other("more files to look at or to hide than this can be done for");
+    let source = std::io::Error::other("there are too many files to examine or to hide");
     Error::Sandbox { stage: "hide files", source }
 }

@@ -1,4 +1,5 @@
-//! What a command finds around it: PATH, HOME, environment, temporary folder. None of it is the caller's own.
+//! The environment of a command: PATH, HOME, variables, temporary folder. None of it is the
+//! caller's own.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -13,16 +14,18 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::workspace::Workspace;
 
-/// In front of these come the toolchains' folders. Never the caller's PATH, which may hold anything.
+/// The folders of toolchains come before these. The caller's PATH is never used, because it may
+/// contain anything.
 const SYSTEM_PATH: &[&str] = &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 #[derive(Debug, Clone, Default)]
 pub struct RunnerOptions {
-    /// Where HOME, caches and temporary files of this workspace's commands live; outside the workspace.
+    /// The folder for HOME, caches and temporary files of this workspace's commands. It is outside
+    /// the workspace.
     pub state_dir: PathBuf,
     pub toolchains: Toolchains,
     pub git: GitIdentity,
-    /// From the machine's owner (proxy settings, registries), never from an agent.
+    /// Variables from the machine's owner (proxy settings, registries), never from an agent.
     pub environment: Vec<(String, String)>,
 }
 
@@ -36,8 +39,8 @@ pub struct Runner {
     git: GitIdentity,
     environment: Vec<(String, String)>,
     #[cfg(target_os = "linux")]
-    pub(super) system: super::fence::System,
-    /// An empty folder and an empty file, to hide others behind.
+    pub(super) system: super::landlock_rules::System,
+    /// An empty folder and an empty file, which are mounted over hidden paths.
     pub(super) empty_dir: PathBuf,
     pub(super) empty_file: PathBuf,
     pub(super) histories: Mutex<Vec<(ScannedHistory, ProtectedPaths)>>,
@@ -50,7 +53,7 @@ impl Runner {
             let path = state.display().to_string();
             return Err(Error::Protected {
                 path,
-                why: "the state of commands must lie outside the workspace",
+                why: "the state folder of commands must be outside the workspace",
             });
         }
         let toolchains = options.toolchains.outside(workspace.root());
@@ -67,7 +70,7 @@ impl Runner {
             histories: Mutex::default(),
             path,
             #[cfg(target_os = "linux")]
-            system: super::fence::System::open(&toolchains),
+            system: super::landlock_rules::System::open(&toolchains),
             toolchains,
             git: options.git,
             environment: options.environment,
@@ -82,12 +85,13 @@ impl Runner {
         detect_isolation()
     }
 
-    /// Runs to its end, to the timeout or to `cancel`. Blocks.
+    /// Runs a command until it ends, times out or is cancelled. Blocks.
     pub fn run(&self, workspace: &Workspace, spec: &CommandSpec, cancel: &Cancel) -> Result<Outcome> {
         if spec.program != "git" {
             return self.start(workspace, spec, self.base_environment(spec), cancel);
         }
-        // git itself says which helpers the repository names; reading its configuration runs none of them.
+        // git lists the helpers that the repository names. Reading the configuration runs none of
+        // them.
         let names = self.configured(workspace, spec, cancel)?;
         let spec = CommandSpec { args: git::arguments(&spec.args), ..spec.clone() };
         self.start(workspace, &spec, self.git_environment(&spec, &git::helpers(&names)), cancel)
@@ -107,7 +111,8 @@ impl Runner {
         spec.program == "git" && spec.network && self.git.credentials.is_some()
     }
 
-    /// Puts a copy of the owner's git credentials into the command's own folder, where they are to be had.
+    /// Copies the owner's git credentials into the command's own temporary folder, if the command
+    /// may use them.
     pub(super) fn lend(&self, spec: &CommandSpec, tmp: &Path) -> Result<()> {
         let Some(file) = self.git.credentials.as_ref().filter(|_| self.lends(spec)) else { return Ok(()) };
         let fail = |source| Error::Io { action: "lend", path: file.display().to_string(), source };
@@ -134,7 +139,8 @@ impl Runner {
             ("SHELL", "/bin/sh"),
             ("USER", "atelier"),
             ("LOGNAME", "atelier"),
-            // HOME is there for the next command, too: what one of them wrote there steers none of the others.
+            // HOME is kept for later commands, so files that a command wrote there must not
+            // configure the next one.
             ("npm_config_userconfig", "/dev/null"),
             ("PIP_CONFIG_FILE", "/dev/null"),
             ("npm_config_update_notifier", "false"),
@@ -153,7 +159,8 @@ impl Runner {
         environment
     }
 
-    /// The program's file. What resolves into the workspace is refused: an agent may have put it there.
+    /// The program's file. A program inside the workspace is refused, because an agent may have put
+    /// it there.
     pub(super) fn find(&self, workspace: &Workspace, program: &str) -> Result<PathBuf> {
         let unknown = || Error::CommandNotFound { program: program.to_owned() };
         if program.is_empty() || program.contains(['/', '\0']) || program.starts_with('.') {
@@ -174,20 +181,20 @@ impl Runner {
         Err(unknown())
     }
 
-    /// A folder for one run, gone with the value.
+    /// A folder for one run. It is deleted when the value is dropped.
     pub(super) fn temporary(&self) -> Result<Temporary> {
         Temporary::new(&self.tmp)
     }
 }
 
-/// A file of nothing, made once.
+/// Creates an empty file, unless it exists.
 fn empty_file(path: &Path) -> Result<PathBuf> {
     let fail = |source| Error::Io { action: "make", path: path.display().to_string(), source };
     std::fs::write(path, b"").map_err(fail)?;
     Ok(path.to_owned())
 }
 
-/// For this user only, links resolved.
+/// Creates a folder for this user only, and returns its path without links.
 fn private_dir(path: &Path) -> Result<PathBuf> {
     let fail = |source| Error::Io { action: "make", path: path.display().to_string(), source };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(fail)?;
