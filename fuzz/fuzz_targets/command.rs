@@ -1,5 +1,5 @@
-//! Whatever the words, one a line: judging a command does not panic, gives the same twice, and no argument behind
-//! the others turns a refusal into anything milder.
+//! Whatever the words, one a line: judging a command does not panic, gives the same twice, and no
+//! argument behind the others turns a refusal into anything milder.
 #![no_main]
 
 use atelier_core::{
@@ -28,6 +28,7 @@ fuzz_target!(|text: &str| {
     let args: Vec<String> = words.take(64).collect();
     let judgement = judge(&args);
     assert_eq!(judgement, judge(&args), "{command} {args:?}");
-    assert_eq!(judgement.code.is_some(), judgement.verdict == Verdict::Deny, "{command} {args:?}: {judgement:?}");
+    assert_eq!(judgement.code.is_some(), judgement.verdict == Verdict::Deny, "{command} {args:?}: \
+        {judgement:?}");
     assert!(!judgement.rule.is_empty() && !judgement.reason.is_empty(), "{command} {args:?}");
 });

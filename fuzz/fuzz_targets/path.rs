@@ -1,4 +1,5 @@
-//! Whatever the text: parsing a path does not panic, and what it gives is inside the workspace and stays itself.
+//! Whatever the text: parsing a path does not panic, and what it gives is inside the workspace and
+//! stays itself.
 #![no_main]
 
 use atelier_core::path::{MAX_DEPTH, MAX_NAME_BYTES, Roots, WorkspacePath};

@@ -18,7 +18,10 @@ pub struct NewSession {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewMessage {
-    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 65_536, pattern = r"^[^\x00]*$"))]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(min_length = 1, max_length = 65_536, pattern = r"^[^\x00]*$")
+    )]
     pub content: String,
     /// The agent to talk to, by id or name. Without one, the project plans which agents do what.
     pub target_agent: Option<String>,

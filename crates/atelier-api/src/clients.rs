@@ -12,9 +12,15 @@ pub struct NewClient {
     /// The machine's own id for this folder, so that it is the same client when it comes back.
     pub client_id: ClientId,
     /// What the user calls the folder. Tool calls may use absolute paths beneath it.
-    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 4096, pattern = r"^[^\x00]+$"))]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(min_length = 1, max_length = 4096, pattern = r"^[^\x00]+$")
+    )]
     pub root: String,
-    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 100, pattern = r"^[^\x00]+$"))]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(min_length = 1, max_length = 100, pattern = r"^[^\x00]+$")
+    )]
     pub os: String,
     /// Which limits the machine can enforce on commands.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]

@@ -1,6 +1,8 @@
 //! What an agent remembers.
 
-use atelier_core::{AgentId, Interaction, InteractionType, NewInteraction, ScoreParts, SearchMode, json};
+use atelier_core::{
+    AgentId, Interaction, InteractionType, NewInteraction, ScoreParts, SearchMode, json,
+};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

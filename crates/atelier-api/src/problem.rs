@@ -172,7 +172,9 @@ impl utoipa::PartialSchema for ProblemCode {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
         utoipa::openapi::ObjectBuilder::new()
             .schema_type(utoipa::openapi::schema::Type::String)
-            .description(Some("Which kind of problem it is. Codes are stable: programs decide by them."))
+            .description(Some(
+                "Which kind of problem it is. Codes are stable: programs decide by them.",
+            ))
             .enum_values(Some(Self::ALL.iter().map(|code| code.as_str())))
             .into()
     }

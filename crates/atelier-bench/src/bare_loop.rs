@@ -35,7 +35,9 @@ impl Loop {
     /// A loop on the database of a server that was killed.
     pub(crate) async fn over(server: &Server, backend: Backend) -> Result<Self> {
         Ok(match backend {
-            Backend::Sqlite => Loop::Lite(Box::new(lite::Lite::open(&server.data().join("atelier.db"))?)),
+            Backend::Sqlite => {
+                Loop::Lite(Box::new(lite::Lite::open(&server.data().join("atelier.db"))?))
+            }
             Backend::Postgres => Loop::Pg(pg::open(server.database()).await?),
         })
     }

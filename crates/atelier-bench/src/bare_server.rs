@@ -66,8 +66,10 @@ pub(crate) fn run(answers: Answers) -> Result<()> {
     tokio::runtime::Runtime::new()?.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         greet(&listener.local_addr()?.to_string());
-        let router =
-            Router::new().route("/events", get(follow)).fallback(any(answer).put(publish)).with_state(bare);
+        let router = Router::new()
+            .route("/events", get(follow))
+            .fallback(any(answer).put(publish))
+            .with_state(bare);
         use axum::serve::ListenerExt;
         axum::serve(listener.tap_io(|stream| drop(stream.set_nodelay(true))), router).await?;
         Ok(())

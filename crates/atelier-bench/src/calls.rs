@@ -35,9 +35,12 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
         let (mut paces, mut floors) = (vec![], vec![]);
         for _ in 0..plan.rounds {
             let ask = ask.clone();
-            paces.push(load::run(address, under_way, plan.window, 200, move |_| ask.clone()).await?);
+            paces
+                .push(load::run(address, under_way, plan.window, 200, move |_| ask.clone()).await?);
             let (to, commit) = (floor.process.address, commit.clone());
-            let trips = load::run_trips(to, under_way, plan.window, 200, 2, move |_| commit.clone()).await?;
+            let trips =
+                load::run_trips(to, under_way, plan.window, 200, 2, move |_| commit.clone())
+                    .await?;
             floors.push(trips);
         }
         let most = (under_way == 256).then_some(Aim::AtLeast(2000.0));
@@ -52,7 +55,8 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
 pub(crate) fn asking(path: &str, token: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!(
-        "POST {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {token}\r\nprefer: wait=25\r\n\
+        "POST {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {token}\r\nprefer: \
+         wait=25\r\n\
          content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
     )
     .into_bytes()

@@ -24,7 +24,8 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     let (bare, _) = stage.answers.serve().await?;
     let server = stage.server.pid();
     let found =
-        run(plan.clients, stage.address, &stage.events, &stage.change, || process::memory(server)).await?;
+        run(plan.clients, stage.address, &stage.events, &stage.change, || process::memory(server))
+            .await?;
     let follow = request("GET", "/events", "", "");
     let floor = run(plan.clients, bare.address, &follow, &stage.change, || bare.memory()).await?;
 

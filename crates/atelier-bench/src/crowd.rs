@@ -24,7 +24,10 @@ pub(crate) async fn run(args: &Args, plan: &Plan) -> Result<()> {
         user.post(&format!("{project}/agents"), json!({"name": name})).await.expect(201);
         let context = format!("{project}/agents/{name}/context");
         let entries: Vec<_> = (0..5)
-            .map(|n| json!({"text": format!("fact {n} of agent {number}"), "interaction_type": "tool_call"}))
+            .map(|n| {
+                json!({"text": format!("fact {n} of agent \
+                {number}"), "interaction_type": "tool_call"})
+            })
             .collect();
         user.post(&format!("{context}/import"), json!({"interactions": entries})).await.expect(200);
         contexts.push(context);
@@ -38,7 +41,8 @@ pub(crate) async fn run(args: &Args, plan: &Plan) -> Result<()> {
     // The collections of the first agents were closed long ago.
     for context in contexts.iter().take(200) {
         let began = Instant::now();
-        let found = user.post(&format!("{context}/search"), json!({"query": "fact"})).await.expect(200);
+        let found =
+            user.post(&format!("{context}/search"), json!({"query": "fact"})).await.expect(200);
         times.push(began.elapsed().as_secs_f64() * 1000.0);
         anyhow::ensure!(found["results"].as_array().is_some_and(|hits| hits.len() == 5), "{found}");
     }
@@ -54,6 +58,7 @@ pub(crate) async fn run(args: &Args, plan: &Plan) -> Result<()> {
 }
 
 fn held(pid: u32) -> Result<(usize, usize)> {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).context("maps")?.lines().count();
+    let maps =
+        std::fs::read_to_string(format!("/proc/{pid}/maps")).context("maps")?.lines().count();
     Ok((maps, std::fs::read_dir(format!("/proc/{pid}/fd"))?.count()))
 }

@@ -94,7 +94,11 @@ impl Followers {
 
 type Opened = Result<(TcpStream, Vec<u8>)>;
 
-async fn keep(opening: &mut JoinSet<Opened>, reading: &mut JoinSet<()>, shared: &Arc<Shared>) -> Result<()> {
+async fn keep(
+    opening: &mut JoinSet<Opened>,
+    reading: &mut JoinSet<()>,
+    shared: &Arc<Shared>,
+) -> Result<()> {
     if let Some(opened) = opening.join_next().await {
         let (stream, first) = opened??;
         reading.spawn(read(stream, first, shared.clone()));
@@ -157,7 +161,8 @@ mod tests {
     #[test]
     fn events_are_counted_across_pieces_and_not_within_data() {
         let stream =
-            b": hello\n\nid: 1\nevent: A\ndata: {\"x\":\"event: \"}\n\nid: 2\nevent: B\ndata: {}\n\n";
+            b": hello\n\nid: 1\nevent: A\ndata: {\"x\":\"event: \"}\n\nid: 2\nevent: B\ndata: \
+                {}\n\n";
         for cut in 0..stream.len() {
             let mut matched = 0;
             let (left, right) = stream.split_at(cut);

@@ -110,14 +110,17 @@ async fn import(
     user.post(&format!("{project}/agents"), json!({"name": name})).await.expect(201);
     let context = format!("{project}/agents/{name}/context");
     let entry = |turn: &Turn| {
-        let text = if speakers { format!("{}: {}", turn.speaker, turn.text) } else { turn.text.clone() };
+        let text =
+            if speakers { format!("{}: {}", turn.speaker, turn.text) } else { turn.text.clone() };
         json!({"text": text, "interaction_type": "user_message", "metadata": {"turn": turn.id}})
     };
     let entries: Vec<Value> =
         conversation.turns.iter().filter(|turn| !turn.text.trim().is_empty()).map(entry).collect();
     for batch in entries.chunks(100) {
-        let answer =
-            user.post(&format!("{context}/import"), json!({"interactions": batch})).await.expect(200);
+        let answer = user
+            .post(&format!("{context}/import"), json!({"interactions": batch}))
+            .await
+            .expect(200);
         anyhow::ensure!(answer["indexed"] == true, "the index is too slow: {answer}");
     }
     Ok(context)
@@ -127,7 +130,11 @@ async fn import(
 async fn rank(user: &User, context: &str, mode: &str, question: &Asked) -> Result<Option<usize>> {
     let body = json!({"query": question.question, "k": 20, "mode": mode});
     let found = user.post(&format!("{context}/search"), body).await.expect(200);
-    anyhow::ensure!(found["degraded"].is_null(), "a search went by words only: {}", found["degraded"]);
+    anyhow::ensure!(
+        found["degraded"].is_null(),
+        "a search went by words only: {}",
+        found["degraded"]
+    );
     let results = found["results"].as_array().context("results")?;
     Ok(results
         .iter()

@@ -4,7 +4,10 @@
 //! the same generator against a bare server that answers the same bytes, or a bare loop that
 //! commits the same rows. The difference is the cost of Atelier.
 
-#![expect(clippy::disallowed_methods, reason = "starts the program under test, which is no tool call")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "starts the program under test, which is no tool call"
+)]
 
 mod bare_loop;
 mod bare_server;
@@ -197,7 +200,8 @@ fn build() -> Result<PathBuf> {
 
 async fn measure(args: &Args, binary: &Path, room: usize) -> Result<Report> {
     let mut report = Report::new().await?;
-    let backends = if args.postgres { &[Backend::Sqlite, Backend::Postgres][..] } else { &[Backend::Sqlite] };
+    let backends =
+        if args.postgres { &[Backend::Sqlite, Backend::Postgres][..] } else { &[Backend::Sqlite] };
     let wanted = |part| args.only.is_empty() || args.only.contains(&part);
     for &backend in backends {
         let plan = Plan {

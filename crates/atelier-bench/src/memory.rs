@@ -105,11 +105,13 @@ async fn over_http(name: &str, qdrant: Option<&str>, plan: &Plan) -> Result<Stri
     };
     tokio::time::timeout(Duration::from_secs(60), rest).await??;
     let address = process::address(&server.url)?;
-    let mut text = format!("\n{name}, {OVER_HTTP} facts, over HTTP, mean of one search at a time:\n");
+    let mut text =
+        format!("\n{name}, {OVER_HTTP} facts, over HTTP, mean of one search at a time:\n");
     for mode in ["hybrid", "dense", "lexical"] {
         let (path, token) = (format!("{context}/search"), user.token.clone());
         let index = async || {
-            let of = async |what| server.metric(&format!("atelier_memory_index_seconds_{what}")).await;
+            let of =
+                async |what| server.metric(&format!("atelier_memory_index_seconds_{what}")).await;
             (of("sum").await, of("count").await)
         };
         let before = index().await;
@@ -147,7 +149,8 @@ async fn measure(name: &str, index: &Index, size: usize) -> Result<String> {
     let queries: Vec<Vec<f32>> =
         (0..QUERIES).map(|n| vector(&mut ask, Some(&centres[n % CLUSTERS]))).collect();
     let start = DateTime::from_timestamp(1_700_000_000, 0).unwrap_or_default();
-    let two = Filter { types: vec![InteractionType::ToolCall], success: Some(true), ..Filter::default() };
+    let two =
+        Filter { types: vec![InteractionType::ToolCall], success: Some(true), ..Filter::default() };
     let late = start + TimeDelta::minutes(size as i64 * 95 / 100);
     let question = |name, filter| Question { name, filter, best: vec![Vec::new(); QUERIES] };
     let mut questions = [
@@ -156,7 +159,8 @@ async fn measure(name: &str, index: &Index, size: usize) -> Result<String> {
         question("newest 5 %", Filter { from: Some(late), ..Filter::default() }),
     ];
 
-    let key = CollectionKey { agent: AgentId(Uuid::now_v7()), name: format!("bench_{}", Uuid::now_v7()) };
+    let key =
+        CollectionKey { agent: AgentId(Uuid::now_v7()), name: format!("bench_{}", Uuid::now_v7()) };
     index.create(&key, DIMENSION).await?;
     let mut inserting = Duration::ZERO;
     for begin in (0..size).step_by(BATCH) {
@@ -164,7 +168,11 @@ async fn measure(name: &str, index: &Index, size: usize) -> Result<String> {
             .map(|number| {
                 let fact = fact(number, start);
                 let vector = vector(&mut random, Some(&centres[number % CLUSTERS]));
-                Point { words: lexical_document(&fact.text), vector: Some(vector), interaction: fact }
+                Point {
+                    words: lexical_document(&fact.text),
+                    vector: Some(vector),
+                    interaction: fact,
+                }
             })
             .collect();
         for question in &mut questions {
@@ -188,7 +196,8 @@ async fn measure(name: &str, index: &Index, size: usize) -> Result<String> {
     let rate = size as f64 / inserting.as_secs_f64();
     let memory = crate::process::memory(std::process::id())? / (1 << 20);
     let mut text = format!(
-        "\n{name}, {size} vectors: insert {rate:.0}/s, index {:.0} s, resident {memory} MB (of this process)\n",
+        "\n{name}, {size} vectors: insert {rate:.0}/s, index {:.0} s, resident {memory} MB (of \
+         this process)\n",
         tidying.as_secs_f64()
     );
     for question in &questions {
@@ -210,11 +219,16 @@ impl Question {
     }
 
     fn look_at(&mut self, queries: &[Vec<f32>], points: &[Point]) {
-        let allowed: Vec<&Point> = points.iter().filter(|point| self.allows(&point.interaction)).collect();
+        let allowed: Vec<&Point> =
+            points.iter().filter(|point| self.allows(&point.interaction)).collect();
         for (query, best) in queries.iter().zip(&mut self.best) {
             for point in &allowed {
-                let score =
-                    point.vector.iter().flat_map(|vector| vector.iter().zip(query)).map(|(a, b)| a * b).sum();
+                let score = point
+                    .vector
+                    .iter()
+                    .flat_map(|vector| vector.iter().zip(query))
+                    .map(|(a, b)| a * b)
+                    .sum();
                 best.push((score, point.interaction.id.0));
             }
             best.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -231,10 +245,15 @@ impl Question {
     ) -> Result<(Vec<f64>, f64)> {
         let (mut times, mut hits, mut wanted) = (Vec::new(), 0, 0);
         for (number, (query, best)) in queries.iter().zip(&self.best).enumerate() {
-            let words =
-                words.map(|word| lexical_query(&format!("{word} {} note {}", number % 97, number % 31)));
+            let words = words
+                .map(|word| lexical_query(&format!("{word} {} note {}", number % 97, number % 31)));
             let limit = if words.is_some() { 100 } else { K };
-            let ask = IndexQuery { vector: Some(query.clone()), words, filter: self.filter.clone(), limit };
+            let ask = IndexQuery {
+                vector: Some(query.clone()),
+                words,
+                filter: self.filter.clone(),
+                limit,
+            };
             let began = Instant::now();
             let answer = index.search(key, ask).await?;
             times.push(began.elapsed().as_secs_f64() * 1000.0);
@@ -250,7 +269,12 @@ impl Question {
 fn line(name: &str, times: Vec<f64>, recall: Option<f64>) -> String {
     let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
     let recall = recall.map_or(String::new(), |recall| format!("  recall@10 {recall:.3}"));
-    format!("  {name:<26} p50 {:.2} ms  p95 {:.2} ms  p99 {:.2} ms{recall}\n", at(0.5), at(0.95), at(0.99))
+    format!(
+        "  {name:<26} p50 {:.2} ms  p95 {:.2} ms  p99 {:.2} ms{recall}\n",
+        at(0.5),
+        at(0.95),
+        at(0.99)
+    )
 }
 
 /// A vector of length one, around a centre or anywhere.

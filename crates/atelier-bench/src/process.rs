@@ -26,7 +26,8 @@ impl Process {
     /// Starts a server and waits until `/ready` answers. Also returns how long that took.
     pub(crate) async fn start(mut command: Command) -> Result<(Self, Duration)> {
         let began = Instant::now();
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let mut output = BufReader::new(child.stdout.take().context("no standard output")?);
         let mut line = String::new();
         // The first start prints other lines before.
@@ -37,7 +38,8 @@ impl Process {
                 break url;
             }
         };
-        let process = Self { address: address(url)?, _input: child.stdin.take(), _output: output, child };
+        let process =
+            Self { address: address(url)?, _input: child.stdin.take(), _output: output, child };
         let mut connection = Connection::open(process.address).await?;
         let answer = connection.ask(&request("GET", "/ready", "", "")).await?;
         ensure!(answer.status < 300, "it is not ready: {}", answer.status);

@@ -26,7 +26,8 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
         for _ in 0..plan.rounds {
             for (to, rounds) in [(address, &mut paces), (bare.address, &mut floors)] {
                 let ask = ask.clone();
-                let pace = load::run(to, connections, plan.window, 200, move |_| ask.clone()).await?;
+                let pace =
+                    load::run(to, connections, plan.window, 200, move |_| ask.clone()).await?;
                 rounds.push(pace);
             }
         }
@@ -38,7 +39,13 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
 }
 
 /// Adds the three figures of a load.
-pub(crate) fn add(report: &mut Report, name: &str, paces: &[Pace], floors: &[Pace], aim: Option<Aim>) {
+pub(crate) fn add(
+    report: &mut Report,
+    name: &str,
+    paces: &[Pace],
+    floors: &[Pace],
+    aim: Option<Aim>,
+) {
     add_with(report, name, paces, floors, aim, None);
 }
 
@@ -51,7 +58,8 @@ pub(crate) fn add_with(
     rate: Option<Aim>,
     median: Option<Aim>,
 ) {
-    let column = |paces: &[Pace], pick: fn(&Pace) -> f64| paces.iter().map(pick).collect::<Vec<_>>();
+    let column =
+        |paces: &[Pace], pick: fn(&Pace) -> f64| paces.iter().map(pick).collect::<Vec<_>>();
     let mut figure = |what: &str, unit, pick: fn(&Pace) -> f64, aim| {
         let name = format!("{name}{what}");
         report.add(name, unit, column(paces, pick), column(floors, pick), aim);

@@ -116,7 +116,8 @@ impl Report {
     }
 
     fn table(&self) -> Result<String> {
-        let mut text = format!("{} cores, {:.0} % idle before the run\n", self.cores, self.idle_percent);
+        let mut text =
+            format!("{} cores, {:.0} % idle before the run\n", self.cores, self.idle_percent);
         let mut backend = "";
         for figure in &self.figures {
             if figure.backend != backend {

@@ -34,7 +34,13 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
         existing.push(milliseconds(took));
     }
     report.add("cold start to ready, empty data", Unit::Milliseconds, empty, bare.clone(), None);
-    report.add(format!("cold start to ready, {PROJECTS} projects"), Unit::Milliseconds, existing, bare, None);
+    report.add(
+        format!("cold start to ready, {PROJECTS} projects"),
+        Unit::Milliseconds,
+        existing,
+        bare,
+        None,
+    );
     report.add("resident memory, idle", Unit::Megabytes, idle, bare_idle, Some(Aim::AtMost(60.0)));
     Ok(())
 }

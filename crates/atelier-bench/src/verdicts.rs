@@ -14,11 +14,15 @@ use std::{
 pub(crate) fn measure(rounds: usize, report: &mut Report) {
     let policy = Policy::builtin();
     let roots = Roots::announced("/home/someone/code/shop");
-    let requests: Vec<(&str, Value, String)> =
-        requests().into_iter().map(|(tool, params)| (tool, params.clone(), params.to_string())).collect();
+    let requests: Vec<(&str, Value, String)> = requests()
+        .into_iter()
+        .map(|(tool, params)| (tool, params.clone(), params.to_string()))
+        .collect();
     let calls: Vec<ToolCall> = requests
         .iter()
-        .filter_map(|(tool, params, _)| ToolCall::parse(tool, params.clone(), &roots, policy.limits()).ok())
+        .filter_map(|(tool, params, _)| {
+            ToolCall::parse(tool, params.clone(), &roots, policy.limits()).ok()
+        })
         .collect();
     let (mut judged, mut whole, mut read) = (vec![], vec![], vec![]);
     for _ in 0..rounds {
@@ -56,7 +60,9 @@ fn rate(calls: usize, mut round: impl FnMut()) -> f64 {
 
 /// A typical mix: mostly reads, some changes, a few attacks.
 fn requests() -> Vec<(&'static str, Value)> {
-    let run = |command: &str, args: &[&str]| ("execute_command", json!({"command": command, "args": args}));
+    let run = |command: &str, args: &[&str]| {
+        ("execute_command", json!({"command": command, "args": args}))
+    };
     vec![
         ("read_file", json!({"path": "src/main.rs"})),
         ("read_file", json!({"path": "/home/someone/code/shop/src/lib.rs"})),

@@ -94,6 +94,9 @@ pub(crate) fn request(method: &str, path: &str, token: &str, body: &str) -> Vec<
         0 => String::new(),
         length => format!("content-type: application/json\r\ncontent-length: {length}\r\n"),
     };
-    format!("{method} {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {token}\r\n{entity}\r\n{body}")
-        .into_bytes()
+    format!(
+        "{method} {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer \
+        {token}\r\n{entity}\r\n{body}"
+    )
+    .into_bytes()
 }

@@ -57,13 +57,15 @@ impl Stage {
     }
 
     async fn conversation(&self, project: &str) -> Result<String> {
-        let session = self.user.post(&format!("{project}/chat/sessions"), json!({})).await.expect(201);
+        let session =
+            self.user.post(&format!("{project}/chat/sessions"), json!({})).await.expect(201);
         Ok(session["id"].as_str().context("a conversation has an id")?.to_owned())
     }
 
     async fn hire(&self, project: &str, count: usize, concurrency: u32) {
         for n in 0..count {
-            let body = json!({"name": format!("a{n}"), "config": {"concurrency_limit": concurrency}});
+            let body =
+                json!({"name": format!("a{n}"), "config": {"concurrency_limit": concurrency}});
             self.user.post(&format!("{project}/agents"), body).await.expect(201);
         }
     }
@@ -91,8 +93,7 @@ async fn messages(plan: &Plan, report: &mut Report) -> Result<()> {
     acquaint(&stage, &project, &say).await?;
 
     let model = process::address(stage.model.url().trim_end_matches("/v1"))?;
-    let bare =
-        json!({"model": "gpt-4o", "stream": true, "messages": [{"role": "user", "content": "steps 0"}]});
+    let bare = json!({"model": "gpt-4o", "stream": true, "messages": [{"role": "user", "content": "steps 0"}]});
     let bare = request("POST", "/v1/chat/completions", "", &bare.to_string());
     let floor = DurableServer::start(plan.backend).await?;
     let commit = request("POST", "/", "", &answer.to_string());
@@ -100,9 +101,12 @@ async fn messages(plan: &Plan, report: &mut Report) -> Result<()> {
         let (mut paces, mut floors) = (vec![], vec![]);
         for _ in 0..plan.rounds {
             let say = say.clone();
-            paces.push(load::run(stage.address, under_way, plan.window, 200, move |n| say(n, 0)).await?);
+            paces.push(
+                load::run(stage.address, under_way, plan.window, 200, move |n| say(n, 0)).await?,
+            );
             let bare = bare.clone();
-            floors.push(load::run(model, under_way, plan.window, 200, move |_| bare.clone()).await?);
+            floors
+                .push(load::run(model, under_way, plan.window, 200, move |_| bare.clone()).await?);
         }
         let most = (under_way == 64).then_some(Aim::AtLeast(1000.0));
         let name = format!("message to its answer, {under_way} under way");
@@ -111,13 +115,18 @@ async fn messages(plan: &Plan, report: &mut Report) -> Result<()> {
             step(plan, report, &stage, &say, &paces, &floors).await?;
         }
     }
-    let commits = load::run(floor.process.address, 64, plan.window, 200, move |_| commit.clone()).await?;
+    let commits =
+        load::run(floor.process.address, 64, plan.window, 200, move |_| commit.clone()).await?;
     waited(report, &stage, &project, &commits).await
 }
 
 /// Lets every agent answer once, and waits until all answers are remembered. Creating the files of
 /// a memory happens at an agent's first message and is not measured here.
-async fn acquaint(stage: &Stage, project: &str, say: &impl Fn(u64, usize) -> Vec<u8>) -> Result<()> {
+async fn acquaint(
+    stage: &Stage,
+    project: &str,
+    say: &impl Fn(u64, usize) -> Vec<u8>,
+) -> Result<()> {
     let mut connection = Connection::open(stage.address).await?;
     for n in 0..AGENTS {
         let answer = connection.ask(&say(n as u64, 0)).await?;
@@ -147,7 +156,8 @@ where
     let mut costs = Vec::new();
     for one in one {
         let say = say.clone();
-        let many = load::run(stage.address, 1, plan.window, 200, move |n| say(n, MORE_STEPS)).await?;
+        let many =
+            load::run(stage.address, 1, plan.window, 200, move |n| say(n, MORE_STEPS)).await?;
         costs.push((milliseconds(many.p50) - milliseconds(one.p50)) / MORE_STEPS as f64);
     }
     let bare: Vec<f64> = bare.iter().map(|bare| milliseconds(bare.p50)).collect();
@@ -159,7 +169,8 @@ where
 
 /// How long the newest tasks waited in their queues, compared with a commit under the same load.
 async fn waited(report: &mut Report, stage: &Stage, project: &str, commits: &Pace) -> Result<()> {
-    let list = stage.user.get(&format!("{project}/tasks?limit=1000&status=completed")).await.expect(200);
+    let list =
+        stage.user.get(&format!("{project}/tasks?limit=1000&status=completed")).await.expect(200);
     let time = |task: &Value, field: &str| -> Result<DateTime<Utc>> {
         Ok(task[field].as_str().with_context(|| format!("no {field}: {task}"))?.parse()?)
     };
@@ -189,7 +200,9 @@ async fn queues(plan: &Plan, report: &mut Report) -> Result<()> {
         let project = stage.user.project(&format!("queues {n}")).await;
         stage.hire(&project, AGENTS, 1).await;
         let conversation = stage.conversation(&project).await?;
-        queues.extend((0..AGENTS).map(|agent| (format!("{project}/chat/{conversation}/message"), agent)));
+        queues.extend(
+            (0..AGENTS).map(|agent| (format!("{project}/chat/{conversation}/message"), agent)),
+        );
     }
     let fill = |times: usize| -> Vec<Vec<u8>> {
         let say = |(path, agent): &(String, usize)| {
@@ -206,7 +219,13 @@ async fn queues(plan: &Plan, report: &mut Report) -> Result<()> {
     let after = process::memory(stage.server.pid())?;
     let name = format!("memory, {} agents, {} tasks queued", queues.len(), queues.len() * 10);
     let megabytes = |bytes: u64| vec![bytes as f64 / 1e6];
-    report.add(name, Unit::Megabytes, megabytes(after), megabytes(before), Some(Aim::TimesFloor(1.25)));
+    report.add(
+        name,
+        Unit::Megabytes,
+        megabytes(after),
+        megabytes(before),
+        Some(Aim::TimesFloor(1.25)),
+    );
     Ok(())
 }
 

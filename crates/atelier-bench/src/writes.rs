@@ -16,9 +16,11 @@ const USERS: usize = 8;
 
 pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     let (server, address, user) = plan.server().await?;
-    let tokens: Vec<String> = (0..USERS).map(|n| server.user(&format!("writer-{n}")).token).collect();
+    let tokens: Vec<String> =
+        (0..USERS).map(|n| server.user(&format!("writer-{n}")).token).collect();
     let example = user.post("/my/projects/", serde_json::json!({"name": "example"})).await;
-    let answers = Answers { status: 201, body: example.expect(201).to_string(), event: String::new() };
+    let answers =
+        Answers { status: 201, body: example.expect(201).to_string(), event: String::new() };
     let (bare, _) = answers.serve().await?;
     let idle = process::memory(server.pid())?;
     // A database with the same schema that no other program uses.

@@ -19,7 +19,8 @@ use std::{
     time::Duration,
 };
 
-/// How long a request may take by default. Streams have no limit, and uploads and tool outcomes have their own.
+/// How long a request may take by default. Streams have no limit, and uploads and tool outcomes
+/// have their own.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How many projects are requested at a time.
 const PAGE: usize = 1000;
@@ -39,8 +40,8 @@ struct Alive {
 }
 
 impl ApiClient {
-    /// A client with the given token, or with the one that `atelier login` stored for the server. The audit
-    /// shows `command` as the program that made a decision.
+    /// A client with the given token, or with the one that `atelier login` stored for the server.
+    /// The audit shows `command` as the program that made a decision.
     pub fn signed_in(command: &str, server: &str, token: Option<String>) -> Result<Self> {
         let server = server_address(server)?;
         let given = token.filter(|token| !token.is_empty());
@@ -53,7 +54,11 @@ impl ApiClient {
                 stored.ok_or_else(|| Error::NoToken(server.to_owned()))?.to_owned()
             }
         };
-        Ok(Self { token: RwLock::new(Some(token)), token_is_stored, ..Self::anonymous(command, server)? })
+        Ok(Self {
+            token: RwLock::new(Some(token)),
+            token_is_stored,
+            ..Self::anonymous(command, server)?
+        })
     }
 
     /// A client without a token.
@@ -112,7 +117,9 @@ impl ApiClient {
         let body = response.bytes().await.map_err(self.unreachable())?;
         match serde_json::from_slice::<Problem>(&body) {
             Ok(problem) => Err(Error::Refused(problem)),
-            Err(_) => Err(Error::NotAtelier { server: self.server.clone(), status: status.as_u16() }),
+            Err(_) => {
+                Err(Error::NotAtelier { server: self.server.clone(), status: status.as_u16() })
+            }
         }
     }
 
@@ -131,7 +138,11 @@ impl ApiClient {
         self.json(self.request(Method::GET, path).timeout(REQUEST_TIMEOUT)).await
     }
 
-    pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
+    pub(crate) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T> {
         self.json(self.request(Method::POST, path).timeout(REQUEST_TIMEOUT).json(body)).await
     }
 

@@ -19,8 +19,8 @@ impl Backoff {
         self.next = FIRST;
     }
 
-    /// Waits for a random part of the interval, between half and all of it, so that not all clients reconnect to a
-    /// restarted server at once. Returns `false` if `stop` was cancelled.
+    /// Waits for a random part of the interval, between half and all of it, so that not all clients
+    /// reconnect to a restarted server at once. Returns `false` if `stop` was cancelled.
     pub(crate) async fn wait(&mut self, stop: &CancellationToken) -> bool {
         let time = self.next.mul_f64(rand::random_range(0.5..=1.0));
         self.next = (self.next * 2).min(LONGEST);

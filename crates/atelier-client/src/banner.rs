@@ -1,6 +1,9 @@
-//! What `atelier connect` prints at its start: the folder, the project, and the sandbox of this machine.
+//! What `atelier connect` prints at its start: the folder, the project, and the sandbox of this
+//! machine.
 
-use crate::{local_workspace::LocalWorkspace, project::ProjectApi, rules::ClientRules, screen::visible};
+use crate::{
+    local_workspace::LocalWorkspace, project::ProjectApi, rules::ClientRules, screen::visible,
+};
 use atelier_api::tools::ServerPolicy;
 
 pub(crate) fn banner(
@@ -11,7 +14,8 @@ pub(crate) fn banner(
 ) -> String {
     let isolation = local.runner().isolation();
     let mut text = String::new();
-    let mut row = |name: &str, value: &str| text.push_str(&format!("{name:<11}{}\n", visible(value)));
+    let mut row =
+        |name: &str, value: &str| text.push_str(&format!("{name:<11}{}\n", visible(value)));
     row("Folder", local.display_path());
     row("Project", &format!("{} ({})", project.project.name.as_str(), project.project.id));
     row("Server", project.api.server());
@@ -19,9 +23,17 @@ pub(crate) fn banner(
     for missing in isolation.missing() {
         row("  missing", missing);
     }
-    let folders: Vec<String> =
-        local.runner().toolchains().folders.iter().map(|folder| folder.display().to_string()).collect();
-    row("Toolchains", &if folders.is_empty() { "none found".to_owned() } else { folders.join(", ") });
+    let folders: Vec<String> = local
+        .runner()
+        .toolchains()
+        .folders
+        .iter()
+        .map(|folder| folder.display().to_string())
+        .collect();
+    row(
+        "Toolchains",
+        &if folders.is_empty() { "none found".to_owned() } else { folders.join(", ") },
+    );
     row("Approvals", approvals);
     for note in notes {
         row("Rules", note);
@@ -30,18 +42,28 @@ pub(crate) fn banner(
 }
 
 /// Notes about rules beyond the built-in ones, and about credentials that commands may use.
-pub(crate) fn rule_notes(policy: &ServerPolicy, rules: &ClientRules, local: &LocalWorkspace) -> Vec<String> {
+pub(crate) fn rule_notes(
+    policy: &ServerPolicy,
+    rules: &ClientRules,
+    local: &LocalWorkspace,
+) -> Vec<String> {
     let extension = &policy.extension;
-    let (accepted, not): (Vec<&str>, Vec<&str>) =
-        extension.commands().into_iter().partition(|name| rules.accept.iter().any(|known| known == name));
+    let (accepted, not): (Vec<&str>, Vec<&str>) = extension
+        .commands()
+        .into_iter()
+        .partition(|name| rules.accept.iter().any(|known| known == name));
     let mut added = Vec::new();
     if !accepted.is_empty() {
-        added.push(format!("the server's own rules for {} apply (you accepted them)", accepted.join(", ")));
+        added.push(format!(
+            "the server's own rules for {} apply (you accepted them)",
+            accepted.join(", ")
+        ));
     }
     if !not.is_empty() {
         let names = not.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
         added.push(format!(
-            "the server's own rules for {} do not apply here; to accept them, set accept = [{names}] in client.toml",
+            "the server's own rules for {} do not apply here; to accept them, set accept = \
+             [{names}] in client.toml",
             not.join(", ")
         ));
     }
@@ -50,12 +72,16 @@ pub(crate) fn rule_notes(policy: &ServerPolicy, rules: &ClientRules, local: &Loc
     }
     if policy.demand_isolation && !local.runner().isolation().enforces_read_only() {
         added.push(
-            "the server allows commands only on machines with a full sandbox: no command will run here"
+            "the server allows commands only on machines with a full sandbox: no command will run \
+             here"
                 .to_owned(),
         );
     }
     if let Some(file) = &rules.git_identity().credentials {
-        added.push(format!("git commands that you approve with network access may use {}", file.display()));
+        added.push(format!(
+            "git commands that you approve with network access may use {}",
+            file.display()
+        ));
     }
     added
 }

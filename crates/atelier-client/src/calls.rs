@@ -110,7 +110,11 @@ impl Client {
     }
 
     pub(crate) fn cancel_all(&self) {
-        self.active.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(Cancel::cancel);
+        self.active
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .for_each(Cancel::cancel);
     }
 
     /// Finishes the calls that an earlier process left open: sends outcomes that were not
@@ -120,10 +124,14 @@ impl Client {
             let outcome = match stage {
                 CallStage::Result { result } => result,
                 CallStage::Running => {
-                    let detail =
-                        "the client stopped while the call was running; the call may have had an effect";
+                    let detail = "the client stopped while the call was running; the call may \
+                        have had an effect";
                     let outcome = ToolOutcome::failed(FailureCode::Unknown, detail);
-                    self.journal.record(key, CallStage::Result { result: outcome.clone() }, true)?;
+                    self.journal.record(
+                        key,
+                        CallStage::Result { result: outcome.clone() },
+                        true,
+                    )?;
                     outcome
                 }
                 CallStage::Claiming => {
@@ -138,7 +146,11 @@ impl Client {
             let client = self.clone();
             self.tasks.spawn(async move {
                 if let Err(error) = client.deliver(key, outcome).await {
-                    client.screen.line(&format!("earlier call {}: {}", key.0, error.full_message()));
+                    client.screen.line(&format!(
+                        "earlier call {}: {}",
+                        key.0,
+                        error.full_message()
+                    ));
                 }
             });
         }
@@ -158,7 +170,8 @@ impl Client {
         let checked = match self.check(&call).await {
             Ok(checked) => checked,
             Err(refusal) => {
-                self.screen.line(&format!("{what}: refused by this machine: {}", outcome_text(&refusal)));
+                self.screen
+                    .line(&format!("{what}: refused by this machine: {}", outcome_text(&refusal)));
                 self.journal.record(key, CallStage::Result { result: refusal.clone() }, false)?;
                 return self.deliver(key, refusal).await;
             }
@@ -168,8 +181,9 @@ impl Client {
         match self.claim(key).await? {
             ClaimAnswer::Granted => {}
             ClaimAnswer::Refused => {
-                self.screen
-                    .line(&format!("{what}: not run, because another machine runs it or it was settled"));
+                self.screen.line(&format!(
+                    "{what}: not run, because another machine runs it or it was settled"
+                ));
                 return self.journal.record(key, CallStage::Done, false);
             }
             // The journal still says that the call was never started.
@@ -208,7 +222,8 @@ impl Client {
     /// the journal shows as started does not get here.
     async fn claim(&self, key: Key) -> Result<ClaimAnswer> {
         let mut claimed_before = {
-            let mut never_started = self.never_started.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut never_started =
+                self.never_started.lock().unwrap_or_else(PoisonError::into_inner);
             let at = never_started.iter().position(|known| *known == key);
             at.map(|at| never_started.swap_remove(at)).is_some()
         };
@@ -219,7 +234,9 @@ impl Client {
                 Err(error) if error.is_temporary() => claimed_before = true,
                 Err(error) if error.status() == Some(409) && claimed_before => {
                     match self.machine.project.call(key.0).await {
-                        Ok(call) if self.has_claimed(&call, key.1) => return Ok(ClaimAnswer::Granted),
+                        Ok(call) if self.has_claimed(&call, key.1) => {
+                            return Ok(ClaimAnswer::Granted);
+                        }
                         Ok(_) => return Ok(ClaimAnswer::Refused),
                         Err(error) if error.is_temporary() => {}
                         Err(error) => return Err(error),
@@ -253,7 +270,10 @@ impl Client {
         let changes = call.risk_level > Verdict::Low;
         self.journal.record(call.key(), CallStage::Running, changes)?;
         let outcome = match cancel.is_cancelled() {
-            true => ToolOutcome::failed(FailureCode::Cancelled, "the call was cancelled before it started"),
+            true => ToolOutcome::failed(
+                FailureCode::Cancelled,
+                "the call was cancelled before it started",
+            ),
             false => self.local.tools().execute(checked, &call.approval(), cancel),
         };
         self.journal.record(call.key(), CallStage::Result { result: outcome.clone() }, changes)?;
@@ -276,9 +296,16 @@ impl Client {
                 }
                 Err(Error::Refused(problem)) if problem.status == 413 && !is_shortened => {
                     is_shortened = true;
-                    let detail = format!("the call ran, but its result was not accepted: {}", problem.detail);
+                    let detail = format!(
+                        "the call ran, but its result was not accepted: {}",
+                        problem.detail
+                    );
                     outcome = ToolOutcome::failed(FailureCode::ResultTooLarge, detail);
-                    self.journal.record(key, CallStage::Result { result: outcome.clone() }, true)?;
+                    self.journal.record(
+                        key,
+                        CallStage::Result { result: outcome.clone() },
+                        true,
+                    )?;
                 }
                 Err(error @ Error::Refused(_)) => {
                     self.journal.record(key, CallStage::Done, false)?;

@@ -103,7 +103,8 @@ impl OpenCards {
         screen: Arc<Screen>,
         stop: CancellationToken,
     ) -> Result<Self> {
-        let (keyboard, keys) = Keyboard::open().map_err(Error::io("read", "the terminal".as_ref()))?;
+        let (keyboard, keys) =
+            Keyboard::open().map_err(Error::io("read", "the terminal".as_ref()))?;
         let (events, received) = mpsc::unbounded_channel();
         let cards = Cards::new(project, screen.clone(), stop);
         let task = tokio::spawn(cards.serve(received, keys));
@@ -251,7 +252,9 @@ impl Cards {
             return Ok(None);
         }
         let who = match call.agent_id {
-            Some(agent) => self.project.agent_name(agent).await.unwrap_or_else(|_| agent.to_string()),
+            Some(agent) => {
+                self.project.agent_name(agent).await.unwrap_or_else(|_| agent.to_string())
+            }
             None => "a program with your token".to_owned(),
         };
         let machine = self.project.active_client().await?;
@@ -266,7 +269,9 @@ impl Cards {
         tasks.retain(|task| task.kind == TaskKind::Work && !task.status.is_settled());
         let title = "── the plan waits for your approval: no task runs before you approve it ──";
         let mut card = format!("\n{}\n", self.screen.paint("1;33", title));
-        tree(&tasks).iter().for_each(|line| card.push_str(&self.wrapped_line("", &visible(line), "0")));
+        tree(&tasks)
+            .iter()
+            .for_each(|line| card.push_str(&self.wrapped_line("", &visible(line), "0")));
         Ok(Some((card, Subject::Plan(id))))
     }
 
@@ -280,7 +285,10 @@ impl Cards {
             1 => " · 1 more approval pending".to_owned(),
             waiting => format!(" · {waiting} more approvals pending"),
         };
-        card.push_str(&format!("\n{}", self.wrapped_line("", &format!("{title}{more} ──"), colour(call))));
+        card.push_str(&format!(
+            "\n{}",
+            self.wrapped_line("", &format!("{title}{more} ──"), colour(call))
+        ));
         let columns = screen.width().saturating_sub(11);
         let mut row = |name: &str, value: &str| {
             for (n, part) in wrapped(&visible(value), columns).iter().enumerate() {
@@ -309,7 +317,10 @@ impl Cards {
         row("reason", &format!("{} (rule {})", call.reason, call.rule));
         row("[s] allows", &call.class_in_words());
         if let Some(approval) = &call.approval {
-            row("expires", &approval.expires_at.with_timezone(&chrono::Local).format("%H:%M:%S").to_string());
+            row(
+                "expires",
+                &approval.expires_at.with_timezone(&chrono::Local).format("%H:%M:%S").to_string(),
+            );
         }
         card.push_str(&self.changes(call, MAX_LINES));
         let lines = diff_lines(call).count();
@@ -328,8 +339,11 @@ impl Cards {
     /// Repeats what the card is about, below a diff that may have pushed the beginning off the
     /// screen.
     fn reminder(&self, call: &GatedCall) -> String {
-        let what =
-            format!("── {} · {}", call.risk_level, visible(&summary(&call.tool_name, &call.tool_params)));
+        let what = format!(
+            "── {} · {}",
+            call.risk_level,
+            visible(&summary(&call.tool_name, &call.tool_params))
+        );
         self.wrapped_line("", &what, colour(call))
     }
 
@@ -375,7 +389,9 @@ impl Cards {
         let keys = card.keys();
         match (&mut card.mode, key) {
             (Mode::Reason(_), '\r' | '\n') => {
-                let Mode::Reason(reason) = std::mem::replace(&mut card.mode, Mode::Choosing) else { return };
+                let Mode::Reason(reason) = std::mem::replace(&mut card.mode, Mode::Choosing) else {
+                    return;
+                };
                 let reason = reason.trim();
                 self.decide(None, (!reason.is_empty()).then_some(reason)).await;
             }
@@ -450,7 +466,9 @@ impl Cards {
             Some(_) if plan => "approved; the plan runs",
             Some(GrantScope::Once) => "approved once",
             Some(GrantScope::Class) => "approved; this class is allowed in this conversation",
-            Some(GrantScope::Agent) => "approved; this agent is trusted up to MEDIUM in this conversation",
+            Some(GrantScope::Agent) => {
+                "approved; this agent is trusted up to MEDIUM in this conversation"
+            }
             None => "rejected",
         };
         match answer {
@@ -462,8 +480,10 @@ impl Cards {
                 if let Some(card) = &mut self.card {
                     card.mode = Mode::Choosing;
                 }
-                self.screen
-                    .raw(&format!("\nnot sent ({}); try again. {keys}", visible(&error.full_message())));
+                self.screen.raw(&format!(
+                    "\nnot sent ({}); try again. {keys}",
+                    visible(&error.full_message())
+                ));
             }
             Err(error) => self.close(&error.full_message()),
         }

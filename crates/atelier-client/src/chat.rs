@@ -54,7 +54,8 @@ pub async fn chat(options: ChatOptions, stop: CancellationToken) -> Result<bool>
     if !options.json {
         screen.line(&format!("conversation {0} (continue it with --session {0})", conversation.id));
     }
-    let asks_here = !options.json && keyboard::is_attended(&std::io::stderr()) && me.role.is_person();
+    let asks_here =
+        !options.json && keyboard::is_attended(&std::io::stderr()) && me.role.is_person();
     let open_cards = || OpenCards::open(project.clone(), screen.clone(), stop.clone());
     let mut follower = Follower {
         cards: asks_here.then(open_cards).transpose()?,
@@ -178,14 +179,18 @@ impl Follower {
             }
         };
         match &event {
-            Event::ToolApprovalRequest { tool_id, .. } => self.notify_cards(CardEvent::CallPending(*tool_id)),
+            Event::ToolApprovalRequest { tool_id, .. } => {
+                self.notify_cards(CardEvent::CallPending(*tool_id))
+            }
             Event::ToolCallUpdated { tool_id, status, .. } => {
                 self.notify_cards(CardEvent::CallUpdated(*tool_id, *status));
             }
             Event::PlanApprovalRequest { plan, .. } if Some(plan.id) == self.work.plan_id => {
                 self.notify_cards(CardEvent::PlanPending(plan.id));
             }
-            Event::PlanUpdated { plan } => self.notify_cards(CardEvent::PlanUpdated(plan.id, plan.status)),
+            Event::PlanUpdated { plan } => {
+                self.notify_cards(CardEvent::PlanUpdated(plan.id, plan.status))
+            }
             _ => {}
         }
         if !self.json {
@@ -193,9 +198,13 @@ impl Follower {
         }
         match (event, self.work.plan_id) {
             (Event::ConversationDeleted { .. }, _) => true,
-            (Event::PlanUpdated { plan }, Some(ours)) => plan.id == ours && plan.status.is_settled(),
+            (Event::PlanUpdated { plan }, Some(ours)) => {
+                plan.id == ours && plan.status.is_settled()
+            }
             (
-                Event::TaskCompleted { task } | Event::TaskFailed { task } | Event::TaskCancelled { task },
+                Event::TaskCompleted { task }
+                | Event::TaskFailed { task }
+                | Event::TaskCancelled { task },
                 None,
             ) => task.id == self.work.task_id,
             _ => false,
@@ -217,7 +226,10 @@ impl Follower {
         }
         if self.cards.is_some() {
             // A card is shown only if the plan waits for approval.
-            self.work.plan_id.into_iter().for_each(|plan| self.notify_cards(CardEvent::PlanPending(plan)));
+            self.work
+                .plan_id
+                .into_iter()
+                .for_each(|plan| self.notify_cards(CardEvent::PlanPending(plan)));
             for call in self.conversation.project.calls(CallStatus::PendingApproval).await? {
                 if call.session_id == Some(self.conversation.id) {
                     self.notify_cards(CardEvent::CallPending(call.tool_id));

@@ -74,7 +74,12 @@ pub async fn connect(options: Options, stop: CancellationToken) -> Result<()> {
     let asks_here = asks_here(&options, me.role);
     let screen = open_screen();
     let notes = banner::rule_notes(&policy, &rules, &local);
-    screen.raw(&banner::banner(&local, &project, approvals_note(asks_here, options.low_only), &notes));
+    screen.raw(&banner::banner(
+        &local,
+        &project,
+        approvals_note(asks_here, options.low_only),
+        &notes,
+    ));
     let mut connection = Connection::open(&options, &rules, local, project, screen, stop)?;
     if asks_here {
         connection.show_cards()?;
@@ -96,7 +101,8 @@ fn asks_here(options: &Options, role: Role) -> bool {
 }
 
 fn open_screen() -> Arc<Screen> {
-    let colours = keyboard::is_attended(&std::io::stdout()) && std::env::var_os("NO_COLOR").is_none();
+    let colours =
+        keyboard::is_attended(&std::io::stdout()) && std::env::var_os("NO_COLOR").is_none();
     Arc::new(Screen::on(OutputStream::Standard, colours))
 }
 
@@ -126,9 +132,11 @@ impl Connection {
         screen: Arc<Screen>,
         stop: CancellationToken,
     ) -> Result<Self> {
-        let state = State::open(local.root(), project.api.server(), &project.project.id.to_string())?;
+        let state =
+            State::open(local.root(), project.api.server(), &project.project.id.to_string())?;
         let (journal, open_calls) = Journal::open(state.journal())?;
-        let machine = MachineApi { project, client: state.client, registered: AtomicBool::new(false) };
+        let machine =
+            MachineApi { project, client: state.client, registered: AtomicBool::new(false) };
         let isolation = ReportedIsolation::from(&local.runner().isolation());
         let client = Arc::new(Client {
             machine,
@@ -303,7 +311,9 @@ impl Connection {
                 base_checksum,
                 network,
             }),
-            Ok(Event::ToolApprovalRequest { tool_id, tool_name, tool_params, risk_level, .. }) => {
+            Ok(Event::ToolApprovalRequest {
+                tool_id, tool_name, tool_params, risk_level, ..
+            }) => {
                 let what = crate::screen::summary(&tool_name, &tool_params);
                 client.screen.line(&format!("{what}: waits for approval ({risk_level})"));
                 self.notify_cards(CardEvent::CallPending(tool_id));
@@ -380,9 +390,10 @@ impl Connection {
         }
         match client.machine.leave().await {
             Ok(()) => client.screen.line("disconnected"),
-            Err(error) => client
-                .screen
-                .line(&format!("disconnected, but the server was not told: {}", error.full_message())),
+            Err(error) => client.screen.line(&format!(
+                "disconnected, but the server was not told: {}",
+                error.full_message()
+            )),
         }
     }
 }

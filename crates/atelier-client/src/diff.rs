@@ -13,8 +13,9 @@ pub(crate) fn unified(path: &str, preview: &Preview) -> String {
     let Preview { base_checksum, before, after } = preview;
     match (base_checksum, before) {
         (Some(checksum), None) => {
-            let mut text =
-                format!("The file {path} is not UTF-8 text (checksum {checksum}). It would become:\n");
+            let mut text = format!(
+                "The file {path} is not UTF-8 text (checksum {checksum}). It would become:\n"
+            );
             added(&mut text, after);
             text
         }
@@ -82,7 +83,10 @@ mod tests {
             unified("x.txt", &preview(Some("a\nb\n"), "a\nc\n")),
             "--- a/x.txt\n+++ b/x.txt\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n"
         );
-        assert_eq!(unified("x", &preview(None, "n\n")), "--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+n\n");
+        assert_eq!(
+            unified("x", &preview(None, "n\n")),
+            "--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+n\n"
+        );
         assert!(unified("x", &preview(None, "")).contains("empty file"));
         assert!(unified("x", &preview(Some("n\n"), "n\n")).starts_with("No change"));
     }
@@ -95,13 +99,15 @@ mod tests {
         );
         assert_eq!(
             unified("x", &preview(Some("a"), "b")),
-            "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n\\ No newline at end of file\n"
+            "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n\\ No newline \
+             at end of file\n"
         );
     }
 
     #[test]
     fn binary_file_is_described() {
-        let preview = Preview { base_checksum: Some("c0ffee".into()), before: None, after: "new\n".into() };
+        let preview =
+            Preview { base_checksum: Some("c0ffee".into()), before: None, after: "new\n".into() };
         assert_eq!(
             unified("x.png", &preview),
             "The file x.png is not UTF-8 text (checksum c0ffee). It would become:\n+new\n"

@@ -22,7 +22,8 @@ pub(crate) struct DispatchedCall {
     pub(crate) tool_params: Value,
     pub(crate) digest: Option<CallDigest>,
     pub(crate) risk_level: Verdict,
-    /// For a write with a preview: checksum of the file that the preview was made from, or `None` if there was no file.
+    /// For a write with a preview: checksum of the file that the preview was made from, or `None`
+    /// if there was no file.
     pub(crate) base_checksum: Option<Option<String>>,
     pub(crate) network: bool,
 }
@@ -57,7 +58,11 @@ impl DispatchedCall {
     }
 
     /// Judges the call again on this machine, where links in paths can be resolved.
-    pub(crate) fn check(&self, local: &LocalWorkspace, up_to: Verdict) -> Result<ToolCall, ToolOutcome> {
+    pub(crate) fn check(
+        &self,
+        local: &LocalWorkspace,
+        up_to: Verdict,
+    ) -> Result<ToolCall, ToolOutcome> {
         let call = local.parse(&self.tool_name, self.tool_params.clone())?;
         if self.digest != Some(CallDigest::of(&call)) {
             return Err(ToolOutcome::failed(
@@ -72,7 +77,8 @@ impl DispatchedCall {
         check_risk_limit(up_to, judgement.verdict)?;
         // The user is asked again, now with the information that the call needs the network.
         if judgement.network && judgement.verdict > Verdict::Low && !self.network {
-            let reason = "The call needs network access, which the approval did not mention.".to_owned();
+            let reason =
+                "The call needs network access, which the approval did not mention.".to_owned();
             return Err(ToolOutcome::refused(&Judgement { reason, ..judgement }));
         }
         Ok(call)
@@ -84,7 +90,9 @@ pub(crate) fn check_risk_limit(up_to: Verdict, verdict: Verdict) -> Result<(), T
     match verdict > up_to {
         true => Err(ToolOutcome::failed(
             FailureCode::LowOnly,
-            format!("this machine runs only calls rated up to {up_to}; this one is rated {verdict}"),
+            format!(
+                "this machine runs only calls rated up to {up_to}; this one is rated {verdict}"
+            ),
         )),
         false => Ok(()),
     }
@@ -119,7 +127,8 @@ mod tests {
         let write = signal("write_file", json!({"path": "a", "content": "x"}), Verdict::Medium);
         assert_eq!(code(&write, Verdict::High), None);
         assert_eq!(code(&write, Verdict::Low), Some("low_only"));
-        let swapped = DispatchedCall { tool_params: json!({"path": "a", "content": "y"}), ..write.clone() };
+        let swapped =
+            DispatchedCall { tool_params: json!({"path": "a", "content": "y"}), ..write.clone() };
         assert_eq!(code(&swapped, Verdict::High), Some("digest_mismatch"));
         assert_eq!(
             code(&DispatchedCall { digest: None, ..write.clone() }, Verdict::High),
@@ -134,7 +143,8 @@ mod tests {
         // No verdict is above DENY, whatever a server says was approved.
         let denied = signal("execute_command", run("sudo", &["id"]), Verdict::Deny);
         assert_eq!(code(&denied, Verdict::High), Some("command_not_allowed"));
-        let install = signal("execute_command", run("npm", &["install", "express"]), Verdict::Medium);
+        let install =
+            signal("execute_command", run("npm", &["install", "express"]), Verdict::Medium);
         assert_eq!(code(&install, Verdict::High), None);
         let hidden = DispatchedCall { network: false, ..install };
         assert_eq!(code(&hidden, Verdict::High), Some("approval_required"));

@@ -20,15 +20,22 @@ pub enum Error {
     /// The server refused the request and says why.
     #[error("the server answered: {}", .0.detail)]
     Refused(Problem),
-    #[error("{server} does not answer like an Atelier server (HTTP status {status}): check the address")]
+    #[error(
+        "{server} does not answer like an Atelier server (HTTP status {status}): check the address"
+    )]
     NotAtelier { server: String, status: u16 },
     #[error("there is no token for {0}: run `atelier login --server {0}`, or set ATELIER_TOKEN")]
     NoToken(String),
-    #[error("the token is expired or revoked: run `atelier login`, or check ATELIER_TOKEN if it is set")]
+    #[error(
+        "the token is expired or revoked: run `atelier login`, or check ATELIER_TOKEN if it is set"
+    )]
     TokenRejected,
     #[error("you have no project “{0}” on this server")]
     NoProject(String),
-    #[error("an agent's token cannot connect a machine: use your own token, or one made with --role client")]
+    #[error(
+        "an agent's token cannot connect a machine: use your own token, or one made with --role \
+         client"
+    )]
     AgentToken,
     #[error("the project was deleted")]
     ProjectDeleted,
@@ -67,7 +74,8 @@ impl Error {
             Self::Unreachable { .. } | Self::Timeout(_) => true,
             // A worker space that was reset is opened again by the next request.
             Self::Refused(problem) => {
-                matches!(problem.status, 408 | 429 | 500..) || problem.code == ProblemCode::WorkerSpaceClosed
+                matches!(problem.status, 408 | 429 | 500..)
+                    || problem.code == ProblemCode::WorkerSpaceClosed
             }
             // A proxy answers with its own page while the server behind it starts.
             Self::NotAtelier { .. } => true,

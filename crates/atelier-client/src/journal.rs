@@ -1,7 +1,8 @@
 //! The journal of calls that this machine has started, so that a crash never repeats one.
 //!
-//! Each line is one JSON object. After a crash the journal shows which calls never started (they may start), which were
-//! running (their outcome is unknown), and which outcomes the server does not have yet (they are sent again).
+//! Each line is one JSON object. After a crash the journal shows which calls never started (they
+//! may start), which were running (their outcome is unknown), and which outcomes the server does
+//! not have yet (they are sent again).
 
 use crate::error::{Error, Result};
 use atelier_core::{CallId, gate::ToolOutcome};
@@ -67,14 +68,21 @@ impl Journal {
         Ok((Self { path, inner: Mutex::new(inner) }, open))
     }
 
-    /// Whether this or an earlier process has started the call, and its outcome is not delivered yet.
+    /// Whether this or an earlier process has started the call, and its outcome is not delivered
+    /// yet.
     pub(crate) fn has_begun(&self, key: Key) -> bool {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).open.get(&key) == Some(&true)
     }
 
-    /// Appends a line. `sync` writes it to disk immediately, so that a power failure cannot make the call run twice. Calls
-    /// that change nothing do not need it, and a crash of the process alone loses no written line.
-    pub(crate) fn record(&self, (tool_id, attempt): Key, step: CallStage, sync: bool) -> Result<()> {
+    /// Appends a line. `sync` writes it to disk immediately, so that a power failure cannot make
+    /// the call run twice. Calls that change nothing do not need it, and a crash of the process
+    /// alone loses no written line.
+    pub(crate) fn record(
+        &self,
+        (tool_id, attempt): Key,
+        step: CallStage,
+        sync: bool,
+    ) -> Result<()> {
         let fail = Error::io("write", &self.path);
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let written = inner.write(&Line { tool_id, attempt, step }, sync);
@@ -192,8 +200,11 @@ mod tests {
         // A crash in the middle of a line.
         let mut file = File::options().append(true).open(&path).unwrap();
         file.write_all(b"{\"tool_id\":\"0000").unwrap();
-        let expected =
-            OpenCalls::from([(key(1), CallStage::Claiming), (key(2), CallStage::Running), (key(3), result)]);
+        let expected = OpenCalls::from([
+            (key(1), CallStage::Claiming),
+            (key(2), CallStage::Running),
+            (key(3), result),
+        ]);
         for _ in 0..2 {
             let (_journal, open) = Journal::open(path.clone()).unwrap();
             assert_eq!(open, expected);
@@ -209,7 +220,9 @@ mod tests {
         let big = "x".repeat(100_000);
         for n in 0..50 {
             journal.record(key(n), CallStage::Running, false).unwrap();
-            journal.record(key(n), CallStage::Result { result: with_content(&big) }, false).unwrap();
+            journal
+                .record(key(n), CallStage::Result { result: with_content(&big) }, false)
+                .unwrap();
             if n > 0 {
                 journal.record(key(n), CallStage::Done, false).unwrap();
             }
@@ -227,7 +240,9 @@ mod tests {
         let (journal, _) = Journal::open(path).unwrap();
         let (big, mut rewrites, mut last) = ("x".repeat(100_000), 0, 0);
         for n in 0..100 {
-            journal.record(key(n), CallStage::Result { result: with_content(&big) }, false).unwrap();
+            journal
+                .record(key(n), CallStage::Result { result: with_content(&big) }, false)
+                .unwrap();
             let kept = journal.inner.lock().unwrap().kept;
             rewrites += u32::from(std::mem::replace(&mut last, kept) != kept);
         }

@@ -70,8 +70,9 @@ fn more_follows(stdin: &Stdin) -> bool {
     poll(&mut [PollFd::new(stdin, PollFlags::IN)], Some(&wait)).is_ok_and(|ready| ready > 0)
 }
 
-/// Turns the bytes of a terminal into keys. Arrow keys, keypad keys and keys with Alt arrive as Escape and further
-/// characters, which may be letters that would decide something. Such a sequence gives no key; a single Escape does.
+/// Turns the bytes of a terminal into keys. Arrow keys, keypad keys and keys with Alt arrive as
+/// Escape and further characters, which may be letters that would decide something. Such a sequence
+/// gives no key; a single Escape does.
 #[derive(Default)]
 struct KeyDecoder {
     /// The first bytes of a character whose rest is missing.
@@ -116,7 +117,9 @@ impl KeyDecoder {
             }
             (SequenceState::AfterEscape, '[') => (SequenceState::Long { first: true }, None),
             (SequenceState::AfterEscape, 'O') => (SequenceState::Short(1), None),
-            (SequenceState::AfterEscape, ']' | 'P' | 'X' | '^' | '_') => (SequenceState::Report, None),
+            (SequenceState::AfterEscape, ']' | 'P' | 'X' | '^' | '_') => {
+                (SequenceState::Report, None)
+            }
             (SequenceState::Report, ESCAPE) => (SequenceState::AfterEscape, None),
             (SequenceState::Report, one) if one != '\u{7}' => (SequenceState::Report, None),
             (SequenceState::Long { .. }, ' '..='?') => (SequenceState::Long { first: false }, None),
@@ -158,7 +161,8 @@ mod tests {
     #[test]
     fn escape_sequences_give_no_keys() {
         assert_eq!(typed(&["nä\u{7f}\r".as_bytes()]), "nä\u{7f}\r");
-        // Arrow keys of several terminals, the keypad, Alt with a letter, Delete, a mouse click, reports.
+        // Arrow keys of several terminals, the keypad, Alt with a letter, Delete, a mouse click,
+        // reports.
         for sequence in [
             "\x1b[A",
             "\x1b[a",

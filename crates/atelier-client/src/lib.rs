@@ -1,7 +1,9 @@
-//! The user's side: `atelier connect` runs where the files are, and is the only program that touches them.
+//! The user's side: `atelier connect` runs where the files are, and is the only program that
+//! touches them.
 //!
-//! It follows the project's event stream, checks every call again, runs approved calls with the executor, and sends
-//! their outcomes. A journal outside the folder makes sure that a call runs at most once.
+//! It follows the project's event stream, checks every call again, runs approved calls with the
+//! executor, and sends their outcomes. A journal outside the folder makes sure that a call runs at
+//! most once.
 //!
 //! `atelier chat` talks to agents from a terminal and shows the same approval cards.
 

@@ -41,8 +41,8 @@ impl LocalWorkspace {
         Self::with(root, Cow::Borrowed(Policy::builtin()), GitIdentity::default(), Vec::new())
     }
 
-    /// Opens a workspace for agents. The server's own rules apply as far as the owner of this machine accepts them, and
-    /// the owner's rules come on top.
+    /// Opens a workspace for agents. The server's own rules apply as far as the owner of this
+    /// machine accepts them, and the owner's rules come on top.
     pub fn guarded(root: &Path, rules: &ClientRules, server: &Extension) -> Result<Self> {
         let builtin = Policy::builtin();
         // The owner's rules may also name commands of the server that are not accepted here.
@@ -50,7 +50,8 @@ impl LocalWorkspace {
         all.check_restrictions(&rules.policy).map_err(Error::OwnRules)?;
         let accepted = server.accepted(&rules.accept, builtin.limits());
         let policy = builtin.extended(&accepted).map_err(Error::ServerRules)?;
-        let policy = Cow::Owned(policy.restricted(RestrictionSource::Machine, rules.policy.clone()));
+        let policy =
+            Cow::Owned(policy.restricted(RestrictionSource::Machine, rules.policy.clone()));
         let environment = rules.environment.clone().into_iter().collect();
         let known = accepted.commands();
         let unaccepted = server.commands().into_iter().filter(|name| !known.contains(name));
@@ -107,10 +108,12 @@ impl LocalWorkspace {
     pub(crate) fn refused(&self, call: &ToolCall, judgement: Judgement) -> ToolOutcome {
         let reason = match call {
             ToolCall::ExecuteCommand(command)
-                if judgement.verdict == Verdict::Deny && self.unaccepted.contains(&command.command) =>
+                if judgement.verdict == Verdict::Deny
+                    && self.unaccepted.contains(&command.command) =>
             {
                 format!(
-                    "The server allows {0}, but the owner of this machine has not accepted it. To accept it, set accept = [{0:?}] in client.toml.",
+                    "The server allows {0}, but the owner of this machine has not accepted it. To \
+                     accept it, set accept = [{0:?}] in client.toml.",
                     command.command
                 )
             }
@@ -138,7 +141,8 @@ impl LocalWorkspace {
     }
 }
 
-/// The folder for HOME, caches and temporary files of commands. It is kept between calls, outside the workspace.
+/// The folder for HOME, caches and temporary files of commands. It is kept between calls, outside
+/// the workspace.
 fn commands_state(root: &Path) -> Result<PathBuf> {
     let caches = dirs::cache_dir().ok_or(Error::NoHome)?;
     Ok(caches.join("atelier/workspaces").join(short_hash(&[root.as_os_str().as_encoded_bytes()])))

@@ -53,7 +53,10 @@ impl MachineApi {
     }
 
     pub(crate) async fn send_preview(&self, id: CallId, preview: &PreviewReport) -> Result<()> {
-        self.project.api.post_only(&self.project.path(&format!("tools/{id}/preview")), preview).await
+        self.project
+            .api
+            .post_only(&self.project.path(&format!("tools/{id}/preview")), preview)
+            .await
     }
 
     pub(crate) async fn claim(&self, id: CallId, attempt: u32) -> Result<()> {
@@ -61,7 +64,12 @@ impl MachineApi {
         self.project.api.post_only(&self.project.path(&format!("tools/{id}/claim")), &body).await
     }
 
-    pub(crate) async fn send_outcome(&self, id: CallId, attempt: u32, result: &ToolOutcome) -> Result<()> {
+    pub(crate) async fn send_outcome(
+        &self,
+        id: CallId,
+        attempt: u32,
+        result: &ToolOutcome,
+    ) -> Result<()> {
         let body = OutcomeReport { client_id: self.client, attempt, result: result.clone() };
         let path = self.project.path(&format!("tools/{id}/result"));
         let request = self.project.api.request(Method::POST, &path).timeout(OUTCOME_TIMEOUT);

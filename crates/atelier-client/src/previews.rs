@@ -27,8 +27,9 @@ impl Client {
                 tokio::task::spawn_blocking(move || client.compute_preview(&tool, params)).await
             };
             drop(slot);
-            let preview = computing
-                .unwrap_or_else(|_| Err(CallFailure::new(FailureCode::Internal, "the preview failed")));
+            let preview = computing.unwrap_or_else(|_| {
+                Err(CallFailure::new(FailureCode::Internal, "the preview failed"))
+            });
             let outcome = match &preview {
                 Ok(_) => "preview sent".to_owned(),
                 Err(failure) => format!("cannot be done: {}", failure.detail),
@@ -78,8 +79,8 @@ impl Client {
         dispatched_call::check_risk_limit(self.up_to, judgement.verdict).map_err(refused)?;
         let preview = self.local.tools().preview(&call);
         let preview = preview.map_err(|error| CallFailure::new(error.code(), error.to_string()))?;
-        let preview =
-            preview.ok_or_else(|| CallFailure::new(FailureCode::Internal, "this tool has no preview"))?;
+        let preview = preview
+            .ok_or_else(|| CallFailure::new(FailureCode::Internal, "this tool has no preview"))?;
         let path = match &call {
             ToolCall::WriteFile { path, .. } | ToolCall::EditFile { path, .. } => path.as_str(),
             _ => "",

@@ -36,7 +36,8 @@ impl ProjectApi {
     /// An event stream of the project, from the event after `cursor` on, or from now on.
     pub(crate) async fn events(&self, path: &str, cursor: Option<&str>) -> Result<Stream> {
         let request = self.api.request(Method::GET, &self.path(path));
-        let request = cursor.into_iter().fold(request, |request, id| request.header("last-event-id", id));
+        let request =
+            cursor.into_iter().fold(request, |request, id| request.header("last-event-id", id));
         // A stream has no end, so only its beginning has a time limit.
         let opening = tokio::time::timeout(REQUEST_TIMEOUT, self.api.send(request)).await;
         let response = opening.map_err(|_| Error::Timeout(self.api.server().to_owned()))??;

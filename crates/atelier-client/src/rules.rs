@@ -1,4 +1,5 @@
-//! `~/.config/atelier/client.toml`: rules of the machine's owner, which apply whatever a server says.
+//! `~/.config/atelier/client.toml`: rules of the machine's owner, which apply whatever a server
+//! says.
 //!
 //! ```toml
 //! parallel = 4                       # how many commands run at the same time
@@ -32,7 +33,8 @@ use std::{
 pub struct ClientRules {
     /// How many commands may run at the same time.
     pub parallel: usize,
-    /// Commands for which a server's own rules apply here. Stricter rules of the server always apply.
+    /// Commands for which a server's own rules apply here. Stricter rules of the server always
+    /// apply.
     pub accept: Vec<String>,
     pub policy: Restrictions,
     /// Environment variables for commands that may use the network.
@@ -64,8 +66,8 @@ impl Default for ClientRules {
 }
 
 impl ClientRules {
-    /// Reads the file; without one, only the built-in rules apply. A file that cannot be parsed is an error, because the
-    /// owner's rules must not be ignored silently.
+    /// Reads the file; without one, only the built-in rules apply. A file that cannot be parsed is
+    /// an error, because the owner's rules must not be ignored silently.
     pub fn load() -> Result<Self> {
         let path = dirs::config_dir().ok_or(Error::NoHome)?.join("atelier/client.toml");
         match std::fs::read_to_string(&path) {
@@ -89,10 +91,14 @@ impl ClientRules {
                 || name.contains(['=', '\0'])
         };
         if let Some(name) = self.environment.keys().find(ours) {
-            return Err(format!("environment: {name:?} cannot be set, because Atelier sets it for commands"));
+            return Err(format!(
+                "environment: {name:?} cannot be set, because Atelier sets it for commands"
+            ));
         }
         match self.credentials().map(|file| (std::fs::metadata(&file), file)) {
-            Some((Err(error), file)) => Err(format!("git.credentials: {}: {error}", file.display())),
+            Some((Err(error), file)) => {
+                Err(format!("git.credentials: {}: {error}", file.display()))
+            }
             _ => Ok(self),
         }
     }
@@ -105,11 +111,16 @@ impl ClientRules {
         })
     }
 
-    /// Name and e-mail of the user, and credentials if configured. Nothing else of the user's git configuration is used.
+    /// Name and e-mail of the user, and credentials if configured. Nothing else of the user's git
+    /// configuration is used.
     pub(crate) fn git_identity(&self) -> GitIdentity {
         let own = dirs::home_dir().map(|home| own_identity(&home)).unwrap_or_default();
         let Git { name, email, .. } = self.git.clone();
-        GitIdentity { name: name.or(own.name), email: email.or(own.email), credentials: self.credentials() }
+        GitIdentity {
+            name: name.or(own.name),
+            email: email.or(own.email),
+            credentials: self.credentials(),
+        }
     }
 }
 
@@ -118,7 +129,11 @@ fn own_identity(home: &Path) -> Git {
     let texts = files.iter().filter_map(|file| std::fs::read_to_string(file).ok());
     texts.fold(Git::default(), |known, text| {
         let found = identity_in(&text);
-        Git { name: found.name.or(known.name), email: found.email.or(known.email), credentials: None }
+        Git {
+            name: found.name.or(known.name),
+            email: found.email.or(known.email),
+            credentials: None,
+        }
     })
 }
 

@@ -73,7 +73,9 @@ impl Screen {
         let mut state = self.state();
         match &mut state.held {
             // An answer is never dropped, however long it is.
-            Some(held) if held.len() < MAX_HELD || matches!(piece, Entry::Answer(_)) => held.push(piece),
+            Some(held) if held.len() < MAX_HELD || matches!(piece, Entry::Answer(_)) => {
+                held.push(piece)
+            }
             Some(_) => {}
             None => self.put(&mut state, &piece),
         }
@@ -203,11 +205,16 @@ pub(crate) fn summary(tool: &str, params: &Value) -> String {
 
 /// A command and its arguments, quoted so that it is clear where each argument ends.
 pub(crate) fn argv(params: &Value) -> String {
-    let words = std::iter::once(&params["command"]).chain(params["args"].as_array().into_iter().flatten());
+    let words =
+        std::iter::once(&params["command"]).chain(params["args"].as_array().into_iter().flatten());
     let words = words.map(|word| {
         let word = word.as_str().unwrap_or_default();
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./=:@,+%".contains(&b);
-        if !word.is_empty() && word.bytes().all(plain) { word.to_owned() } else { format!("{word:?}") }
+        if !word.is_empty() && word.bytes().all(plain) {
+            word.to_owned()
+        } else {
+            format!("{word:?}")
+        }
     });
     words.collect::<Vec<_>>().join(" ")
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// The server sends something at least every 15 s. After three times as long, the connection counts as dead.
+/// The server sends something at least every 15 s. After three times as long, the connection counts
+/// as dead.
 const SILENCE: Duration = Duration::from_secs(45);
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -34,7 +35,8 @@ impl Stream {
     }
 }
 
-/// Turns bytes into messages. Takes linear time, because a message of megabytes arrives in thousands of pieces.
+/// Turns bytes into messages. Takes linear time, because a message of megabytes arrives in
+/// thousands of pieces.
 #[derive(Default)]
 struct Parser {
     buffer: Vec<u8>,
@@ -86,7 +88,8 @@ mod tests {
 
     #[test]
     fn pieces_of_any_size_give_the_same_messages() {
-        let text = ": hello\n\nid: 1\nevent: A\ndata: {\"x\":1}\n\n: alive\n\nid: 2\r\nevent: B\r\ndata: é\r\ndata: y\r\n\r\nid: 3\n";
+        let text = ": hello\n\nid: 1\nevent: A\ndata: {\"x\":1}\n\n: alive\n\nid: 2\r\nevent: \
+            B\r\ndata: é\r\ndata: y\r\n\r\nid: 3\n";
         let message = |id: &str, name: &str, data: &str| Message {
             id: id.to_owned(),
             name: name.to_owned(),

@@ -1,5 +1,5 @@
-//! The state of a connected folder between two starts: its client id, its cursor in the event stream, its journal.
-//! The state is outside the folder, so that agents cannot change it.
+//! The state of a connected folder between two starts: its client id, its cursor in the event
+//! stream, its journal. The state is outside the folder, so that agents cannot change it.
 
 use crate::{
     credentials::replace_private,
@@ -47,7 +47,11 @@ struct Identity {
 impl State {
     pub(crate) fn open(root: &Path, server: &str, project: &str) -> Result<Self> {
         let base = dirs::state_dir().or_else(dirs::data_local_dir).ok_or(Error::NoHome)?;
-        let name = short_hash(&[root.as_os_str().as_encoded_bytes(), server.as_bytes(), project.as_bytes()]);
+        let name = short_hash(&[
+            root.as_os_str().as_encoded_bytes(),
+            server.as_bytes(),
+            project.as_bytes(),
+        ]);
         let folder = base.join("atelier/clients").join(name);
         if folder.starts_with(root) {
             return Err(Error::StateInside { path: folder });
@@ -71,7 +75,8 @@ impl State {
         self.cursor_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where to resume the event stream. If the cursor is outdated, the client asks for the current state.
+    /// Where to resume the event stream. If the cursor is outdated, the client asks for the current
+    /// state.
     pub(crate) fn cursor(&self) -> Option<String> {
         if let Some(id) = &self.cursor_state().id {
             return Some(id.clone());
@@ -104,7 +109,8 @@ impl State {
 }
 
 fn lock(path: &Path) -> Result<File> {
-    let file = File::options().create(true).append(true).open(path).map_err(Error::io("open", path))?;
+    let file =
+        File::options().create(true).append(true).open(path).map_err(Error::io("open", path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(std::fs::TryLockError::WouldBlock) => Err(Error::Busy),
@@ -115,8 +121,9 @@ fn lock(path: &Path) -> Result<File> {
 fn identity(path: &Path, root: &Path, server: &str, project: &str) -> Result<ClientId> {
     match std::fs::read(path) {
         Ok(bytes) => {
-            let known: Identity = serde_json::from_slice(&bytes)
-                .map_err(|error| Error::Damaged { path: path.to_owned(), why: error.to_string() })?;
+            let known: Identity = serde_json::from_slice(&bytes).map_err(|error| {
+                Error::Damaged { path: path.to_owned(), why: error.to_string() }
+            })?;
             Ok(ClientId(known.client_id))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -126,8 +133,10 @@ fn identity(path: &Path, root: &Path, server: &str, project: &str) -> Result<Cli
                 server: server.to_owned(),
                 project: project.to_owned(),
             };
-            let text = serde_json::to_vec_pretty(&identity)
-                .map_err(|error| Error::Damaged { path: path.to_owned(), why: error.to_string() })?;
+            let text = serde_json::to_vec_pretty(&identity).map_err(|error| Error::Damaged {
+                path: path.to_owned(),
+                why: error.to_string(),
+            })?;
             replace_private(path, &text).map_err(Error::io("write", path))?;
             Ok(ClientId(identity.client_id))
         }

@@ -4,8 +4,8 @@ use crate::{api_client::ApiClient, credentials::Credentials, screen::Screen};
 use chrono::{DateTime, Utc};
 use std::{convert::Infallible, time::Duration};
 
-/// Renews the token whenever two thirds of its lifetime have passed. Never returns, even if the server refuses
-/// to renew the token.
+/// Renews the token whenever two thirds of its lifetime have passed. Never returns, even if the
+/// server refuses to renew the token.
 pub(crate) async fn keep_fresh(
     api: &ApiClient,
     mut expires_at: DateTime<Utc>,
@@ -20,7 +20,8 @@ pub(crate) async fn keep_fresh(
                 if api.token_is_stored()
                     && let Err(error) = Credentials::store(api.server(), &new.token)
                 {
-                    screen.line(&format!("cannot store the renewed token: {}", error.full_message()));
+                    screen
+                        .line(&format!("cannot store the renewed token: {}", error.full_message()));
                 }
                 api.use_token(new.token);
             }
@@ -28,7 +29,8 @@ pub(crate) async fn keep_fresh(
             Err(error) => {
                 let until = expires_at.format("%Y-%m-%d %H:%M UTC");
                 let why = error.full_message();
-                screen.line(&format!("cannot renew the token, which is valid until {until}: {why}"));
+                screen
+                    .line(&format!("cannot renew the token, which is valid until {until}: {why}"));
                 return std::future::pending().await;
             }
         }

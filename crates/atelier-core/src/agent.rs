@@ -37,7 +37,10 @@ pub struct AgentConfig {
     #[cfg_attr(feature = "openapi", schema(max_length = 100_000, pattern = r"^[^\x00]*$"))]
     pub system_prompt: String,
     /// The model that the agent uses: an alias, `provider/model`, or `demo`.
-    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 200, pattern = r"^[!-~]+$"))]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(min_length = 1, max_length = 200, pattern = r"^[!-~]+$")
+    )]
     pub model: String,
     /// The sampling temperature that is passed to the model.
     #[cfg_attr(feature = "openapi", schema(minimum = 0.0, maximum = 2.0))]
@@ -92,8 +95,16 @@ impl AgentConfig {
             if ok { Ok(()) } else { Err(Invalid::new(field, problem)) }
         };
         range("temperature", (0.0..=2.0).contains(&self.temperature), "must be between 0 and 2")?;
-        range("max_tokens", (1..=128_000).contains(&self.max_tokens), "must be between 1 and 128000")?;
-        range("concurrency_limit", (1..=10).contains(&self.concurrency_limit), "must be between 1 and 10")?;
+        range(
+            "max_tokens",
+            (1..=128_000).contains(&self.max_tokens),
+            "must be between 1 and 128000",
+        )?;
+        range(
+            "concurrency_limit",
+            (1..=10).contains(&self.concurrency_limit),
+            "must be between 1 and 10",
+        )?;
         range(
             "max_vectors",
             (1..=100_000_000).contains(&self.max_vectors),
@@ -101,7 +112,8 @@ impl AgentConfig {
         )?;
         range(
             "model",
-            (1..=200).contains(&self.model.len()) && self.model.bytes().all(|b| b.is_ascii_graphic()),
+            (1..=200).contains(&self.model.len())
+                && self.model.bytes().all(|b| b.is_ascii_graphic()),
             "must be 1 to 200 printable ASCII characters without spaces",
         )?;
         range(

@@ -1,6 +1,8 @@
 //! Messages of conversations.
 
-use crate::{AgentId, AgentName, ConversationId, Invalid, MessageId, PlanId, ProjectId, TaskId, Usage};
+use crate::{
+    AgentId, AgentName, ConversationId, Invalid, MessageId, PlanId, ProjectId, TaskId, Usage,
+};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -63,10 +65,16 @@ pub fn attachments_schema() -> utoipa::openapi::schema::Array {
 
 /// Checks the text and the attachments of a new message.
 pub fn check_message(content: &str, attachments: &[String]) -> Result<(), Invalid> {
-    if content.trim().is_empty() || content.chars().count() > MAX_CONTENT || content.contains('\0') {
-        return Err(Invalid::new("content", "must have 1 to 65536 characters, not only spaces, and no NUL"));
+    if content.trim().is_empty() || content.chars().count() > MAX_CONTENT || content.contains('\0')
+    {
+        return Err(Invalid::new(
+            "content",
+            "must have 1 to 65536 characters, not only spaces, and no NUL",
+        ));
     }
-    let short = |path: &String| (1..=MAX_ATTACHMENT).contains(&path.chars().count()) && !path.contains('\0');
+    let short = |path: &String| {
+        (1..=MAX_ATTACHMENT).contains(&path.chars().count()) && !path.contains('\0')
+    };
     if attachments.len() > MAX_ATTACHMENTS || !attachments.iter().all(short) {
         return Err(Invalid::new(
             "attachments",

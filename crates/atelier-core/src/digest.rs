@@ -24,26 +24,37 @@ impl CallDigest {
                 form.text(path.as_str()).number(*head).number(*tail);
             }
             ToolCall::WriteFile { path, content, mode, create_dirs, if_checksum } => {
-                form.text(path.as_str()).text(content).number(Some(*mode as u64)).flag(*create_dirs);
+                form.text(path.as_str())
+                    .text(content)
+                    .number(Some(*mode as u64))
+                    .flag(*create_dirs);
                 form.maybe(if_checksum.as_deref());
             }
             ToolCall::EditFile { path, edits, if_checksum } => {
-                form.text(path.as_str()).maybe(if_checksum.as_deref()).number(Some(edits.len() as u64));
+                form.text(path.as_str())
+                    .maybe(if_checksum.as_deref())
+                    .number(Some(edits.len() as u64));
                 for edit in edits {
                     form.text(&edit.old_text).text(&edit.new_text).flag(edit.replace_all);
                 }
             }
             ToolCall::ListDirectory { path, recursive, pattern } => {
-                form.text(path.as_str()).flag(*recursive).maybe(pattern.as_ref().map(|p| p.as_str()));
+                form.text(path.as_str())
+                    .flag(*recursive)
+                    .maybe(pattern.as_ref().map(|p| p.as_str()));
             }
             ToolCall::SearchFiles { path, pattern, max_results } => {
-                form.text(path.as_str()).text(pattern.as_str()).number(max_results.map(|n| n as u64));
+                form.text(path.as_str())
+                    .text(pattern.as_str())
+                    .number(max_results.map(|n| n as u64));
             }
             ToolCall::Grep(grep) => {
                 form.text(&grep.pattern)
                     .text(grep.path.as_str())
                     .maybe(grep.glob.as_ref().map(|g| g.as_str()));
-                form.flag(grep.ignore_case).flag(grep.literal).number(Some(u64::from(grep.context)));
+                form.flag(grep.ignore_case)
+                    .flag(grep.literal)
+                    .number(Some(u64::from(grep.context)));
                 form.number(grep.max_results.map(|n| n as u64));
             }
             ToolCall::CreateDirectory { path }
@@ -52,7 +63,9 @@ impl CallDigest {
                 form.text(path.as_str()).flag(path.demands_directory());
             }
             ToolCall::MoveFile { source, destination } => {
-                form.text(source.as_str()).text(destination.as_str()).flag(destination.demands_directory());
+                form.text(source.as_str())
+                    .text(destination.as_str())
+                    .flag(destination.demands_directory());
             }
             ToolCall::ExecuteCommand(command) => {
                 form.text(command.cwd.as_str())
@@ -151,7 +164,9 @@ mod tests {
     use std::collections::HashSet;
 
     fn digest(name: &str, params: Value) -> CallDigest {
-        CallDigest::of(&ToolCall::parse(name, params, &Roots::relative_only(), &Limits::default()).unwrap())
+        CallDigest::of(
+            &ToolCall::parse(name, params, &Roots::relative_only(), &Limits::default()).unwrap(),
+        )
     }
 
     #[test]
@@ -185,7 +200,8 @@ mod tests {
             ("move_file", json!({"source": "a", "destination": "b"})),
             ("move_file", json!({"source": "b", "destination": "a"})),
         ];
-        let digests: HashSet<_> = calls.iter().map(|(name, params)| digest(name, params.clone())).collect();
+        let digests: HashSet<_> =
+            calls.iter().map(|(name, params)| digest(name, params.clone())).collect();
         assert_eq!(digests.len(), calls.len());
     }
 }

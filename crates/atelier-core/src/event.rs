@@ -1,8 +1,9 @@
 //! Events: what happens in a project.
 
 use crate::{
-    Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, Conversation, ConversationFile, ConversationId,
-    FileChange, GrantId, InteractionId, Message, Plan, PlanId, Project, Task, TaskId, Usage,
+    Agent, AgentId, AgentName, ApprovalId, CallId, ClientId, Conversation, ConversationFile,
+    ConversationId, FileChange, GrantId, InteractionId, Message, Plan, PlanId, Project, Task,
+    TaskId, Usage,
     digest::CallDigest,
     gate::{CallFailure, CallPreview, CallStatus, Grant},
     policy::verdict::Verdict,
@@ -133,7 +134,11 @@ pub enum Event {
         risk_level: Verdict,
         /// For a write with a preview: the checksum of the file that was shown, or null if there
         /// was no file.
-        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::json::given")]
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "crate::json::given"
+        )]
         #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
         base_checksum: Option<Option<String>>,
         network: bool,

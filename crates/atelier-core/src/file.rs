@@ -134,10 +134,11 @@ impl FilePath {
         if raw.split(['/', '\\']).any(|name| name == "..") {
             return Err(traversal());
         }
-        let path = WorkspacePath::parse(raw, &Roots::relative_only()).map_err(|error| match error {
-            PathError::Outside { .. } => traversal(),
-            other => FilePathError::Other(other),
-        })?;
+        let path =
+            WorkspacePath::parse(raw, &Roots::relative_only()).map_err(|error| match error {
+                PathError::Outside { .. } => traversal(),
+                other => FilePathError::Other(other),
+            })?;
         if raw.contains('\\') {
             return Err(FilePathError::Backslash(raw.to_owned()));
         }
@@ -182,8 +183,10 @@ impl FilePath {
 
     /// The same folder, the name with `mark` before its extension.
     pub fn marked(&self, mark: &str) -> Result<Self, FilePathError> {
-        let (folder, name) = self.as_str().rsplit_once('/').map_or(("", self.as_str()), |split| split);
-        let extension = self.extension().map_or_else(String::new, |extension| format!(".{extension}"));
+        let (folder, name) =
+            self.as_str().rsplit_once('/').map_or(("", self.as_str()), |split| split);
+        let extension =
+            self.extension().map_or_else(String::new, |extension| format!(".{extension}"));
         let stem = &name[..name.len() - extension.len()];
         // The stem is shortened if the new name would be too long.
         let room = crate::path::MAX_NAME_BYTES.saturating_sub(mark.len() + 1 + extension.len());
@@ -223,11 +226,21 @@ mod tests {
 
     #[test]
     fn two_dots_are_refused_only_as_a_whole_name() {
-        for bad in ["../x", "a/../x", "a/..", "/etc/passwd", "..\\x", "a\\..\\x", "%2e%2e/x", "~/x", "C:\\x"]
-        {
+        for bad in [
+            "../x",
+            "a/../x",
+            "a/..",
+            "/etc/passwd",
+            "..\\x",
+            "a\\..\\x",
+            "%2e%2e/x",
+            "~/x",
+            "C:\\x",
+        ] {
             assert_eq!(FilePath::parse(bad), Err(FilePathError::Traversal(bad.into())), "{bad}");
         }
-        for good in ["a..b.txt", "...", "отчёт.txt", "報告/資料 1.txt", "😀.txt", "CON", "a b/c#1", "x%20y"]
+        for good in
+            ["a..b.txt", "...", "отчёт.txt", "報告/資料 1.txt", "😀.txt", "CON", "a b/c#1", "x%20y"]
         {
             assert_eq!(FilePath::parse(good).map(String::from), Ok(good.to_owned()));
         }
@@ -239,7 +252,8 @@ mod tests {
 
     #[test]
     fn a_mark_goes_before_the_extension_and_always_fits() {
-        let marked = |path: &str| FilePath::parse(path).unwrap().marked("copy").unwrap().to_string();
+        let marked =
+            |path: &str| FilePath::parse(path).unwrap().marked("copy").unwrap().to_string();
         assert_eq!(marked("a/b.tar.gz"), "a/b.tar.copy.gz");
         assert_eq!(marked(".env"), ".env.copy");
         assert_eq!(marked(&format!("{}.txt", "я".repeat(125))).len(), 255);

@@ -12,7 +12,9 @@ mod permission;
 mod transitions;
 
 pub use audit::{Audit, AuditDecision};
-pub use decide::{AskedBy, Decider, DecisionContext, Effects, GateInput, GateRules, NewCall, NewIds};
+pub use decide::{
+    AskedBy, Decider, DecisionContext, Effects, GateInput, GateRules, NewCall, NewIds,
+};
 pub use outcome::{OutcomeFailure, PolicyRefusal, ToolOutcome};
 pub use permission::{Grant, GrantScope, covering_grant};
 

@@ -70,15 +70,27 @@ impl Isolation {
     /// What this machine cannot enforce, one sentence for each consequence.
     pub fn missing(&self) -> Vec<&'static str> {
         let lacks = [
-            (self.landlock == 0, "no Landlock: commands can read and write everything that you can"),
+            (
+                self.landlock == 0,
+                "no Landlock: commands can read and write everything that you can",
+            ),
             (!self.mounts, "no mount namespace: secret files cannot be hidden from commands"),
-            (self.network == NetworkIsolation::None, "no network isolation: commands can use the network"),
+            (
+                self.network == NetworkIsolation::None,
+                "no network isolation: commands can use the network",
+            ),
             (
                 self.processes == ProcessIsolation::Group,
                 "no process isolation: a command could leave processes behind",
             ),
-            (self.process_limit.is_none(), "no process limit: a command can start any number of processes"),
-            (!self.enforces_read_only(), "for these reasons, every command needs your approval here"),
+            (
+                self.process_limit.is_none(),
+                "no process limit: a command can start any number of processes",
+            ),
+            (
+                !self.enforces_read_only(),
+                "for these reasons, every command needs your approval here",
+            ),
         ];
         lacks.into_iter().filter_map(|(lacking, words)| lacking.then_some(words)).collect()
     }

@@ -8,7 +8,9 @@ use serde::{
 use std::{fmt, marker::PhantomData};
 
 /// Reads a struct from an object only. serde would also accept an array of its fields.
-pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     struct Object<T>(PhantomData<T>);
 
     impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
@@ -28,7 +30,9 @@ pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -
 
 /// Reads a field that is present, possibly as null. serde alone would not tell null from a missing
 /// field.
-pub fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+pub fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
@@ -49,5 +53,7 @@ fn as_whole<T: TryFrom<i64>, E: serde::de::Error>(number: f64) -> Result<T, E> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let whole = number.fract() == 0.0 && number.abs() <= EXACT;
     let fitting = if whole { T::try_from(number as i64).ok() } else { None };
-    fitting.ok_or_else(|| E::custom(format_args!("expected a whole number in its range, not {number}")))
+    fitting.ok_or_else(|| {
+        E::custom(format_args!("expected a whole number in its range, not {number}"))
+    })
 }

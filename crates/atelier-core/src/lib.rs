@@ -34,8 +34,8 @@ pub use failure::FailureCode;
 pub use file::{ConversationFile, FileChange, FilePath, FileSource, FileVersion};
 pub use identity::{Role, Tenant};
 pub use ids::{
-    AgentId, ApprovalId, CallId, ClientId, ConversationId, FileId, GrantId, InteractionId, MessageId, NodeId,
-    PlanId, ProjectId, TaskId, TokenId, UploadId, UserId,
+    AgentId, ApprovalId, CallId, ClientId, ConversationId, FileId, GrantId, InteractionId,
+    MessageId, NodeId, PlanId, ProjectId, TaskId, TokenId, UploadId, UserId,
 };
 pub use memory::{Filter, Interaction, InteractionType, NewInteraction, ScoreParts, SearchMode};
 pub use name::{AgentName, ProjectName};

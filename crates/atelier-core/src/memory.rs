@@ -17,7 +17,8 @@ pub enum InteractionType {
 }
 
 impl InteractionType {
-    pub const ALL: [Self; 4] = [Self::TaskExecution, Self::ToolCall, Self::UserMessage, Self::AgentResponse];
+    pub const ALL: [Self; 4] =
+        [Self::TaskExecution, Self::ToolCall, Self::UserMessage, Self::AgentResponse];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -128,7 +129,8 @@ fn embedding_schema() -> utoipa::openapi::schema::Array {
         ArrayBuilder, ObjectBuilder,
         schema::{SchemaType, Type},
     };
-    let number = ObjectBuilder::new().schema_type(Type::Number).minimum(Some(-1e30)).maximum(Some(1e30));
+    let number =
+        ObjectBuilder::new().schema_type(Type::Number).minimum(Some(-1e30)).maximum(Some(1e30));
     let or_null = SchemaType::from_iter([Type::Array, Type::Null]);
     ArrayBuilder::new().schema_type(or_null).items(number).min_items(Some(1)).build()
 }
@@ -193,12 +195,18 @@ impl NewInteraction {
                 format!("must have at most {} bytes", Self::MAX_ERROR),
             ));
         }
-        let names =
-            [("task_id", &self.task_id), ("session_id", &self.session_id), ("embedder", &self.embedder)];
+        let names = [
+            ("task_id", &self.task_id),
+            ("session_id", &self.session_id),
+            ("embedder", &self.embedder),
+        ];
         for (field, name) in names {
             // PostgreSQL stores no NUL, and both databases accept the same values.
             if name.as_ref().is_some_and(|name| name.chars().count() > 200 || name.contains('\0')) {
-                return Err(Invalid::new(field, "must have at most 200 characters, none of them NUL"));
+                return Err(Invalid::new(
+                    field,
+                    "must have at most 200 characters, none of them NUL",
+                ));
             }
         }
         if !fits(&self.metadata) {
@@ -209,7 +217,8 @@ impl NewInteraction {
         if self.timestamp.is_some_and(|time| !(0..=253_402_300_799).contains(&time.timestamp())) {
             return Err(Invalid::new("timestamp", "must be between 1970 and 9999"));
         }
-        let broken = |vector: &[f32]| vector.is_empty() || !vector.iter().all(|value| value.abs() <= 1e30);
+        let broken =
+            |vector: &[f32]| vector.is_empty() || !vector.iter().all(|value| value.abs() <= 1e30);
         if self.embedding.as_deref().is_some_and(broken) {
             return Err(Invalid::new("embedding", "must be numbers between -1e30 and 1e30"));
         }
@@ -246,7 +255,8 @@ pub struct Filter {
 
 impl Filter {
     pub fn admits(&self, interaction: &Interaction) -> bool {
-        let is = |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
+        let is =
+            |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
         (self.types.is_empty() || self.types.contains(&interaction.interaction_type))
             && self.success.is_none_or(|success| success == interaction.success)
             && self.from.is_none_or(|from| interaction.timestamp >= from)
@@ -326,10 +336,15 @@ mod tests {
         assert_eq!(new.clone().failed(&"\u{10ffff}".repeat(100_000)).validate(), Ok(()));
         let refused = |new: NewInteraction| new.validate().expect_err("refused").to_string();
         let details = Some("x".repeat(NewInteraction::MAX_ERROR + 1));
-        assert!(refused(NewInteraction { error_details: details, ..new.clone() }).contains("error_details"));
+        assert!(
+            refused(NewInteraction { error_details: details, ..new.clone() })
+                .contains("error_details")
+        );
         let nul = || Some("a\0b".to_owned());
         assert!(refused(NewInteraction { task_id: nul(), ..new.clone() }).contains("task_id"));
-        assert!(refused(NewInteraction { session_id: nul(), ..new.clone() }).contains("session_id"));
+        assert!(
+            refused(NewInteraction { session_id: nul(), ..new.clone() }).contains("session_id")
+        );
         assert!(refused(NewInteraction { embedder: nul(), ..new }).contains("embedder"));
     }
 

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The JSON Schema pattern of a name: no control characters, and not only white space.
-pub const NAME_PATTERN: &str = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$";
+pub const NAME_PATTERN: &str =
+    r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$";
 
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $max:literal) => {

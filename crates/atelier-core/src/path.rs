@@ -28,7 +28,9 @@ pub enum PathError {
     Outside { root: String },
     #[error("The path is empty")]
     Empty,
-    #[error("The path is too long: at most {MAX_PATH_BYTES} bytes, and {MAX_NAME_BYTES} bytes a name")]
+    #[error(
+        "The path is too long: at most {MAX_PATH_BYTES} bytes, and {MAX_NAME_BYTES} bytes a name"
+    )]
     TooLong,
     #[error("The path is too deep: at most {MAX_DEPTH} names")]
     TooDeep,
@@ -280,7 +282,11 @@ impl Normal<'_> {
 
 /// Checks a path and brings it into its shortest form. `base` is the directory that it is relative
 /// to.
-pub(crate) fn normalise<'a>(raw: &'a str, base: &str, roots: &Roots) -> Result<Normal<'a>, PathError> {
+pub(crate) fn normalise<'a>(
+    raw: &'a str,
+    base: &str,
+    roots: &Roots,
+) -> Result<Normal<'a>, PathError> {
     if raw.is_empty() {
         return Err(PathError::Empty);
     }
@@ -301,7 +307,8 @@ pub(crate) fn normalise<'a>(raw: &'a str, base: &str, roots: &Roots) -> Result<N
 }
 
 fn walk<'a>(raw: &'a str, base: &str, roots: &Roots) -> Result<Normal<'a>, PathError> {
-    let absolute = raw.starts_with('/') || (roots.platform == Platform::Windows && windows::is_drive(raw));
+    let absolute =
+        raw.starts_with('/') || (roots.platform == Platform::Windows && windows::is_drive(raw));
     let (rest, base) =
         if absolute { (roots.strip(raw).ok_or_else(|| roots.outside())?, "") } else { (raw, base) };
     let mut shortest = !absolute && base.is_empty();

@@ -89,19 +89,30 @@ pub fn check(tasks: &[ProposedTask], agents: &[Agent], max_tasks: usize) -> Resu
     let mut ids = BTreeSet::new();
     for task in tasks {
         if task.id.is_empty() || task.id.chars().count() > 64 || !ids.insert(task.id.as_str()) {
-            return Err(format!("every task needs an id of its own of 1 to 64 characters: {:?}", task.id));
+            return Err(format!(
+                "every task needs an id of its own of 1 to 64 characters: {:?}",
+                task.id
+            ));
         }
-        if task.description.trim().is_empty() || task.description.chars().count() > MAX_DESCRIPTION {
+        if task.description.trim().is_empty() || task.description.chars().count() > MAX_DESCRIPTION
+        {
             return Err(format!("task {:?} needs a description of 1 to 10000 characters", task.id));
         }
         if find_agent(agents, &task.agent).is_none() {
             let known: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
-            return Err(format!("there is no agent {:?}; there are {}", task.agent, known.join(", ")));
+            return Err(format!(
+                "there is no agent {:?}; there are {}",
+                task.agent,
+                known.join(", ")
+            ));
         }
     }
     for task in tasks {
         if let Some(unknown) = task.depends_on.iter().find(|id| !ids.contains(id.as_str())) {
-            return Err(format!("task {:?} depends on {unknown:?}, which is no task of the plan", task.id));
+            return Err(format!(
+                "task {:?} depends on {unknown:?}, which is no task of the plan",
+                task.id
+            ));
         }
     }
     match order(tasks) {
@@ -119,8 +130,9 @@ pub fn order(tasks: &[ProposedTask]) -> Option<Vec<usize>> {
     let mut order = Vec::with_capacity(tasks.len());
     while order.len() < tasks.len() {
         let free = |id: &String| place.get(id.as_str()).is_none_or(|&n| done[n]);
-        let next: Vec<usize> =
-            (0..tasks.len()).filter(|&n| !done[n] && tasks[n].depends_on.iter().all(free)).collect();
+        let next: Vec<usize> = (0..tasks.len())
+            .filter(|&n| !done[n] && tasks[n].depends_on.iter().all(free))
+            .collect();
         if next.is_empty() {
             return None;
         }
@@ -141,7 +153,10 @@ pub fn find_agent<'a>(agents: &'a [Agent], wanted: &str) -> Option<&'a Agent> {
 /// agent if none shares any.
 pub fn best_match<'a>(agents: &'a [Agent], text: &str) -> Option<&'a Agent> {
     let words = |text: &str| -> BTreeSet<String> {
-        text.split(|c: char| !c.is_alphanumeric()).filter(|w| w.len() > 2).map(str::to_lowercase).collect()
+        text.split(|c: char| !c.is_alphanumeric())
+            .filter(|w| w.len() > 2)
+            .map(str::to_lowercase)
+            .collect()
     };
     let asked = words(text);
     let score = |agent: &Agent| {
@@ -160,10 +175,14 @@ pub fn best_match<'a>(agents: &'a [Agent], text: &str) -> Option<&'a Agent> {
 /// that did not succeed. Returns the positions of the tasks that changed.
 pub fn advance(tasks: &mut [Task], now: DateTime<Utc>) -> Vec<usize> {
     let mut changed = fail_dependants(tasks, now);
-    let done: BTreeSet<TaskId> =
-        tasks.iter().filter(|task| task.status == TaskStatus::Completed).map(|task| task.id).collect();
+    let done: BTreeSet<TaskId> = tasks
+        .iter()
+        .filter(|task| task.status == TaskStatus::Completed)
+        .map(|task| task.id)
+        .collect();
     for (n, task) in tasks.iter_mut().enumerate() {
-        if task.status == TaskStatus::Waiting && task.depends_on.iter().all(|id| done.contains(id)) {
+        if task.status == TaskStatus::Waiting && task.depends_on.iter().all(|id| done.contains(id))
+        {
             task.status = TaskStatus::Queued;
             changed.push(n);
         }

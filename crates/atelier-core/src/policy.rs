@@ -89,13 +89,20 @@ impl Policy {
 
     fn load() -> Result<Policy, RuleError> {
         let fault = |error: toml::de::Error| RuleError::Toml(error.to_string());
-        let classes: ClassFile = toml::from_str(include_str!("policy/rules/files.toml")).map_err(fault)?;
-        let sources =
-            BUILTIN.iter().map(|text| toml::from_str(text).map_err(fault)).collect::<Result<_, _>>()?;
+        let classes: ClassFile =
+            toml::from_str(include_str!("policy/rules/files.toml")).map_err(fault)?;
+        let sources = BUILTIN
+            .iter()
+            .map(|text| toml::from_str(text).map_err(fault))
+            .collect::<Result<_, _>>()?;
         Policy::of(classes.class, sources, Limits::default())
     }
 
-    fn of(classes: Vec<FileClass>, sources: Vec<RuleFile>, limits: Limits) -> Result<Policy, RuleError> {
+    fn of(
+        classes: Vec<FileClass>,
+        sources: Vec<RuleFile>,
+        limits: Limits,
+    ) -> Result<Policy, RuleError> {
         let refused: BTreeMap<String, String> =
             sources.iter().flat_map(|file| file.refused.clone()).collect();
         let commands = compile(&sources)?;
@@ -116,10 +123,12 @@ impl Policy {
         let mut sources = self.sources.clone();
         let optional = optional()?;
         for name in &extension.allow {
-            let rule = optional.command.iter().find(|rule| rule.name == *name).ok_or_else(|| {
-                let names: Vec<&str> = optional.command.iter().map(|rule| rule.name.as_str()).collect();
-                RuleError::Optional(name.clone(), names.join(", "))
-            })?;
+            let rule =
+                optional.command.iter().find(|rule| rule.name == *name).ok_or_else(|| {
+                    let names: Vec<&str> =
+                        optional.command.iter().map(|rule| rule.name.as_str()).collect();
+                    RuleError::Optional(name.clone(), names.join(", "))
+                })?;
             sources.push(RuleFile { command: vec![rule.clone()], ..RuleFile::default() });
         }
         sources.push(extension.rules.clone());
@@ -194,11 +203,12 @@ impl Policy {
         let tool = call.name();
         let plain = |verdict, reason: &str| Judgement::new(verdict, tool, reason);
         let judgement = match call {
-            ToolCall::ReadFile { path, .. } | ToolCall::GetFileInfo { path } => self.stricter_for_file(
-                plain(Verdict::Low, "It only reads a file of the workspace."),
-                path,
-                Access::Read,
-            ),
+            ToolCall::ReadFile { path, .. } | ToolCall::GetFileInfo { path } => self
+                .stricter_for_file(
+                    plain(Verdict::Low, "It only reads a file of the workspace."),
+                    path,
+                    Access::Read,
+                ),
             ToolCall::ListDirectory { path, .. } | ToolCall::SearchFiles { path, .. } => self
                 .stricter_for_file(
                     plain(Verdict::Low, "It only lists names in the workspace."),
@@ -208,7 +218,11 @@ impl Policy {
             ToolCall::Grep(grep) => {
                 let plain = plain(Verdict::Low, "It only searches files of the workspace.");
                 let judgement = self.stricter_for_file(plain, &grep.path, Access::Read);
-                match grep.glob.as_ref().and_then(|glob| self.files.class(glob.as_str(), Access::Read)) {
+                match grep
+                    .glob
+                    .as_ref()
+                    .and_then(|glob| self.files.class(glob.as_str(), Access::Read))
+                {
                     Some(class) => judgement.stricter(Judgement {
                         rule: format!("grep file.{}", class.id),
                         ..class.judgement("the files searched")
@@ -216,11 +230,12 @@ impl Policy {
                     None => judgement,
                 }
             }
-            ToolCall::WriteFile { path, .. } | ToolCall::EditFile { path, .. } => self.stricter_for_file(
-                plain(self.change_verdict, "It changes a file of the project."),
-                path,
-                Access::Write,
-            ),
+            ToolCall::WriteFile { path, .. } | ToolCall::EditFile { path, .. } => self
+                .stricter_for_file(
+                    plain(self.change_verdict, "It changes a file of the project."),
+                    path,
+                    Access::Write,
+                ),
             ToolCall::CreateDirectory { path } => self.stricter_for_file(
                 plain(self.change_verdict, "It makes a directory."),
                 path,
@@ -234,7 +249,11 @@ impl Policy {
             }
             ToolCall::DeleteFile { path } => {
                 let judgement = plain(Verdict::High, "It deletes a file of the project.");
-                protect_top_level(self.stricter_for_file(judgement, path, Access::Remove), path, false)
+                protect_top_level(
+                    self.stricter_for_file(judgement, path, Access::Remove),
+                    path,
+                    false,
+                )
             }
             ToolCall::ExecuteCommand(command) => return self.judge_command(command, roots),
         };
@@ -242,7 +261,12 @@ impl Policy {
     }
 
     /// Makes a judgement stricter if the class of a file that the call uses demands it.
-    fn stricter_for_file(&self, judgement: Judgement, path: &WorkspacePath, access: Access) -> Judgement {
+    fn stricter_for_file(
+        &self,
+        judgement: Judgement,
+        path: &WorkspacePath,
+        access: Access,
+    ) -> Judgement {
         match self.files.class(path.relative(), access) {
             Some(class) => {
                 let found = class.judgement(path.as_str());
@@ -258,7 +282,8 @@ impl Policy {
             return self.unknown_command(&call.command);
         };
         let (judgement, leaf) = Judge::new(&self.files, roots, &call.cwd).judge(rule, call);
-        let default = if leaf.slow { self.limits.timeout_slow } else { self.limits.timeout_default };
+        let default =
+            if leaf.slow { self.limits.timeout_slow } else { self.limits.timeout_default };
         let timeout = Some(call.timeout.unwrap_or(default));
         self.restrict(Judgement { timeout, ..judgement }, &["execute_command", &rule.id, &leaf.id])
     }
@@ -272,11 +297,13 @@ impl Policy {
                     .to_owned()
             }
             None if command.contains(['/', '\\']) => {
-                "Command not allowed: programs are called by their bare name, never by a path.".to_owned()
+                "Command not allowed: programs are called by their bare name, never by a path."
+                    .to_owned()
             }
             None => "Command not allowed: it is not on the list of commands.".to_owned(),
         };
-        let rule = if self.refused.contains_key(command) { "command.refused" } else { "command.unknown" };
+        let rule =
+            if self.refused.contains_key(command) { "command.refused" } else { "command.unknown" };
         Judgement::denied(FailureCode::CommandNotAllowed, rule, reason)
     }
 
@@ -311,7 +338,9 @@ impl Policy {
             }
             ToolCall::DeleteFile { path } => vec![used(path, Access::Remove)],
             ToolCall::ExecuteCommand(command) => {
-                let Some(rule) = self.commands.get(command.command.as_str()) else { return Vec::new() };
+                let Some(rule) = self.commands.get(command.command.as_str()) else {
+                    return Vec::new();
+                };
                 let mut judge = Judge::new(&self.files, roots, &command.cwd);
                 judge.paths = Some(Vec::new());
                 judge.judge(rule, command);
@@ -343,7 +372,12 @@ impl Policy {
 
     /// Judges one path again after the executor has resolved its links and knows whether it is a
     /// directory.
-    pub fn judge_resolved(&self, resolved: &WorkspacePath, access: Access, is_directory: bool) -> Judgement {
+    pub fn judge_resolved(
+        &self,
+        resolved: &WorkspacePath,
+        access: Access,
+        is_directory: bool,
+    ) -> Judgement {
         let judgement = self.files.judge(resolved, access, self.change_verdict);
         if access == Access::Remove {
             protect_top_level(judgement, resolved, is_directory)

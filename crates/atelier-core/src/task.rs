@@ -171,7 +171,11 @@ pub(crate) fn shortened_for_event(text: &str) -> String {
     const MOST: usize = 48 * 1024;
     match text.len() <= MOST {
         true => text.to_owned(),
-        false => format!("{}… (cut: {} bytes in all)", &text[..text.floor_char_boundary(MOST)], text.len()),
+        false => format!(
+            "{}… (cut: {} bytes in all)",
+            &text[..text.floor_char_boundary(MOST)],
+            text.len()
+        ),
     }
 }
 
@@ -275,12 +279,16 @@ impl Limits {
             return over(format!("the limit of {most} steps is reached"));
         }
         if let Some(most) = self.max_tokens.filter(|most| task.usage.total() >= *most) {
-            return over(format!("the limit of {most} tokens is reached ({} used)", task.usage.total()));
+            return over(format!(
+                "the limit of {most} tokens is reached ({} used)",
+                task.usage.total()
+            ));
         }
         if let Some(most) = self.max_cost.filter(|most| task.cost > 0.0 && task.cost >= *most) {
             return over(format!("the limit of ${most} is reached (${:.4} spent)", task.cost));
         }
-        if let Some(most) = self.max_seconds.filter(|most| task.ran_ms >= most.saturating_mul(1000)) {
+        if let Some(most) = self.max_seconds.filter(|most| task.ran_ms >= most.saturating_mul(1000))
+        {
             return over(format!("the limit of {most} seconds of work is reached"));
         }
         None

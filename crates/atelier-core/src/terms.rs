@@ -28,8 +28,10 @@ fn runs(word: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
         let first = rest.chars().next()?;
         let unspaced = is_unspaced(first);
-        let end =
-            rest.char_indices().find(|(_, c)| is_unspaced(*c) != unspaced).map_or(rest.len(), |(at, _)| at);
+        let end = rest
+            .char_indices()
+            .find(|(_, c)| is_unspaced(*c) != unspaced)
+            .map_or(rest.len(), |(at, _)| at);
         let (run, after) = rest.split_at(end);
         rest = after;
         Some(run)
@@ -74,20 +76,22 @@ fn is_unspaced(c: char) -> bool {
 }
 
 fn is_stop_word(word: &str) -> bool {
-    ENGLISH_STOP_WORDS.binary_search(&word).is_ok() || RUSSIAN_STOP_WORDS.binary_search(&word).is_ok()
+    ENGLISH_STOP_WORDS.binary_search(&word).is_ok()
+        || RUSSIAN_STOP_WORDS.binary_search(&word).is_ok()
 }
 
 const ENGLISH_STOP_WORDS: &[&str] = &[
-    "a", "about", "after", "again", "all", "also", "am", "an", "and", "any", "are", "arent", "as", "at",
-    "be", "because", "been", "before", "being", "both", "but", "by", "can", "cant", "could", "couldnt",
-    "did", "didnt", "do", "does", "doesnt", "doing", "dont", "down", "during", "each", "few", "for", "from",
-    "further", "had", "has", "have", "havent", "having", "he", "her", "here", "hers", "him", "his", "how",
-    "i", "id", "if", "ill", "im", "in", "into", "is", "isnt", "it", "its", "itself", "ive", "just", "let",
-    "me", "more", "most", "my", "myself", "no", "nor", "not", "of", "off", "on", "once", "only", "or",
-    "other", "our", "ours", "out", "over", "own", "same", "she", "should", "so", "some", "such", "than",
-    "that", "thats", "the", "their", "theirs", "them", "then", "there", "these", "they", "theyre", "this",
-    "those", "through", "to", "too", "under", "until", "up", "us", "very", "was", "wasnt", "we", "were",
-    "weve", "what", "when", "where", "which", "while", "who", "whom", "why", "will", "with", "would", "you",
+    "a", "about", "after", "again", "all", "also", "am", "an", "and", "any", "are", "arent", "as",
+    "at", "be", "because", "been", "before", "being", "both", "but", "by", "can", "cant", "could",
+    "couldnt", "did", "didnt", "do", "does", "doesnt", "doing", "dont", "down", "during", "each",
+    "few", "for", "from", "further", "had", "has", "have", "havent", "having", "he", "her", "here",
+    "hers", "him", "his", "how", "i", "id", "if", "ill", "im", "in", "into", "is", "isnt", "it",
+    "its", "itself", "ive", "just", "let", "me", "more", "most", "my", "myself", "no", "nor",
+    "not", "of", "off", "on", "once", "only", "or", "other", "our", "ours", "out", "over", "own",
+    "same", "she", "should", "so", "some", "such", "than", "that", "thats", "the", "their",
+    "theirs", "them", "then", "there", "these", "they", "theyre", "this", "those", "through", "to",
+    "too", "under", "until", "up", "us", "very", "was", "wasnt", "we", "were", "weve", "what",
+    "when", "where", "which", "while", "who", "whom", "why", "will", "with", "would", "you",
     "your", "youre", "yours", "youve",
 ];
 

@@ -65,13 +65,17 @@ fn left_to_the_executor(id: &str) -> bool {
 fn argument(arg: &Value) -> String {
     match arg {
         Value::String(text) => text.clone(),
-        arg => arg["repeat"].as_str().unwrap_or_default().repeat(arg["times"].as_u64().unwrap_or(0) as usize),
+        arg => arg["repeat"]
+            .as_str()
+            .unwrap_or_default()
+            .repeat(arg["times"].as_u64().unwrap_or(0) as usize),
     }
 }
 
 #[test]
 fn commands() {
-    let cases: Vec<Value> = serde_json::from_str(include_str!("data/command_attacks.json")).unwrap();
+    let cases: Vec<Value> =
+        serde_json::from_str(include_str!("data/command_attacks.json")).unwrap();
     let (mut wrong, mut passed, mut left) = (Vec::new(), 0, 0);
     for case in &cases {
         let id = case["id"].as_str().unwrap();
@@ -101,7 +105,10 @@ fn commands() {
             )),
         }
     }
-    println!("{passed} of {} command cases pass on text alone, {left} need a file system", cases.len());
+    println!(
+        "{passed} of {} command cases pass on text alone, {left} need a file system",
+        cases.len()
+    );
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     assert_eq!((passed, left), (136, 4));
 }
@@ -142,12 +149,17 @@ fn paths() {
             // happens.
             (false, true) if allowed => left += 1,
             _ => {
-                wrong
-                    .push(format!("{id} {path:?}: {} by {}: {}", judged.verdict, judged.rule, judged.reason));
+                wrong.push(format!(
+                    "{id} {path:?}: {} by {}: {}",
+                    judged.verdict, judged.rule, judged.reason
+                ));
             }
         }
     }
-    println!("{passed} of {} path cases pass on text alone, {left} need a file system", cases.len());
+    println!(
+        "{passed} of {} path cases pass on text alone, {left} need a file system",
+        cases.len()
+    );
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     assert_eq!((passed, left), (73, 17));
 }

@@ -31,16 +31,23 @@ fn path_text() -> impl Strategy<Value = String> {
         .prop_map(str::to_owned),
         1 => "\\PC{0,6}",
     ];
-    (prop::collection::vec(name, 0..8), any::<bool>(), any::<bool>()).prop_map(|(names, rooted, slash)| {
-        format!("{}{}{}", if rooted { "/" } else { "" }, names.join("/"), if slash { "/" } else { "" })
-    })
+    (prop::collection::vec(name, 0..8), any::<bool>(), any::<bool>()).prop_map(
+        |(names, rooted, slash)| {
+            format!(
+                "{}{}{}",
+                if rooted { "/" } else { "" },
+                names.join("/"),
+                if slash { "/" } else { "" }
+            )
+        },
+    )
 }
 
 const COMMANDS: [&str; 40] = [
-    "grep", "find", "ls", "cat", "head", "tail", "wc", "echo", "date", "pwd", "whoami", "file", "stat",
-    "sort", "uniq", "cut", "diff", "uname", "git", "npm", "pnpm", "yarn", "pip", "cargo", "go", "python",
-    "node", "sed", "awk", "patch", "mkdir", "cp", "mv", "touch", "gcc", "make", "cmake", "tar", "zip",
-    "unzip",
+    "grep", "find", "ls", "cat", "head", "tail", "wc", "echo", "date", "pwd", "whoami", "file",
+    "stat", "sort", "uniq", "cut", "diff", "uname", "git", "npm", "pnpm", "yarn", "pip", "cargo",
+    "go", "python", "node", "sed", "awk", "patch", "mkdir", "cp", "mv", "touch", "gcc", "make",
+    "cmake", "tar", "zip", "unzip",
 ];
 
 fn argument() -> impl Strategy<Value = String> {
@@ -115,7 +122,8 @@ proptest! {
         let judged = policy.judge(&call, &roots());
         prop_assert!(!judged.rule.is_empty() && !judged.reason.is_empty());
         prop_assert_eq!(judged.code.is_some(), judged.verdict == Verdict::Deny);
-        prop_assert_eq!(policy.judge(&call, &roots()), judged.clone(), "the same call, the same judgement");
+        prop_assert_eq!(policy.judge(&call, &roots()), judged.clone(), "the same call, the same \
+            judgement");
         // A call that is not denied names no path outside the workspace.
         if judged.verdict < Verdict::Deny {
             for used in policy.paths(&call, &roots()) {

@@ -12,8 +12,8 @@ use atelier_core::path::{Roots, WorkspacePath};
 use atelier_core::policy::Policy;
 use atelier_core::policy::call::ToolCall;
 use atelier_executor::{
-    Access, Approval, Cancel, CommandSpec, Expect, Glob, GrepSpec, Listing, Mending, Options, Part, Runner,
-    RunnerOptions, Tools, Workspace,
+    Access, Approval, Cancel, CommandSpec, Expect, Glob, GrepSpec, Listing, Mending, Options, Part,
+    Runner, RunnerOptions, Tools, Workspace,
 };
 
 const FILES: usize = 100_000;
@@ -37,24 +37,33 @@ fn main() {
     let ws = Workspace::open(&root, Options { durable: false, ..Options::default() }).unwrap();
     let durable = Workspace::open(&root, Options::default()).unwrap();
     let cancel = Cancel::new().unwrap();
-    let runner =
-        Runner::new(&ws, RunnerOptions { state_dir: dir.path().join("state"), ..RunnerOptions::default() })
-            .unwrap();
+    let runner = Runner::new(
+        &ws,
+        RunnerOptions { state_dir: dir.path().join("state"), ..RunnerOptions::default() },
+    )
+    .unwrap();
     println!("{}", runner.isolation());
 
     let json = Glob::parse("**/*.json").unwrap();
     let none = Glob::parse("**/*.nothing").unwrap();
     let all = Glob::parse("**/*").unwrap();
-    let find = CommandSpec { output_limit: 1 << 20, ..CommandSpec::new("find", [".", "-name", "*.json"]) };
+    let find =
+        CommandSpec { output_limit: 1 << 20, ..CommandSpec::new("find", [".", "-name", "*.json"]) };
     let find = best(5, || drop(runner.run(&ws, &find, &cancel).unwrap()));
     let bare = CommandSpec::new("true", [""; 0]);
     let bare = best(20, || drop(runner.run(&ws, &bare, &cancel).unwrap()));
     let find_alone = find.saturating_sub(bare);
     let search = best(5, || {
-        assert_eq!(ws.search(&path("."), &json, 10_000, &cancel).unwrap().hits.len(), FILES / PER_DIRECTORY);
+        assert_eq!(
+            ws.search(&path("."), &json, 10_000, &cancel).unwrap().hits.len(),
+            FILES / PER_DIRECTORY
+        );
     });
-    let miss = best(5, || assert!(ws.search(&path("."), &none, 100, &cancel).unwrap().hits.is_empty()));
-    println!("find -name '*.json' over {FILES} files  {find_alone:?} (sandbox of {bare:?} taken off)");
+    let miss =
+        best(5, || assert!(ws.search(&path("."), &none, 100, &cancel).unwrap().hits.is_empty()));
+    println!(
+        "find -name '*.json' over {FILES} files  {find_alone:?} (sandbox of {bare:?} taken off)"
+    );
     println!(
         "search **/*.json                       {search:?} ({:.2} x find)",
         search.as_secs_f64() / find_alone.as_secs_f64()
@@ -86,7 +95,8 @@ fn main() {
     );
 
     let roots = Roots::relative_only();
-    let tools = Tools { workspace: &ws, runner: Some(&runner), policy: Policy::builtin(), roots: &roots };
+    let tools =
+        Tools { workspace: &ws, runner: Some(&runner), policy: Policy::builtin(), roots: &roots };
     let pwd = ToolCall::parse(
         "execute_command",
         serde_json::json!({ "command": "pwd" }),
@@ -101,15 +111,26 @@ fn main() {
     std::fs::write(root.join("1k"), vec![b'x'; 1024]).unwrap();
     std::fs::write(root.join("1m"), vec![b'x'; 1 << 20]).unwrap();
     std::fs::write(root.join("200m"), "0123456789abcde\n".repeat(200 << 16)).unwrap();
-    for (name, part) in
-        [("1k", Part::Whole), ("1m", Part::Whole), ("200m", Part::Head(10)), ("200m", Part::Tail(10))]
-    {
-        println!("read {name} {part:?}: {:?}", mean(200, || drop(ws.read(&path(name), part).unwrap())));
+    for (name, part) in [
+        ("1k", Part::Whole),
+        ("1m", Part::Whole),
+        ("200m", Part::Head(10)),
+        ("200m", Part::Tail(10)),
+    ] {
+        println!(
+            "read {name} {part:?}: {:?}",
+            mean(200, || drop(ws.read(&path(name), part).unwrap()))
+        );
     }
     let bytes = vec![b'x'; 1024];
-    let write =
-        |ws: &Workspace| drop(ws.write(&path("w"), &bytes, &Expect::Anything, Mending::Never).unwrap());
-    println!("write 1k: {:?}, durable {:?}", mean(200, || write(&ws)), mean(50, || write(&durable)));
+    let write = |ws: &Workspace| {
+        drop(ws.write(&path("w"), &bytes, &Expect::Anything, Mending::Never).unwrap())
+    };
+    println!(
+        "write 1k: {:?}, durable {:?}",
+        mean(200, || write(&ws)),
+        mean(50, || write(&durable))
+    );
     let work = CommandSpec { access: Access::Workspace, ..CommandSpec::new("true", [""; 0]) };
     println!(
         "run true: {:?} read-only, {:?} with the workspace",

@@ -32,7 +32,8 @@ pub(crate) fn open(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<O
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::ResolveFlags;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+        let resolve =
+            ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
         for _ in 0..RETRIES {
             match rustix::fs::openat2(root, path, always(flags), Mode::empty(), resolve) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
@@ -56,12 +57,13 @@ pub(crate) fn walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<O
         let from = here.as_ref().map_or(root, AsFd::as_fd);
         let last = names.peek().is_none();
         let wanted = if last { always(flags | OFlags::NOFOLLOW) } else { step };
-        let opened = rustix::fs::openat(from, name, wanted, Mode::empty()).map_err(|errno| match errno {
-            // For a link, O_DIRECTORY with O_NOFOLLOW fails with ENOTDIR, while openat2 fails with
-            // ELOOP.
-            Errno::NOTDIR if is_link(from, name) => Errno::LOOP,
-            other => other,
-        })?;
+        let opened =
+            rustix::fs::openat(from, name, wanted, Mode::empty()).map_err(|errno| match errno {
+                // For a link, O_DIRECTORY with O_NOFOLLOW fails with ENOTDIR, while openat2 fails
+                // with ELOOP.
+                Errno::NOTDIR if is_link(from, name) => Errno::LOOP,
+                other => other,
+            })?;
         here = Some(opened);
     }
     match here {

@@ -49,14 +49,13 @@ impl Workspace {
                 Err(Errno::EXIST) => false,
                 Err(errno) => return Err(fail(errno)),
             };
-            let next =
-                beneath::open(here.as_fd(), Path::new(name), beneath::LISTING).map_err(
-                    |errno| match errno {
-                        Errno::LOOP => Error::Link { path: shown.to_owned() },
-                        Errno::NOTDIR => Error::NotADirectory { path: shown.to_owned() },
-                        other => fail(other),
-                    },
-                )?;
+            let next = beneath::open(here.as_fd(), Path::new(name), beneath::LISTING).map_err(
+                |errno| match errno {
+                    Errno::LOOP => Error::Link { path: shown.to_owned() },
+                    Errno::NOTDIR => Error::NotADirectory { path: shown.to_owned() },
+                    other => fail(other),
+                },
+            )?;
             if created {
                 // The umask may have removed permission bits.
                 rustix::fs::fchmod(&next, DIRECTORY_MODE).map_err(fail)?;
@@ -96,8 +95,8 @@ impl Workspace {
 
     fn count_entries(&self, real: &Path, shown: &str) -> Result<u64> {
         let ignored = self.ignored()?;
-        let mut names =
-            Names::open(self.handle(), real).map_err(|errno| Error::from_os(errno, "list", shown))?;
+        let mut names = Names::open(self.handle(), real)
+            .map_err(|errno| Error::from_os(errno, "list", shown))?;
         let mut count = 0;
         names
             .each(|name, kind| {
@@ -109,7 +108,12 @@ impl Workspace {
     }
 
     /// Moves a file or directory. An existing target is replaced only if `overwrite` is set.
-    pub fn move_entry(&self, from: &WorkspacePath, to: &WorkspacePath, overwrite: bool) -> Result<()> {
+    pub fn move_entry(
+        &self,
+        from: &WorkspacePath,
+        to: &WorkspacePath,
+        overwrite: bool,
+    ) -> Result<()> {
         let (old_dir, old_name) = self.parent_for_writing(from, false)?;
         let stat = look(old_dir.as_fd(), &old_name, from.as_str())?
             .ok_or_else(|| Error::NotFound { path: from.as_str().to_owned() })?;
@@ -135,7 +139,8 @@ impl Workspace {
         moved.map_err(|errno| Error::from_os(errno, "move", to.as_str()))?;
         if self.options().durable {
             for dir in [&old_dir, &new_dir] {
-                sync_directory(dir.as_fd()).map_err(|errno| Error::from_os(errno, "sync", to.as_str()))?;
+                sync_directory(dir.as_fd())
+                    .map_err(|errno| Error::from_os(errno, "sync", to.as_str()))?;
             }
         }
         Ok(())
@@ -146,8 +151,8 @@ impl Workspace {
     pub fn delete(&self, path: &WorkspacePath, recursive: bool) -> Result<u64> {
         let shown = path.as_str();
         let (dir, name) = self.parent_for_writing(path, false)?;
-        let stat =
-            look(dir.as_fd(), &name, shown)?.ok_or_else(|| Error::NotFound { path: shown.to_owned() })?;
+        let stat = look(dir.as_fd(), &name, shown)?
+            .ok_or_else(|| Error::NotFound { path: shown.to_owned() })?;
         let is_dir = FileType::from_raw_mode(stat.st_mode).is_dir();
         let fail = |errno| Error::from_os(errno, "delete", shown);
         self.may_remove(path, is_dir)?;
@@ -181,7 +186,8 @@ impl Workspace {
     /// Entries that agents cannot see or change must not be moved or deleted with their directory.
     fn refuse_hidden_content(&self, path: &WorkspacePath) -> Result<()> {
         let ignored = self.ignored()?;
-        let kept = |path: &Path, is_dir| path.ends_with(".git") || ignored.hides_entry(path, is_dir);
+        let kept =
+            |path: &Path, is_dir| path.ends_with(".git") || ignored.hides_entry(path, is_dir);
         let found = self.any_below(relative(path), kept);
         match found.map_err(|errno| Error::from_os(errno, "list", path.as_str()))? {
             true => {
@@ -228,9 +234,16 @@ impl Workspace {
         let mut todo: Vec<(PathBuf, bool)> = vec![(top.to_owned(), false)];
         while let Some((dir, emptied)) = todo.pop() {
             if emptied {
-                let parent =
-                    beneath::open(self.handle(), dir.parent().unwrap_or(Path::new("")), beneath::DIRECTORY)?;
-                rustix::fs::unlinkat(&parent, dir.file_name().unwrap_or_default(), AtFlags::REMOVEDIR)?;
+                let parent = beneath::open(
+                    self.handle(),
+                    dir.parent().unwrap_or(Path::new("")),
+                    beneath::DIRECTORY,
+                )?;
+                rustix::fs::unlinkat(
+                    &parent,
+                    dir.file_name().unwrap_or_default(),
+                    AtFlags::REMOVEDIR,
+                )?;
                 gone += 1;
                 continue;
             }

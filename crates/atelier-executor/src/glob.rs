@@ -42,7 +42,9 @@ impl Glob {
             return Err(refuse("it is empty"));
         }
         let mut glob = Self { parts: Vec::new(), starts: Vec::new(), hidden: false };
-        for alternative in expand(pattern).ok_or_else(|| refuse("its braces expand to too many patterns"))? {
+        for alternative in
+            expand(pattern).ok_or_else(|| refuse("its braces expand to too many patterns"))?
+        {
             if alternative.starts_with('/') {
                 return Err(refuse("it must be relative"));
             }
@@ -69,7 +71,11 @@ impl Glob {
         // Parsed once without changes, so that `any_depth` has no effect on which patterns are
         // refused.
         let plain = Self::parse(pattern)?;
-        if any_depth && !pattern.contains('/') { Self::parse(&format!("**/{pattern}")) } else { Ok(plain) }
+        if any_depth && !pattern.contains('/') {
+            Self::parse(&format!("**/{pattern}"))
+        } else {
+            Ok(plain)
+        }
     }
 
     /// Makes hidden names match like other names.
@@ -97,7 +103,8 @@ impl Glob {
             return (false, States(next));
         }
         let next = self.close(next);
-        let matched = next.0.iter().any(|state| matches!(self.parts[usize::from(*state)], Part::End));
+        let matched =
+            next.0.iter().any(|state| matches!(self.parts[usize::from(*state)], Part::End));
         (matched, next)
     }
 
@@ -264,11 +271,14 @@ impl NamePattern {
                 }
                 Some(Token::Byte(byte)) => (name.get(at) == Some(byte)).then_some(1),
                 Some(Token::One) => character(&name[at..]).map(|(_, length)| length),
-                Some(Token::Class { negated, ranges }) => character(&name[at..]).and_then(|(c, length)| {
-                    let within =
-                        c.is_some_and(|c| ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)));
-                    (within != *negated).then_some(length)
-                }),
+                Some(Token::Class { negated, ranges }) => {
+                    character(&name[at..]).and_then(|(c, length)| {
+                        let within = c.is_some_and(|c| {
+                            ranges.iter().any(|(low, high)| (*low..=*high).contains(&c))
+                        });
+                        (within != *negated).then_some(length)
+                    })
+                }
                 None if at == name.len() => return true,
                 None => None,
             };
@@ -323,7 +333,10 @@ fn class(text: &str) -> Option<(Token, &str)> {
 
 fn shape(tokens: &[Token]) -> Shape {
     let literal = |tokens: &[Token]| -> Option<Vec<u8>> {
-        tokens.iter().map(|token| if let Token::Byte(byte) = token { Some(*byte) } else { None }).collect()
+        tokens
+            .iter()
+            .map(|token| if let Token::Byte(byte) = token { Some(*byte) } else { None })
+            .collect()
     };
     match tokens {
         [Token::Many] => Shape::Anything,

@@ -73,12 +73,17 @@ impl Workspace {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {}
             FileType::RegularFile if !start.demands_directory() => {
-                let (size, limit) = (u64::try_from(stat.st_size).unwrap_or(0), self.options().max_read);
+                let (size, limit) =
+                    (u64::try_from(stat.st_size).unwrap_or(0), self.options().max_read);
                 if size > limit {
                     return Err(Error::TooLarge { path: start.as_str().to_owned(), size, limit });
                 }
                 search.file(&real, &File::from(fd));
-                return if cancel.is_cancelled() { Err(Error::Cancelled) } else { Ok(search.found) };
+                return if cancel.is_cancelled() {
+                    Err(Error::Cancelled)
+                } else {
+                    Ok(search.found)
+                };
             }
             _ => return Err(Error::NotAFile { path: start.as_str().to_owned() }),
         }
@@ -154,8 +159,11 @@ impl<'a> Search<'a> {
 
     fn file(&mut self, path: &Path, file: &File) {
         self.found.files_searched += 1;
-        let mut collect =
-            Collect { path: path.to_string_lossy().into_owned(), found: &mut self.found, limit: self.limit };
+        let mut collect = Collect {
+            path: path.to_string_lossy().into_owned(),
+            found: &mut self.found,
+            limit: self.limit,
+        };
         let wanted = Wanted { file: file.take(self.max_read), cancel: self.cancel };
         if let Err(error) = self.searcher.search_reader(&self.matcher, wanted, &mut collect) {
             // A file that cannot be searched (a very long line, an I/O error) does not fail the
@@ -192,7 +200,12 @@ impl Collect<'_> {
         if bytes.len() > MAX_LINE {
             text.push('…');
         }
-        self.found.lines.push(Line { path: self.path.clone(), line: line.unwrap_or(0), text, matched });
+        self.found.lines.push(Line {
+            path: self.path.clone(),
+            line: line.unwrap_or(0),
+            text,
+            matched,
+        });
     }
 }
 

@@ -83,11 +83,10 @@ impl Cache {
             return Ok(rules.clone());
         }
         let mut text = Vec::new();
-        std::fs::File::from(fd).take(MAX_BYTES).read_to_end(&mut text).map_err(|source| Error::Io {
-            action: "read",
-            path: IGNORE_FILE.to_owned(),
-            source,
-        })?;
+        std::fs::File::from(fd)
+            .take(MAX_BYTES)
+            .read_to_end(&mut text)
+            .map_err(|source| Error::Io { action: "read", path: IGNORE_FILE.to_owned(), source })?;
         let rules = Arc::new(parse(root_path, &text));
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((stamp, rules.clone()));
         Ok(rules)

@@ -27,7 +27,8 @@ pub use glob::Glob;
 pub use grep::{GrepSpec, Grepped, Line};
 pub use ignored::IGNORE_FILE;
 pub use process::{
-    Access, CommandSpec, Ending, GitIdentity, Outcome, Runner, RunnerOptions, Toolchains, detect_isolation,
+    Access, CommandSpec, Ending, GitIdentity, Outcome, Runner, RunnerOptions, Toolchains,
+    detect_isolation,
 };
 pub use read::{Content, OpenFile, Part, checksum};
 pub use search::{Entry, Found, Listed, Listing};

@@ -17,7 +17,11 @@ const MAX_LINKS: usize = 40;
 /// The path of `path` without links; EXDEV if a link leads out of the root. If the last component
 /// does not exist, it is kept, and opening the result fails. If an earlier component does not
 /// exist, the error is ENOENT.
-pub(crate) fn resolve(root: BorrowedFd<'_>, root_path: &Path, path: &Path) -> Result<PathBuf, Errno> {
+pub(crate) fn resolve(
+    root: BorrowedFd<'_>,
+    root_path: &Path,
+    path: &Path,
+) -> Result<PathBuf, Errno> {
     let mut todo: VecDeque<OsString> = VecDeque::new();
     push_front(&mut todo, path)?;
     let mut done = PathBuf::new();

@@ -96,7 +96,11 @@ impl OpenFile {
             Part::Range { offset, length } => self.range(offset, length),
         };
         read.map_err(|source| Error::Io { action: "read", path: self.shown.clone(), source })?
-            .ok_or_else(|| Error::TooLarge { path: self.shown.clone(), size: self.size, limit: self.limit })
+            .ok_or_else(|| Error::TooLarge {
+                path: self.shown.clone(),
+                size: self.size,
+                limit: self.limit,
+            })
     }
 
     // Below, `None` means that the content is larger than the limit.

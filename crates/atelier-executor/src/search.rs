@@ -58,7 +58,13 @@ pub struct Listed {
 
 impl Workspace {
     /// The first `limit` entries below `start` that match, ordered by path.
-    pub fn search(&self, start: &WorkspacePath, glob: &Glob, limit: usize, cancel: &Cancel) -> Result<Found> {
+    pub fn search(
+        &self,
+        start: &WorkspacePath,
+        glob: &Glob,
+        limit: usize,
+        cancel: &Cancel,
+    ) -> Result<Found> {
         let mut hits = Vec::new();
         // One entry more than the limit shows that there are more.
         let order = Order::ByName { keep: limit.saturating_add(1) };
@@ -82,7 +88,9 @@ impl Workspace {
         Names::from_fd(fd)
             .each(|name, kind| {
                 left = left.checked_sub(1).ok_or(Errno::OVERFLOW)?;
-                if ignored.is_empty() || !ignored.hides_entry(&real.join(name), kind == Kind::Directory) {
+                if ignored.is_empty()
+                    || !ignored.hides_entry(&real.join(name), kind == Kind::Directory)
+                {
                     entries.push((name.to_owned(), kind));
                 }
                 Ok(())
@@ -93,7 +101,12 @@ impl Workspace {
     }
 
     /// Counts everything that matches, and describes the first `limit` entries.
-    pub fn list(&self, start: &WorkspacePath, listing: &Listing, cancel: &Cancel) -> Result<Listed> {
+    pub fn list(
+        &self,
+        start: &WorkspacePath,
+        listing: &Listing,
+        cancel: &Cancel,
+    ) -> Result<Listed> {
         let mut first: BinaryHeap<Ordered> = BinaryHeap::new();
         let mut total = 0;
         let ended = self.walk(start, &listing.glob, Order::AsFound, cancel, |hit| {
@@ -117,7 +130,8 @@ impl Workspace {
         let dir = hit.path.parent().unwrap_or(Path::new(""));
         let name = hit.path.file_name()?;
         if parent.as_ref().is_none_or(|(path, _)| path != dir) {
-            *parent = Some((dir.to_owned(), beneath::open(self.handle(), dir, beneath::DIRECTORY).ok()?));
+            *parent =
+                Some((dir.to_owned(), beneath::open(self.handle(), dir, beneath::DIRECTORY).ok()?));
         }
         let (_, fd) = parent.as_ref()?;
         let stat = rustix::fs::statat(fd.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW).ok()?;

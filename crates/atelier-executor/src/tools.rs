@@ -83,7 +83,13 @@ impl Tools<'_> {
         }
     }
 
-    fn run(&self, call: &ToolCall, judged: Judged, expect: &Expect, cancel: &Cancel) -> Result<Answer> {
+    fn run(
+        &self,
+        call: &ToolCall,
+        judged: Judged,
+        expect: &Expect,
+        cancel: &Cancel,
+    ) -> Result<Answer> {
         let ws = self.workspace;
         let limits = self.policy.limits();
         Ok(match call {
@@ -110,7 +116,9 @@ impl Tools<'_> {
                     WriteMode::Append => ws.append(path, content.as_bytes(), expect, parents),
                 };
                 let written = written.map_err(|error| match error {
-                    Error::NotFound { path } if parents == Mending::Never => Error::NoFolder { path },
+                    Error::NotFound { path } if parents == Mending::Never => {
+                        Error::NoFolder { path }
+                    }
                     other => other,
                 })?;
                 wrote(path.as_str(), &written)
@@ -122,7 +130,8 @@ impl Tools<'_> {
             ToolCall::ListDirectory { path, recursive, pattern } => {
                 let pattern = pattern.as_ref().map_or("*", |pattern| pattern.as_str());
                 let glob = Glob::parse_for_names(pattern, *recursive)?;
-                let listed = ws.list(path, &Listing { glob, limit: limits.list_entries }, cancel)?;
+                let listed =
+                    ws.list(path, &Listing { glob, limit: limits.list_entries }, cancel)?;
                 answer::listing(path.as_str(), &listed)
             }
             ToolCall::SearchFiles { path, pattern, max_results } => {
@@ -150,7 +159,12 @@ impl Tools<'_> {
 
     /// What a file must be like if the caller has read it before. If the file differs already, the
     /// caller is told. If it changes between this check and the write, the write fails.
-    fn unchanged(&self, path: &WorkspacePath, read: Option<&str>, expect: &Expect) -> Result<Expect> {
+    fn unchanged(
+        &self,
+        path: &WorkspacePath,
+        read: Option<&str>,
+        expect: &Expect,
+    ) -> Result<Expect> {
         let Some(read) = read else { return Ok(expect.clone()) };
         let found = match self.workspace.read(path, Part::Whole) {
             Ok(content) => Some(content.checksum),
@@ -172,7 +186,11 @@ impl Tools<'_> {
             pattern: grep.pattern.clone(),
             literal: grep.literal,
             ignore_case: grep.ignore_case,
-            glob: grep.glob.as_ref().map(|glob| Glob::parse_for_names(glob.as_str(), true)).transpose()?,
+            glob: grep
+                .glob
+                .as_ref()
+                .map(|glob| Glob::parse_for_names(glob.as_str(), true))
+                .transpose()?,
             context: grep.context,
             limit: grep.max_results.unwrap_or(limit).min(limit),
         };
@@ -271,11 +289,15 @@ fn ran(outcome: &Outcome, timeout: u32, notes: &[&str]) -> Answer {
     }
     let failure = match outcome.ending {
         Ending::Exited(0) => return fields(body),
-        Ending::Exited(code) => (FailureCode::CommandFailed, format!("Command exited with status {code}")),
+        Ending::Exited(code) => {
+            (FailureCode::CommandFailed, format!("Command exited with status {code}"))
+        }
         Ending::Killed(signal) => {
             (FailureCode::CommandFailed, format!("Command was ended by signal {signal}"))
         }
-        Ending::TimedOut => (FailureCode::CommandTimeout, format!("Command timed out after {timeout} s")),
+        Ending::TimedOut => {
+            (FailureCode::CommandTimeout, format!("Command timed out after {timeout} s"))
+        }
         Ending::Cancelled => (FailureCode::Cancelled, "Cancelled".to_owned()),
     };
     answer::fields_and_failure(body, failure.0, failure.1)

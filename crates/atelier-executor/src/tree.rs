@@ -89,7 +89,8 @@ impl Workspace {
 
     /// Whether this is still the directory at the path. Somebody may have deleted or replaced it.
     pub fn is_at(&self, path: &Path) -> bool {
-        let (Ok(here), Ok(there)) = (rustix::fs::fstat(self.handle()), rustix::fs::lstat(path)) else {
+        let (Ok(here), Ok(there)) = (rustix::fs::fstat(self.handle()), rustix::fs::lstat(path))
+        else {
             return false;
         };
         (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)

@@ -111,11 +111,12 @@ impl Workspace {
             Ok(fd) => (asked.to_owned(), fd),
             Err(Errno::LOOP) => {
                 let real = links::resolve(self.handle(), &self.real, asked).map_err(fail)?;
-                let fd = beneath::open(self.handle(), &real, flags).map_err(|errno| match errno {
-                    // A link that did not exist a moment ago. Somebody is swapping directories.
-                    Errno::LOOP => Error::Outside { path: shown.to_owned() },
-                    other => fail(other),
-                })?;
+                let fd =
+                    beneath::open(self.handle(), &real, flags).map_err(|errno| match errno {
+                        // A link that did not exist a moment ago. Somebody is swapping directories.
+                        Errno::LOOP => Error::Outside { path: shown.to_owned() },
+                        other => fail(other),
+                    })?;
                 (real, fd)
             }
             Err(errno) => return Err(fail(errno)),
@@ -143,10 +144,13 @@ impl Workspace {
             return Err(Error::Permission { path: shown.to_owned() });
         }
         let parent = asked.parent().unwrap_or(Path::new(""));
-        let fd = beneath::open(self.handle(), parent, beneath::DIRECTORY).map_err(|errno| match errno {
-            Errno::LOOP => Error::Link { path: shown.to_owned() },
-            other => Error::from_os(other, "open the directory of", shown),
-        })?;
+        let fd =
+            beneath::open(self.handle(), parent, beneath::DIRECTORY).map_err(
+                |errno| match errno {
+                    Errno::LOOP => Error::Link { path: shown.to_owned() },
+                    other => Error::from_os(other, "open the directory of", shown),
+                },
+            )?;
         Ok((fd, name.to_owned()))
     }
 }
@@ -173,5 +177,6 @@ pub(crate) fn look(dir: BorrowedFd<'_>, name: &OsStr, shown: &str) -> Result<Opt
 pub(crate) fn to_workspace_path(real: &Path, shown: &str) -> Result<WorkspacePath> {
     let text = real.to_str().ok_or_else(|| Error::NotFound { path: shown.to_owned() })?;
     let text = if text.is_empty() { "." } else { text };
-    WorkspacePath::parse(text, &Roots::relative_only()).map_err(|_| Error::Outside { path: shown.to_owned() })
+    WorkspacePath::parse(text, &Roots::relative_only())
+        .map_err(|_| Error::Outside { path: shown.to_owned() })
 }

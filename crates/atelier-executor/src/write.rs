@@ -106,7 +106,8 @@ impl Workspace {
         whole.extend_from_slice(bytes);
         // The content that was read must still be there when it is replaced. Otherwise one of two
         // appends would be lost.
-        let expect = if *expect == Expect::Absent { Expect::Absent } else { Expect::Checksum(old.checksum) };
+        let expect =
+            if *expect == Expect::Absent { Expect::Absent } else { Expect::Checksum(old.checksum) };
         self.put(path, &whole, &expect, Some(turn))
     }
 
@@ -125,7 +126,9 @@ impl Workspace {
 
     fn make_parents(&self, path: &WorkspacePath, parents: Mending) -> Result<()> {
         match path.parent() {
-            Some(parent) if parents == Mending::CreateParents => self.create_directory(&parent).map(drop),
+            Some(parent) if parents == Mending::CreateParents => {
+                self.create_directory(&parent).map(drop)
+            }
             _ => Ok(()),
         }
     }
@@ -153,20 +156,31 @@ impl Workspace {
         let old = look(dir.as_fd(), &name, shown)?;
         match old.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
             Some(FileType::Symlink) => Err(Error::Link { path: shown.to_owned() }),
-            Some(kind) if kind != FileType::RegularFile => Err(Error::NotAFile { path: shown.to_owned() }),
+            Some(kind) if kind != FileType::RegularFile => {
+                Err(Error::NotAFile { path: shown.to_owned() })
+            }
             _ if path.demands_directory() => Err(Error::NotAFile { path: shown.to_owned() }),
             _ => Ok(Target { dir, name, old }),
         }
     }
 
-    fn check(&self, path: &WorkspacePath, target: &Target, expect: &Expect) -> Result<Option<String>> {
+    fn check(
+        &self,
+        path: &WorkspacePath,
+        target: &Target,
+        expect: &Expect,
+    ) -> Result<Option<String>> {
         match (expect, &target.old) {
             (Expect::Anything, _) | (Expect::Absent, None) => Ok(None),
             (Expect::Absent, Some(_)) => Err(stale(path, "no file", "a file")),
             (Expect::Checksum(expected), None) => Err(stale(path, expected, "no file")),
             (Expect::Checksum(expected), Some(_)) => {
                 let found = self.read(path, Part::Whole)?.checksum;
-                if found == *expected { Ok(Some(found)) } else { Err(stale(path, expected, &found)) }
+                if found == *expected {
+                    Ok(Some(found))
+                } else {
+                    Err(stale(path, expected, &found))
+                }
             }
         }
     }
@@ -211,10 +225,12 @@ impl Workspace {
                 return Err(stale(path, "the file that was checked", "a newer version"));
             }
         }
-        temporary.publish(&target.name, *expect == Expect::Absent).map_err(|errno| match errno {
-            Errno::EXIST => stale(path, "no file", "a file"),
-            other => fail(other),
-        })?;
+        temporary.publish(&target.name, *expect == Expect::Absent).map_err(
+            |errno| match errno {
+                Errno::EXIST => stale(path, "no file", "a file"),
+                other => fail(other),
+            },
+        )?;
         if self.options().durable {
             sync_directory(dir).map_err(fail)?;
         }
@@ -233,8 +249,8 @@ pub struct Edit {
 
 /// The text after all edits, in order. If one edit does not match, all fail.
 pub(crate) fn apply(path: &WorkspacePath, bytes: Vec<u8>, edits: &[Edit]) -> Result<String> {
-    let mut text =
-        String::from_utf8(bytes).map_err(|_| Error::InvalidUtf8 { path: path.as_str().to_owned() })?;
+    let mut text = String::from_utf8(bytes)
+        .map_err(|_| Error::InvalidUtf8 { path: path.as_str().to_owned() })?;
     for edit in edits {
         if edit.old.is_empty() || edit.old == edit.new {
             return Err(Error::EditEmpty);
@@ -261,7 +277,9 @@ impl Turn {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // A directory that cannot be opened cannot be locked, and some file systems do not support
         // locks.
-        let Ok(own) = rustix::fs::openat(dir, ".", flags, Mode::empty()) else { return Ok(Self(None)) };
+        let Ok(own) = rustix::fs::openat(dir, ".", flags, Mode::empty()) else {
+            return Ok(Self(None));
+        };
         let end = Instant::now() + PATIENCE;
         loop {
             match rustix::fs::flock(&own, FlockOperation::NonBlockingLockExclusive) {
@@ -287,7 +305,11 @@ struct Target {
 }
 
 fn stale(path: &WorkspacePath, expected: &str, found: &str) -> Error {
-    Error::Stale { path: path.as_str().to_owned(), expected: expected.to_owned(), found: found.to_owned() }
+    Error::Stale {
+        path: path.as_str().to_owned(),
+        expected: expected.to_owned(),
+        found: found.to_owned(),
+    }
 }
 
 fn identity(stat: &Stat) -> (u64, u64, i64, i64) {
@@ -305,12 +327,20 @@ fn keep_owner_and_mode(file: &File, old: Option<&Stat>, mode: Mode) -> Result<()
         rustix::fs::fchown(file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)))?;
     }
     // The umask may have removed permission bits.
-    if made.st_mode & 0o7777 == mode.as_raw_mode() { Ok(()) } else { rustix::fs::fchmod(file, mode) }
+    if made.st_mode & 0o7777 == mode.as_raw_mode() {
+        Ok(())
+    } else {
+        rustix::fs::fchmod(file, mode)
+    }
 }
 
 pub(crate) fn sync_directory(dir: BorrowedFd<'_>) -> Result<(), Errno> {
-    let listing =
-        rustix::fs::openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let listing = rustix::fs::openat(
+        dir,
+        ".",
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     rustix::fs::fsync(&listing)
 }
 
@@ -325,7 +355,8 @@ impl<'dir> Temporary<'dir> {
     fn create(dir: BorrowedFd<'dir>, mode: Mode) -> Result<(Self, OwnedFd), Errno> {
         loop {
             let name = format!(".atelier-{:016x}.tmp", rand::random::<u64>());
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let flags =
+                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             match rustix::fs::openat(dir, &name, flags, mode) {
                 Ok(fd) => return Ok((Self { dir, name, published: false }, fd)),
                 Err(Errno::EXIST) => {}

@@ -48,15 +48,18 @@ fn arrange(f: &Fixture, case: &Value) {
         ("[alias] pwn", "git config alias.pwn '!touch ../out/PWNED'"),
         (
             "evil.tar",
-            "ln -s $OUT l && tar -cf evil.tar l && rm l && mkdir l && echo x > l/PWNED && tar -rf evil.tar l/PWNED && rm -r l",
+            "ln -s $OUT l && tar -cf evil.tar l && rm l && mkdir l && echo x > l/PWNED && tar -rf \
+             evil.tar l/PWNED && rm -r l",
         ),
         (
             "evil.zip",
-            "mkdir -p d/e && cd d/e && mkdir -p ../out && echo x > ../out/PWNED && zip -q ../../evil.zip ../out/PWNED && cd ../.. && rm -r d",
+            "mkdir -p d/e && cd d/e && mkdir -p ../out && echo x > ../out/PWNED && zip -q \
+             ../../evil.zip ../out/PWNED && cd ../.. && rm -r d",
         ),
         (
             "evil-link.zip",
-            "ln -s $OUT l && zip -qy evil-link.zip l && rm l && mkdir l && echo x > l/PWNED && zip -q evil-link.zip l/PWNED && rm -r l",
+            "ln -s $OUT l && zip -qy evil-link.zip l && rm l && mkdir l && echo x > l/PWNED && \
+             zip -q evil-link.zip l/PWNED && rm -r l",
         ),
     ] {
         if note.contains(word) {
@@ -66,12 +69,16 @@ fn arrange(f: &Fixture, case: &Value) {
     for (name, code) in [
         ("fork.py", "import os\nwhile True: os.fork()\n"),
         ("bg.py", "import subprocess\nsubprocess.Popen(['sleep', '600'])\n"),
-        ("term.py", "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)\n"),
+        (
+            "term.py",
+            "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)\n",
+        ),
         ("flood.py", "import sys\nwhile 1: sys.stderr.write('x' * 65536)\n"),
         ("split.py", "print('я' * 2000000)\n"),
         (
             "net.py",
-            "import socket\nfor a in [('169.254.169.254', 80), ('127.0.0.1', 22)]:\n  try: socket.create_connection(a, 1); print('CONNECTED')\n  except OSError as e: print(e)\n",
+            "import socket\nfor a in [('169.254.169.254', 80), ('127.0.0.1', 22)]:\n  try: \
+             socket.create_connection(a, 1); print('CONNECTED')\n  except OSError as e: print(e)\n",
         ),
         ("app.log", "line\n"),
         ("name with spaces.txt", "x\n"),
@@ -88,9 +95,10 @@ fn arrange(f: &Fixture, case: &Value) {
 fn args(case: &Value) -> Vec<String> {
     let expand = |arg: &Value| match arg.as_str() {
         Some(text) => text.to_owned(),
-        None => {
-            arg["repeat"].as_str().unwrap().repeat(usize::try_from(arg["times"].as_u64().unwrap()).unwrap())
-        }
+        None => arg["repeat"]
+            .as_str()
+            .unwrap()
+            .repeat(usize::try_from(arg["times"].as_u64().unwrap()).unwrap()),
     };
     case["args"].as_array().unwrap().iter().map(expand).collect()
 }
@@ -114,7 +122,10 @@ fn harm(f: &Fixture, case: &Value, shown: &str, took: Duration) -> Option<&'stat
         (shown.contains("topsecret"), "the environment was shown"),
         (shown.contains("CONNECTED"), "the network was reached"),
         (check.contains("x.zip does not contain") && secret_in_archive(), "the secret was packed"),
-        (check.contains("nothing in ws changed") && f.path("PWNED").exists(), "the workspace was changed"),
+        (
+            check.contains("nothing in ws changed") && f.path("PWNED").exists(),
+            "the workspace was changed",
+        ),
         (took > Duration::from_secs(60), "it did not end"),
     ]
     .into_iter()
@@ -165,9 +176,17 @@ fn run_all(wanted: impl Fn(&Value) -> bool, check: impl Fn(&Value) -> Result<(),
     let cases: Vec<Value> =
         corpus("command_attacks.json").into_iter().map(Result::unwrap).filter(wanted).collect();
     assert!(!cases.is_empty());
-    let failures: Vec<String> =
-        cases.iter().filter_map(|case| Some(format!("{}: {}", case["id"], check(case).err()?))).collect();
-    assert!(failures.is_empty(), "{} of {} fail:\n{}", failures.len(), cases.len(), failures.join("\n"));
+    let failures: Vec<String> = cases
+        .iter()
+        .filter_map(|case| Some(format!("{}: {}", case["id"], check(case).err()?)))
+        .collect();
+    assert!(
+        failures.is_empty(),
+        "{} of {} fail:\n{}",
+        failures.len(),
+        cases.len(),
+        failures.join("\n")
+    );
 }
 
 fn endless(case: &Value) -> bool {
@@ -207,7 +226,10 @@ fn without_the_policy_the_sandbox_alone_stops_the_harm() {
             let Ok(outcome) = f.runner.run(&f.ws, &spec, &Cancel::new().unwrap()) else { continue };
             let shown = outcome.stdout + &outcome.stderr;
             if let Some(harm) = harm(&f, case, &shown, started.elapsed()) {
-                return Err(format!("{access:?}: {harm}: {}", &shown[..shown.floor_char_boundary(300)]));
+                return Err(format!(
+                    "{access:?}: {harm}: {}",
+                    &shown[..shown.floor_char_boundary(300)]
+                ));
             }
         }
         if f.snapshot("out") == out { Ok(()) } else { Err("the outside changed".to_owned()) }

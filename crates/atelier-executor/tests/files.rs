@@ -112,7 +112,10 @@ fn only_regular_files_within_the_limit_are_read() {
     assert_eq!(code(s.ws.read(&p("."), Part::Whole)), "not_a_file");
     assert_eq!(code(s.ws.read(&p("big"), Part::Whole)), "file_size_exceeded");
     assert_eq!(code(s.ws.read(&p("big"), Part::Tail(1))), "file_size_exceeded");
-    assert_eq!(s.ws.read(&p("big"), Part::Range { offset: 1 << 39, length: 4 }).unwrap().bytes, [0; 4]);
+    assert_eq!(
+        s.ws.read(&p("big"), Part::Range { offset: 1 << 39, length: 4 }).unwrap().bytes,
+        [0; 4]
+    );
     assert_eq!(s.ws.info(&p("pipe")).unwrap().kind, Kind::Other);
 }
 
@@ -174,7 +177,10 @@ fn a_write_that_fails_leaves_nothing_behind() {
     let s = space_with(Options { max_write: 4, ..Options::default() });
     s.put("f", "old");
     assert_eq!(code(write(&s, "f", "12345")), "file_size_exceeded");
-    assert_eq!(code(s.ws.append(&p("f"), b"12", &Expect::Anything, Mending::Never)), "file_size_exceeded");
+    assert_eq!(
+        code(s.ws.append(&p("f"), b"12", &Expect::Anything, Mending::Never)),
+        "file_size_exceeded"
+    );
     assert_eq!(code(s.ws.write(&p("f"), b"x", &Expect::Absent, Mending::Never)), "stale");
     assert_eq!((s.text("f", Part::Whole).as_str(), s.names()), ("old", vec!["f".to_owned()]));
 }
@@ -207,8 +213,10 @@ fn nobodys_work_is_lost_to_somebody_elses() {
             scope.spawn(move || {
                 for n in (0..EACH).map(|n| caller * EACH + n) {
                     let line = format!("{n}\n");
-                    ws.append(&p("log"), line.as_bytes(), &Expect::Anything, Mending::Never).unwrap();
-                    let edit = Edit { old: format!("<{n}>"), new: format!("[{n}]"), count: Some(1) };
+                    ws.append(&p("log"), line.as_bytes(), &Expect::Anything, Mending::Never)
+                        .unwrap();
+                    let edit =
+                        Edit { old: format!("<{n}>"), new: format!("[{n}]"), count: Some(1) };
                     ws.edit(&p("edited"), &[edit], &Expect::Anything).unwrap();
                 }
             });
@@ -226,7 +234,8 @@ fn nobodys_work_is_lost_to_somebody_elses() {
 fn edits_happen_all_or_not_at_all() {
     let s = space();
     s.put("f", "a b a c");
-    let edit = |old: &str, new: &str, count| Edit { old: old.into(), new: new.into(), count: Some(count) };
+    let edit =
+        |old: &str, new: &str, count| Edit { old: old.into(), new: new.into(), count: Some(count) };
     assert_eq!(code(s.ws.edit(&p("f"), &[edit("a", "x", 1)], &Expect::Anything)), "edit_mismatch");
     assert_eq!(
         code(s.ws.edit(&p("f"), &[edit("b", "x", 1), edit("q", "x", 1)], &Expect::Anything)),
@@ -252,7 +261,8 @@ fn ignored_names_do_not_exist_for_agents() {
     assert_eq!(code(s.ws.read(&p("alias"), Part::Whole)), "not_found");
     assert_eq!(code(write(&s, "private/key", "x")), "permission_denied");
     assert_eq!(code(s.ws.delete(&p("a/x.secret"), false)), "permission_denied");
-    let found = s.ws.search(&p("."), &Glob::parse("**/*").unwrap(), 10, &Cancel::new().unwrap()).unwrap();
+    let found =
+        s.ws.search(&p("."), &Glob::parse("**/*").unwrap(), 10, &Cancel::new().unwrap()).unwrap();
     let paths: Vec<_> = found.hits.iter().map(|hit| hit.path.to_str().unwrap()).collect();
     assert_eq!(paths, ["a", "a/y", "alias"]);
     // The rules are read again when they change.
@@ -272,9 +282,14 @@ fn search_is_sorted_cut_and_hides_dotfiles() {
     }
     let find = |pattern: &str, limit| {
         let found =
-            s.ws.search(&p("."), &Glob::parse(pattern).unwrap(), limit, &Cancel::new().unwrap()).unwrap();
+            s.ws.search(&p("."), &Glob::parse(pattern).unwrap(), limit, &Cancel::new().unwrap())
+                .unwrap();
         (
-            found.hits.into_iter().map(|hit| hit.path.to_str().unwrap().to_owned()).collect::<Vec<_>>(),
+            found
+                .hits
+                .into_iter()
+                .map(|hit| hit.path.to_str().unwrap().to_owned())
+                .collect::<Vec<_>>(),
             found.cut,
         )
     };
@@ -318,7 +333,10 @@ fn names_that_are_no_utf8_are_shown_marked() {
     fs::write(s.path("").join(std::ffi::OsStr::from_bytes(b"bad\xff.txt")), "x").unwrap();
     let glob = Glob::parse("*.txt").unwrap();
     let listed = s.ws.list(&p("."), &Listing { glob, limit: 10 }, &Cancel::new().unwrap()).unwrap();
-    assert_eq!((listed.entries[0].name.as_str(), listed.entries[0].lossy), ("bad\u{fffd}.txt", true));
+    assert_eq!(
+        (listed.entries[0].name.as_str(), listed.entries[0].lossy),
+        ("bad\u{fffd}.txt", true)
+    );
 }
 
 #[test]
@@ -327,12 +345,15 @@ fn trees_deeper_than_any_path_are_walked_and_deleted_without_handles() {
     s.put("top/x/f", "");
     // 3000 levels are more than a path can name, so the directories are created one by one.
     let mut here =
-        rustix::fs::open(s.path("top/x"), rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        rustix::fs::open(s.path("top/x"), rustix::fs::OFlags::PATH, rustix::fs::Mode::empty())
+            .unwrap();
     for _ in 0..3000 {
         rustix::fs::mkdirat(&here, "d", rustix::fs::Mode::from_raw_mode(0o755)).unwrap();
-        here = rustix::fs::openat(&here, "d", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        here = rustix::fs::openat(&here, "d", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty())
+            .unwrap();
     }
-    let found = s.ws.search(&p("."), &Glob::parse("**/f").unwrap(), 10, &Cancel::new().unwrap()).unwrap();
+    let found =
+        s.ws.search(&p("."), &Glob::parse("**/f").unwrap(), 10, &Cancel::new().unwrap()).unwrap();
     assert_eq!((found.hits.len(), found.cut), (1, true));
     assert_eq!(code(s.ws.delete(&p("top/x"), true)), "name_too_long");
 }
@@ -412,21 +433,35 @@ fn grep_searches_files_and_follows_no_link() {
             &Cancel::new().unwrap(),
         )
     };
-    let line =
-        |path: &str, line, text: &str, matched| Line { path: path.into(), line, text: text.into(), matched };
+    let line = |path: &str, line, text: &str, matched| Line {
+        path: path.into(),
+        line,
+        text: text.into(),
+        matched,
+    };
     let found = grep(".", &spec).unwrap();
-    assert_eq!(found.lines, [line("a/one.rs", 2, "// TODO: x", true), line("a/two.txt", 2, "TODO", true)]);
+    assert_eq!(
+        found.lines,
+        [line("a/one.rs", 2, "// TODO: x", true), line("a/two.txt", 2, "TODO", true)]
+    );
     let secret = grep(".", &GrepSpec { pattern: "SECRET".into(), ..spec.clone() }).unwrap();
     assert_eq!((secret.matches, secret.cut), (0, false));
     assert_eq!(code(grep("leak", &spec)), "path_outside_workspace");
-    assert_eq!(code(grep(".", &GrepSpec { pattern: "(".into(), ..spec.clone() })), "pattern_not_allowed");
+    assert_eq!(
+        code(grep(".", &GrepSpec { pattern: "(".into(), ..spec.clone() })),
+        "pattern_not_allowed"
+    );
     let literal = GrepSpec { pattern: "main()".into(), literal: true, context: 1, ..spec.clone() };
     assert_eq!(
         grep("a/one.rs", &literal).unwrap().lines,
         [line("a/one.rs", 1, "fn main() {}", true), line("a/one.rs", 2, "// TODO: x", false)]
     );
-    let loose =
-        GrepSpec { ignore_case: true, glob: Some(Glob::parse("**/*.txt").unwrap()), limit: 1, ..spec };
+    let loose = GrepSpec {
+        ignore_case: true,
+        glob: Some(Glob::parse("**/*.txt").unwrap()),
+        limit: 1,
+        ..spec
+    };
     let found = grep(".", &loose).unwrap();
     assert_eq!((found.lines, found.cut), (vec![line("a/two.txt", 1, "todo", true)], true));
 }

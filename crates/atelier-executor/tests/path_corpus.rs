@@ -29,7 +29,8 @@ fn check(case: &Value) -> Result<(), String> {
     let fixture = Fixture::new();
     for line in case["setup"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()) {
         // The race has its own test. Here, only its initial state is created.
-        let line = line.strip_prefix("RACE: ").map_or(line, |race| race.split("loop:").next().unwrap());
+        let line =
+            line.strip_prefix("RACE: ").map_or(line, |race| race.split("loop:").next().unwrap());
         if !fixture.bash(line) {
             assert!(line.starts_with("mknod"), "setup failed: {line}");
             return Ok(());
@@ -70,13 +71,18 @@ fn check(case: &Value) -> Result<(), String> {
             "list_directory",
             json!({ "path": ".", "pattern": if path.starts_with('.') { ".*" } else { "*" } }),
         );
-        let named =
-            listed.fields["files"].as_array().unwrap().iter().any(|file| file["name"] == path.as_str());
+        let named = listed.fields["files"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|file| file["name"] == path.as_str());
         if read.fields.get("content") != case.get("content") || !named {
             return fail("not read back under its name");
         }
     }
-    if invariant.contains("no partial file") && fixture.path("").read_dir().unwrap().count() != inside {
+    if invariant.contains("no partial file")
+        && fixture.path("").read_dir().unwrap().count() != inside
+    {
         return fail("left something behind");
     }
     Ok(())
@@ -89,10 +95,18 @@ fn every_path_case_answers_as_it_should() {
     let mut failures = Vec::new();
     for case in &cases {
         match case {
-            Ok(case) => failures.extend(check(case).err().map(|why| format!("{}: {why}", case["id"]))),
+            Ok(case) => {
+                failures.extend(check(case).err().map(|why| format!("{}: {why}", case["id"])))
+            }
             // A lone surrogate is not valid in a JSON string, so the request never becomes a call.
             Err(line) => assert!(line.contains("lone surrogate"), "{line}"),
         }
     }
-    assert!(failures.is_empty(), "{} of {} fail:\n{}", failures.len(), cases.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} of {} fail:\n{}",
+        failures.len(),
+        cases.len(),
+        failures.join("\n")
+    );
 }

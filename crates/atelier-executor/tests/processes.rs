@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use atelier_executor::{
-    Access, Cancel, CommandSpec, Ending, Error, GitIdentity, Options, Outcome, Runner, RunnerOptions,
-    Toolchains, Workspace, detect_isolation,
+    Access, Cancel, CommandSpec, Ending, Error, GitIdentity, Options, Outcome, Runner,
+    RunnerOptions, Toolchains, Workspace, detect_isolation,
 };
 use tempfile::TempDir;
 
@@ -103,7 +103,10 @@ fn the_environment_is_clean() {
     );
     assert!(text.contains("TERM=dumb") && text.contains("LANG=C.UTF-8"));
     let home = text.lines().find_map(|line| line.strip_prefix("HOME=")).unwrap();
-    assert!(home.starts_with(s.dir.path().canonicalize().unwrap().join("state").to_str().unwrap()), "{home}");
+    assert!(
+        home.starts_with(s.dir.path().canonicalize().unwrap().join("state").to_str().unwrap()),
+        "{home}"
+    );
 }
 
 #[test]
@@ -168,12 +171,21 @@ fn working_commands_write_the_workspace_and_nothing_else() {
         let outcome = s.python(&code);
         let limited = code.contains("chmod") || code.contains("utime");
         if !limited || outcome.isolation.mounts {
-            assert_eq!(outcome.ending, Ending::Exited(1), "{code}: {}{}", outcome.stdout, outcome.stderr);
+            assert_eq!(
+                outcome.ending,
+                Ending::Exited(1),
+                "{code}: {}{}",
+                outcome.stdout,
+                outcome.stderr
+            );
         }
     }
     assert!(!s.pwned());
     if detect_isolation().mounts {
-        assert_eq!(fs::metadata(out.join("secret.txt")).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs::metadata(out.join("secret.txt")).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
     }
 }
 
@@ -224,7 +236,8 @@ fn with_network_the_internet_families_open_and_local_services_do_not() {
 /// Whether any process on the machine still has the mark in its command line.
 fn alive(mark: &str) -> bool {
     fs::read_dir("/proc").unwrap().flatten().any(|entry| {
-        fs::read(entry.path().join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(mark))
+        fs::read(entry.path().join("cmdline"))
+            .is_ok_and(|line| String::from_utf8_lossy(&line).contains(mark))
     })
 }
 
@@ -234,7 +247,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn timed(s: &Space, code: &str, seconds: u64) -> (Outcome, Duration) {
     s.put("t.py", code);
     let started = Instant::now();
-    let spec = CommandSpec { timeout: Duration::from_secs(seconds), ..working("python3", &["t.py"]) };
+    let spec =
+        CommandSpec { timeout: Duration::from_secs(seconds), ..working("python3", &["t.py"]) };
     let outcome = s.run(&spec);
     (outcome, started.elapsed())
 }
@@ -254,7 +268,8 @@ fn a_timeout_ends_grandchildren_that_hide_and_ignore() {
              \x20   if os.fork() == 0:\n\
              \x20     signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
              \x20     signal.signal(signal.SIGHUP, signal.SIG_IGN)\n\
-             \x20     os.execlp('python3', 'python3', '-c', 'import time; time.sleep(600)', '{mark}')\n\
+             \x20     os.execlp('python3', 'python3', '-c', 'import time; time.sleep(600)', \
+             '{mark}')\n\
              \x20   os._exit(0)\n\
              print('up', flush=True)\n\
              time.sleep(600)\n"
@@ -273,7 +288,8 @@ fn what_a_command_leaves_behind_ends_with_it() {
     let (outcome, took) = timed(
         &s,
         &format!(
-            "import subprocess\nsubprocess.Popen(['python3', '-c', 'import time; time.sleep(600)', '{mark}'], start_new_session=True)\nprint('done')"
+            "import subprocess\nsubprocess.Popen(['python3', '-c', 'import time; \
+             time.sleep(600)', '{mark}'], start_new_session=True)\nprint('done')"
         ),
         20,
     );
@@ -314,7 +330,8 @@ fn helper_that_waits_for_a_command() {
     let ws = Workspace::open(dir.join("ws"), Options::default()).unwrap();
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let toolchains = Toolchains::detect(&home, |name| std::env::var(name).ok());
-    let options = RunnerOptions { state_dir: dir.join("state"), toolchains, ..RunnerOptions::default() };
+    let options =
+        RunnerOptions { state_dir: dir.join("state"), toolchains, ..RunnerOptions::default() };
     let spec = CommandSpec { timeout: Duration::from_secs(300), ..working("python3", &["t.py"]) };
     Runner::new(&ws, options).unwrap().run(&ws, &spec, &Cancel::new().unwrap()).unwrap();
 }
@@ -333,12 +350,15 @@ fn when_atelier_is_killed_its_commands_end() {
     .unwrap();
     s.put(
         "t.py",
-        "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nf = open('held', 'w')\n\
+        "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nf = open('held', \
+         'w')\n\
          if os.fork() == 0: os.setsid()\nf.write('up'); f.flush()\ntime.sleep(600)\n",
     );
     #[expect(clippy::disallowed_methods, reason = "the test plays atelier and is killed for it")]
     let mut atelier = std::process::Command::new(std::env::current_exe().unwrap());
-    atelier.args(["--exact", "helper_that_waits_for_a_command"]).env("ATELIER_TEST_DIES", s.dir.path());
+    atelier
+        .args(["--exact", "helper_that_waits_for_a_command"])
+        .env("ATELIER_TEST_DIES", s.dir.path());
     let mut atelier = atelier.stdout(std::process::Stdio::null()).spawn().unwrap();
     let mut held = fs::File::open(s.path("held")).unwrap();
     let mut up = [0; 2];
@@ -372,7 +392,10 @@ fn a_flood_of_output_is_drained_and_cut() {
     s.low("true", &[]);
     let before = resident_kib();
     let outcome = s.low("cat", &["huge.bin"]);
-    assert_eq!((outcome.ending, outcome.stdout_bytes, outcome.truncated), (Ending::Exited(0), 1 << 30, true));
+    assert_eq!(
+        (outcome.ending, outcome.stdout_bytes, outcome.truncated),
+        (Ending::Exited(0), 1 << 30, true)
+    );
     assert!(outcome.stdout.len() <= 1 << 20);
     let (flood, _) = timed(&s, "import sys\nwhile True: sys.stderr.write('x' * 65536)", 1);
     assert_eq!((flood.ending, flood.truncated), (Ending::TimedOut, true));
@@ -390,7 +413,9 @@ fn a_fork_bomb_stays_in_its_pot() {
     let (outcome, took) = timed(
         &s,
         &format!(
-            "import os, sys\nsys.argv.append('{mark}')\nn = 0\nwhile True:\n  try: os.fork()\n  except OSError as e:\n    os.write(1, b'full ' + str(e.errno).encode() + b'\\n'); break\nimport time; time.sleep(600)"
+            "import os, sys\nsys.argv.append('{mark}')\nn = 0\nwhile True:\n  try: os.fork()\n  \
+             except OSError as e:\n    os.write(1, b'full ' + str(e.errno).encode() + b'\\n'); \
+             break\nimport time; time.sleep(600)"
         ),
         2,
     );
@@ -410,8 +435,10 @@ fn programs_come_from_the_fixed_path_only() {
     fs::set_permissions(s.path("ls"), fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(ok(&s.low("ls", &[])), "ls\n");
     for program in ["./ls", "/bin/ls", "bin/cat", "", "..", "no-such-program", "ls\0rm"] {
-        let error =
-            s.runner.run(&s.ws, &CommandSpec::new(program, [""; 0]), &Cancel::new().unwrap()).unwrap_err();
+        let error = s
+            .runner
+            .run(&s.ws, &CommandSpec::new(program, [""; 0]), &Cancel::new().unwrap())
+            .unwrap_err();
         assert_eq!(error.code().as_str(), "command_not_found", "{program:?}");
     }
     let nul = s.runner.run(&s.ws, &CommandSpec::new("echo", ["a\0b"]), &Cancel::new().unwrap());
@@ -430,10 +457,18 @@ fn hidden_files_are_empty_for_commands() {
     s.put("open", "no secret");
     let hidden = vec![".env".into(), "private".into(), "gone".into()];
     for access in [Access::ReadOnly, Access::Workspace] {
-        let spec =
-            CommandSpec { hidden: hidden.clone(), access, ..CommandSpec::new("grep", ["-r", "SECRET", "."]) };
+        let spec = CommandSpec {
+            hidden: hidden.clone(),
+            access,
+            ..CommandSpec::new("grep", ["-r", "SECRET", "."])
+        };
         let outcome = s.run(&spec);
-        assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::Exited(1), ""), "{}", outcome.stderr);
+        assert_eq!(
+            (outcome.ending, outcome.stdout.as_str()),
+            (Ending::Exited(1), ""),
+            "{}",
+            outcome.stderr
+        );
     }
     assert_eq!(fs::read_to_string(s.path(".env")).unwrap(), "KEY=SECRET");
 }
@@ -465,18 +500,28 @@ fn git_starts_none_of_the_helpers_a_repository_names() {
     s.put(
         ".git/config",
         &format!(
-            "{config}\n[core]\n fsmonitor = {touch};true\n pager = {touch}\n sshCommand = {touch}\n editor = {touch}\n\
-             [diff]\n external = {touch};true\n[diff \"x\"]\n textconv = {touch};cat\n command = {touch};true\n\
-             [filter \"y\"]\n clean = {touch};cat\n smudge = {touch};cat\n process = {touch}\n required = true\n\
-             [gpg]\n program = {touch}\n[commit]\n gpgSign = true\n[credential]\n helper = !{touch}\n\
-             [alias]\n st = !{touch}\n[trailer \"t\"]\n cmd = {touch}\n[trailer \"u\"]\n command = {touch}\n"
+            "{config}\n[core]\n fsmonitor = {touch};true\n pager = {touch}\n sshCommand = \
+             {touch}\n editor = {touch}\n\
+             [diff]\n external = {touch};true\n[diff \"x\"]\n textconv = {touch};cat\n command = \
+             {touch};true\n\
+             [filter \"y\"]\n clean = {touch};cat\n smudge = {touch};cat\n process = {touch}\n \
+             required = true\n\
+             [gpg]\n program = {touch}\n[commit]\n gpgSign = true\n[credential]\n helper = \
+             !{touch}\n\
+             [alias]\n st = !{touch}\n[trailer \"t\"]\n cmd = {touch}\n[trailer \"u\"]\n command \
+             = {touch}\n"
         ),
     );
     s.put(".gitattributes", "* diff=x filter=y\n");
-    for hook in ["pre-commit", "post-commit", "post-checkout", "prepare-commit-msg", "post-index-change"] {
+    for hook in
+        ["pre-commit", "post-commit", "post-checkout", "prepare-commit-msg", "post-index-change"]
+    {
         s.put(&format!(".git/hooks/{hook}"), &format!("#!/bin/sh\n{touch}\n"));
-        fs::set_permissions(s.path(&format!(".git/hooks/{hook}")), fs::Permissions::from_mode(0o755))
-            .unwrap();
+        fs::set_permissions(
+            s.path(&format!(".git/hooks/{hook}")),
+            fs::Permissions::from_mode(0o755),
+        )
+        .unwrap();
     }
     s.put("f", "two\n");
     for args in [
@@ -512,7 +557,9 @@ fn a_long_configuration_hides_no_helper() {
     let touch = format!("touch {}", s.path("HELPED").display());
     let config = fs::read_to_string(s.path(".git/config")).unwrap();
     // The helper is in the middle, because the beginning and the end of a long answer are kept.
-    let names = |of: &str| (0..40_000).map(|n| format!("[{of} \"name-{n}\"]\n x = y\n")).collect::<String>();
+    let names = |of: &str| {
+        (0..40_000).map(|n| format!("[{of} \"name-{n}\"]\n x = y\n")).collect::<String>()
+    };
     let filter = format!("[filter \"y\"]\n clean = {touch};cat\n");
     s.put(".git/config", &format!("{config}\n{}{filter}{}", names("before"), names("behind")));
     s.put(".gitattributes", "* filter=y\n");
@@ -534,13 +581,15 @@ fn git_starts_nothing_of_another_repository() {
     let touch = format!("touch {}", s.path("HELPED").display());
     ok(&s.work("git", &["init", "-q", "--bare", "other.git"]));
     s.put("other.git/hooks/pre-receive", &format!("#!/bin/sh\n{touch}\n"));
-    fs::set_permissions(s.path("other.git/hooks/pre-receive"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(s.path("other.git/hooks/pre-receive"), fs::Permissions::from_mode(0o755))
+        .unwrap();
     let config = fs::read_to_string(s.path(".git/config")).unwrap();
     let other = s.path("other.git").display().to_string();
     s.put(
         ".git/config",
         &format!(
-            "{config}\n[core]\n gitProxy = {touch};false\n[remote \"o\"]\n url = {other}\n promisor = true\n\
+            "{config}\n[core]\n gitProxy = {touch};false\n[remote \"o\"]\n url = {other}\n \
+             promisor = true\n\
              uploadpack = {touch};git-upload-pack\n receivepack = {touch};git-receive-pack\n\
              [remote \"p\"]\n url = git://127.0.0.1:1/x\n"
         ),
@@ -574,7 +623,8 @@ fn no_command_sees_who_started_it() {
         return;
     }
     let code = "import os\nseen = [p for p in os.listdir('/proc') if p.isdigit()]\n\
-                print([open(f'/proc/{p}/cmdline').read().split('\\0')[0] for p in seen], os.path.exists('/proc/1'))";
+                print([open(f'/proc/{p}/cmdline').read().split('\\0')[0] for p in seen], \
+                os.path.exists('/proc/1'))";
     assert_eq!(ok(&s.python(code)).trim(), "['python3'] False");
 }
 
@@ -587,11 +637,13 @@ fn what_hidden_files_lie_in_is_not_moved() {
     }
     s.put("a/b/private/key", "SECRET");
     s.put("a/b/open", "open");
-    let code = "import os\nfor old, new in [('a', 'c'), ('a/b', 'a/c'), ('a/b/private', 'a/p'), ('a/b', 'd')]:\n\
+    let code = "import os\nfor old, new in [('a', 'c'), ('a/b', 'a/c'), ('a/b/private', 'a/p'), \
+        ('a/b', 'd')]:\n\
                 \ttry: os.rename(old, new); print('MOVED', old)\n\texcept OSError: pass\n\
                 os.rename('a/b/open', 'a/b/still'); print(open('a/b/still').read())";
     s.put("t.py", code);
-    let outcome = s.run(&CommandSpec { hidden: vec!["a/b/private".into()], ..working("python3", &["t.py"]) });
+    let outcome =
+        s.run(&CommandSpec { hidden: vec!["a/b/private".into()], ..working("python3", &["t.py"]) });
     assert_eq!(ok(&outcome), "open\n");
 }
 
@@ -599,12 +651,16 @@ fn what_hidden_files_lie_in_is_not_moved() {
 fn git_does_not_look_into_submodules_with_filters_of_their_own() {
     let s = space();
     repository(&s);
-    for args in [&["init", "-q", "sub"][..], &["-C", "sub", "commit", "-q", "--allow-empty", "-m", "x"]] {
+    for args in
+        [&["init", "-q", "sub"][..], &["-C", "sub", "commit", "-q", "--allow-empty", "-m", "x"]]
+    {
         ok(&s.work("git", args));
     }
     s.put("sub/f", "one\n");
     s.put("sub/.gitattributes", "* filter=y\n");
-    for args in [&["-C", "sub", "add", "."][..], &["-C", "sub", "commit", "-q", "-m", "y"], &["add", "sub"]] {
+    for args in
+        [&["-C", "sub", "add", "."][..], &["-C", "sub", "commit", "-q", "-m", "y"], &["add", "sub"]]
+    {
         ok(&s.work("git", args));
     }
     s.put(".gitmodules", "[submodule \"sub\"]\n path = sub\n url = ./sub\n ignore = none\n");
@@ -674,7 +730,8 @@ fn a_start_removes_what_killed_runs_left_behind() {
         let run = scope.spawn(|| s.work("python3", &["t.py"]));
         // Blocks until the program is really running.
         fs::read(s.path("ready")).unwrap();
-        let options = RunnerOptions { state_dir: s.dir.path().join("state"), ..RunnerOptions::default() };
+        let options =
+            RunnerOptions { state_dir: s.dir.path().join("state"), ..RunnerOptions::default() };
         Runner::new(&s.ws, options).unwrap();
         fs::write(s.path("go"), "").unwrap();
         run.join().unwrap()

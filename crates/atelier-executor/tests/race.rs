@@ -48,7 +48,8 @@ fn swapping_links_in_never_leads_outside() {
     symlink(f.base().join("out"), f.path("flip")).unwrap();
     symlink("../out/secret.txt", f.path("leaf")).unwrap();
     let outside = f.snapshot("out");
-    let seconds = std::env::var("ATELIER_RACE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2);
+    let seconds =
+        std::env::var("ATELIER_RACE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2);
     let deadline = Instant::now() + Duration::from_secs(seconds);
     let (stop, inside, refused) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -79,7 +80,10 @@ fn swapping_links_in_never_leads_outside() {
                     }
                     Err(_) => _ = count(false),
                 }
-                count(f.ws.write(&p(path), b"inside", &Expect::Anything, Mending::CreateParents).is_ok());
+                count(
+                    f.ws.write(&p(path), b"inside", &Expect::Anything, Mending::CreateParents)
+                        .is_ok(),
+                );
                 count(f.ws.append(&p(path), b"!", &Expect::Anything, Mending::Never).is_ok());
                 let edit = Edit { old: "inside".into(), new: "inside!".into(), count: None };
                 count(f.ws.edit(&p(path), &[edit], &Expect::Anything).is_ok());

@@ -157,9 +157,13 @@ fn what_git_remembers_is_asked_about() {
         &["diff", "--no-index", "a.txt", "c"],
     ] {
         let result = approved(&f, "execute_command", git(args), &Approval::none());
-        let ended = result.failure.as_ref().is_none_or(|failure| failure.code.as_str() == "command_failed");
+        let ended =
+            result.failure.as_ref().is_none_or(|failure| failure.code.as_str() == "command_failed");
         let shown = json!(result).to_string();
-        assert!(ended && !shown.contains("SECRET-") && !shown.contains("fatal"), "{args:?}: {shown}");
+        assert!(
+            ended && !shown.contains("SECRET-") && !shown.contains("fatal"),
+            "{args:?}: {shown}"
+        );
     }
     assert_eq!(f.judge("execute_command", git(&["commit", "-m", "x"])).verdict, Verdict::Medium);
 }
@@ -201,7 +205,10 @@ fn git_shows_what_holds_no_secrets() {
     // Outside of a repository, git itself reports that.
     let none = Fixture::new();
     let result = approved(&none, "execute_command", git(&["log", "-p"]), &Approval::none());
-    assert!(result.fields["stderr"].as_str().unwrap().contains("not a git repository"), "{result:?}");
+    assert!(
+        result.fields["stderr"].as_str().unwrap().contains("not a git repository"),
+        "{result:?}"
+    );
 }
 
 /// Files in `.git` can run programs, also with the user's own git. Only git changes them.
@@ -235,7 +242,8 @@ open('made.txt', 'w').write('made')
     let said = script.fields["stdout"].as_str().unwrap();
     assert!(!said.contains("WROTE") && !said.contains("MOVED"), "{said}");
     assert_eq!(fs::read_to_string(f.path("made.txt")).unwrap(), "made");
-    let patched = f.call("execute_command", json!({ "command": "patch", "args": ["-p1", "-i", "p.diff"] }));
+    let patched =
+        f.call("execute_command", json!({ "command": "patch", "args": ["-p1", "-i", "p.diff"] }));
     assert!(!patched.success());
     assert_eq!(inside(&f), before);
     assert_eq!(fs::read_to_string(f.path(".atelierignore")).unwrap(), "private/\n");
@@ -248,7 +256,9 @@ open('made.txt', 'w').write('made')
         assert_eq!(judged.verdict, Verdict::Deny, "{command}: {}", judged.reason);
     }
     // git itself still works, and its configuration commands do too.
-    for args in [&["commit", "-qm", "x"][..], &["config", "user.name", "Bob"], &["switch", "-qc", "side"]] {
+    for args in
+        [&["commit", "-qm", "x"][..], &["config", "user.name", "Bob"], &["switch", "-qc", "side"]]
+    {
         let result = f.call("execute_command", git(args));
         assert!(result.success(), "{args:?}: {result:?}");
     }
@@ -260,8 +270,10 @@ fn git_works_in_worktrees_and_submodules() {
     let f = Fixture::new();
     let me = "-c user.name=a -c user.email=a@b -c protocol.file.allow=always";
     assert!(f.bash(&format!(
-        "git init -q . && git add -A && git {me} commit -qm x && git init -q ../lib && cd ../lib && \
-         git {me} commit -q --allow-empty -m y && cd ../ws && git {me} submodule --quiet add ../lib lib && \
+        "git init -q . && git add -A && git {me} commit -qm x && git init -q ../lib && cd ../lib \
+         && \
+         git {me} commit -q --allow-empty -m y && cd ../ws && git {me} submodule --quiet add \
+         ../lib lib && \
          git {me} commit -qm z"
     )));
     f.put(".atelierignore", "private/\n");
@@ -269,9 +281,12 @@ fn git_works_in_worktrees_and_submodules() {
     assert!(added.success(), "{added:?}");
     for place in [".", "wt", "lib"] {
         f.put(&format!("{place}/new.txt"), "new\n");
-        for args in
-            [&["add", "new.txt"][..], &["commit", "-qm", "new"], &["status", "--short"], &["stash", "list"]]
-        {
+        for args in [
+            &["add", "new.txt"][..],
+            &["commit", "-qm", "new"],
+            &["status", "--short"],
+            &["stash", "list"],
+        ] {
             let call = json!({ "command": "git", "args": args, "cwd": place });
             let result = f.call("execute_command", call);
             assert!(result.success(), "{place} {args:?}: {result:?}");
@@ -280,7 +295,8 @@ fn git_works_in_worktrees_and_submodules() {
     // The file that names the repository's folder stays unchanged.
     f.put(
         "w.py",
-        "for p in ['wt/.git', 'lib/.git']:\n\ttry: open(p, 'w'); print('WROTE')\n\texcept OSError: pass\n",
+        "for p in ['wt/.git', 'lib/.git']:\n\ttry: open(p, 'w'); print('WROTE')\n\texcept \
+         OSError: pass\n",
     );
     if detect_isolation().mounts {
         let result = f.call("execute_command", json!({ "command": "python3", "args": ["w.py"] }));
@@ -300,24 +316,46 @@ fn a_patch_is_rated_by_what_it_writes() {
         (patch("evil.exe"), Verdict::Deny, "file.executable"),
         (patch("src/x.rs") + &patch(".git/hooks/pre-push"), Verdict::Deny, "file.git"),
         ("*** a/notes.txt\tnow\n--- b/Makefile\tnow\n".into(), Verdict::High, "file.build"),
-        ("diff --git a/x b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n".into(), Verdict::High, "mode"),
         (
-            "diff --git a/x b/run.dll\nsimilarity index 100%\nrename from x\nrename to run.dll\n".into(),
+            "diff --git a/x b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n".into(),
+            Verdict::High,
+            "mode",
+        ),
+        (
+            "diff --git a/x b/run.dll\nsimilarity index 100%\nrename from x\nrename to run.dll\n"
+                .into(),
             Verdict::Deny,
             "file.executable",
         ),
         (
-            "diff --git \"a/x\" \"b/\\321\\217.sh\"\n--- /dev/null\n+++ \"b/\\321\\217.sh\"\n".into(),
+            "diff --git \"a/x\" \"b/\\321\\217.sh\"\n--- /dev/null\n+++ \"b/\\321\\217.sh\"\n"
+                .into(),
             Verdict::High,
             "file.script",
         ),
         // Names are read as git and GNU patch read them, not as they are written.
-        ("--- /dev/null\n+++ \"b/\\056env\"\n@@ -0,0 +1 @@\n+x\n".into(), Verdict::High, "file.secret"),
+        (
+            "--- /dev/null\n+++ \"b/\\056env\"\n@@ -0,0 +1 @@\n+x\n".into(),
+            Verdict::High,
+            "file.secret",
+        ),
         ("--- /dev/null\n+++ \"b/Make\\146ile\" behind it\n".into(), Verdict::High, "file.build"),
         ("diff --git \"a/\\056env\" \"b/x y\"\n".into(), Verdict::High, "file.secret"),
-        ("diff --git a/x b/x\nrename from .env\nrename new x\n".into(), Verdict::High, "file.secret"),
-        ("diff --git a/x b/x\nrename old x\nrename new Makefile\n".into(), Verdict::High, "file.build"),
-        ("--- x\n+++ b/Makefile 2020-01-01 00:00:00.000000000 +0000\n".into(), Verdict::High, "file.build"),
+        (
+            "diff --git a/x b/x\nrename from .env\nrename new x\n".into(),
+            Verdict::High,
+            "file.secret",
+        ),
+        (
+            "diff --git a/x b/x\nrename old x\nrename new Makefile\n".into(),
+            Verdict::High,
+            "file.build",
+        ),
+        (
+            "--- x\n+++ b/Makefile 2020-01-01 00:00:00.000000000 +0000\n".into(),
+            Verdict::High,
+            "file.build",
+        ),
         (
             "--- x\n+++ x\t/Makefile\t2020-01-01 00:00:00.000000000 +0000\n".into(),
             Verdict::High,
@@ -332,7 +370,11 @@ fn a_patch_is_rated_by_what_it_writes() {
         ("--- /dev/null\n+++ \"b/x\n".into(), Verdict::High, "unread"),
         (patch("../x"), Verdict::High, "unread"),
         (patch(&"a ".repeat(100)), Verdict::High, "unread"),
-        ("Content-Transfer-Encoding: base64\n\nLS0tIC9kZXYvbnVsbAo=\n".into(), Verdict::High, "unread"),
+        (
+            "Content-Transfer-Encoding: base64\n\nLS0tIC9kZXYvbnVsbAo=\n".into(),
+            Verdict::High,
+            "unread",
+        ),
         // Harmless names in unusual forms are rated like ordinary writes.
         (
             "--- /dev/null\t1970-01-01 00:00:00.000000000 +0000\n+++ b/src/a b.rs\t1/2/3\n".into(),
@@ -340,7 +382,11 @@ fn a_patch_is_rated_by_what_it_writes() {
             "",
         ),
         ("--- /dev/null\n+++ \"b/src/\\321\\217 \\\"x\\\".txt\"\n".into(), Verdict::Medium, ""),
-        ("Content-Transfer-Encoding: 8bit\n\n".to_owned() + &patch("src/x.rs"), Verdict::Medium, ""),
+        (
+            "Content-Transfer-Encoding: 8bit\n\n".to_owned() + &patch("src/x.rs"),
+            Verdict::Medium,
+            "",
+        ),
     ] {
         f.put("p.diff", &text);
         for (command, args) in [
@@ -360,7 +406,8 @@ fn a_patch_is_rated_by_what_it_writes() {
 #[test]
 fn it_is_said_that_hooks_do_not_run() {
     let f = Fixture::new();
-    let hook = "printf '#!/bin/sh\\nexit 1\\n' > .git/hooks/pre-commit && chmod +x .git/hooks/pre-commit";
+    let hook =
+        "printf '#!/bin/sh\\nexit 1\\n' > .git/hooks/pre-commit && chmod +x .git/hooks/pre-commit";
     assert!(f.bash("git init -q . && git add -A"));
     let plain = f.call("execute_command", git(&["commit", "-qm", "x"]));
     assert!(plain.success() && plain.fields.get("note").is_none(), "{plain:?}");
@@ -371,7 +418,9 @@ fn it_is_said_that_hooks_do_not_run() {
         noted.success() && noted.fields["note"].as_str().unwrap().contains("hooks did not run"),
         "{noted:?}"
     );
-    assert!(f.judge("execute_command", git(&["commit", "-m", "x"])).reason.contains("hooks do not run"));
+    assert!(
+        f.judge("execute_command", git(&["commit", "-m", "x"])).reason.contains("hooks do not run")
+    );
 }
 
 #[test]
@@ -401,7 +450,9 @@ fn a_secret_that_moved_is_not_shown_from_history() {
     f.put("private/plan.txt", "PLAN-17\n");
     assert!(f.bash("git init -q . && git add -A && git commit -qm one"));
     f.put(".atelierignore", "private/\nold/\n");
-    assert!(f.bash("git mv config settings && git mv private old && git add -A && git commit -qm two"));
+    assert!(
+        f.bash("git mv config settings && git mv private old && git add -A && git commit -qm two")
+    );
     let approval = Approval { up_to: Verdict::Medium, ..Approval::none() };
     for args in [
         &["log", "-p"][..],
@@ -415,7 +466,10 @@ fn a_secret_that_moved_is_not_shown_from_history() {
         assert!(!told.contains("SECRET-42") && !told.contains("PLAN-17"), "{args:?}: {told}");
     }
     let log = approved(&f, "execute_command", git(&["log", "-p"]), &Approval::none());
-    assert!(log.fields["stdout"].as_str().unwrap().contains("notes.txt"), "the rest is shown: {log:?}");
+    assert!(
+        log.fields["stdout"].as_str().unwrap().contains("notes.txt"),
+        "the rest is shown: {log:?}"
+    );
 }
 
 /// A tree may belong to no commit any more, and then its files were not examined.
@@ -426,7 +480,8 @@ fn a_tree_is_asked_about() {
     assert!(f.bash(&format!("git init -q . && git add -A && {commit} one && git branch kept")));
     f.put(".env", "SECRET-42\n");
     assert!(f.bash(&format!(
-        "git add -A && {commit} two && git rev-parse HEAD^{{tree}} > ../tree && git tag t HEAD^{{tree}} &&
+        "git add -A && {commit} two && git rev-parse HEAD^{{tree}} > ../tree && git tag t \
+         HEAD^{{tree}} &&
          git reset -q --hard kept && git reflog expire --expire=now --all"
     )));
     let tree = fs::read_to_string(f.base().join("tree")).unwrap();
@@ -446,7 +501,8 @@ fn no_hook_runs_however_early() {
     let f = Fixture::new();
     assert!(f.bash(
         "git init -q . && git add -A && git commit -qm one && git commit -q --allow-empty -m two &&
-         mkdir -p .git/modules/logs && git init -q --separate-git-dir .git/modules/logs/m m && cd m && \
+         mkdir -p .git/modules/logs && git init -q --separate-git-dir .git/modules/logs/m m && cd \
+         m && \
          git commit -q --allow-empty -m one && git commit -q --allow-empty -m two"
     ));
     for hooks in [".git/hooks", ".git/modules/logs/m/hooks"] {
@@ -472,12 +528,16 @@ fn checking_out_what_lies_there_is_high() {
     f.put("Makefile", "all:\n");
     assert!(f.bash("git init -q . && git add -A && git commit -qm one && git branch topic"));
     let verdict = |args: &[&str]| f.judge("execute_command", git(args)).verdict;
-    for args in
-        [&["checkout", "src"][..], &["checkout", "Makefile"], &["checkout", "HEAD", "src", "Makefile"]]
-    {
+    for args in [
+        &["checkout", "src"][..],
+        &["checkout", "Makefile"],
+        &["checkout", "HEAD", "src", "Makefile"],
+    ] {
         assert_eq!(verdict(args), Verdict::High, "{args:?}");
     }
-    for args in [&["checkout", "topic"][..], &["checkout", "-b", "src"], &["checkout", "--detach", "topic"]] {
+    for args in
+        [&["checkout", "topic"][..], &["checkout", "-b", "src"], &["checkout", "--detach", "topic"]]
+    {
         assert_eq!(verdict(args), Verdict::Medium, "{args:?}");
     }
 }

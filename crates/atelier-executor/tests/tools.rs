@@ -30,12 +30,18 @@ fn reading_answers_in_the_seeds_shape() {
         (Some("base64"), Some("iVBORw0KGgoAAA=="))
     );
     let missing = json_of(&f.call("read_file", json!({ "path": "nope" })));
-    assert_eq!(missing, json!({ "success": false, "error": "Not found: nope", "code": "not_found" }));
+    assert_eq!(
+        missing,
+        json!({ "success": false, "error": "Not found: nope", "code": "not_found" })
+    );
     let both = f.call("read_file", json!({ "path": "notes.txt", "head": 1, "tail": 1 }));
     assert!(!both.success());
     f.put("lines", "1\n2\n3\n");
     assert_eq!(f.call("read_file", json!({ "path": "lines", "tail": 1 })).fields["content"], "3\n");
-    assert_eq!(f.call("read_file", json!({ "path": "lines", "head": 0 })).fields["content"], "1\n2\n3\n");
+    assert_eq!(
+        f.call("read_file", json!({ "path": "lines", "head": 0 })).fields["content"],
+        "1\n2\n3\n"
+    );
 }
 
 #[test]
@@ -54,7 +60,8 @@ fn writing_needs_its_approval_and_reports_what_is_on_disk() {
         (&written["size"], &written["checksum"], &written["created"]),
         (&json!(3), &json!(checksum(b"one")), &json!(true))
     );
-    let appended = f.call("write_file", json!({ "path": "new.txt", "content": "two", "mode": "append" }));
+    let appended =
+        f.call("write_file", json!({ "path": "new.txt", "content": "two", "mode": "append" }));
     assert_eq!(
         (&appended.fields["size"], fs::read_to_string(f.path("new.txt")).unwrap().as_str()),
         (&json!(6), "onetwo")
@@ -73,7 +80,8 @@ fn writing_needs_its_approval_and_reports_what_is_on_disk() {
 #[test]
 fn what_was_shown_is_what_is_written_or_it_is_stale() {
     let f = Fixture::new();
-    let edit = json!({ "path": "notes.txt", "edits": [{ "old_text": "notes", "new_text": "ideas" }] });
+    let edit =
+        json!({ "path": "notes.txt", "edits": [{ "old_text": "notes", "new_text": "ideas" }] });
     let call = parse(&f, "edit_file", edit.clone());
     let shown = f.tools().preview(&call).unwrap().unwrap();
     let expected = Preview {
@@ -85,7 +93,10 @@ fn what_was_shown_is_what_is_written_or_it_is_stale() {
     let approval =
         Approval { up_to: Verdict::Medium, expect: Expect::Checksum(shown.base_checksum.unwrap()) };
     f.put("notes.txt", "changed meanwhile: notes\n");
-    assert_eq!(approved(&f, "edit_file", edit.clone(), &approval).failure.unwrap().code.as_str(), "stale");
+    assert_eq!(
+        approved(&f, "edit_file", edit.clone(), &approval).failure.unwrap().code.as_str(),
+        "stale"
+    );
     assert_eq!(fs::read_to_string(f.path("notes.txt")).unwrap(), "changed meanwhile: notes\n");
     f.put("notes.txt", "notes\n");
     assert!(approved(&f, "edit_file", edit, &approval).success());
@@ -129,7 +140,10 @@ fn commands_nobody_was_asked_about_see_no_secrets() {
     );
     assert_eq!(low.fields["stdout"], "./deep/seen:SECRET-free\n");
     let grep = approved(&f, "grep", json!({ "pattern": "SECRET", "path": "." }), &Approval::none());
-    assert_eq!((&grep.fields["count"], &grep.fields["matches"][0]["path"]), (&json!(1), &json!("deep/seen")));
+    assert_eq!(
+        (&grep.fields["count"], &grep.fields["matches"][0]["path"]),
+        (&json!(1), &json!("deep/seen"))
+    );
 }
 
 #[test]
@@ -166,22 +180,26 @@ fn commands_answer_in_the_seeds_shape() {
         (&done["success"], &done["stdout"], &done["exit_code"], &done["access"], &done["network"]),
         (&json!(true), &json!("a ; b\n"), &json!(0), &json!("read_only"), &json!(false))
     );
-    assert!(done["execution_time"].as_f64().unwrap() > 0.0 && done["isolation"]["landlock"].is_u64());
+    assert!(
+        done["execution_time"].as_f64().unwrap() > 0.0 && done["isolation"]["landlock"].is_u64()
+    );
     let failed = json_of(&f.call("execute_command", json!({ "command": "ls", "args": ["nope"] })));
     assert_eq!(
         (&failed["success"], &failed["exit_code"], &failed["code"]),
         (&json!(false), &json!(2), &json!("command_failed"))
     );
-    let denied = json_of(&f.call("execute_command", json!({ "command": "rm", "args": ["-rf", "/"] })));
+    let denied =
+        json_of(&f.call("execute_command", json!({ "command": "rm", "args": ["-rf", "/"] })));
     assert_eq!(
         (&denied["success"], &denied["code"], &denied["verdict"]),
         (&json!(false), &json!("command_not_allowed"), &json!("DENY"))
     );
     assert!(denied["error"].as_str().unwrap().starts_with("Command not allowed"));
     f.put("sleep.py", "import time\nprint('up', flush=True)\ntime.sleep(600)\n");
-    let slow = json_of(
-        &f.call("execute_command", json!({ "command": "python3", "args": ["sleep.py"], "timeout": 1 })),
-    );
+    let slow = json_of(&f.call(
+        "execute_command",
+        json!({ "command": "python3", "args": ["sleep.py"], "timeout": 1 }),
+    ));
     assert_eq!(
         (&slow["code"], &slow["stdout"], &slow["exit_code"]),
         (&json!("command_timeout"), &json!("up\n"), &Value::Null)
@@ -203,12 +221,14 @@ fn listings_and_searches_say_when_there_is_more() {
         ),
         (1000, &json!(1100), &json!(true))
     );
-    let file = &f.call("list_directory", json!({ "path": "src", "pattern": "*.rs" })).fields["files"][0];
+    let file =
+        &f.call("list_directory", json!({ "path": "src", "pattern": "*.rs" })).fields["files"][0];
     assert_eq!(
         (&file["name"], &file["path"], &file["type"], &file["size"]),
         (&json!("main.rs"), &json!("src/main.rs"), &json!("file"), &json!(21))
     );
-    let found = f.call("search_files", json!({ "path": ".", "pattern": "**/*.py", "max_results": 1 }));
+    let found =
+        f.call("search_files", json!({ "path": ".", "pattern": "**/*.py", "max_results": 1 }));
     assert_eq!(
         (&found.fields["matches"], &found.fields["limited"]),
         (&json!([{ "path": "s.py", "type": "file" }]), &json!(true))
@@ -224,7 +244,9 @@ fn moving_and_deleting_obey_the_rules_of_the_root() {
         Verdict::Deny
     );
     assert!(!f.call("move_file", json!({ "source": "src", "destination": "lib" })).success());
-    assert!(f.call("move_file", json!({ "source": "src/sub", "destination": "src/moved" })).success());
+    assert!(
+        f.call("move_file", json!({ "source": "src/sub", "destination": "src/moved" })).success()
+    );
     assert!(f.call("delete_file", json!({ "path": "src/moved/x" })).success());
     assert!(f.call("delete_file", json!({ "path": "src/moved" })).success());
     assert!(f.call("create_directory", json!({ "path": "src/again/deep" })).success());
@@ -237,8 +259,9 @@ fn what_is_kept_from_agents_stays_where_it_is() {
     f.put(".atelierignore", "\u{feff}a/data/private/\n");
     f.put("a/data/private/x.txt", "SECRET");
     f.put("a/more/y.txt", "y");
-    let moved =
-        |from: &str, to: &str| f.judge("execute_command", json!({ "command": "mv", "args": [from, to] }));
+    let moved = |from: &str, to: &str| {
+        f.judge("execute_command", json!({ "command": "mv", "args": [from, to] }))
+    };
     for from in ["a/data", "a/data/private"] {
         assert_eq!(moved(from, "a/elsewhere").verdict, Verdict::Deny, "{from}");
     }
@@ -266,7 +289,8 @@ fn processes_of_a_command_can_share_memory() {
     f.put(
         "pool.py",
         "from multiprocessing import Lock, shared_memory\nLock()\n\
-         shared = shared_memory.SharedMemory(create=True, size=10)\nshared.unlink()\nprint('shared')\n",
+         shared = shared_memory.SharedMemory(create=True, \
+         size=10)\nshared.unlink()\nprint('shared')\n",
     );
     let done = f.call("execute_command", json!({ "command": "python3", "args": ["pool.py"] }));
     assert_eq!(done.fields["stdout"], "shared\n", "{done:?}");
@@ -284,7 +308,10 @@ fn a_secret_with_an_odd_name_is_hidden_too() {
     }
     f.put("odd\tname.txt", "plain\n");
     let grep = json!({ "command": "grep", "args": ["-rh", "-e", "SECRET", "-e", "plain", "."] });
-    assert_eq!(approved(&f, "execute_command", grep, &Approval::none()).fields["stdout"], "plain\n");
+    assert_eq!(
+        approved(&f, "execute_command", grep, &Approval::none()).fields["stdout"],
+        "plain\n"
+    );
     let found = f.call("grep", json!({ "pattern": "SECRET" }));
     assert!(!json!(found).to_string().contains("SECRET-42"), "{found:?}");
 }

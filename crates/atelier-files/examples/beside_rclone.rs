@@ -1,7 +1,8 @@
-//! `make bench-files`: conversation workspaces beside rclone, on the same S3 server, in turns in one run.
+//! `make bench-files`: conversation workspaces beside rclone, on the same S3 server, in turns in
+//! one run.
 //!
-//! Takes the path of rclone. What is timed is from the first look at the folder to the last row on disk; rclone
-//! keeps no rows, so this errs on its side.
+//! Takes the path of rclone. What is timed is from the first look at the folder to the last row on
+//! disk; rclone keeps no rows, so this errs on its side.
 
 #![expect(clippy::unwrap_used, reason = "a measurement fails by panicking")]
 #![expect(clippy::print_stdout, reason = "its figures go there")]
@@ -86,8 +87,10 @@ impl Bench {
         store.ensure_user(user, &tenant).await.unwrap();
         let name = ProjectName::try_from("bench").unwrap();
         let kind = WorkspaceKind::Conversation;
-        let project =
-            store.create_project(user, tenant, name, kind, Default::default(), vec![]).await.unwrap();
+        let project = store
+            .create_project(user, tenant, name, kind, Default::default(), vec![])
+            .await
+            .unwrap();
         let owned = store.owned_by(user, project.id).await.unwrap();
         let settings = Settings {
             prefix: bucket.prefix.clone(),
@@ -128,7 +131,8 @@ impl Bench {
         self.round(rows, ["one up", "one down", "one unchanged"], content).await;
     }
 
-    /// Up, down into an empty folder, and once more with nothing to do; each by us and then by the peer.
+    /// Up, down into an empty folder, and once more with nothing to do; each by us and then by the
+    /// peer.
     async fn round(&self, rows: &mut Vec<Row>, names: [&'static str; 3], content: impl Fn(&Path)) {
         let (workspace, conversation) = self.conversation().await;
         let run = workspace.sync_to_local(Duration::ZERO).await.unwrap();

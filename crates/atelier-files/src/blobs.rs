@@ -1,12 +1,13 @@
-//! Reading and writing content in the object store: streamed, hashed on the way, with bounded memory.
+//! Reading and writing content in the object store: streamed, hashed on the way, with bounded
+//! memory.
 
 use crate::{Error, Files, Result, content_store::ContentStore, crash};
 use atelier_core::ConversationId;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, TryStreamExt, stream::BoxStream};
 use object_store::{
-    GetOptions, GetRange, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, WriteMultipart,
-    path::Path as Key,
+    GetOptions, GetRange, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload,
+    WriteMultipart, path::Path as Key,
 };
 use sha2::{Digest, Sha256};
 use std::{fs::File, io::Write, ops::Range};
@@ -15,8 +16,8 @@ use tokio_util::task::TaskTracker;
 /// The body of an upload as it arrives.
 pub type BodyStream<'a> = BoxStream<'a, Result<Bytes>>;
 
-/// Size of a part of a multipart upload. S3 accepts no parts below 5 MiB. Several parts of a file are in memory
-/// at once.
+/// Size of a part of a multipart upload. S3 accepts no parts below 5 MiB. Several parts of a file
+/// are in memory at once.
 pub(crate) const PART: usize = 8 << 20;
 /// How many parts of one upload are sent at the same time.
 const IN_FLIGHT: usize = 3;
@@ -82,7 +83,8 @@ pub(crate) async fn put(
     limit: u64,
     tee: Option<File>,
 ) -> Result<Put> {
-    let mut writer = HashingWriter { hasher: Sha256::new(), size: 0, head: BytesMut::new(), file: tee };
+    let mut writer =
+        HashingWriter { hasher: Sha256::new(), size: 0, head: BytesMut::new(), file: tee };
     let mut buffer = BytesMut::new();
     let mut large: Option<(Key, Multipart)> = None;
     let mut received = 0;
@@ -165,7 +167,8 @@ impl Multipart {
 
     async fn finish(&mut self, store: &ContentStore) -> Result<()> {
         let Some(mut upload) = self.upload.take() else { return Err(Error::Stopping) };
-        // The timeout holds once for the parts that are still being sent, and once for completing the upload.
+        // The timeout holds once for the parts that are still being sent, and once for completing
+        // the upload.
         store.within(upload.wait_for_capacity(0)).await?;
         store.within(upload.finish()).await?;
         Ok(())
@@ -177,7 +180,8 @@ impl Drop for Multipart {
         if let Some(upload) = self.upload.take() {
             self.tasks.spawn(async move {
                 if let Err(error) = upload.abort().await {
-                    tracing::warn!(%error, "cannot abort an upload; its parts stay in the object store");
+                    tracing::warn!(%error, "cannot abort an upload; its parts stay in the object \
+                        store");
                 }
             });
         }
@@ -185,7 +189,12 @@ impl Drop for Multipart {
 }
 
 /// Reads a small object as a whole and checks its size and checksum.
-pub(crate) async fn get_checked(store: &ContentStore, key: &Key, size: u64, checksum: &str) -> Result<Bytes> {
+pub(crate) async fn get_checked(
+    store: &ContentStore,
+    key: &Key,
+    size: u64,
+    checksum: &str,
+) -> Result<Bytes> {
     let damaged = || Error::Damaged { path: key.to_string() };
     let bytes = store.within(async { store.objects.get(key).await?.bytes().await }).await;
     let bytes = bytes.map_err(|error| lost(error, key))?;
@@ -203,7 +212,9 @@ pub(crate) async fn get_checked(store: &ContentStore, key: &Key, size: u64, chec
 /// Turns "not found" into the loss of one content: the object store itself works.
 pub(crate) fn lost(error: Error, key: &Key) -> Error {
     match error {
-        Error::Objects(object_store::Error::NotFound { .. }) => Error::Lost { path: key.to_string() },
+        Error::Objects(object_store::Error::NotFound { .. }) => {
+            Error::Lost { path: key.to_string() }
+        }
         other => other,
     }
 }
@@ -225,7 +236,8 @@ pub(crate) fn get(
                 let store = &files.content;
                 let wanted = start..end.min(start + read_ahead.piece as u64);
                 let length = wanted.end - wanted.start;
-                let options = GetOptions { range: Some(GetRange::Bounded(wanted)), ..Default::default() };
+                let options =
+                    GetOptions { range: Some(GetRange::Bounded(wanted)), ..Default::default() };
                 let read = async { store.objects.get_opts(&key, options).await?.bytes().await };
                 let bytes = store.within(read).await.map_err(|error| lost(error, &key))?;
                 if bytes.len() as u64 == length {
@@ -239,8 +251,8 @@ pub(crate) fn get(
         .boxed()
 }
 
-/// Passes the bytes on, but the last piece only if the checksum of all is right. So a reader that gets to the end
-/// has the right content.
+/// Passes the bytes on, but the last piece only if the checksum of all is right. So a reader that
+/// gets to the end has the right content.
 pub(crate) fn checked(
     body: impl Stream<Item = Result<Bytes>> + Send + 'static,
     checksum: String,

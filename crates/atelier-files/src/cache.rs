@@ -1,5 +1,5 @@
-//! The local folders of conversations. They may be deleted at any time: everything in them is also in the object
-//! store, except the changes of a run that has not ended.
+//! The local folders of conversations. They may be deleted at any time: everything in them is also
+//! in the object store, except the changes of a run that has not ended.
 
 use crate::{Result, Settings, locks::ConversationLocks, manifest::Manifest};
 use atelier_core::ConversationId;
@@ -159,13 +159,15 @@ fn measure(root: &Path) -> Result<HashMap<ConversationId, FolderUse>> {
     let mut used = HashMap::new();
     for entry in fs::read_dir(root)? {
         let entry = entry?;
-        let Some(conversation) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+        let Some(conversation) = entry.file_name().to_str().and_then(|name| name.parse().ok())
+        else {
             continue;
         };
         if !entry.file_type()?.is_dir() {
             continue;
         }
-        let folder = Folder::open(entry.path(), Options { obey_ignore: false, ..Options::default() })?;
+        let folder =
+            Folder::open(entry.path(), Options { obey_ignore: false, ..Options::default() })?;
         let bytes = folder.leaves()?.iter().map(|leaf| leaf.stamp.size).sum();
         used.insert(conversation, FolderUse { bytes, at: entry.metadata()?.modified()? });
     }

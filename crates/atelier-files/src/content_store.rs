@@ -47,8 +47,8 @@ impl ContentStore {
             None => Url::from_directory_path(std::path::absolute(data.join("objects"))?)
                 .map_err(|()| invalid(&"the data folder has no absolute path"))?,
         };
-        // Credentials come from the environment, under the names that each cloud defines. The query of the URL can
-        // override them (`s3://bucket?endpoint=http://…&region=…`).
+        // Credentials come from the environment, under the names that each cloud defines. The query
+        // of the URL can override them (`s3://bucket?endpoint=http://…&region=…`).
         let mut bare = url.clone();
         bare.set_query(None);
         let store = |objects: Arc<dyn ObjectStore>, signer, disk| Self {
@@ -70,7 +70,8 @@ impl ContentStore {
             .with_pool_max_idle_per_host(64);
         match url.scheme() {
             "file" => {
-                let folder = url.to_file_path().map_err(|()| invalid(&"file:// needs an absolute path"))?;
+                let folder =
+                    url.to_file_path().map_err(|()| invalid(&"file:// needs an absolute path"))?;
                 std::fs::create_dir_all(&folder)?;
                 let disk = LocalFileSystem::new_with_prefix(&folder)?.with_fsync(true);
                 Ok(store(Arc::new(disk), None, Some(folder.canonicalize()?)))
@@ -84,7 +85,8 @@ impl ContentStore {
                 // An operator who configures an http:// endpoint wants plain HTTP.
                 let plain = endpoint.is_some_and(|it| it.starts_with("http://"));
                 let options = options.with_allow_http(plain);
-                let bucket = Arc::new(bucket.with_retry(retry).with_client_options(options).build()?);
+                let bucket =
+                    Arc::new(bucket.with_retry(retry).with_client_options(options).build()?);
                 Ok(store(bucket.clone(), Some(bucket), None))
             }
             "gs" => {
@@ -92,7 +94,8 @@ impl ContentStore {
                 for (key, value) in url.query_pairs() {
                     bucket = bucket.with_config(key.parse()?, value);
                 }
-                let bucket = Arc::new(bucket.with_retry(retry).with_client_options(options).build()?);
+                let bucket =
+                    Arc::new(bucket.with_retry(retry).with_client_options(options).build()?);
                 Ok(store(bucket.clone(), Some(bucket), None))
             }
             "az" | "azure" | "abfs" | "abfss" => {
@@ -100,10 +103,13 @@ impl ContentStore {
                 for (key, value) in url.query_pairs() {
                     bucket = bucket.with_config(key.parse()?, value);
                 }
-                let bucket = Arc::new(bucket.with_retry(retry).with_client_options(options).build()?);
+                let bucket =
+                    Arc::new(bucket.with_retry(retry).with_client_options(options).build()?);
                 Ok(store(bucket.clone(), Some(bucket), None))
             }
-            other => Err(invalid(&format_args!("{other}:// is not supported; use file, s3, gs or az"))),
+            other => {
+                Err(invalid(&format_args!("{other}:// is not supported; use file, s3, gs or az")))
+            }
         }
     }
 
@@ -112,8 +118,8 @@ impl ContentStore {
         format!("{}{conversation}/", self.prefix)
     }
 
-    /// The prefix of a conversation's contents. It is beside the prefix of the readable copies, so that no file path
-    /// can name a content.
+    /// The prefix of a conversation's contents. It is beside the prefix of the readable copies, so
+    /// that no file path can name a content.
     pub(crate) fn contents(&self, conversation: ConversationId) -> Key {
         Key::from(format!("{}{conversation}.blobs", self.prefix))
     }
@@ -121,7 +127,8 @@ impl ContentStore {
     /// A key that was never used before. It ends with a UUID that contains the time.
     pub(crate) fn new_content(&self, conversation: ConversationId, checksum: Option<&str>) -> Key {
         let unique = Uuid::now_v7().simple();
-        let name = checksum.map_or_else(|| unique.to_string(), |checksum| format!("{checksum}.{unique}"));
+        let name =
+            checksum.map_or_else(|| unique.to_string(), |checksum| format!("{checksum}.{unique}"));
         self.contents(conversation).join(name.as_str())
     }
 
@@ -130,7 +137,8 @@ impl ContentStore {
         format!("{}{path}", self.workspace(conversation))
     }
 
-    /// How long a file path of this conversation may be, so that the key of its readable copy is not too long.
+    /// How long a file path of this conversation may be, so that the key of its readable copy is
+    /// not too long.
     pub(crate) fn longest_path(&self, conversation: ConversationId) -> usize {
         let (most, above) = match &self.disk {
             Some(disk) => (4095, disk.as_os_str().len() + 1),
@@ -146,14 +154,17 @@ impl ContentStore {
             let touch = move || std::fs::File::open(path)?.set_modified(SystemTime::now());
             match tokio::task::spawn_blocking(touch).await? {
                 // The rename below reports a missing file.
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(error.into());
+                }
                 _ => {}
             }
         }
         self.within(self.objects.rename(from, to)).await
     }
 
-    /// Headers of an object that browsers can download from the store itself: they must not render it.
+    /// Headers of an object that browsers can download from the store itself: they must not render
+    /// it.
     pub(crate) fn attributes(&self) -> Attributes {
         match self.disk {
             Some(_) => Attributes::new(),
@@ -191,15 +202,16 @@ impl ContentStore {
 /// Space in a key for the mark of an agent's copy beside a file.
 const MARKS: usize = 16;
 
-/// Refuses a prefix that the store would encode differently, or that a disk would read as another folder: the prefix
-/// is part of every key.
+/// Refuses a prefix that the store would encode differently, or that a disk would read as another
+/// folder: the prefix is part of every key.
 fn check_prefix(prefix: &str) -> Result<()> {
     let plain = prefix.strip_suffix('/').unwrap_or(prefix);
     if Key::from(plain).as_ref() == plain {
         return Ok(());
     }
     Err(Error::Configuration(format!(
-        "files.prefix {prefix:?} is not valid: use plain folder names, each followed by one slash, such as team/files/"
+        "files.prefix {prefix:?} is not valid: use plain folder names, each followed by one \
+         slash, such as team/files/"
     )))
 }
 

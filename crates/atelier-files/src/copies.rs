@@ -1,5 +1,6 @@
-//! Readable copies: `{prefix}{conversation_id}/{file_path}` holds the content of the newest version. Copies are made
-//! after the commit, and nothing depends on them. A path stays marked as outdated until its copy is right.
+//! Readable copies: `{prefix}{conversation_id}/{file_path}` holds the content of the newest
+//! version. Copies are made after the commit, and nothing depends on them. A path stays marked as
+//! outdated until its copy is right.
 
 use crate::{ConversationWorkspace, Files, Result, content_store::ContentStore};
 use atelier_core::{ConversationFile, ConversationId, FilePath};
@@ -17,12 +18,14 @@ pub(crate) const CONCURRENCY: usize = 64;
 const BATCH: i64 = 1000;
 
 impl ConversationWorkspace {
-    /// Makes the copies of this conversation that are due. Copies that fail stay marked and are tried again.
+    /// Makes the copies of this conversation that are due. Copies that fail stay marked and are
+    /// tried again.
     pub(crate) async fn update_copies(&self) {
         if self.files.settings.copies
             && let Err(error) = self.files.renew_copies(self.conversation).await
         {
-            tracing::warn!(%error, conversation = %self.conversation, "cannot update copies; will try again");
+            tracing::warn!(%error, conversation = %self.conversation, "cannot update copies; will \
+                try again");
         }
     }
 }
@@ -90,7 +93,8 @@ impl Files {
         let copy = self.content.copy(conversation, path);
         match &self.content.disk {
             Some(disk) => {
-                let (file, top) = (disk.join(copy), disk.join(self.content.workspace(conversation)));
+                let (file, top) =
+                    (disk.join(copy), disk.join(self.content.workspace(conversation)));
                 tokio::task::spawn_blocking(move || remove_on_disk(&file, &top)).await??;
             }
             None => remove_object(&self.content, &remote_key(&copy)?).await?,
@@ -112,23 +116,26 @@ pub(crate) async fn remove_object(store: &ContentStore, key: &Key) -> Result<()>
     }
 }
 
-/// Copies the bytes and renames the result. The object store would make a hard link, so that editing the copy would
-/// edit the content; and its temporary names are too long for the longest file names.
+/// Copies the bytes and renames the result. The object store would make a hard link, so that
+/// editing the copy would edit the content; and its temporary names are too long for the longest
+/// file names.
 fn copy_on_disk(from: &Path, to: &Path, stage: &Path) -> io::Result<()> {
     let staged = stage.join(format!("copy-{}#0", Uuid::now_v7().simple()));
     if let Some(folder) = to.parent() {
         make_folder(folder)?;
     }
     // The copy gets the time of the content, so that a modified copy is recognised by its time.
-    let timed =
-        |_| fs::File::options().write(true).open(&staged)?.set_modified(fs::metadata(from)?.modified()?);
-    let done = fs::copy(from, &staged).and_then(timed).and_then(|()| match fs::rename(&staged, to) {
-        // An empty folder that a deleted file has left.
-        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-            fs::remove_dir(to).and_then(|()| fs::rename(&staged, to))
-        }
-        other => other,
-    });
+    let timed = |_| {
+        fs::File::options().write(true).open(&staged)?.set_modified(fs::metadata(from)?.modified()?)
+    };
+    let done =
+        fs::copy(from, &staged).and_then(timed).and_then(|()| match fs::rename(&staged, to) {
+            // An empty folder that a deleted file has left.
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                fs::remove_dir(to).and_then(|()| fs::rename(&staged, to))
+            }
+            other => other,
+        });
     if done.is_err() {
         drop(fs::remove_file(&staged));
     }
@@ -145,11 +152,16 @@ pub(crate) fn is_true_copy(content: &Path, copy: &Path) -> bool {
     size_and_time(content).is_none_or(|content| size_and_time(copy) == Some(content))
 }
 
-/// Creates a folder for a copy. Copies are made in no particular order, so an outdated file may have to be removed
-/// first.
+/// Creates a folder for a copy. Copies are made in no particular order, so an outdated file may
+/// have to be removed first.
 fn make_folder(folder: &Path) -> io::Result<()> {
     match fs::create_dir_all(folder) {
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists) => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists
+            ) =>
+        {
             let in_the_way: Option<PathBuf> =
                 folder.ancestors().find(|above| above.is_file()).map(Path::to_owned);
             if let Some(file) = in_the_way {
@@ -166,7 +178,9 @@ fn remove_on_disk(file: &Path, top: &Path) -> io::Result<()> {
         Err(error)
             if !matches!(
                 error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory
+                io::ErrorKind::NotFound
+                    | io::ErrorKind::NotADirectory
+                    | io::ErrorKind::IsADirectory
             ) =>
         {
             return Err(error);

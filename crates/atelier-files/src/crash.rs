@@ -1,4 +1,5 @@
-//! Points at which a test can make the program crash, to show that nothing is left half done. Debug builds only.
+//! Points at which a test can make the program crash, to show that nothing is left half done. Debug
+//! builds only.
 
 /// Aborts the program here, as `kill -9` would, if `ATELIER_CRASH_AT` names this point.
 pub(crate) fn point(name: &str) {

@@ -9,7 +9,8 @@ use std::time::Duration;
 const MAX: u64 = 4 << 20;
 
 impl ConversationWorkspace {
-    /// A unified diff between two versions. The default is the newest version and the one before it.
+    /// A unified diff between two versions. The default is the newest version and the one before
+    /// it.
     pub async fn diff(&self, id: FileId, from: Option<i64>, to: Option<i64>) -> Result<String> {
         let file = self.file(id).await?;
         let to = to.unwrap_or(file.version);
@@ -25,7 +26,8 @@ impl ConversationWorkspace {
             let (old, new) = (text(&old)?, text(&new)?);
             // After the timeout the diff is still correct, but not the shortest.
             let diff = TextDiff::configure().timeout(Duration::from_secs(2)).diff_lines(&old, &new);
-            let (before, after) = (format!("{path} (version {from})"), format!("{path} (version {to})"));
+            let (before, after) =
+                (format!("{path} (version {from})"), format!("{path} (version {to})"));
             Ok(diff.unified_diff().header(&before, &after).to_string())
         })
         .await?

@@ -48,7 +48,9 @@ impl Error {
     pub(crate) fn is_damage(&self) -> bool {
         matches!(
             self,
-            Error::Damaged { .. } | Error::Lost { .. } | Error::Store(atelier_store::Error::BlobGone)
+            Error::Damaged { .. }
+                | Error::Lost { .. }
+                | Error::Store(atelier_store::Error::BlobGone)
         )
     }
 
@@ -62,7 +64,9 @@ impl Error {
             Error::Store(Store::BlobGone) => "changed_meanwhile",
             Error::Store(Store::LeaseLost) | Error::Locked => "conversation_locked",
             Error::Store(_) => "store_unavailable",
-            Error::Objects(_) | Error::ObjectsTimeout | Error::Stopping => "object_store_unavailable",
+            Error::Objects(_) | Error::ObjectsTimeout | Error::Stopping => {
+                "object_store_unavailable"
+            }
             Error::Configuration(_) => "object_store_unusable",
             Error::TooLarge { .. } => "file_size_exceeded",
             Error::Path(FilePathError::Traversal(_)) => "path_outside_workspace",

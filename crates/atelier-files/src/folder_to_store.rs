@@ -26,7 +26,8 @@ use tokio_util::io::ReaderStream;
 const BATCH: usize = 500;
 /// How much memory small files may use while they are sent, in KiB.
 const HELD: usize = 64 << 10;
-/// Time between two listings of a folder from which files are missing. Deleting one file takes a fraction of this.
+/// Time between two listings of a folder from which files are missing. Deleting one file takes a
+/// fraction of this.
 const SECOND_LISTING_DELAY: Duration = Duration::from_millis(50);
 /// The mark in the name of the agent's version if somebody else changed the file during the run.
 const AGENT_COPY: &str = "agent-copy";
@@ -86,7 +87,8 @@ impl Run {
         let leaves = tokio::task::spawn_blocking(move || folder.leaves()).await??;
         let limit = self.workspace.files.settings.max_upload;
         let mut report = SyncReport::default();
-        let (mut suspects, mut changes, mut there) = (Vec::new(), FolderChanges::default(), HashSet::new());
+        let (mut suspects, mut changes, mut there) =
+            (Vec::new(), FolderChanges::default(), HashSet::new());
         for leaf in leaves {
             let Some(path) =
                 file_path(&leaf.path).filter(|path| self.workspace.check_path_length(path).is_ok())
@@ -120,8 +122,8 @@ impl Run {
                     changes.same.push((found.path, found.stamp));
                 }
                 Some(_) => changes.changed.push(found),
-                // The same content under a new name, while the old file is gone, means that the file was renamed.
-                // Empty files say nothing.
+                // The same content under a new name, while the old file is gone, means that the
+                // file was renamed. Empty files say nothing.
                 None => match gone.get_mut(&found.checksum).filter(|_| found.stamp.size > 0) {
                     Some(from) if !from.is_empty() => changes.renamed.push((from.remove(0), found)),
                     _ => changes.changed.push(found),
@@ -132,15 +134,16 @@ impl Run {
         Ok((changes, report))
     }
 
-    /// Whether somebody is deleting the folder: more files are missing than a moment ago, or all of them are. That is
-    /// not the work of the agent, which has finished by now.
+    /// Whether somebody is deleting the folder: more files are missing than a moment ago, or all of
+    /// them are. That is not the work of the agent, which has finished by now.
     async fn is_being_emptied(&self, manifest: &Manifest, changes: &FolderChanges) -> Result<bool> {
         tokio::time::sleep(SECOND_LISTING_DELAY).await;
         let folder = self.folder.clone();
         let leaves = tokio::task::spawn_blocking(move || folder.leaves()).await?;
         // A folder that cannot be listed says nothing about deletions.
         let Ok(leaves) = leaves else { return Ok(true) };
-        let there: HashSet<FilePath> = leaves.iter().filter_map(|leaf| file_path(&leaf.path)).collect();
+        let there: HashSet<FilePath> =
+            leaves.iter().filter_map(|leaf| file_path(&leaf.path)).collect();
         let gone = manifest.files.keys().filter(|path| !there.contains(path)).count();
         let more = gone > changes.gone.len() + changes.renamed.len();
         // An agent does not delete all files at once either.
@@ -168,13 +171,16 @@ impl Run {
         report: &mut SyncReport,
     ) -> Result<()> {
         for batch in gone.chunks(BATCH) {
-            let known: Vec<(&FilePath, Entry)> =
-                batch.iter().filter_map(|path| Some((path, manifest.files.remove(path)?))).collect();
+            let known: Vec<(&FilePath, Entry)> = batch
+                .iter()
+                .filter_map(|path| Some((path, manifest.files.remove(path)?)))
+                .collect();
             let edits = known.iter().map(|(_, entry)| Edit::Delete {
                 file: entry.file_id,
                 expect: Expect::Version(entry.version),
             });
-            let edited = self.workspace.edit(Author::Agent, edits.collect(), Some(self.fence)).await?;
+            let edited =
+                self.workspace.edit(Author::Agent, edits.collect(), Some(self.fence)).await?;
             for ((path, _), edited) in known.iter().zip(edited) {
                 match edited {
                     Edited::Done(_) => report.deleted.push(path.to_string()),
@@ -199,7 +205,8 @@ impl Run {
             let Some(entry) = manifest.files.remove(&from) else { continue };
             let kind = self.kind(&found).await;
             let to = FileChanges { path: Some(found.path.clone()), kind, ..FileChanges::default() };
-            let edit = Edit::Change { file: entry.file_id, to, expect: Expect::Version(entry.version) };
+            let edit =
+                Edit::Change { file: entry.file_id, to, expect: Expect::Version(entry.version) };
             let edited = self.workspace.edit(Author::Agent, vec![edit], Some(self.fence)).await?;
             if let [Edited::Done(file)] = &edited[..] {
                 report.renamed.push(Renamed { from: from.to_string(), to: found.path.to_string() });
@@ -232,17 +239,21 @@ impl Run {
         let expected = |path: &FilePath| match manifest.files.get(path) {
             Some(entry) => Expect::Version(entry.version),
             // A new version by the agent repairs lost content.
-            None => manifest.damaged.get(path).map_or(Expect::Absent, |version| Expect::Version(*version)),
+            None => manifest
+                .damaged
+                .get(path)
+                .map_or(Expect::Absent, |version| Expect::Version(*version)),
         };
-        let write = |path: FilePath, original_name: String, blob: &(Blob, String), expect| Edit::Write {
-            path,
-            original_name,
-            description: None,
-            mime_type: blob.1.clone(),
-            blob: blob.0.clone(),
-            source: None,
-            expect,
-        };
+        let write =
+            |path: FilePath, original_name: String, blob: &(Blob, String), expect| Edit::Write {
+                path,
+                original_name,
+                description: None,
+                mime_type: blob.1.clone(),
+                blob: blob.0.clone(),
+                source: None,
+                expect,
+            };
         let edits = batch.iter().zip(&blobs).map(|(changed, blob)| {
             let name = changed.path.file_name().to_owned();
             write(changed.path.clone(), name, blob, expected(&changed.path))
@@ -252,7 +263,8 @@ impl Run {
             let path = changed.path.to_string();
             match edited {
                 Edited::Done(file) => {
-                    let list = if file.version == 1 { &mut report.created } else { &mut report.modified };
+                    let list =
+                        if file.version == 1 { &mut report.created } else { &mut report.modified };
                     list.push(path);
                     manifest.damaged.remove(&changed.path);
                     manifest.files.insert(changed.path.clone(), entry_of(&file, changed.stamp));
@@ -268,7 +280,8 @@ impl Run {
                 }
                 // There is now a folder where the agent has a file, or the other way round.
                 Edited::Blocked(by) => {
-                    let kept_as = self.save_agent_copy(changed, &FilePath::parse(&by)?, blob, write).await?;
+                    let kept_as =
+                        self.save_agent_copy(changed, &FilePath::parse(&by)?, blob, write).await?;
                     report.conflicts.push(Conflict { path, kept_as: Some(kept_as) });
                 }
             }
@@ -276,8 +289,8 @@ impl Run {
         Ok(())
     }
 
-    /// Saves the agent's version under another name: the file itself, or the folder above it that is in the way, gets
-    /// a mark. Takes the first free name.
+    /// Saves the agent's version under another name: the file itself, or the folder above it that
+    /// is in the way, gets a mark. Takes the first free name.
     async fn save_agent_copy(
         &self,
         changed: &ChangedFile,
@@ -286,10 +299,12 @@ impl Run {
         write: impl Fn(FilePath, String, &(Blob, String), Expect) -> Edit,
     ) -> Result<String> {
         for number in 1..1000 {
-            let mark = if number == 1 { AGENT_COPY.to_owned() } else { format!("{AGENT_COPY}-{number}") };
+            let mark =
+                if number == 1 { AGENT_COPY.to_owned() } else { format!("{AGENT_COPY}-{number}") };
             let rest = &changed.path.as_str()[in_the_way.as_str().len()..];
             let path = FilePath::parse(&format!("{}{rest}", in_the_way.marked(&mark)?))?;
-            let edit = write(path.clone(), changed.path.file_name().to_owned(), blob, Expect::Absent);
+            let edit =
+                write(path.clone(), changed.path.file_name().to_owned(), blob, Expect::Absent);
             let edited = self.workspace.edit(Author::Agent, vec![edit], Some(self.fence)).await?;
             if matches!(edited[..], [Edited::Done(_)]) {
                 return Ok(path.to_string());
@@ -300,7 +315,8 @@ impl Run {
 
     /// The MIME type of a renamed file; `None` if the file is gone again.
     async fn kind(&self, found: &ChangedFile) -> Option<ContentKind> {
-        let (folder, path, checksum) = (self.folder.clone(), found.path.clone(), found.checksum.clone());
+        let (folder, path, checksum) =
+            (self.folder.clone(), found.path.clone(), found.checksum.clone());
         let look = move || {
             let (file, _) = folder.open_leaf(path.as_workspace()).ok()?;
             let mut head = Vec::new();
@@ -327,7 +343,8 @@ impl Run {
             let body = ReaderStream::with_capacity(tokio::fs::File::from_std(file), 1 << 20);
             let body = body.map_err(Error::from).boxed();
             let limit = files.settings.max_upload;
-            let put = blobs::put(&files.content, &files.tasks, conversation, body, limit, None).await?;
+            let put =
+                blobs::put(&files.content, &files.tasks, conversation, body, limit, None).await?;
             let kind = mime::of(&put.head, changed.path.file_name());
             return Ok((put.into(), kind));
         }
@@ -353,7 +370,9 @@ fn hash_some(folder: &Folder, suspects: Vec<(FilePath, Leaf)>) -> Result<Vec<Cha
     let mut found = Vec::with_capacity(suspects.len());
     for (path, _) in suspects {
         match folder.open_leaf(path.as_workspace()) {
-            Ok((mut file, stamp)) => found.push(ChangedFile { path, stamp, checksum: hash(&mut file)? }),
+            Ok((mut file, stamp)) => {
+                found.push(ChangedFile { path, stamp, checksum: hash(&mut file)? })
+            }
             // Deleted since it was listed; the next sync notices.
             Err(atelier_executor::Error::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),

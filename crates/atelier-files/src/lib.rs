@@ -1,10 +1,11 @@
 //! Conversation workspaces: files that belong to a conversation rather than to somebody's machine.
 //!
-//! There are two layers. The object store (disk, S3, GCS, Azure) holds the content of every version and is,
-//! together with the rows in the database, the source of truth. The local folder is a cache that may be
-//! deleted at any time.
+//! There are two layers. The object store (disk, S3, GCS, Azure) holds the content of every version
+//! and is, together with the rows in the database, the source of truth. The local folder is a cache
+//! that may be deleted at any time.
 //!
-//! A server opens [`Files`] once, and gets from it a [`ConversationWorkspace`] for one conversation:
+//! A server opens [`Files`] once, and gets from it a [`ConversationWorkspace`] for one
+//! conversation:
 //!
 //! ```ignore
 //! let workspace = files.workspace(&owned, &conversation);           // the caller has checked the owner
@@ -72,7 +73,8 @@ pub struct Inner {
     content: content_store::ContentStore,
     cache: cache::Cache,
     settings: Settings,
-    /// Readable copies of one conversation are made one after another, so that no older copy replaces a newer one.
+    /// Readable copies of one conversation are made one after another, so that no older copy
+    /// replaces a newer one.
     copying: locks::ConversationLocks,
     /// Notified when there is something to remove or to copy.
     upkeep: Notify,
@@ -88,9 +90,14 @@ impl Deref for Files {
 }
 
 impl Files {
-    /// `url` says where content is kept (`file:///…`, `s3://…`, `gs://…`, `az://…`). Without it, content is kept in
-    /// the data folder.
-    pub async fn open(settings: Settings, url: Option<&str>, data: &Path, store: Store) -> Result<Self> {
+    /// `url` says where content is kept (`file:///…`, `s3://…`, `gs://…`, `az://…`). Without it,
+    /// content is kept in the data folder.
+    pub async fn open(
+        settings: Settings,
+        url: Option<&str>,
+        data: &Path,
+        store: Store,
+    ) -> Result<Self> {
         let content = content_store::ContentStore::open(url, data, &settings)?;
         let cache = cache::Cache::open(&settings, data).await?;
         let inner = Inner {
@@ -128,7 +135,8 @@ impl Files {
         self.content.workspace(conversation)
     }
 
-    /// Checks whether the object store can be used, without creating anything. For `atelier doctor`.
+    /// Checks whether the object store can be used, without creating anything. For `atelier
+    /// doctor`.
     pub async fn examine(settings: &Settings, url: Option<&str>, data: &Path) -> Result<String> {
         match url {
             None => Ok("in the data folder".into()),

@@ -1,5 +1,5 @@
-//! What a conversation's folder contained at the last sync. Changes are found by comparing with it. The manifest is
-//! outside the folder, so that agents cannot reach it.
+//! What a conversation's folder contained at the last sync. Changes are found by comparing with it.
+//! The manifest is outside the folder, so that agents cannot reach it.
 
 use crate::Result;
 use atelier_core::{FileId, FilePath};
@@ -20,8 +20,8 @@ pub(crate) struct Manifest {
     /// When the stamps were taken, in nanoseconds since 1970.
     pub(crate) taken: i64,
     pub(crate) files: HashMap<FilePath, Entry>,
-    /// Versions that could not be read from the object store. They are missing from the folder, but nobody deleted
-    /// them.
+    /// Versions that could not be read from the object store. They are missing from the folder, but
+    /// nobody deleted them.
     #[serde(default)]
     pub(crate) damaged: HashMap<FilePath, i64>,
 }
@@ -36,7 +36,8 @@ pub(crate) struct Entry {
 
 const CLOSED: &[u8] = br#"{"open":false,"#;
 
-/// File systems store times with limited precision: a change this soon after the stamp may have the same time.
+/// File systems store times with limited precision: a change this soon after the stamp may have the
+/// same time.
 const TICK: i64 = 20_000_000;
 
 impl Manifest {
@@ -49,8 +50,8 @@ impl Manifest {
         Ok(serde_json::from_slice(&text).ok())
     }
 
-    /// Whether the folder may hold changes that are not stored. Every upload asks this, so it reads only the first
-    /// bytes: `open` is written first.
+    /// Whether the folder may hold changes that are not stored. Every upload asks this, so it reads
+    /// only the first bytes: `open` is written first.
     pub(crate) fn is_open(path: &Path) -> Result<bool> {
         let mut start = Vec::new();
         match fs::File::open(path) {

@@ -4,7 +4,8 @@ use crate::blobs::HEAD;
 
 const UNKNOWN: &str = "application/octet-stream";
 
-/// The MIME type. The content decides, unless it only shows the container format: then the name decides.
+/// The MIME type. The content decides, unless it only shows the container format: then the name
+/// decides.
 pub(crate) fn of(head: &[u8], name: &str) -> String {
     let named = mime_guess::from_path(name).first_raw();
     let found = infer::get(head).map(|kind| kind.mime_type());

@@ -1,5 +1,5 @@
-//! Uploads in parts, so that an interrupted upload can continue. Each part is an object of its own. When all parts
-//! have arrived they are read again, hashed and joined.
+//! Uploads in parts, so that an interrupted upload can continue. Each part is an object of its own.
+//! When all parts have arrived they are read again, hashed and joined.
 
 use crate::{
     ConversationWorkspace, Error, NewFile, Result,
@@ -69,10 +69,12 @@ impl ConversationWorkspace {
         if upload.done.is_some() {
             return Err(Error::Parts("the upload is complete".into()));
         }
-        let others: i64 = parts.iter().filter(|part| part.number != number).map(|part| part.size).sum();
+        let others: i64 =
+            parts.iter().filter(|part| part.number != number).map(|part| part.size).sum();
         let limit = ((upload.size - others).max(0) as u64).min(MAX_PART);
         let files = &self.files;
-        let put = blobs::put(&files.content, &files.tasks, self.conversation, body, limit, None).await;
+        let put =
+            blobs::put(&files.content, &files.tasks, self.conversation, body, limit, None).await;
         let too_much = |limit| {
             Error::Parts(format!(
                 "the part is larger than the {limit} bytes that are left of the announced size"
@@ -82,7 +84,12 @@ impl ConversationWorkspace {
             Error::TooLarge { limit } => too_much(limit),
             other => other,
         })?;
-        let part = Part { number, key: put.key.to_string(), size: put.size as i64, checksum: put.checksum };
+        let part = Part {
+            number,
+            key: put.key.to_string(),
+            size: put.size as i64,
+            checksum: put.checksum,
+        };
         match files.store.add_part(&self.owned, &upload, part.clone()).await {
             Ok(true) => Ok(part),
             // Other parts have arrived in the meantime, or the upload has ended.
@@ -94,8 +101,8 @@ impl ConversationWorkspace {
         }
     }
 
-    /// Joins the parts. There must be no gap, and the size must be the announced one. Calling this again returns the
-    /// same file, because the first answer may have been lost.
+    /// Joins the parts. There must be no gap, and the size must be the announced one. Calling this
+    /// again returns the same file, because the first answer may have been lost.
     pub async fn complete_upload(
         &self,
         author: Author,
@@ -106,13 +113,20 @@ impl ConversationWorkspace {
             Ok(file) => Ok(file),
             Err(error) => match self.upload(id).await {
                 // Another request has completed the upload, and the parts are gone.
-                Ok(UploadState { upload: Upload { done: Some(file), .. }, .. }) => self.file(file).await,
+                Ok(UploadState { upload: Upload { done: Some(file), .. }, .. }) => {
+                    self.file(file).await
+                }
                 _ => Err(error),
             },
         }
     }
 
-    async fn assemble(&self, author: Author, id: UploadId, expect: Expect) -> Result<ConversationFile> {
+    async fn assemble(
+        &self,
+        author: Author,
+        id: UploadId,
+        expect: Expect,
+    ) -> Result<ConversationFile> {
         let UploadState { upload, parts } = self.upload(id).await?;
         if let Some(file) = upload.done {
             return self.file(file).await;
@@ -124,13 +138,19 @@ impl ConversationWorkspace {
         let size: i64 = parts.iter().map(|part| part.size).sum();
         if size != upload.size {
             let announced = upload.size;
-            return Err(Error::Parts(format!("{size} of the announced {announced} bytes have arrived")));
+            return Err(Error::Parts(format!(
+                "{size} of the announced {announced} bytes have arrived"
+            )));
         }
         let files = self.files.clone();
         let body = futures::stream::iter(parts)
             .map(move |part| {
-                let body =
-                    blobs::get(&files, Key::from(part.key.as_str()), 0..part.size as u64, ReadAhead::COPY);
+                let body = blobs::get(
+                    &files,
+                    Key::from(part.key.as_str()),
+                    0..part.size as u64,
+                    ReadAhead::COPY,
+                );
                 Ok::<_, Error>(blobs::checked(body, part.checksum, format!("part {}", part.number)))
             })
             .try_flatten()
@@ -143,7 +163,8 @@ impl ConversationWorkspace {
             description: upload.description,
             expect,
         };
-        let mut saved = self.save_with(author, vec![file], Some(Edit::Complete { upload: id })).await?;
+        let mut saved =
+            self.save_with(author, vec![file], Some(Edit::Complete { upload: id })).await?;
         self.files.upkeep.notify_one();
         saved.pop().ok_or(Error::Stopping)
     }

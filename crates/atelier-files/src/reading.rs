@@ -38,7 +38,8 @@ impl VersionReader {
         Ok(blobs::get(&self.workspace.files, key, range, blobs::ReadAhead::DOWNLOAD))
     }
 
-    /// All bytes. With `check`, the stream fails before its last piece if the content is not what was stored.
+    /// All bytes. With `check`, the stream fails before its last piece if the content is not what
+    /// was stored.
     pub async fn whole(&self, check: bool) -> Result<BoxStream<'static, Result<Bytes>>> {
         let body = self.part(0..self.size()).await?;
         Ok(match check {
@@ -53,6 +54,7 @@ impl VersionReader {
             return Err(Error::NotText("the file is too large to compare"));
         }
         let key = self.workspace.content_key(&self.version.checksum, &self.path).await?;
-        blobs::get_checked(&self.workspace.files.content, &key, self.size(), &self.version.checksum).await
+        blobs::get_checked(&self.workspace.files.content, &key, self.size(), &self.version.checksum)
+            .await
     }
 }

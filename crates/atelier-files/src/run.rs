@@ -1,8 +1,9 @@
-//! An agent's run in a conversation's folder, from the first sync to the last. Across all nodes, a conversation
-//! has at most one run at a time.
+//! An agent's run in a conversation's folder, from the first sync to the last. Across all nodes, a
+//! conversation has at most one run at a time.
 
 use crate::{
-    ConversationWorkspace, Error, Result, cache::TempFile, context::WorkspaceContext, manifest::Manifest,
+    ConversationWorkspace, Error, Result, cache::TempFile, context::WorkspaceContext,
+    manifest::Manifest,
 };
 use atelier_core::{ConversationFile, FilePath};
 use atelier_executor::Workspace as Folder;
@@ -36,7 +37,8 @@ pub struct SyncReport {
     pub conflicts: Vec<Conflict>,
     /// What is in the folder but cannot be stored.
     pub left_alone: Vec<SkippedFile>,
-    /// Files whose content the object store has lost. They are not in the folder; writing a new version repairs them.
+    /// Files whose content the object store has lost. They are not in the folder; writing a new
+    /// version repairs them.
     pub damaged: Vec<String>,
 }
 
@@ -67,8 +69,8 @@ impl SyncReport {
         self.left_alone.push(SkippedFile { path: path.to_string_lossy().into_owned(), why });
     }
 
-    /// What the agent that made the changes has to know about how they were saved. Each remark starts with a
-    /// line break.
+    /// What the agent that made the changes has to know about how they were saved. Each remark
+    /// starts with a line break.
     pub fn remarks(&self) -> String {
         let mut text = String::new();
         for conflict in &self.conflicts {
@@ -76,7 +78,8 @@ impl SyncReport {
             let _ = match &conflict.kept_as {
                 Some(kept) => write!(
                     text,
-                    "\nSomebody else changed {} at the same time. Their version is there now; yours was saved as {kept}.",
+                    "\nSomebody else changed {} at the same time. Their version is there now; \
+                     yours was saved as {kept}.",
                     conflict.path
                 ),
                 None => {
@@ -120,8 +123,8 @@ impl SyncReport {
     }
 }
 
-/// The right to work in a conversation's folder. Dropping it releases the lease. Changes that were not synced
-/// stay in the folder, and the next run on this machine saves them.
+/// The right to work in a conversation's folder. Dropping it releases the lease. Changes that were
+/// not synced stay in the folder, and the next run on this machine saves them.
 pub struct Run {
     pub(crate) workspace: ConversationWorkspace,
     pub(crate) folder: Arc<Folder>,
@@ -135,8 +138,8 @@ pub struct Run {
 }
 
 impl ConversationWorkspace {
-    /// Takes the lease, saves what a crashed run has left in the folder, and updates the folder. Waits at most
-    /// `wait` for another run to end, then fails with [`Error::Locked`].
+    /// Takes the lease, saves what a crashed run has left in the folder, and updates the folder.
+    /// Waits at most `wait` for another run to end, then fails with [`Error::Locked`].
     pub async fn sync_to_local(&self, wait: Duration) -> Result<Run> {
         self.begin(wait, true).await
     }
@@ -151,8 +154,10 @@ impl ConversationWorkspace {
 
     async fn begin(&self, wait: Duration, open: bool) -> Result<Run> {
         let deadline = Instant::now() + wait;
-        let folder_lock =
-            tokio::time::timeout_at(deadline, self.files.cache.folder_locks.lock(self.conversation));
+        let folder_lock = tokio::time::timeout_at(
+            deadline,
+            self.files.cache.folder_locks.lock(self.conversation),
+        );
         let folder_lock = folder_lock.await.map_err(|_| Error::Locked)?;
         let lease = Lease::take(self, deadline).await?;
         let path = self.files.cache.path(self.conversation);
@@ -178,7 +183,9 @@ impl ConversationWorkspace {
                     break;
                 }
                 // Somebody deleted the folder in the meantime, so create it again.
-                Err(Error::Folder(_) | Error::Io(_)) if tries < 3 && !run.folder.is_at(&run.path) => {
+                Err(Error::Folder(_) | Error::Io(_))
+                    if tries < 3 && !run.folder.is_at(&run.path) =>
+                {
                     run.folder = self.local_folder().await?;
                 }
                 Err(error) => return Err(error),
@@ -228,10 +235,14 @@ impl Run {
         description: Option<String>,
     ) -> Result<Vec<ConversationFile>> {
         let SyncReport { conflicts, left_alone, .. } = self.sync_back().await?;
-        self.between.lock().unwrap_or_else(PoisonError::into_inner).add_remarks(conflicts, left_alone);
+        self.between
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .add_remarks(conflicts, left_alone);
         let mut ids = Vec::with_capacity(paths.len());
         for path in paths {
-            let file = self.workspace.files.store.file_at(self.workspace.conversation, path).await?;
+            let file =
+                self.workspace.files.store.file_at(self.workspace.conversation, path).await?;
             ids.push(file.ok_or_else(|| Error::NoSuchFile(path.to_string()))?.file_id);
         }
         let workspace = &self.workspace;
@@ -239,8 +250,8 @@ impl Run {
         Ok(store.present_files(&workspace.owned, workspace.conversation, ids, description).await?)
     }
 
-    /// Syncs for the last time and releases the folder. The report includes the conflicts and skipped files of all
-    /// syncs of the run.
+    /// Syncs for the last time and releases the folder. The report includes the conflicts and
+    /// skipped files of all syncs of the run.
     pub async fn end(self) -> Result<SyncReport> {
         let mut report = self.sync_back().await?;
         let SyncReport { conflicts, left_alone, mut damaged, .. } = self.first.clone();
@@ -248,7 +259,8 @@ impl Run {
         damaged.retain(|path| !report.modified.contains(path));
         report.damaged = damaged;
         report.add_remarks(conflicts, left_alone);
-        let between = std::mem::take(&mut *self.between.lock().unwrap_or_else(PoisonError::into_inner));
+        let between =
+            std::mem::take(&mut *self.between.lock().unwrap_or_else(PoisonError::into_inner));
         report.add_remarks(between.conflicts, between.left_alone);
         let mut manifest = self.manifest().await?.unwrap_or_default();
         manifest.open = false;
@@ -293,7 +305,8 @@ impl Run {
 pub(crate) enum MissingFiles {
     /// A run is at work, so it has deleted the file.
     Deleted,
-    /// A run crashed here some time ago. The file may have been lost with the cache, so it is not deleted.
+    /// A run crashed here some time ago. The file may have been lost with the cache, so it is not
+    /// deleted.
     Unknown,
 }
 
@@ -344,8 +357,9 @@ impl Drop for Lease {
 
 async fn keep_renewed(workspace: ConversationWorkspace, fence: Fence, stop: CancellationToken) {
     let time = workspace.files.settings.lease;
-    let renew =
-        |time| workspace.files.store.renew_workspace(&workspace.owned, workspace.conversation, fence, time);
+    let renew = |time| {
+        workspace.files.store.renew_workspace(&workspace.owned, workspace.conversation, fence, time)
+    };
     loop {
         tokio::select! {
             () = stop.cancelled() => break,

@@ -1,5 +1,6 @@
-//! Saving what a user uploads: first the content, then rows and event in one transaction, then copies and cache.
-//! A crash at any point leaves no half-saved file. A later sweep removes objects without a row.
+//! Saving what a user uploads: first the content, then rows and event in one transaction, then
+//! copies and cache. A crash at any point leaves no half-saved file. A later sweep removes objects
+//! without a row.
 
 use crate::{
     ConversationWorkspace, Error, Result,
@@ -42,15 +43,17 @@ impl ConversationWorkspace {
             }
         };
         let files = &self.files;
-        let put = blobs::put(&files.content, &files.tasks, self.conversation, body, limit, tee).await?;
+        let put =
+            blobs::put(&files.content, &files.tasks, self.conversation, body, limit, tee).await?;
         let head = put.head.clone();
         let mut blob = Blob::from(put);
         blob.instead_of = self.damaged_original(&blob).await?;
         Ok(StoredContent { blob, head, local })
     }
 
-    /// The key of the object that should hold the same content, if that object is lost or damaged: the new upload
-    /// then repairs it. The old object is read to its end, because the uploaded bytes replace it only if it is bad.
+    /// The key of the object that should hold the same content, if that object is lost or damaged:
+    /// the new upload then repairs it. The old object is read to its end, because the uploaded
+    /// bytes replace it only if it is bad.
     async fn damaged_original(&self, blob: &Blob) -> Result<Option<String>> {
         let Some(kept) = self.files.store.blob_key(self.conversation, &blob.checksum).await? else {
             return Ok(None);
@@ -75,13 +78,16 @@ impl ConversationWorkspace {
 
     /// Removes content that is not needed after all.
     pub async fn discard(&self, contents: impl IntoIterator<Item = StoredContent>) {
-        let keys: Vec<String> = contents.into_iter().filter_map(|content| content.blob.key).collect();
+        let keys: Vec<String> =
+            contents.into_iter().filter_map(|content| content.blob.key).collect();
         if keys.is_empty() {
             return;
         }
         match self.files.store.discard_objects(&self.owned, keys).await {
             Ok(()) => self.files.upkeep.notify_one(),
-            Err(error) => tracing::warn!(%error, "cannot discard objects; the next sweep removes them"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot discard objects; the next sweep removes them")
+            }
         }
     }
 
@@ -122,7 +128,8 @@ impl ConversationWorkspace {
         let edited = match self.edit(author, edits, None).await {
             Ok(edited) => edited,
             Err(error) => {
-                // Discard only if nothing can have been written: a commit that failed may still have happened.
+                // Discard only if nothing can have been written: a commit that failed may still
+                // have happened.
                 if matches!(
                     error,
                     Error::Path(_)
@@ -132,9 +139,14 @@ impl ConversationWorkspace {
                                 | atelier_store::Error::NotFound
                         )
                 ) {
-                    let blob =
-                        |key| Blob { checksum: String::new(), size: 0, key: Some(key), instead_of: None };
-                    let content = |key| StoredContent { blob: blob(key), head: Bytes::new(), local: None };
+                    let blob = |key| Blob {
+                        checksum: String::new(),
+                        size: 0,
+                        key: Some(key),
+                        instead_of: None,
+                    };
+                    let content =
+                        |key| StoredContent { blob: blob(key), head: Bytes::new(), local: None };
                     self.discard(keys.into_iter().map(content)).await;
                 }
                 return Err(error);

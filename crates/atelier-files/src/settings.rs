@@ -8,7 +8,8 @@ use std::{path::PathBuf, time::Duration};
 pub struct Settings {
     /// What every key in the object store starts with (`S3_WORKSPACE_PREFIX`).
     pub prefix: String,
-    /// Where the local folders of conversations are (`WORKSPACE_TEMP_DIR`). The default is the data folder.
+    /// Where the local folders of conversations are (`WORKSPACE_TEMP_DIR`). The default is the data
+    /// folder.
     pub cache: Option<PathBuf>,
     /// How many bytes the cache may hold. The least recently used conversations are removed first.
     pub cache_bytes: u64,

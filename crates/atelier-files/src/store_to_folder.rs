@@ -1,4 +1,5 @@
-//! From the object store to the folder: files that differ are fetched and checked before they replace anything.
+//! From the object store to the folder: files that differ are fetched and checked before they
+//! replace anything.
 
 use crate::{
     ConversationWorkspace, Error, Result,
@@ -25,8 +26,8 @@ use std::{
 pub(crate) const CONCURRENCY: usize = 64;
 
 impl Run {
-    /// Makes the folder contain what the database says. Hashes every file in the folder, so that a flipped byte is
-    /// found, and fetches the files that are missing or wrong.
+    /// Makes the folder contain what the database says. Hashes every file in the folder, so that a
+    /// flipped byte is found, and fetches the files that are missing or wrong.
     pub(crate) async fn update_folder(&self, open: bool) -> Result<SyncReport> {
         let store = &self.workspace.files.store;
         let rows = store.files(self.workspace.conversation).await?;
@@ -56,7 +57,8 @@ impl Run {
                 // One lost content must not keep the agent from working on the other files.
                 Err(error) if error.is_damage() => {
                     let conversation = self.workspace.conversation;
-                    tracing::error!(%error, %conversation, path = %file.file_path, "cannot fetch a file");
+                    tracing::error!(%error, %conversation, path = %file.file_path, "cannot fetch \
+                        a file");
                     lost.push(file);
                 }
                 Err(error) => return Err(error),
@@ -77,9 +79,12 @@ impl Run {
         Ok(report)
     }
 
-    /// Removes files that could not be fetched from the folder. Returns those that are damaged; the others were
-    /// deleted or replaced in the meantime.
-    async fn remove_unreadable(&self, lost: Vec<ConversationFile>) -> Result<HashMap<FilePath, i64>> {
+    /// Removes files that could not be fetched from the folder. Returns those that are damaged; the
+    /// others were deleted or replaced in the meantime.
+    async fn remove_unreadable(
+        &self,
+        lost: Vec<ConversationFile>,
+    ) -> Result<HashMap<FilePath, i64>> {
         if lost.is_empty() {
             return Ok(HashMap::new());
         }
@@ -89,13 +94,15 @@ impl Run {
         let damaged = still.map(|file| (file.file_path.clone(), file.version)).collect();
         let folder = self.folder.clone();
         let remove = move || {
-            lost.iter().try_for_each(|file| folder.take_away(file.file_path.as_workspace()).map(drop))
+            lost.iter()
+                .try_for_each(|file| folder.take_away(file.file_path.as_workspace()).map(drop))
         };
         tokio::task::spawn_blocking(remove).await??;
         Ok(damaged)
     }
 
-    /// Hashes the files in the folder and removes those that should not be there. Returns the stamps of the right ones.
+    /// Hashes the files in the folder and removes those that should not be there. Returns the
+    /// stamps of the right ones.
     async fn check_folder(
         &self,
         wanted: &Arc<HashMap<FilePath, ConversationFile>>,
@@ -130,7 +137,8 @@ impl Run {
         let mut target = Some(target);
         let bytes = if size <= PART as u64 {
             // The content may have been damaged on the way, so try once more.
-            let checked = match blobs::get_checked(&files.content, &key, size, &file.checksum).await {
+            let checked = match blobs::get_checked(&files.content, &key, size, &file.checksum).await
+            {
                 Err(Error::Damaged { .. }) => {
                     blobs::get_checked(&files.content, &key, size, &file.checksum).await
                 }
@@ -142,7 +150,10 @@ impl Run {
             let mut body = blobs::checked(body, file.checksum.clone(), file.file_path.to_string());
             while let Some(piece) = body.try_next().await? {
                 let Some(mut to) = target.take() else { return Err(Error::Stopping) };
-                target = Some(tokio::task::spawn_blocking(move || to.write_all(&piece).map(|()| to)).await??);
+                target = Some(
+                    tokio::task::spawn_blocking(move || to.write_all(&piece).map(|()| to))
+                        .await??,
+                );
             }
             None
         };
@@ -190,7 +201,9 @@ fn check(
             // The fetched file replaces it.
             (_, Some(_)) => {}
             // A file of the agent that cannot be stored stays in the folder. The agent was told so.
-            (Kind::File, None) if leaf.stamp.size > workspace.limit() => report.skip(&leaf.path, TOO_LARGE),
+            (Kind::File, None) if leaf.stamp.size > workspace.limit() => {
+                report.skip(&leaf.path, TOO_LARGE)
+            }
             (Kind::File, None) if workspace.check_path_length(&path).is_err() => {
                 report.skip(&leaf.path, UNNAMEABLE);
             }

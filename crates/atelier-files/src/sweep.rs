@@ -1,4 +1,5 @@
-//! Background work: removing objects that nothing refers to, updating readable copies, keeping the cache small.
+//! Background work: removing objects that nothing refers to, updating readable copies, keeping the
+//! cache small.
 
 use crate::{
     Error, Files, Result,
@@ -39,7 +40,8 @@ impl Files {
             }
         };
         let sweeps = async {
-            let mut rounds = tokio::time::interval(self.settings.sweep.max(Duration::from_millis(100)));
+            let mut rounds =
+                tokio::time::interval(self.settings.sweep.max(Duration::from_millis(100)));
             rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 rounds.tick().await;
@@ -100,9 +102,12 @@ impl Files {
     async fn renew_all_copies(&self) {
         let stale = match self.store.stale_copies(None, BATCH).await {
             Ok(stale) => stale,
-            Err(error) => return tracing::warn!(%error, "cannot find out which copies are outdated"),
+            Err(error) => {
+                return tracing::warn!(%error, "cannot find out which copies are outdated");
+            }
         };
-        let conversations: HashSet<ConversationId> = stale.iter().map(|copy| copy.conversation).collect();
+        let conversations: HashSet<ConversationId> =
+            stale.iter().map(|copy| copy.conversation).collect();
         for conversation in conversations {
             if let Err(error) = self.renew_copies(conversation).await {
                 tracing::warn!(%error, %conversation, "cannot update copies; will try again");
@@ -110,9 +115,9 @@ impl Files {
         }
     }
 
-    /// Goes through the whole object store. Removes contents without a row once they are old enough. Replaces copies
-    /// that are missing, have the wrong size or (on a disk) were modified. Leaves objects of unknown conversations
-    /// alone, because they may belong to another server.
+    /// Goes through the whole object store. Removes contents without a row once they are old
+    /// enough. Replaces copies that are missing, have the wrong size or (on a disk) were modified.
+    /// Leaves objects of unknown conversations alone, because they may belong to another server.
     pub async fn sweep(&self) -> Result<SweepReport> {
         let mut swept = SweepReport::default();
         let mut listing: HashMap<ConversationId, Vec<ObjectMeta>> = HashMap::new();
@@ -130,13 +135,15 @@ impl Files {
             match self.sweep_contents(conversation, &objects).await {
                 Ok(removed) => swept.orphans += removed,
                 Err(error) => {
-                    tracing::warn!(%error, %conversation, "cannot sweep the contents of a conversation");
+                    tracing::warn!(%error, %conversation, "cannot sweep the contents of a \
+                        conversation");
                 }
             }
             match self.sweep_copies(conversation, &objects).await {
                 Ok(renewed) => swept.copies += renewed,
                 Err(error) => {
-                    tracing::warn!(%error, %conversation, "cannot sweep the copies of a conversation");
+                    tracing::warn!(%error, %conversation, "cannot sweep the copies of a \
+                        conversation");
                 }
             }
         }
@@ -147,19 +154,26 @@ impl Files {
         Ok(swept)
     }
 
-    /// The conversation of a key such as `{prefix}{conversation}.blobs/…` or `{prefix}{conversation}/…`.
+    /// The conversation of a key such as `{prefix}{conversation}.blobs/…` or
+    /// `{prefix}{conversation}/…`.
     fn conversation_of(&self, key: &Key) -> Option<ConversationId> {
         let rest = key.as_ref().strip_prefix(&self.settings.prefix)?;
         let (folder, _) = rest.split_once('/')?;
         folder.strip_suffix(".blobs").unwrap_or(folder).parse().ok()
     }
 
-    async fn sweep_contents(&self, conversation: ConversationId, objects: &[ObjectMeta]) -> Result<usize> {
+    async fn sweep_contents(
+        &self,
+        conversation: ConversationId,
+        objects: &[ObjectMeta],
+    ) -> Result<usize> {
         let contents = self.content.contents(conversation);
         let oldest = Utc::now() - time_delta(self.settings.grace);
         let old: Vec<&ObjectMeta> = objects
             .iter()
-            .filter(|object| object.location.prefix_matches(&contents) && object.last_modified <= oldest)
+            .filter(|object| {
+                object.location.prefix_matches(&contents) && object.last_modified <= oldest
+            })
             .collect();
         if let Some(disk) = &self.content.disk {
             let (folder, grace) = (disk.join(contents.as_ref()), self.settings.grace);
@@ -180,7 +194,11 @@ impl Files {
         Ok(removed)
     }
 
-    async fn sweep_copies(&self, conversation: ConversationId, objects: &[ObjectMeta]) -> Result<usize> {
+    async fn sweep_copies(
+        &self,
+        conversation: ConversationId,
+        objects: &[ObjectMeta],
+    ) -> Result<usize> {
         if !self.settings.copies {
             return Ok(0);
         }
@@ -189,7 +207,8 @@ impl Files {
             Some(disk) => {
                 let keys: HashMap<String, String> =
                     self.store.blob_keys(conversation).await?.into_iter().collect();
-                let (disk, folder) = (disk.clone(), disk.join(self.content.workspace(conversation)));
+                let (disk, folder) =
+                    (disk.clone(), disk.join(self.content.workspace(conversation)));
                 let is_right = move |file: &ConversationFile| {
                     keys.get(&file.checksum).is_none_or(|key| {
                         is_true_copy(&disk.join(key), &folder.join(file.file_path.as_str()))
@@ -227,7 +246,9 @@ impl Files {
             if self.store.conversation_exists(conversation).await? {
                 continue;
             }
-            let Some(folder_lock) = self.cache.folder_locks.try_lock(conversation) else { continue };
+            let Some(folder_lock) = self.cache.folder_locks.try_lock(conversation) else {
+                continue;
+            };
             let files = self.clone();
             let remove = move || {
                 let _folder_lock = folder_lock;
@@ -253,7 +274,8 @@ fn sweep_staged(folder: &Path, grace: Duration) {
             && age.is_some_and(|age| age >= grace)
             && let Err(error) = fs::remove_file(entry.path())
         {
-            tracing::warn!(%error, path = %entry.path().display(), "cannot remove an unfinished file");
+            tracing::warn!(%error, path = %entry.path().display(), "cannot remove an unfinished \
+                file");
         }
     }
 }

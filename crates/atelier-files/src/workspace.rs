@@ -1,7 +1,9 @@
 //! The files of one conversation, for its owner.
 
 use crate::{Error, Files, Result, blobs, content_store, crash, manifest::Manifest, mime};
-use atelier_core::{ConversationFile, ConversationId, FileId, FilePath, FileVersion, file::FilePathError};
+use atelier_core::{
+    ConversationFile, ConversationId, FileId, FilePath, FileVersion, file::FilePathError,
+};
 use atelier_store::{
     Author, Blob, ContentKind, Edit, Edited, Expect, Fence, FileChanges, Owned, WorkspaceStorage,
 };
@@ -76,8 +78,8 @@ impl ConversationWorkspace {
         Ok(file)
     }
 
-    /// The MIME type of a file under another name; `None` if the object store does not answer, because that must
-    /// not prevent renaming.
+    /// The MIME type of a file under another name; `None` if the object store does not answer,
+    /// because that must not prevent renaming.
     async fn kind_as(&self, file: &ConversationFile, path: &FilePath) -> Option<ContentKind> {
         let head = async {
             let key = self.content_key(&file.checksum, &file.file_path).await?;
@@ -101,8 +103,14 @@ impl ConversationWorkspace {
         }
     }
 
-    /// Deletes the row first, then the objects, then the cached file. What fails is retried in the background.
-    pub async fn delete(&self, author: Author, id: FileId, expect: Expect) -> Result<ConversationFile> {
+    /// Deletes the row first, then the objects, then the cached file. What fails is retried in the
+    /// background.
+    pub async fn delete(
+        &self,
+        author: Author,
+        id: FileId,
+        expect: Expect,
+    ) -> Result<ConversationFile> {
         self.file(id).await?;
         let file = self.edit_one(author, Edit::Delete { file: id, expect }).await?;
         crash::point("deleted");
@@ -141,7 +149,11 @@ impl ConversationWorkspace {
             // The source of the content stays the same, whoever restores it.
             source: Some(old.source),
             // Somebody may have written another file since this one was read.
-            expect: if expect == Expect::Anything { Expect::Checksum(vec![file.checksum]) } else { expect },
+            expect: if expect == Expect::Anything {
+                Expect::Checksum(vec![file.checksum])
+            } else {
+                expect
+            },
         };
         let file = self.edit_one(author, edit).await?;
         self.update_copies().await;
@@ -176,10 +188,12 @@ impl ConversationWorkspace {
                 Edit::Change { .. } | Edit::Delete { .. } | Edit::Complete { .. } => {}
             }
         }
-        let (path, copies) = (self.files.content.workspace(self.conversation), self.files.settings.copies);
+        let (path, copies) =
+            (self.files.content.workspace(self.conversation), self.files.settings.copies);
         let storage = WorkspaceStorage { path, copies };
         let store = &self.files.store;
-        let edited = store.edit_files(&self.owned, self.conversation, author, edits, fence, storage);
+        let edited =
+            store.edit_files(&self.owned, self.conversation, author, edits, fence, storage);
         Ok(edited.await?)
     }
 
@@ -192,8 +206,9 @@ impl ConversationWorkspace {
         Ok(())
     }
 
-    /// Moves content that was stored long ago to a new key. A sweep removes old objects without a row, and the last
-    /// file of an upload form may arrive long after the first one. Under the new key the object counts as new.
+    /// Moves content that was stored long ago to a new key. A sweep removes old objects without a
+    /// row, and the last file of an upload form may arrive long after the first one. Under the new
+    /// key the object counts as new.
     async fn refresh_old_object(&self, blob: &mut Blob) -> Result<()> {
         let files = &self.files;
         let Some(old) = blob.key.as_deref().map(Key::from) else { return Ok(()) };
@@ -218,7 +233,8 @@ impl ConversationWorkspace {
         let signer = self.files.content.signer.as_ref().ok_or(Error::NoLinks)?;
         let file = self.file(id).await?;
         let key = self.content_key(&file.checksum, &file.file_path).await?;
-        let link = self.files.content.within(signer.signed_url(reqwest::Method::GET, &key, time)).await?;
+        let link =
+            self.files.content.within(signer.signed_url(reqwest::Method::GET, &key, time)).await?;
         Ok(link.into())
     }
 
@@ -228,7 +244,8 @@ impl ConversationWorkspace {
         Ok(Key::from(key))
     }
 
-    /// Moves the file in the local folder, unless a run works there. In that case the next sync does it.
+    /// Moves the file in the local folder, unless a run works there. In that case the next sync
+    /// does it.
     async fn move_in_cache(&self, from: &FilePath, to: &FilePath) {
         let (from, to) = (from.clone(), to.clone());
         self.in_cache("move", move |cache, conversation| {
@@ -258,14 +275,16 @@ impl ConversationWorkspace {
         .await;
     }
 
-    /// Changes the local folder, unless a run works there or has left changes that are not stored. Failures are only
-    /// logged, because the next sync corrects the cache.
+    /// Changes the local folder, unless a run works there or has left changes that are not stored.
+    /// Failures are only logged, because the next sync corrects the cache.
     pub(crate) async fn in_cache(
         &self,
         what: &'static str,
         work: impl FnOnce(&crate::cache::Cache, ConversationId) -> Result<()> + Send + 'static,
     ) {
-        let Some(folder_lock) = self.files.cache.folder_locks.try_lock(self.conversation) else { return };
+        let Some(folder_lock) = self.files.cache.folder_locks.try_lock(self.conversation) else {
+            return;
+        };
         let (files, conversation) = (self.files.clone(), self.conversation);
         let done = tokio::task::spawn_blocking(move || {
             let _folder_lock = folder_lock;
@@ -275,7 +294,8 @@ impl ConversationWorkspace {
             work(&files.cache, conversation)
         });
         if let Err(error) = done.await.map_err(Error::from).and_then(|done| done) {
-            tracing::warn!(%error, %conversation, what, "cannot update the cache; the next sync does it");
+            tracing::warn!(%error, %conversation, what, "cannot update the cache; the next sync \
+                does it");
         }
     }
 }

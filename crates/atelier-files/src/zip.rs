@@ -2,7 +2,8 @@
 
 use crate::{ConversationWorkspace, Error, Result, blobs};
 use async_zip::{
-    Compression, ZipDateTime, ZipDateTimeBuilder, ZipEntryBuilder, ZipString, tokio::write::ZipFileWriter,
+    Compression, ZipDateTime, ZipDateTimeBuilder, ZipEntryBuilder, ZipString,
+    tokio::write::ZipFileWriter,
 };
 use atelier_core::ConversationFile;
 use bytes::Bytes;
@@ -16,12 +17,14 @@ use tokio_util::io::ReaderStream;
 const AHEAD: usize = 1 << 20;
 
 impl ConversationWorkspace {
-    /// A ZIP archive of the newest version of every file. The stream fails at the first damaged content.
+    /// A ZIP archive of the newest version of every file. The stream fails at the first damaged
+    /// content.
     pub async fn archive(&self) -> Result<BoxStream<'static, Result<Bytes>>> {
         let files = self.list().await?;
         let (reader, writer) = tokio::io::duplex(AHEAD);
         let workspace = self.clone();
-        // A file that fails must fail the stream: some programs accept an archive that merely ends early.
+        // A file that fails must fail the stream: some programs accept an archive that merely ends
+        // early.
         let (outcome, failed) = tokio::sync::oneshot::channel();
         self.files.tasks.spawn(async move {
             drop(outcome.send(workspace.write_archive(files, writer).await));
@@ -37,18 +40,24 @@ impl ConversationWorkspace {
         Ok(bytes.chain(end).boxed())
     }
 
-    async fn write_archive(&self, files: Vec<ConversationFile>, writer: DuplexStream) -> Result<()> {
+    async fn write_archive(
+        &self,
+        files: Vec<ConversationFile>,
+        writer: DuplexStream,
+    ) -> Result<()> {
         let broken = |error: async_zip::error::ZipError| Error::Broken(error.to_string());
         let mut archive = ZipFileWriter::with_tokio(writer);
         for file in files {
-            // File paths are checked when they are created, so unpacking never leaves the target folder.
+            // File paths are checked when they are created, so unpacking never leaves the target
+            // folder.
             let name = ZipString::from(file.file_path.to_string());
             let entry = ZipEntryBuilder::new(name, Compression::Stored)
                 .unix_permissions(0o644)
                 .last_modification_date(zip_time(file.updated_at));
             let mut entry = archive.write_entry_stream(entry).await.map_err(broken)?;
             let key: Key = self.content_key(&file.checksum, &file.file_path).await?;
-            let body = blobs::get(&self.files, key, 0..file.file_size as u64, blobs::ReadAhead::DOWNLOAD);
+            let body =
+                blobs::get(&self.files, key, 0..file.file_size as u64, blobs::ReadAhead::DOWNLOAD);
             let mut body = blobs::checked(body, file.checksum, file.file_path.to_string());
             while let Some(piece) = body.try_next().await? {
                 entry.write_all(&piece).await?;

@@ -1,9 +1,11 @@
-//! One suite for every place that content can be kept in: a disk and a real S3 server, on both databases.
+//! One suite for every place that content can be kept in: a disk and a real S3 server, on both
+//! databases.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use atelier_core::{
-    Conversation, ConversationFile, FilePath, FileSource, ProjectName, Tenant, UserId, WorkspaceKind,
+    Conversation, ConversationFile, FilePath, FileSource, ProjectName, Tenant, UserId,
+    WorkspaceKind,
 };
 use atelier_files::{ConversationWorkspace, Error, Files, NewFile, Settings, SweepReport};
 use atelier_store::{Author, Error as StoreError, Expect, FileChanges, Owned, Store};
@@ -28,7 +30,11 @@ use Objects::{Disk, S3};
 #[template]
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn everywhere(#[values(Sqlite, Postgres)] backend: Backend, #[values(Disk, S3)] objects: Objects) {}
+async fn everywhere(
+    #[values(Sqlite, Postgres)] backend: Backend,
+    #[values(Disk, S3)] objects: Objects,
+) {
+}
 
 struct World {
     files: Files,
@@ -60,15 +66,19 @@ impl World {
         store.ensure_user(user, &tenant).await.unwrap();
         let name = ProjectName::try_from("default").unwrap();
         let kind = WorkspaceKind::Conversation;
-        let project =
-            store.create_project(user, tenant, name, kind, Default::default(), vec![]).await.unwrap();
+        let project = store
+            .create_project(user, tenant, name, kind, Default::default(), vec![])
+            .await
+            .unwrap();
         let owned = store.owned_by(user, project.id).await.unwrap();
         let conversation = store.create_conversation(&owned, None, true).await.unwrap();
         let bucket = (objects == S3).then(Bucket::new);
-        let prefix = bucket.as_ref().map_or(settings.prefix.clone(), |bucket| bucket.prefix.clone());
+        let prefix =
+            bucket.as_ref().map_or(settings.prefix.clone(), |bucket| bucket.prefix.clone());
         let url = bucket.as_ref().map(Bucket::url);
         let settings = Settings { prefix, ..settings };
-        let files = Files::open(settings, url.as_deref(), data.path(), store.clone()).await.unwrap();
+        let files =
+            Files::open(settings, url.as_deref(), data.path(), store.clone()).await.unwrap();
         Self { files, store, owned, conversation, bucket, data, _database: database }
     }
 
@@ -137,7 +147,8 @@ impl World {
     /// Every key of the conversation, as the object store itself lists them.
     async fn keys(&self) -> Vec<String> {
         let store = self.objects();
-        let top = self.bucket.as_ref().map_or("workspaces", |bucket| bucket.prefix.trim_end_matches('/'));
+        let top =
+            self.bucket.as_ref().map_or("workspaces", |bucket| bucket.prefix.trim_end_matches('/'));
         let prefix = object_store::path::Path::from(top);
         let listed: Vec<_> = store.list(Some(&prefix)).try_collect().await.unwrap();
         let mut keys: Vec<String> = listed
@@ -172,7 +183,11 @@ async fn versions_count_up_and_stay_readable(backend: Backend, objects: Objects)
     assert!(world.keys().await.contains(&copy));
     assert_eq!(fs::read_to_string(world.folder().join("docs/report.txt")).unwrap(), "two");
 
-    let third = world.workspace().restore(world.author(), first.file_id, 1, Expect::Anything).await.unwrap();
+    let third = world
+        .workspace()
+        .restore(world.author(), first.file_id, 1, Expect::Anything)
+        .await
+        .unwrap();
     assert_eq!((third.version, &third.checksum), (3, &first.checksum));
     assert_eq!(world.get(&third, None).await.unwrap(), b"one");
     let diff = world.workspace().diff(first.file_id, Some(1), Some(2)).await.unwrap();
@@ -204,8 +219,9 @@ async fn deleting_removes_only_unused_content(backend: Backend, objects: Objects
 async fn second_write_against_the_same_version_is_refused(backend: Backend, objects: Objects) {
     let world = World::new(backend, objects).await;
     let seen = world.put("a.txt", "seen").await;
-    let tries = (0..8)
-        .map(|n| world.try_put("a.txt", format!("try {n}"), Expect::Checksum(vec![seen.checksum.clone()])));
+    let tries = (0..8).map(|n| {
+        world.try_put("a.txt", format!("try {n}"), Expect::Checksum(vec![seen.checksum.clone()]))
+    });
     let outcomes = futures::future::join_all(tries).await;
     let won: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()).collect();
     assert_eq!(won.len(), 1);
@@ -245,8 +261,12 @@ async fn changes_of_an_agent_are_saved(backend: Backend, objects: Objects) {
     fs::rename(folder.join("old/name.txt"), folder.join("new/name.txt")).unwrap();
     fs::write(folder.join("new/made.txt"), "made").unwrap();
     std::os::unix::fs::symlink("/etc/passwd", folder.join("link")).unwrap();
-    rustix::fs::mkfifoat(rustix::fs::CWD, folder.join("pipe"), rustix::fs::Mode::from_raw_mode(0o600))
-        .unwrap();
+    rustix::fs::mkfifoat(
+        rustix::fs::CWD,
+        folder.join("pipe"),
+        rustix::fs::Mode::from_raw_mode(0o600),
+    )
+    .unwrap();
 
     let mut report = run.end().await.unwrap();
     report.left_alone.sort_by(|a, b| a.path.cmp(&b.path));
@@ -276,7 +296,11 @@ async fn changes_of_an_agent_are_saved(backend: Backend, objects: Objects) {
     let id = |files: &[ConversationFile], path: &str| {
         files.iter().find(|file| file.file_path.as_str() == path).unwrap().file_id
     };
-    assert_eq!(id(&files, "new/name.txt"), id(&before, "old/name.txt"), "a renamed file stays the same");
+    assert_eq!(
+        id(&files, "new/name.txt"),
+        id(&before, "old/name.txt"),
+        "a renamed file stays the same"
+    );
     assert_eq!(world.get(&files[0], None).await.unwrap(), b"CHANGED of change.txt");
     let again = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
     assert_eq!((again.report().fetched, again.report().unchanged), (0, 4));
@@ -304,7 +328,10 @@ async fn a_flipped_byte_is_found_and_fetched_again(backend: Backend, objects: Ob
         let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
         assert_eq!(run.report().fetched, 10);
         for n in 0..10u8 {
-            assert_eq!(fs::read(world.folder().join(format!("f{n}.bin"))).unwrap(), vec![n; 10_000]);
+            assert_eq!(
+                fs::read(world.folder().join(format!("f{n}.bin"))).unwrap(),
+                vec![n; 10_000]
+            );
         }
         assert_eq!(run.end().await.unwrap().modified, Vec::<String>::new());
     }
@@ -359,7 +386,10 @@ async fn a_folder_that_is_being_deleted_deletes_nothing(backend: Backend, object
         for number in 0..40 {
             fs::remove_file(folder.join(format!("{number}.txt"))).unwrap();
             begun.send(()).unwrap();
-            #[expect(clippy::disallowed_methods, reason = "deleting a large folder takes its time")]
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "deleting a large folder takes its time"
+            )]
             std::thread::sleep(Duration::from_millis(10));
         }
         fs::remove_dir(folder).unwrap();
@@ -375,7 +405,10 @@ async fn a_folder_that_is_being_deleted_deletes_nothing(backend: Backend, object
 }
 
 #[apply(everywhere)]
-async fn only_one_run_at_a_time_and_conflicts_keep_both_versions(backend: Backend, objects: Objects) {
+async fn only_one_run_at_a_time_and_conflicts_keep_both_versions(
+    backend: Backend,
+    objects: Objects,
+) {
     let world = World::new(backend, objects).await;
     let file = world.put("changes.txt", "base").await;
     let gone = world.put("gone.txt", "base").await;
@@ -385,9 +418,11 @@ async fn only_one_run_at_a_time_and_conflicts_keep_both_versions(backend: Backen
     // Another machine has another folder, and the same lease.
     let elsewhere = tempfile::tempdir().unwrap();
     let url = world.bucket.as_ref().map(Bucket::url);
-    let objects = url.unwrap_or_else(|| format!("file://{}", world.data.path().join("objects").display()));
+    let objects =
+        url.unwrap_or_else(|| format!("file://{}", world.data.path().join("objects").display()));
     let settings = world.files.settings().clone();
-    let node = Files::open(settings, Some(&objects), elsewhere.path(), world.store.clone()).await.unwrap();
+    let node =
+        Files::open(settings, Some(&objects), elsewhere.path(), world.store.clone()).await.unwrap();
     let other = node.workspace(&world.owned, &world.conversation);
     assert!(matches!(other.sync_to_local(Duration::from_millis(300)).await, Err(Error::Locked)));
 
@@ -396,10 +431,14 @@ async fn only_one_run_at_a_time_and_conflicts_keep_both_versions(backend: Backen
     world.put("changes.txt", "the person's").await;
     world.put("gone.txt", "still wanted").await;
     let report = run.sync_back().await.unwrap();
-    let told: Vec<_> = report.conflicts.iter().map(|it| (it.path.as_str(), it.kept_as.as_deref())).collect();
+    let told: Vec<_> =
+        report.conflicts.iter().map(|it| (it.path.as_str(), it.kept_as.as_deref())).collect();
     assert_eq!(told, [("gone.txt", None), ("changes.txt", Some("changes.agent-copy.txt"))]);
     assert_eq!(fs::read_to_string(run.folder().join("changes.txt")).unwrap(), "the person's");
-    assert_eq!(fs::read_to_string(run.folder().join("changes.agent-copy.txt")).unwrap(), "the agent's");
+    assert_eq!(
+        fs::read_to_string(run.folder().join("changes.agent-copy.txt")).unwrap(),
+        "the agent's"
+    );
     assert_eq!(world.get(&file, None).await.unwrap(), b"the person's");
     assert_eq!(world.get(&gone, None).await.unwrap(), b"still wanted");
     assert_eq!(run.end().await.unwrap().conflicts, vec![]);
@@ -432,7 +471,10 @@ async fn prompt_lists_the_files_and_agent_presents_some(backend: Backend, object
 }
 
 #[apply(everywhere)]
-async fn sweep_removes_objects_without_a_row_and_repairs_copies(backend: Backend, objects: Objects) {
+async fn sweep_removes_objects_without_a_row_and_repairs_copies(
+    backend: Backend,
+    objects: Objects,
+) {
     let settings = Settings { grace: Duration::ZERO, ..Settings::default() };
     let world = World::with(backend, objects, settings).await;
     let file = world.put("a.txt", "kept").await;
@@ -443,7 +485,11 @@ async fn sweep_removes_objects_without_a_row_and_repairs_copies(backend: Backend
     assert_eq!(world.files.sweep().await.unwrap(), SweepReport { orphans: 1, copies: 0 });
     assert_eq!(world.contents().await, 1);
     if objects == Disk {
-        let copy = world.data.path().join("objects").join(world.files.workspace_path(world.conversation.id));
+        let copy = world
+            .data
+            .path()
+            .join("objects")
+            .join(world.files.workspace_path(world.conversation.id));
         fs::write(copy.join("a.txt"), "somebody wrote over the copy").unwrap();
         assert_eq!(world.files.sweep().await.unwrap(), SweepReport { orphans: 0, copies: 1 });
         assert_eq!(fs::read_to_string(copy.join("a.txt")).unwrap(), "kept");
@@ -465,14 +511,16 @@ async fn sweep_removes_objects_without_a_row_and_repairs_copies(backend: Backend
 async fn large_files_are_streamed(backend: Backend, objects: Objects) {
     let world = World::new(backend, objects).await;
     let content: Vec<u8> = (0..20_000_003u32).map(|n| (n % 251) as u8).collect();
-    let chunks: Vec<_> = content.chunks(777_777).map(|chunk| Ok(Bytes::copy_from_slice(chunk))).collect();
+    let chunks: Vec<_> =
+        content.chunks(777_777).map(|chunk| Ok(Bytes::copy_from_slice(chunk))).collect();
     let workspace = world.workspace();
     let too_small = workspace.store(futures::stream::iter(chunks).boxed(), 15_000_000).await;
     assert!(matches!(too_small, Err(Error::TooLarge { limit: 15_000_000 })));
     let file = world.put("big.bin", content.clone()).await;
     assert!(world.get(&file, None).await.unwrap() == content);
     let reading = workspace.read(file.file_id, None).await.unwrap();
-    let part: Vec<Bytes> = reading.part(8_388_600..8_388_620).await.unwrap().try_collect().await.unwrap();
+    let part: Vec<Bytes> =
+        reading.part(8_388_600..8_388_620).await.unwrap().try_collect().await.unwrap();
     assert_eq!(part.concat(), content[8_388_600..8_388_620]);
     fs::remove_dir_all(world.folder()).unwrap();
     let run = workspace.sync_to_local(Duration::ZERO).await.unwrap();
@@ -527,7 +575,9 @@ async fn unusual_file_names_work(backend: Backend, objects: Objects) {
         let copy = format!("{}{path}", world.files.workspace_path(world.conversation.id));
         match objects {
             S3 => assert!(keys.contains(&copy), "{copy} {keys:?}"),
-            Disk => assert!(Path::new(&world.data.path().join("objects").join(copy)).exists(), "{path}"),
+            Disk => {
+                assert!(Path::new(&world.data.path().join("objects").join(copy)).exists(), "{path}")
+            }
         }
     }
 }
@@ -539,7 +589,8 @@ async fn cache_stays_within_its_limit() {
     let mut world = World::with(Sqlite, Disk, settings).await;
     let mut folders = Vec::new();
     for n in 0..4 {
-        world.conversation = world.store.create_conversation(&world.owned, None, true).await.unwrap();
+        world.conversation =
+            world.store.create_conversation(&world.owned, None, true).await.unwrap();
         world.put("f.bin", vec![n; 10_000]).await;
         let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
         folders.push(world.folder());
@@ -577,8 +628,12 @@ async fn upload_does_not_overwrite_changes_of_a_crashed_run(backend: Backend, ob
     workspace.delete(world.author(), gone.file_id, Expect::Anything).await.unwrap();
 
     let run = world.workspace().sync_to_local(Duration::from_secs(5)).await.unwrap();
-    let mut told: Vec<_> =
-        run.report().conflicts.iter().map(|it| (it.path.as_str(), it.kept_as.as_deref().unwrap())).collect();
+    let mut told: Vec<_> = run
+        .report()
+        .conflicts
+        .iter()
+        .map(|it| (it.path.as_str(), it.kept_as.as_deref().unwrap()))
+        .collect();
     told.sort_unstable();
     let expected = [
         ("gone.txt", "gone.agent-copy.txt"),
@@ -588,7 +643,10 @@ async fn upload_does_not_overwrite_changes_of_a_crashed_run(backend: Backend, ob
     ];
     assert_eq!(told, expected);
     for (name, kept) in expected {
-        assert_eq!(fs::read_to_string(run.folder().join(kept)).unwrap(), format!("the agent's {name}"));
+        assert_eq!(
+            fs::read_to_string(run.folder().join(kept)).unwrap(),
+            format!("the agent's {name}")
+        );
     }
     assert_eq!(fs::read_to_string(run.folder().join("changes.txt")).unwrap(), "base");
     assert_eq!(fs::read_to_string(run.folder().join("notes/a.txt")).unwrap(), "the person's");
@@ -623,7 +681,8 @@ async fn file_and_folder_with_the_same_name_both_stay(backend: Backend, objects:
 /// A file that is too large stays in the folder, and every sync reports it.
 #[tokio::test(flavor = "multi_thread")]
 async fn too_large_file_stays_in_the_folder() {
-    let settings = Settings { max_upload: 10, lease: Duration::from_millis(300), ..Settings::default() };
+    let settings =
+        Settings { max_upload: 10, lease: Duration::from_millis(300), ..Settings::default() };
     let world = World::with(Sqlite, Disk, settings).await;
     let run = world.workspace().sync_to_local(Duration::ZERO).await.unwrap();
     fs::write(run.folder().join("big.txt"), "more than ten bytes").unwrap();
@@ -632,7 +691,10 @@ async fn too_large_file_stays_in_the_folder() {
         let report = world.workspace().sync(Duration::from_secs(5)).await.unwrap();
         let left: Vec<_> = report.left_alone.iter().map(|it| (it.path.as_str(), it.why)).collect();
         assert_eq!((left, report.removed), (vec![("big.txt", "it is too large")], 0));
-        assert_eq!(fs::read_to_string(world.folder().join("big.txt")).unwrap(), "more than ten bytes");
+        assert_eq!(
+            fs::read_to_string(world.folder().join("big.txt")).unwrap(),
+            "more than ten bytes"
+        );
     }
 }
 
@@ -642,8 +704,11 @@ async fn lost_content_does_not_block_the_workspace() {
     let world = World::new(Sqlite, Disk).await;
     let whole = world.put("whole.txt", "whole").await;
     let lost = world.put("lost.txt", "lost").await;
-    let contents =
-        world.data.path().join("objects/workspaces").join(format!("{}.blobs", world.conversation.id));
+    let contents = world
+        .data
+        .path()
+        .join("objects/workspaces")
+        .join(format!("{}.blobs", world.conversation.id));
     let mut objects = fs::read_dir(contents).unwrap().map(|entry| entry.unwrap().path());
     let object = objects.find(|path| path.to_string_lossy().contains(&lost.checksum)).unwrap();
     fs::remove_file(object).unwrap();
@@ -655,7 +720,11 @@ async fn lost_content_does_not_block_the_workspace() {
     assert!(!run.folder().join("lost.txt").exists(), "wrong content is worse than none");
     assert_eq!(fs::read_to_string(run.folder().join("whole.txt")).unwrap(), "whole");
     let report = run.sync_back().await.unwrap();
-    assert_eq!((report.deleted.len(), report.modified.len()), (0, 0), "it was not the agent who removed it");
+    assert_eq!(
+        (report.deleted.len(), report.modified.len()),
+        (0, 0),
+        "it was not the agent who removed it"
+    );
     fs::write(run.folder().join("lost.txt"), "found").unwrap();
     let report = run.end().await.unwrap();
     assert_eq!((report.modified, report.damaged), (vec!["lost.txt".to_owned()], vec![]));
@@ -721,7 +790,8 @@ async fn sweep_keeps_content_that_is_being_saved(backend: Backend, objects: Obje
     assert!(matches!(late, Err(Error::Broken(_))), "no row without its object: {late:?}");
 }
 
-/// A prefix that a store would encode differently, or that leads out of it, is refused at the start.
+/// A prefix that a store would encode differently, or that leads out of it, is refused at the
+/// start.
 #[tokio::test]
 async fn prefix_is_used_unchanged_or_refused() {
     let data = tempfile::tempdir().unwrap();

@@ -10,9 +10,10 @@ use atelier_mcp::http::{self, Settings};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ContentBlock,
     Implementation, JsonObject, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse,
-    ReadResourceResult, Resource, ResourceContents, ResourceTemplate, ServerCapabilities, ServerConfig,
-    SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
+    PaginatedRequestParams, ProgressNotificationParam, ReadResourceRequestParams,
+    ReadResourceResponse, ReadResourceResult, Resource, ResourceContents, ResourceTemplate,
+    ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool,
+    UnsubscribeRequestParams,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -21,8 +22,7 @@ use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
 /// A PNG image with one red pixel.
-const PIXEL: &str =
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
+const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
 /// A WAV file without samples.
 const SILENCE: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA=";
 
@@ -47,9 +47,15 @@ impl Fixture {
             "test_logging_tool",
         ];
         let empty = || object(json!({ "type": "object", "properties": {} }));
-        let mut tools: Vec<Tool> =
-            plain.into_iter().map(|name| Tool::new(name, "For the conformance suite", empty())).collect();
-        tools.push(Tool::new("json_schema_2020_12_tool", "Tool with JSON Schema 2020-12 features", schema()));
+        let mut tools: Vec<Tool> = plain
+            .into_iter()
+            .map(|name| Tool::new(name, "For the conformance suite", empty()))
+            .collect();
+        tools.push(Tool::new(
+            "json_schema_2020_12_tool",
+            "Tool with JSON Schema 2020-12 features",
+            schema(),
+        ));
         let named = json!({
             "type": "object",
             "properties": { "region": { "type": "string", "x-mcp-header": "Region" } },
@@ -102,7 +108,8 @@ impl ServerHandler for Fixture {
             .enable_prompts()
             .enable_completions()
             .build();
-        ServerConfig::new(capabilities).with_server_info(Implementation::new("atelier-conformance", "1"))
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("atelier-conformance", "1"))
     }
 
     async fn list_tools(
@@ -124,7 +131,9 @@ impl ServerHandler for Fixture {
     ) -> Result<CallToolResponse, ErrorData> {
         let image = || ContentBlock::image(PIXEL, "image/png");
         let content = match request.name.as_ref() {
-            "test_simple_text" => vec![ContentBlock::text("This is a simple text response for testing.")],
+            "test_simple_text" => {
+                vec![ContentBlock::text("This is a simple text response for testing.")]
+            }
             "test_image_content" => vec![image()],
             "test_audio_content" => vec![ContentBlock::audio(SILENCE, "audio/wav")],
             "test_embedded_resource" => vec![ContentBlock::resource(text_resource(
@@ -148,8 +157,8 @@ impl ServerHandler for Fixture {
             "test_tool_with_progress" => {
                 if let Some(token) = context.meta.get_progress_token() {
                     for progress in [0.0, 50.0, 100.0] {
-                        let progress =
-                            ProgressNotificationParam::new(token.clone(), progress).with_total(100.0);
+                        let progress = ProgressNotificationParam::new(token.clone(), progress)
+                            .with_total(100.0);
                         let sent = context.peer.notify_progress(progress).await;
                         sent.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
                     }
@@ -182,7 +191,9 @@ impl ServerHandler for Fixture {
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let resource = |uri, name, kind| {
-            Resource::new(uri, name).with_description("For the conformance suite").with_mime_type(kind)
+            Resource::new(uri, name)
+                .with_description("For the conformance suite")
+                .with_mime_type(kind)
         };
         Ok(ListResourcesResult::with_all_items(vec![
             resource("test://static-text", "static-text", "text/plain"),
@@ -211,14 +222,20 @@ impl ServerHandler for Fixture {
             ("test://static-text", _) => {
                 text_resource(uri, "text/plain", "This is the content of the static text resource.")
             }
-            ("test://static-binary", _) => ResourceContents::blob(PIXEL, uri).with_mime_type("image/png"),
+            ("test://static-binary", _) => {
+                ResourceContents::blob(PIXEL, uri).with_mime_type("image/png")
+            }
             ("test://watched-resource", _) => text_resource(uri, "text/plain", "Watched."),
             (_, Some(id)) => {
-                let data = json!({ "id": id, "templateTest": true, "data": format!("Data for ID: {id}") });
+                let data =
+                    json!({ "id": id, "templateTest": true, "data": format!("Data for ID: {id}") });
                 text_resource(uri, "application/json", &data.to_string())
             }
             _ => {
-                return Err(ErrorData::resource_not_found("Resource not found", Some(json!({ "uri": uri }))));
+                return Err(ErrorData::resource_not_found(
+                    "Resource not found",
+                    Some(json!({ "uri": uri })),
+                ));
             }
         };
         Ok(ReadResourceResult::new(vec![contents]).into())
@@ -240,7 +257,10 @@ impl ServerHandler for Fixture {
         Ok(())
     }
 
-    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
         Some(requested.clone())
     }
 

@@ -134,7 +134,8 @@ mod tests {
         let mut args = args(json!({ "content": 5, "mode": "x" }));
         let (path, content) = (args.text("path"), args.text("content"));
         assert_eq!((path.as_str(), content.as_str()), ("", ""));
-        let text = "Missing required parameters: path; Parameter 'content' must be a string; Unknown parameters: mode";
+        let text = "Missing required parameters: path; Parameter 'content' must be a string; \
+            Unknown parameters: mode";
         assert_eq!(args.done(), Err(Failure::new(text)));
     }
 }

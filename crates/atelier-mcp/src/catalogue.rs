@@ -30,9 +30,11 @@ pub(crate) fn tools(settings: &Settings) -> Vec<Tool> {
 
 fn core(root: &str) -> Vec<(Effect, Tool)> {
     let file = string(&format!("File path relative to {root} (or absolute path within {root})"));
-    let directory = string(&format!("Directory path relative to {root} (or absolute path within {root})"));
-    let either =
-        string(&format!("File or directory path relative to {root} (or absolute path within {root})"));
+    let directory =
+        string(&format!("Directory path relative to {root} (or absolute path within {root})"));
+    let either = string(&format!(
+        "File or directory path relative to {root} (or absolute path within {root})"
+    ));
     vec![
         tool(
             Effect::Looks,
@@ -51,12 +53,15 @@ fn core(root: &str) -> Vec<(Effect, Tool)> {
             Effect::Replaces,
             "write_file",
             "Write file",
-            "Create new file or completely overwrite existing file in workspace. This replaces the entire \
-             file contents: to append, read the file first and write back the combined content. Parent \
+            "Create new file or completely overwrite existing file in workspace. This replaces \
+             the entire \
+             file contents: to append, read the file first and write back the combined content. \
+             Parent \
              directories are created.",
             &json!({
                 "path": file,
-                "content": string("Complete file contents to write (replaces any existing content)"),
+                "content": string("Complete file contents to write (replaces any existing \
+                    content)"),
             }),
             &["path", "content"],
             None,
@@ -78,7 +83,8 @@ fn core(root: &str) -> Vec<(Effect, Tool)> {
             Effect::Adds,
             "create_directory",
             "Create directory",
-            "Create new directory in workspace, with parent directories as needed. Succeeds if it exists.",
+            "Create new directory in workspace, with parent directories as needed. Succeeds if it \
+             exists.",
             &json!({ "path": directory }),
             &["path"],
             None,
@@ -96,7 +102,8 @@ fn core(root: &str) -> Vec<(Effect, Tool)> {
             Effect::Looks,
             "search_files",
             "Search files",
-            "Recursively search for files and directories matching a glob pattern: * (not /), ** (any depth), \
+            "Recursively search for files and directories matching a glob pattern: * (not /), ** \
+             (any depth), \
              ?, [abc], {a,b}. Hidden names match only if the pattern contains the dot.",
             &json!({
                 "path": string(&format!("Starting directory path relative to {root}")),
@@ -169,7 +176,8 @@ fn extra(root: &str) -> Vec<(Effect, Tool)> {
             Effect::Looks,
             "read_multiple_files",
             "Read multiple files",
-            "Read several text files at once. A file that cannot be read does not affect the others.",
+            "Read several text files at once. A file that cannot be read does not affect the \
+             others.",
             &json!({ "paths": { "type": "array", "items": file, "minItems": 1 } }),
             &["paths"],
             None,
@@ -195,7 +203,8 @@ fn extra(root: &str) -> Vec<(Effect, Tool)> {
             Effect::Looks,
             "directory_tree",
             "Directory tree",
-            "Show a directory and everything below it as an indented tree. Hidden names are left out.",
+            "Show a directory and everything below it as an indented tree. Hidden names are left \
+             out.",
             &json!({
                 "path": start,
                 "max_depth": count("How many levels to show (default: all)"),
@@ -221,7 +230,8 @@ fn tool(
     tool.output_schema = output.map(|properties| {
         // Not every file system records creation times, and only directories have entries.
         let optional = ["created", "entries"];
-        let names = properties.as_object().into_iter().flat_map(JsonObject::keys).map(String::as_str);
+        let names =
+            properties.as_object().into_iter().flat_map(JsonObject::keys).map(String::as_str);
         let required: Vec<&str> = names.filter(|name| !optional.contains(name)).collect();
         object(&properties, &required)
     });

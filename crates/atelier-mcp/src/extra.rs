@@ -26,7 +26,8 @@ pub(crate) fn edit_file(space: &Space, mut args: Args) -> Answer {
     allowed(space, "edit_file", &path)?;
     space.workspace().edit(&path, &edits, &Expect::Anything).map_err(|error| match error {
         Error::EditMismatch { found, .. } => Failure::new(format!(
-            "Failed to edit file - Text to replace was found {found} times; it must occur exactly once"
+            "Failed to edit file - Text to replace was found {found} times; it must occur exactly \
+             once"
         )),
         Error::NotFound { .. } | Error::NotAFile { .. } => read_failure(space, &raw, &error),
         error => Failure::new(format!("Failed to edit file - {}", reason(&error))),
@@ -35,7 +36,9 @@ pub(crate) fn edit_file(space: &Space, mut args: Args) -> Answer {
 }
 
 fn edit(value: Value) -> Result<Edit, Failure> {
-    let Value::Object(given) = value else { return Err(Failure::new("Every edit must be an object")) };
+    let Value::Object(given) = value else {
+        return Err(Failure::new("Every edit must be an object"));
+    };
     let mut args = Args::new(Some(given));
     let (old, new, all) = (args.text("old_text"), args.text("new_text"), args.flag("replace_all"));
     args.done()?;
@@ -97,13 +100,17 @@ pub(crate) fn read_multiple_files(space: &Space, mut args: Args) -> Answer {
     args.done()?;
     let mut text = String::new();
     for path in paths {
-        let Value::String(raw) = path else { return Err(Failure::new("Every path must be a string")) };
+        let Value::String(raw) = path else {
+            return Err(Failure::new("Every path must be a string"));
+        };
         if !text.is_empty() {
             text.push_str("\n---\n");
         }
         match read(space, &raw, Part::Whole) {
             Ok(content) => push(&mut text, format_args!("{}:\n{content}", shown(&raw))),
-            Err(failure) => push(&mut text, format_args!("{}: Error: {}", shown(&raw), failure.into_text())),
+            Err(failure) => {
+                push(&mut text, format_args!("{}: Error: {}", shown(&raw), failure.into_text()))
+            }
         }
         // All files together may have the size of one file, so that a list of files cannot evade
         // the limit.
@@ -122,7 +129,8 @@ pub(crate) fn grep(space: &Space, mut args: Args, cancel: &Cancel) -> Answer {
     args.done()?;
     let path = space.seen("grep", &raw)?;
     let failed = |error: &Error| Failure::new(format!("Search failed - {}", reason(error)));
-    let glob = glob.map(|glob| Glob::parse_for_names(&glob, true)).transpose().map_err(|e| failed(&e))?;
+    let glob =
+        glob.map(|glob| Glob::parse_for_names(&glob, true)).transpose().map_err(|e| failed(&e))?;
     let spec = GrepSpec {
         pattern: pattern.clone(),
         literal,
@@ -131,34 +139,41 @@ pub(crate) fn grep(space: &Space, mut args: Args, cancel: &Cancel) -> Answer {
         context: u32::try_from(context.unwrap_or(0)).unwrap_or(u32::MAX),
         limit: usize::try_from(limit.unwrap_or(DEFAULT_LINES)).unwrap_or(usize::MAX),
     };
-    let found = space.workspace().grep(&path, &spec, |_| false, cancel).map_err(|error| match error {
-        Error::NotFound { .. } => Failure::new(format!("Path not found: {raw}")),
-        Error::Outside { .. } => space.access_denied(),
-        error => failed(&error),
-    })?;
+    let found =
+        space.workspace().grep(&path, &spec, |_| false, cancel).map_err(|error| match error {
+            Error::NotFound { .. } => Failure::new(format!("Path not found: {raw}")),
+            Error::Outside { .. } => space.access_denied(),
+            error => failed(&error),
+        })?;
     if found.lines.is_empty() {
         return Ok(Reply::text(format!("No matches found for pattern '{pattern}' in {raw}")));
     }
-    let limited = if found.cut { format!(" (limited to {})", found.matches) } else { String::new() };
+    let limited =
+        if found.cut { format!(" (limited to {})", found.matches) } else { String::new() };
     let mut text = format!("Found {} match(es) for '{pattern}'{limited}:\n", found.matches);
     for line in &found.lines {
         let mark = if line.matched { ':' } else { '-' };
-        push(&mut text, format_args!("\n{}{mark}{}{mark}{}", shown(&line.path), line.line, line.text));
+        push(
+            &mut text,
+            format_args!("\n{}{mark}{}{mark}{}", shown(&line.path), line.line, line.text),
+        );
     }
     Ok(Reply::text(text))
 }
 
 pub(crate) fn directory_tree(space: &Space, mut args: Args, cancel: &Cancel) -> Answer {
     let raw = args.text("path");
-    let (depth, limit) = (args.count("max_depth"), args.count("max_results").unwrap_or(DEFAULT_TREE));
+    let (depth, limit) =
+        (args.count("max_depth"), args.count("max_results").unwrap_or(DEFAULT_TREE));
     args.done()?;
     let path = space.seen("directory_tree", &raw)?;
     // A glob with this many levels walks no deeper. A depth beyond the deepest possible path means
     // all levels.
     let pattern = match depth {
-        Some(levels @ 1..=64) => {
-            (1..=levels).map(|level| vec!["*"; level as usize].join("/")).collect::<Vec<_>>().join(",")
-        }
+        Some(levels @ 1..=64) => (1..=levels)
+            .map(|level| vec!["*"; level as usize].join("/"))
+            .collect::<Vec<_>>()
+            .join(","),
         _ => "**/*".to_owned(),
     };
     let glob = Glob::parse(&format!("{{{pattern}}}"))
@@ -174,7 +189,10 @@ pub(crate) fn directory_tree(space: &Space, mut args: Args, cancel: &Cancel) -> 
         let level = hit.path.components().count().saturating_sub(above);
         let name = hit.path.file_name().unwrap_or_default().to_string_lossy();
         let slash = if hit.kind == Kind::Directory { "/" } else { "" };
-        push(&mut text, format_args!("\n{:indent$}{}{slash}", "", shown(&name), indent = level * 2));
+        push(
+            &mut text,
+            format_args!("\n{:indent$}{}{slash}", "", shown(&name), indent = level * 2),
+        );
     }
     if found.cut {
         push(&mut text, format_args!("\n(limited to {})", found.hits.len()));

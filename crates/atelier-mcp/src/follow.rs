@@ -41,7 +41,12 @@ impl Session {
     }
 
     /// Notifies the host of changes until its session ends.
-    pub(crate) fn follow(self: &Arc<Self>, changes: Changes, peer: Peer<RoleServer>, root_name: String) {
+    pub(crate) fn follow(
+        self: &Arc<Self>,
+        changes: Changes,
+        peer: Peer<RoleServer>,
+        root_name: String,
+    ) {
         let stop = CancellationToken::new();
         if self.follower.set(stop.clone().drop_guard()).is_ok() {
             tokio::spawn(tell_session(Arc::downgrade(self), changes, peer, root_name, stop));
@@ -58,7 +63,8 @@ async fn tell_session(
 ) {
     while let Some(change) = next(&mut changes, stop.cancelled()).await {
         let Some(session) = session.upgrade() else { return };
-        let updated: Vec<&String> = change.updated.iter().filter(|path| session.wants(path)).collect();
+        let updated: Vec<&String> =
+            change.updated.iter().filter(|path| session.wants(path)).collect();
         // The reference is released before the next wait. Otherwise the session would wait for its
         // own end.
         drop(session);

@@ -72,7 +72,8 @@ pub async fn serve<H: ServerHandler>(
             tracing::debug!(%error, "TCP_NODELAY not set");
         }
     });
-    let serving = axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
+    let serving =
+        axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
     let end_streams = async {
         stop.cancelled().await;
         calls.close();
@@ -102,7 +103,10 @@ async fn health() -> impl IntoResponse {
     axum::Json(serde_json::json!({ "status": "ok", "service": NAME, "version": VERSION }))
 }
 
-async fn handle<H: ServerHandler>(State(front): State<Arc<Front<H>>>, request: Request) -> Response {
+async fn handle<H: ServerHandler>(
+    State(front): State<Arc<Front<H>>>,
+    request: Request,
+) -> Response {
     front.handle(request).await
 }
 
@@ -158,13 +162,15 @@ impl<H: ServerHandler> Front<H> {
     pub(crate) async fn handle(&self, request: Request) -> Response {
         if !self.is_allowed(request.headers()) {
             let challenge = [(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))];
-            return (StatusCode::UNAUTHORIZED, challenge, "A bearer token is needed").into_response();
+            return (StatusCode::UNAUTHORIZED, challenge, "A bearer token is needed")
+                .into_response();
         }
         if request.method() != Method::POST {
             return self.sessions.handle(request).await.map(Body::new);
         }
         let (mut parts, body) = request.into_parts();
-        let announced = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        let announced =
+            parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         if announced.is_some_and(|length: usize| length > self.max_body) {
             return too_large();
         }
@@ -173,14 +179,18 @@ impl<H: ServerHandler> Front<H> {
             Err(response) => return response,
         };
         let streams = accepts(&parts.headers, "text/event-stream");
-        if !streams && (accepts(&parts.headers, "application/json") || accepts(&parts.headers, "*/*")) {
+        if !streams
+            && (accepts(&parts.headers, "application/json") || accepts(&parts.headers, "*/*"))
+        {
             // The SDK requires both types in `Accept`. Callers that do not name both get plain
             // JSON.
             let both = HeaderValue::from_static("application/json, text/event-stream");
             parts.headers.insert(ACCEPT, both);
         }
-        let in_session = parts.headers.contains_key("mcp-session-id") || (streams && opens_session(&body));
-        let is_json = parts.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(JSON));
+        let in_session =
+            parts.headers.contains_key("mcp-session-id") || (streams && opens_session(&body));
+        let is_json =
+            parts.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(JSON));
         let request = Request::from_parts(parts, Full::new(body.clone()));
         let service = if in_session { &self.sessions } else { &self.requests };
         // A call is counted until the last byte of its answer is sent.
@@ -192,7 +202,10 @@ impl<H: ServerHandler> Front<H> {
             }))
         });
         if is_json
-            && matches!(response.status(), StatusCode::ACCEPTED | StatusCode::UNSUPPORTED_MEDIA_TYPE)
+            && matches!(
+                response.status(),
+                StatusCode::ACCEPTED | StatusCode::UNSUPPORTED_MEDIA_TYPE
+            )
             && let Some(answer) = jsonrpc::answer_to_misread(&body)
         {
             return (StatusCode::BAD_REQUEST, axum::Json(answer)).into_response();
@@ -222,7 +235,9 @@ async fn received(body: Body, limit: usize) -> Result<Bytes, Response> {
     loop {
         match tokio::time::timeout(PATIENCE, body.frame()).await {
             Err(_) => {
-                return Err((StatusCode::REQUEST_TIMEOUT, "The request arrived too slowly").into_response());
+                return Err(
+                    (StatusCode::REQUEST_TIMEOUT, "The request arrived too slowly").into_response()
+                );
             }
             Ok(None) => return Ok(bytes.into()),
             Ok(Some(Err(_))) => return Err(too_large()),
@@ -282,7 +297,8 @@ fn same(a: &[u8], b: &[u8]) -> bool {
 }
 
 fn too_large() -> Response {
-    (StatusCode::PAYLOAD_TOO_LARGE, "The request is larger than this server accepts").into_response()
+    (StatusCode::PAYLOAD_TOO_LARGE, "The request is larger than this server accepts")
+        .into_response()
 }
 
 fn unreadable(body: &Bytes) -> Response {

@@ -102,7 +102,8 @@ impl Envelope {
                 }
                 b'}' | b']' => depth = depth.saturating_sub(1),
                 b'-' | b'0'..=b'9' if depth == 1 => {
-                    let end = at + message[at..].iter().take_while(|b| !b",}] \t\r\n".contains(b)).count();
+                    let end = at
+                        + message[at..].iter().take_while(|b| !b",}] \t\r\n".contains(b)).count();
                     if let Some(name) = key.take() {
                         found.note(name, &message[at..end]);
                     }
@@ -173,9 +174,11 @@ mod tests {
             assert!(answer(message.as_bytes(), &problem).is_some(), "{id}");
             assert!(answer_to_misread(message.as_bytes()).is_some(), "{id}");
         }
-        for fine in
-            [r#"{"method":"x","params":{"id":null}}"#, r#"{"method":"id"}"#, r#"{"method":"x","id":"a"}"#]
-        {
+        for fine in [
+            r#"{"method":"x","params":{"id":null}}"#,
+            r#"{"method":"id"}"#,
+            r#"{"method":"x","id":"a"}"#,
+        ] {
             assert!(answer_to_misread(fine.as_bytes()).is_none(), "{fine}");
         }
     }

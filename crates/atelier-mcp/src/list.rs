@@ -16,11 +16,14 @@ pub(crate) fn list_directory(space: &Space, mut args: Args) -> Answer {
     let raw = args.text("path");
     args.done()?;
     let path = space.seen("list_directory", &raw)?;
-    let entries = space.workspace().entries(&path).map_err(|error| directory_failure(space, &raw, &error))?;
+    let entries =
+        space.workspace().entries(&path).map_err(|error| directory_failure(space, &raw, &error))?;
     let mut rows = Rows::new(entries.len());
     for (name, kind) in &entries {
         let directory = match kind {
-            Kind::Symlink => leads_to_directory(space, name.to_str().and_then(|name| path.join(name).ok())),
+            Kind::Symlink => {
+                leads_to_directory(space, name.to_str().and_then(|name| path.join(name).ok()))
+            }
             kind => *kind == Kind::Directory,
         };
         rows.push(directory, name);

@@ -11,10 +11,11 @@ use axum::extract::Request;
 use axum::response::Response;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod,
-    CompleteRequestParams, CompleteResult, ContentBlock, CustomRequest, CustomResult, Implementation,
-    JsonObject, ListPromptsRequestMethod, ListPromptsResult, ListResourcesRequestMethod, ListResourcesResult,
-    ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProgressToken, ServerCapabilities,
-    ServerConfig, Tool, ToolAnnotations,
+    CompleteRequestParams, CompleteResult, ContentBlock, CustomRequest, CustomResult,
+    Implementation, JsonObject, ListPromptsRequestMethod, ListPromptsResult,
+    ListResourcesRequestMethod, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ProgressNotificationParam, ProgressToken, ServerCapabilities, ServerConfig, Tool,
+    ToolAnnotations,
 };
 use rmcp::service::{Peer, RequestContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -89,8 +90,11 @@ impl Outcome {
 
     fn into_result(self) -> CallToolResult {
         let content = [self.text].into_iter().chain(self.remark).map(ContentBlock::text).collect();
-        let mut result =
-            if self.failed { CallToolResult::error(content) } else { CallToolResult::success(content) };
+        let mut result = if self.failed {
+            CallToolResult::error(content)
+        } else {
+            CallToolResult::success(content)
+        };
         result.structured_content = self.data;
         result
     }

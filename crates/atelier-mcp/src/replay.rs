@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use futures::stream;
 use rmcp::model::ServerJsonRpcMessage;
 use rmcp::transport::common::server_side_http::ServerSseMessage;
-use rmcp::transport::streamable_http_server::session::{EventId, EventStore, EventStoreError, EventStream};
+use rmcp::transport::streamable_http_server::session::{
+    EventId, EventStore, EventStoreError, EventStream,
+};
 use tokio::sync::watch;
 
 /// Long enough for a computer that was asleep while the decision was made.
@@ -51,7 +53,10 @@ impl Inner {
     /// The first message after the given number on its stream, if it has arrived.
     fn after(&self, stream: &str, number: u64) -> Option<(u64, ServerSseMessage)> {
         let messages = self.messages();
-        let next = messages.events.iter().find(|event| event.number > number && &*event.stream == stream)?;
+        let next = messages
+            .events
+            .iter()
+            .find(|event| event.number > number && &*event.stream == stream)?;
         Some((next.number, next.message.clone()))
     }
 }
@@ -92,7 +97,11 @@ fn size(message: &ServerJsonRpcMessage) -> usize {
 
 #[async_trait::async_trait]
 impl EventStore for ReplayBuffer {
-    async fn store_event(&self, stream: &str, event: &ServerSseMessage) -> Result<EventId, EventStoreError> {
+    async fn store_event(
+        &self,
+        stream: &str,
+        event: &ServerSseMessage,
+    ) -> Result<EventId, EventStoreError> {
         let number = self.0.messages().keep(stream, event.clone(), Instant::now());
         self.0.news.send_replace(number);
         Ok(number.to_string())
@@ -100,8 +109,13 @@ impl EventStore for ReplayBuffer {
 
     async fn replay_events_after(&self, last: &str) -> Result<EventStream, EventStoreError> {
         let heard: u64 = last.parse()?;
-        let known =
-            self.0.messages().events.iter().find(|event| event.number == heard).map(|it| it.stream.clone());
+        let known = self
+            .0
+            .messages()
+            .events
+            .iter()
+            .find(|event| event.number == heard)
+            .map(|it| it.stream.clone());
         let stream = known.ok_or("the events after this id are no longer kept")?;
         // Subscribed before the first look, so that later messages wake this stream.
         let news = self.0.news.subscribe();

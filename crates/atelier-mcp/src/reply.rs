@@ -44,7 +44,9 @@ pub(crate) fn result(answer: Answer) -> CallToolResult {
             result.structured_content = data;
             result
         }
-        Err(Failure(text)) => CallToolResult::error(vec![ContentBlock::text(format!("Error: {text}"))]),
+        Err(Failure(text)) => {
+            CallToolResult::error(vec![ContentBlock::text(format!("Error: {text}"))])
+        }
     }
 }
 
@@ -60,7 +62,9 @@ pub(crate) fn reason(error: &Error) -> String {
         Error::Link { .. } => "It is a link".to_owned(),
         Error::LinkLoop { .. } => "Too many links".to_owned(),
         Error::NameTooLong { .. } => "Name too long".to_owned(),
-        Error::TooLarge { size, limit, .. } => format!("File too large ({size} bytes, the limit is {limit})"),
+        Error::TooLarge { size, limit, .. } => {
+            format!("File too large ({size} bytes, the limit is {limit})")
+        }
         Error::Protected { why, .. } => (*why).to_owned(),
         Error::Io { source, .. } => match source.raw_os_error() {
             Some(_) => plain(&source.to_string()),

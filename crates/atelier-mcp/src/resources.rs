@@ -5,8 +5,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rmcp::ErrorData;
 use rmcp::model::{
-    ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource, ResourceContents,
-    ResourceTemplate,
+    ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource,
+    ResourceContents, ResourceTemplate,
 };
 
 use crate::space::Space;
@@ -23,13 +23,18 @@ pub(crate) fn list(
 ) -> Result<ListResourcesResult, ErrorData> {
     let from: usize = match cursor {
         None => 0,
-        Some(text) => text.parse().map_err(|_| ErrorData::invalid_params("Invalid cursor", None))?,
+        Some(text) => {
+            text.parse().map_err(|_| ErrorData::invalid_params("Invalid cursor", None))?
+        }
     };
-    let until = from.checked_add(PAGE).ok_or_else(|| ErrorData::invalid_params("Invalid cursor", None))?;
+    let until =
+        from.checked_add(PAGE).ok_or_else(|| ErrorData::invalid_params("Invalid cursor", None))?;
     let root = space.path(".").map_err(|failure| internal(failure.into_text()))?;
     let all = Glob::parse("**/*").map_err(|error| internal(error.to_string()))?;
-    let found =
-        space.workspace().search(&root, &all, until, cancel).map_err(|error| internal(error.to_string()))?;
+    let found = space
+        .workspace()
+        .search(&root, &all, until, cancel)
+        .map_err(|error| internal(error.to_string()))?;
     let root_name = &space.settings().root_name;
     let files = found.hits.iter().skip(from).filter(|hit| hit.kind == Kind::File);
     let resources = files

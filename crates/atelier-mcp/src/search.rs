@@ -15,16 +15,17 @@ pub(crate) fn search_files(space: &Space, mut args: Args, cancel: &Cancel) -> An
     let limit = args.count("max_results").unwrap_or(DEFAULT_RESULTS);
     args.done()?;
     let path = space.seen("search_files", &raw)?;
-    let glob =
-        Glob::parse(&pattern).map_err(|error| Failure::new(format!("Search failed - {}", reason(&error))))?;
+    let glob = Glob::parse(&pattern)
+        .map_err(|error| Failure::new(format!("Search failed - {}", reason(&error))))?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let found = space.workspace().search(&path, &glob, limit, cancel).map_err(|error| match error {
-        Error::NotFound { .. }
-        | Error::NotADirectory { .. }
-        | Error::Outside { .. }
-        | Error::NameTooLong { .. } => directory_failure(space, &raw, &error),
-        error => Failure::new(format!("Search failed - {}", reason(&error))),
-    })?;
+    let found =
+        space.workspace().search(&path, &glob, limit, cancel).map_err(|error| match error {
+            Error::NotFound { .. }
+            | Error::NotADirectory { .. }
+            | Error::Outside { .. }
+            | Error::NameTooLong { .. } => directory_failure(space, &raw, &error),
+            error => Failure::new(format!("Search failed - {}", reason(&error))),
+        })?;
     let count = found.hits.len();
     let mut rows = Rows::new(count);
     let mut text = String::with_capacity(count * 48 + 80);

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use atelier_executor::Cancel;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams,
-    CompleteResult, CustomRequest, CustomResult, Implementation, ListPromptsRequestMethod, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ProgressNotificationParam, ProgressToken, ProtocolVersion, ReadResourceRequestParams,
-    ReadResourceResponse, ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool,
-    UnsubscribeRequestParams,
+    CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestMethod,
+    CompleteRequestParams, CompleteResult, CustomRequest, CustomResult, Implementation,
+    ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProgressToken,
+    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
+    ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
 };
 use rmcp::service::{Peer, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -94,7 +94,9 @@ impl WorkspaceServer {
         uri::path(&self.space.settings().root_name, asked)
             .and_then(|raw| self.space.path(&raw).ok())
             .map(|path| path.as_str().to_owned())
-            .ok_or_else(|| ErrorData::resource_not_found(format!("Resource not found: {asked}"), None))
+            .ok_or_else(|| {
+                ErrorData::resource_not_found(format!("Resource not found: {asked}"), None)
+            })
     }
 }
 
@@ -119,7 +121,8 @@ pub(crate) fn is_modern(context: &RequestContext<RoleServer>) -> bool {
 }
 
 fn new_cancel() -> Result<Cancel, ErrorData> {
-    Cancel::new().map_err(|error| ErrorData::internal_error(format!("Out of handles: {error}"), None))
+    Cancel::new()
+        .map_err(|error| ErrorData::internal_error(format!("Out of handles: {error}"), None))
 }
 
 impl ServerHandler for WorkspaceServer {
@@ -178,9 +181,9 @@ impl ServerHandler for WorkspaceServer {
         // cancelled.
         let cancel = if walks { new_cancel()? } else { self.space.never().clone() };
         let for_work = cancel.clone();
-        let mut work = std::pin::pin!(
-            self.blocking(move |space| tools::run(space, &name, args, &for_work).map(reply::result))
-        );
+        let mut work = std::pin::pin!(self.blocking(move |space| {
+            tools::run(space, &name, args, &for_work).map(reply::result)
+        }));
         let progress = context.meta.get_progress_token();
         let report = async {
             match progress {
@@ -196,7 +199,9 @@ impl ServerHandler for WorkspaceServer {
             }
             () = report => None,
         };
-        result.map(Into::into).ok_or_else(|| ErrorData::internal_error("The tool is not implemented", None))
+        result
+            .map(Into::into)
+            .ok_or_else(|| ErrorData::internal_error("The tool is not implemented", None))
     }
 
     async fn list_resources(
@@ -210,8 +215,11 @@ impl ServerHandler for WorkspaceServer {
         let cursor = request.and_then(|request| request.cursor);
         let cancel = new_cancel()?;
         let for_work = cancel.clone();
-        let mut work =
-            std::pin::pin!(self.blocking(move |space| resources::list(space, cursor.as_deref(), &for_work)));
+        let mut work = std::pin::pin!(self.blocking(move |space| resources::list(
+            space,
+            cursor.as_deref(),
+            &for_work
+        )));
         tokio::select! {
             page = &mut work => page?,
             () = context.ct.cancelled() => {
@@ -282,7 +290,10 @@ impl ServerHandler for WorkspaceServer {
         Err(ErrorData::method_not_found::<CompleteRequestMethod>())
     }
 
-    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
         // The SDK removes what our capabilities do not include.
         Some(requested.clone())
     }

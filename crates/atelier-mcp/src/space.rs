@@ -98,7 +98,12 @@ impl Space {
     }
 
     /// Why the rules refuse the path to the tool, if they do.
-    pub(crate) fn refused(&self, tool: &str, path: &WorkspacePath, access: Access) -> Option<String> {
+    pub(crate) fn refused(
+        &self,
+        tool: &str,
+        path: &WorkspacePath,
+        access: Access,
+    ) -> Option<String> {
         // The rules are built on first use, because an idle server should use little memory.
         let policy = match &self.0.settings.policy {
             Some(own) => own.as_ref(),
@@ -140,7 +145,8 @@ impl Space {
 /// A name that can be shown on one line. A line break in a name must not look like another entry.
 pub(crate) fn shown(name: &str) -> Cow<'_, str> {
     if name.chars().any(char::is_control) {
-        let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+        let escape =
+            |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
         Cow::Owned(name.chars().map(escape).collect())
     } else {
         Cow::Borrowed(name)

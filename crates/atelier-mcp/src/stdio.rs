@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rmcp::ServerHandler;
-use rmcp::model::{ClientJsonRpcMessage, ClientNotification, ClientRequest, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, RequestId, ServerJsonRpcMessage,
+};
 use rmcp::service::{RoleServer, ServerInitializeError, serve_server_with_ct};
 use rmcp::transport::{StdioReader, StdioWriter, Transport, stdio_pipes};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -36,7 +38,9 @@ pub async fn serve(
             Ok(())
         }
         // The host, or this server, closed the connection before the handshake.
-        Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => Ok(()),
+        Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => {
+            Ok(())
+        }
         Err(error) => Err(error),
     }
 }
@@ -119,7 +123,10 @@ impl Lines {
             }
             self.input.consume(taken + usize::from(newline.is_some()));
             if self.line.len() > self.max_line {
-                tracing::warn!(limit = self.max_line, "a message is longer than the limit and was refused");
+                tracing::warn!(
+                    limit = self.max_line,
+                    "a message is longer than the limit and was refused"
+                );
                 // The beginning of the line is enough to answer it.
                 self.line.truncate(4096);
                 self.skipping = newline.is_none();
@@ -138,10 +145,16 @@ impl Lines {
 
     /// Parses a message. Returns an error that answers the message, or `None` if it needs no
     /// answer.
-    fn read(&mut self, line: &[u8]) -> Result<Option<ClientJsonRpcMessage>, Box<ServerJsonRpcMessage>> {
+    fn read(
+        &mut self,
+        line: &[u8],
+    ) -> Result<Option<ClientJsonRpcMessage>, Box<ServerJsonRpcMessage>> {
         if std::mem::take(&mut self.too_long) {
             let limit = self.max_line;
-            return Err(Box::new(jsonrpc::refusal(line, format!("it is longer than {limit} bytes"))));
+            return Err(Box::new(jsonrpc::refusal(
+                line,
+                format!("it is longer than {limit} bytes"),
+            )));
         }
         match serde_json::from_slice::<ClientJsonRpcMessage>(line) {
             Ok(ClientJsonRpcMessage::Request(request)) if self.waiting.has(&request.id) => {
@@ -173,7 +186,8 @@ impl Lines {
                 true
             }
             ClientJsonRpcMessage::Notification(notification) => {
-                if let ClientNotification::CancelledNotification(cancelled) = &notification.notification
+                if let ClientNotification::CancelledNotification(cancelled) =
+                    &notification.notification
                     && let Some(id) = &cancelled.params.request_id
                 {
                     self.waiting.remove(id);

@@ -30,7 +30,10 @@ pub async fn visit(
         let space = match Space::open(&directory, settings) {
             Ok(space) => space,
             Err(error) => {
-                return Outcome::error(&format!("The workspace cannot be used - {}", reason(&error)));
+                return Outcome::error(&format!(
+                    "The workspace cannot be used - {}",
+                    reason(&error)
+                ));
             }
         };
         match tools::run(&space, &tool, Args::new(Some(arguments)), &for_work) {

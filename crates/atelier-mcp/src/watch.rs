@@ -38,7 +38,10 @@ impl Watch {
     }
 
     /// Subscribes to every change from now on. Blocks while the tree is walked for the first time.
-    pub(crate) fn subscribe(&self, runtime: &tokio::runtime::Handle) -> broadcast::Receiver<Arc<Change>> {
+    pub(crate) fn subscribe(
+        &self,
+        runtime: &tokio::runtime::Handle,
+    ) -> broadcast::Receiver<Arc<Change>> {
         let changes = self.changes.subscribe();
         let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
         if watcher.is_none() {
@@ -58,7 +61,8 @@ impl Watch {
             let _ = sender.send(event);
         };
         // Links are not followed, because they may lead out of the workspace.
-        let mut watcher = RecommendedWatcher::new(told, Config::default().with_follow_symlinks(false))?;
+        let mut watcher =
+            RecommendedWatcher::new(told, Config::default().with_follow_symlinks(false))?;
         watcher.watch(&self.root, RecursiveMode::Recursive)?;
         // This task ends with the watcher, which holds the other end of the channel.
         runtime.spawn(gather(self.root.clone(), receiver, self.changes.clone()));
@@ -97,7 +101,9 @@ impl Change {
         };
         let list = match event.kind {
             EventKind::Access(_) | EventKind::Modify(ModifyKind::Metadata(_)) => return,
-            EventKind::Create(_) | EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_)) => true,
+            EventKind::Create(_)
+            | EventKind::Remove(_)
+            | EventKind::Modify(ModifyKind::Name(_)) => true,
             EventKind::Modify(_) | EventKind::Any | EventKind::Other => false,
         };
         for path in event.paths {

@@ -49,7 +49,10 @@ pub(crate) fn replace(
             if let Some(parent) = path.parent() {
                 make(space, &parent).map_err(|error| match error {
                     Error::Outside { .. } => space.access_denied(),
-                    error => Failure::new(format!("Failed to create parent directory - {}", reason(&error))),
+                    error => Failure::new(format!(
+                        "Failed to create parent directory - {}",
+                        reason(&error)
+                    )),
                 })?;
             }
             write(path)

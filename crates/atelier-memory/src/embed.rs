@@ -32,7 +32,10 @@ pub enum EmbedError {
     Http(#[source] reqwest::Error),
     #[error("the embedding service refused the text: {0}")]
     Refused(String),
-    #[error("vectors of {expected} numbers were expected, these have {found}: set memory.embedder.dimension")]
+    #[error(
+        "vectors of {expected} numbers were expected, these have {found}: set \
+         memory.embedder.dimension"
+    )]
     Dimension { expected: usize, found: usize },
 }
 
@@ -40,10 +43,14 @@ impl Embedder {
     pub fn open(settings: &EmbedderSettings) -> Result<Self, EmbedError> {
         Ok(match settings {
             EmbedderSettings::Builtin {} => Embedder::Builtin,
-            EmbedderSettings::Local { path } => Embedder::Local(Arc::new(LocalModel(Local::open(path)?))),
+            EmbedderSettings::Local { path } => {
+                Embedder::Local(Arc::new(LocalModel(Local::open(path)?)))
+            }
             EmbedderSettings::Openai { base_url, model, dimension, api_key } => {
                 let key = api_key.clone().or_else(|| std::env::var("OPENAI_API_KEY").ok());
-                Embedder::OpenAi(Arc::new(OpenAiModel(OpenAi::new(base_url, key, model, *dimension)?)))
+                Embedder::OpenAi(Arc::new(OpenAiModel(OpenAi::new(
+                    base_url, key, model, *dimension,
+                )?)))
             }
         })
     }
@@ -87,7 +94,10 @@ impl Embedder {
     }
 
     /// Vectors for texts that are stored; `None` for a text that the model refuses.
-    pub async fn embed_texts(&self, texts: Vec<String>) -> Result<Vec<Option<Vec<f32>>>, EmbedError> {
+    pub async fn embed_texts(
+        &self,
+        texts: Vec<String>,
+    ) -> Result<Vec<Option<Vec<f32>>>, EmbedError> {
         match self {
             Embedder::Builtin => {
                 let work = move || texts.iter().map(|text| Some(builtin::document(text))).collect();
@@ -95,7 +105,8 @@ impl Embedder {
             }
             Embedder::Local(model) => {
                 let model = model.clone();
-                blocking(move || texts.iter().map(|text| model.0.embed(text).map(Some)).collect()).await
+                blocking(move || texts.iter().map(|text| model.0.embed(text).map(Some)).collect())
+                    .await
             }
             Embedder::OpenAi(model) => model.0.embed(&texts).await,
         }

@@ -181,7 +181,12 @@ impl Index {
 
     /// Adds or replaces points and removes others. Searches see the change immediately; it survives
     /// a crash only after [`Index::flush`].
-    pub async fn apply(&self, key: &CollectionKey, points: Vec<Point>, removed: Vec<Uuid>) -> Result<()> {
+    pub async fn apply(
+        &self,
+        key: &CollectionKey,
+        points: Vec<Point>,
+        removed: Vec<Uuid>,
+    ) -> Result<()> {
         each!(self, engine => engine.apply(key, points, removed).await)
     }
 
@@ -241,11 +246,19 @@ impl Index {
     }
 
     /// Begins a new, empty generation of a collection while searches go on in the old one.
-    pub(crate) async fn begin_generation(&self, key: &CollectionKey, dimension: usize) -> Result<()> {
+    pub(crate) async fn begin_generation(
+        &self,
+        key: &CollectionKey,
+        dimension: usize,
+    ) -> Result<()> {
         each!(self, engine => engine.begin_generation(key, dimension).await)
     }
 
-    pub(crate) async fn fill_generation(&self, key: &CollectionKey, points: Vec<Point>) -> Result<()> {
+    pub(crate) async fn fill_generation(
+        &self,
+        key: &CollectionKey,
+        points: Vec<Point>,
+    ) -> Result<()> {
         each!(self, engine => engine.fill_generation(key, points).await)
     }
 
@@ -255,7 +268,9 @@ impl Index {
     }
 
     pub async fn ping(&self, patience: Duration) -> Result<()> {
-        match tokio::time::timeout(patience, async { each!(self, engine => engine.ping().await) }).await {
+        match tokio::time::timeout(patience, async { each!(self, engine => engine.ping().await) })
+            .await
+        {
             Ok(answer) => answer,
             Err(_) => Err(IndexError::Unreachable(format!("no answer within {patience:?}"))),
         }

@@ -16,7 +16,8 @@ use crate::{
 };
 use atelier_core::{AgentId, Filter, Interaction, InteractionId, event::PruneReason};
 use atelier_store::{
-    Collection, CollectionState, Error as StoreError, Fullness, IndexChange, Removal, StoredVector, Wakeup,
+    Collection, CollectionState, Error as StoreError, Fullness, IndexChange, Removal, StoredVector,
+    Wakeup,
 };
 use futures::{StreamExt, stream};
 use metrics::{counter, gauge};
@@ -71,7 +72,8 @@ impl Memory {
             self.unflushed().values().map(|unflushed| unflushed.collection.clone()).collect();
         for collection in unflushed {
             if let Err(error) = self.checkpoint(&collection).await {
-                tracing::warn!(%error, "cannot flush a collection; its last changes are indexed again");
+                tracing::warn!(%error, "cannot flush a collection; its last changes are indexed \
+                    again");
             }
         }
         self.release().await;
@@ -119,8 +121,8 @@ impl Memory {
         }
     }
 
-    /// Indexes every collection that has changes. Returns `false` if another node holds the lease on
-    /// one of them. All collections are tried; the first error is returned.
+    /// Indexes every collection that has changes. Returns `false` if another node holds the lease
+    /// on one of them. All collections are tried; the first error is returned.
     async fn index_all(&self) -> Result<bool> {
         let Some(index) = self.inner.index.id() else { return Ok(true) };
         // The interactions of deleted agents go first, whichever index holds their collections and
@@ -131,7 +133,8 @@ impl Memory {
         let mut changed = self.inner.store.collections_to_index(index).await?;
         // A collection with unflushed changes has rows in the outbox, unless it has moved to
         // another index meanwhile.
-        let ours: HashSet<AgentId> = changed.iter().map(|(collection, _)| collection.agent).collect();
+        let ours: HashSet<AgentId> =
+            changed.iter().map(|(collection, _)| collection.agent).collect();
         self.unflushed().retain(|agent, unflushed| !unflushed.is_due() || ours.contains(agent));
         changed.retain(|(collection, newest)| match self.unflushed().get(&collection.agent) {
             Some(unflushed) => *newest > Some(unflushed.through) || unflushed.is_due(),
@@ -149,7 +152,8 @@ impl Memory {
         let Some(collection) = self.lease(&collection).await? else { return Ok(false) };
         // The limit is enforced once per flush, and also while the index is unreachable, because
         // the interactions in the database grow all the same.
-        if collection.state != CollectionState::Gone && self.indexed_through(collection.agent) == 0 {
+        if collection.state != CollectionState::Gone && self.indexed_through(collection.agent) == 0
+        {
             self.enforce_limit(&collection).await?;
         }
         let outcome = match collection.state {
@@ -168,19 +172,26 @@ impl Memory {
 
     /// Rebuilds a collection that the index has lost from the interactions in the store.
     pub(crate) async fn rebuild(&self, collection: &Collection) -> Result<()> {
-        tracing::warn!(collection = collection.name, "the index has lost a collection; rebuilding it");
+        tracing::warn!(
+            collection = collection.name,
+            "the index has lost a collection; rebuilding it"
+        );
         Ok(self.inner.store.rebuild_collection(collection).await?)
     }
 
     /// Takes or renews this node's lease on a collection. `None` if another node holds it.
     pub(crate) async fn lease(&self, collection: &Collection) -> Result<Option<Collection>> {
-        let fresh = self.leases().get(&collection.agent).is_some_and(|since| since.elapsed() < LEASE_RENEWAL);
+        let fresh = self
+            .leases()
+            .get(&collection.agent)
+            .is_some_and(|since| since.elapsed() < LEASE_RENEWAL);
         if fresh && self.is_in_this_index(collection) {
             return Ok(Some(collection.clone()));
         }
         let Self { inner } = self;
         let Some(index) = inner.index.id() else { return Ok(None) };
-        let leased = inner.store.lease_collection(collection, index, !inner.index.is_shared()).await?;
+        let leased =
+            inner.store.lease_collection(collection, index, !inner.index.is_shared()).await?;
         match &leased {
             Some(_) => self.leases().insert(collection.agent, Instant::now()),
             None => self.leases().remove(&collection.agent),
@@ -243,13 +254,15 @@ impl Memory {
         };
         loop {
             let indexed = self.indexed_through(collection.agent);
-            let (changes, through) = inner.store.index_changes(collection.agent, indexed, BATCH).await?;
+            let (changes, through) =
+                inner.store.index_changes(collection.agent, indexed, BATCH).await?;
             let Some(collection) = self.lease(collection).await? else { return Ok(()) };
             if changes.is_empty() {
                 break;
             }
             let ids: Vec<_> = changes.iter().map(id_of).collect();
-            let (points, removed) = self.prepare(&collection, changes, frequencies.as_mut()).await?;
+            let (points, removed) =
+                self.prepare(&collection, changes, frequencies.as_mut()).await?;
             counter!("atelier_memory_points_total").increment(points.len() as u64);
             inner.index.apply(&key(&collection), points, removed).await?;
             if self.record_applied(&collection, through, ids, frequencies.as_ref()) {
@@ -330,7 +343,10 @@ impl Memory {
     /// old one. Changes that arrive meanwhile wait in the outbox.
     async fn compact(&self, collection: &Collection) -> Result<()> {
         let Self { inner } = self;
-        tracing::info!(collection = collection.name, "the log of a collection has grown; rebuilding it");
+        tracing::info!(
+            collection = collection.name,
+            "the log of a collection has grown; rebuilding it"
+        );
         let (key, embedder) = (key(collection), inner.embedder.clone());
         inner.index.begin_generation(&key, embedder.dimension()).await?;
         let (mut after, everything) = (None, Filter::default());
@@ -358,7 +374,8 @@ impl Memory {
         frequencies: Option<&mut Frequencies>,
     ) -> Result<(Vec<Point>, Vec<uuid::Uuid>)> {
         let embedder = &self.inner.embedder;
-        let (mut removed, mut interactions): (Vec<_>, Vec<PendingInteraction>) = (Vec::new(), Vec::new());
+        let (mut removed, mut interactions): (Vec<_>, Vec<PendingInteraction>) =
+            (Vec::new(), Vec::new());
         for change in changes {
             match change {
                 IndexChange::Remove(id) => removed.push(id.0),
@@ -376,7 +393,8 @@ impl Memory {
         if !bare.is_empty() {
             let mut made = embedder.embed_texts(bare).await?.into_iter();
             let mut fresh = Vec::new();
-            for (seq, _, vector) in interactions.iter_mut().filter(|(.., vector)| vector.is_none()) {
+            for (seq, _, vector) in interactions.iter_mut().filter(|(.., vector)| vector.is_none())
+            {
                 *vector = made.next().flatten();
                 fresh.extend(vector.clone().map(|vector| (*seq, vector)));
             }
@@ -384,11 +402,15 @@ impl Memory {
                 self.inner.store.save_vectors(collection, embedder.name(), fresh).await?;
             }
         }
-        let interactions: Vec<_> =
-            interactions.into_iter().map(|(_, interaction, vector)| (interaction, vector)).collect();
+        let interactions: Vec<_> = interactions
+            .into_iter()
+            .map(|(_, interaction, vector)| (interaction, vector))
+            .collect();
         let points = points_of(interactions).await;
         if let Some(frequencies) = frequencies {
-            points.iter().for_each(|point| frequencies.count(&builtin::distinct(&point.interaction.text)));
+            points
+                .iter()
+                .for_each(|point| frequencies.count(&builtin::distinct(&point.interaction.text)));
         }
         Ok((points, removed))
     }
@@ -402,11 +424,13 @@ impl Memory {
                     Err(StoreError::NotFound) => return Ok(()),
                     owned => owned?,
                 };
-                let removed =
-                    self.forget(&owned, collection.agent, &Removal::Beyond(keep), PruneReason::Limit).await?;
+                let removed = self
+                    .forget(&owned, collection.agent, &Removal::Beyond(keep), PruneReason::Limit)
+                    .await?;
                 if removed > 0 {
                     let agent = collection.agent;
-                    tracing::info!(%agent, removed, "a memory was full; its oldest part is deleted");
+                    tracing::info!(%agent, removed, "a memory was full; its oldest part is \
+                        deleted");
                 }
                 Ok(())
             }
@@ -418,7 +442,8 @@ impl Memory {
 
     /// Checks the sizes of the memories of all agents at the configured interval.
     async fn run_size_checks(&self) {
-        let mut checks = tokio::time::interval(self.inner.settings.sweep.max(Duration::from_millis(10)));
+        let mut checks =
+            tokio::time::interval(self.inner.settings.sweep.max(Duration::from_millis(10)));
         checks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             checks.tick().await;

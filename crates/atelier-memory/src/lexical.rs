@@ -1,5 +1,5 @@
-//! BM25 as sparse vectors: each term of a text has a weight. The index multiplies in how rare a term
-//! is (the `Idf` modifier), so stored vectors never become outdated.
+//! BM25 as sparse vectors: each term of a text has a weight. The index multiplies in how rare a
+//! term is (the `Idf` modifier), so stored vectors never become outdated.
 
 use atelier_core::terms::terms;
 use std::collections::BTreeMap;

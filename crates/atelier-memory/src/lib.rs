@@ -1,10 +1,10 @@
 //! What agents remember: a search index over the interactions in the store.
 //!
-//! The store holds every interaction (`atelier_store::Store::add_interactions`) and an outbox that lists
-//! which interactions the index still has to process. [`Memory::run_background`] works through the
-//! outbox: it embeds texts that have no vector yet, updates the index and removes the processed
-//! rows. Nothing is lost while the index is down, slow or empty, because applying a change twice
-//! has the same effect as applying it once.
+//! The store holds every interaction (`atelier_store::Store::add_interactions`) and an outbox that
+//! lists which interactions the index still has to process. [`Memory::run_background`] works
+//! through the outbox: it embeds texts that have no vector yet, updates the index and removes the
+//! processed rows. Nothing is lost while the index is down, slow or empty, because applying a
+//! change twice has the same effect as applying it once.
 //!
 //! The rest of the program uses:
 //!
@@ -37,7 +37,8 @@ pub use settings::{EmbedderSettings, Settings};
 
 use atelier_core::{AgentId, Event, Filter, InteractionId, event::PruneReason};
 use atelier_store::{
-    Collection, CollectionState, Error as StoreError, InteractionPage, Owned, Removal, Store, StoredVector,
+    Collection, CollectionState, Error as StoreError, InteractionPage, Owned, Removal, Store,
+    StoredVector,
 };
 use moka::future::Cache;
 use std::{
@@ -90,7 +91,12 @@ struct Inner {
 impl Memory {
     /// Opens the memory over the interactions in `store`: on the Qdrant server at `qdrant_url`, or
     /// in a folder beneath `data`.
-    pub fn open(store: Store, settings: Settings, qdrant_url: Option<&str>, data: &Path) -> Result<Self> {
+    pub fn open(
+        store: Store,
+        settings: Settings,
+        qdrant_url: Option<&str>,
+        data: &Path,
+    ) -> Result<Self> {
         let embedder = Embedder::open(&settings.embedder)?;
         let index = match qdrant_url {
             Some(url) => Index::server(url, settings.qdrant_api_key.as_deref())?,
@@ -102,7 +108,10 @@ impl Memory {
                 index,
                 embedder,
                 settings,
-                frequencies: Cache::builder().time_to_live(Duration::from_secs(10)).max_capacity(500).build(),
+                frequencies: Cache::builder()
+                    .time_to_live(Duration::from_secs(10))
+                    .max_capacity(500)
+                    .build(),
                 leases: Mutex::default(),
                 unflushed: Mutex::default(),
                 indexed: watch::Sender::new(0),
@@ -138,7 +147,8 @@ impl Memory {
                     }
                 }
                 CollectionState::Live
-                    if self.is_in_this_index(&collection) && !index.exists(&key(&collection)).await? =>
+                    if self.is_in_this_index(&collection)
+                        && !index.exists(&key(&collection)).await? =>
                 {
                     self.rebuild(&collection).await?;
                 }
@@ -174,8 +184,11 @@ impl Memory {
         // Without an index on this node searches use the store, which has the words already.
         let patience = if self.inner.index.id().is_none() { Duration::ZERO } else { patience };
         while self.inner.store.has_unindexed(agent, self.indexed_through(agent), ids).await? {
-            let patience =
-                if self.problem().is_some() { patience.min(PATIENCE_WITH_PROBLEM) } else { patience };
+            let patience = if self.problem().is_some() {
+                patience.min(PATIENCE_WITH_PROBLEM)
+            } else {
+                patience
+            };
             if began.elapsed() > patience {
                 return Ok(false);
             }
@@ -201,11 +214,14 @@ impl Memory {
             let mut bare: Vec<_> = page
                 .interactions
                 .iter_mut()
-                .filter(|(_, vector)| !vector.as_ref().is_some_and(|made| indexer::fits(made, embedder)))
+                .filter(|(_, vector)| {
+                    !vector.as_ref().is_some_and(|made| indexer::fits(made, embedder))
+                })
                 .collect();
             let texts = bare.iter().map(|(interaction, _)| interaction.text.clone()).collect();
             for ((_, vector), made) in bare.iter_mut().zip(embedder.embed_texts(texts).await?) {
-                *vector = made.map(|vector| StoredVector { embedder: embedder.name().to_owned(), vector });
+                *vector = made
+                    .map(|vector| StoredVector { embedder: embedder.name().to_owned(), vector });
             }
         }
         Ok(page)
@@ -226,7 +242,11 @@ impl Memory {
     ) -> Result<u64> {
         let mut removed = 0;
         loop {
-            let gone = self.inner.store.remove_interactions(owned.owner, agent, what, FORGET_BATCH).await?;
+            let gone = self
+                .inner
+                .store
+                .remove_interactions(owned.owner, agent, what, FORGET_BATCH)
+                .await?;
             removed += gone;
             if gone < FORGET_BATCH as u64 {
                 break;
@@ -255,7 +275,9 @@ impl Memory {
         if collection.state != CollectionState::Live || !self.is_in_this_index(collection) {
             return Ok(0);
         }
-        let size = tokio::time::timeout(settings.patience * 4, index.size(&key(collection), dimension)).await;
+        let size =
+            tokio::time::timeout(settings.patience * 4, index.size(&key(collection), dimension))
+                .await;
         let no_answer = || IndexError::Unreachable("no answer about the collection's size".into());
         Ok(size.map_err(|_| no_answer())??)
     }
@@ -283,7 +305,8 @@ impl Memory {
     }
 
     async fn frequencies(&self, agent: AgentId) -> Result<Arc<Frequencies>> {
-        if let Some(newest) = self.unflushed().get(&agent).and_then(|unflushed| unflushed.frequencies.clone())
+        if let Some(newest) =
+            self.unflushed().get(&agent).and_then(|unflushed| unflushed.frequencies.clone())
         {
             return Ok(newest);
         }

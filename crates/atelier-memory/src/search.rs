@@ -59,9 +59,13 @@ pub struct Hit {
     pub parts: ScoreParts,
 }
 
-/// Combines dense and lexical matches. A hit counts by how many standard deviations it stands out of
-/// its list: ranks alone do not show that, and dense and lexical scores do not compare.
-pub(crate) fn fuse(answer: &IndexMatches, mode: SearchMode, builtin: bool) -> Vec<(Uuid, f32, ScoreParts)> {
+/// Combines dense and lexical matches. A hit counts by how many standard deviations it stands out
+/// of its list: ranks alone do not show that, and dense and lexical scores do not compare.
+pub(crate) fn fuse(
+    answer: &IndexMatches,
+    mode: SearchMode,
+    builtin: bool,
+) -> Vec<(Uuid, f32, ScoreParts)> {
     let mut parts: HashMap<Uuid, ScoreParts> = HashMap::new();
     for (id, score) in &answer.dense {
         parts.entry(*id).or_default().dense = Some(*score);
@@ -70,7 +74,8 @@ pub(crate) fn fuse(answer: &IndexMatches, mode: SearchMode, builtin: bool) -> Ve
         parts.entry(*id).or_default().lexical = Some(*score);
     }
     let weight = if builtin { BUILTIN_WEIGHT } else { DENSE_WEIGHT };
-    let (dense, lexical) = (ScoreDistribution::of(&answer.dense), ScoreDistribution::of(&answer.lexical));
+    let (dense, lexical) =
+        (ScoreDistribution::of(&answer.dense), ScoreDistribution::of(&answer.lexical));
     let score = |parts: &ScoreParts| match mode {
         SearchMode::Dense => parts.dense.unwrap_or(0.0),
         SearchMode::Lexical => parts.lexical.unwrap_or(0.0),
@@ -79,10 +84,14 @@ pub(crate) fn fuse(answer: &IndexMatches, mode: SearchMode, builtin: bool) -> Ve
             sum / (sum + 4.0)
         }
     };
-    let mut fused: Vec<_> = parts.into_iter().map(|(id, parts)| (id, score(&parts), parts)).collect();
-    // Hits that stand out of neither list are ordered by their plain scores, then by id, newest first.
+    let mut fused: Vec<_> =
+        parts.into_iter().map(|(id, parts)| (id, score(&parts), parts)).collect();
+    // Hits that stand out of neither list are ordered by their plain scores, then by id, newest
+    // first.
     let bare = |parts: &ScoreParts| parts.lexical.unwrap_or(0.0) + parts.dense.unwrap_or(0.0);
-    fused.sort_by(|a, b| b.1.total_cmp(&a.1).then(bare(&b.2).total_cmp(&bare(&a.2))).then(b.0.cmp(&a.0)));
+    fused.sort_by(|a, b| {
+        b.1.total_cmp(&a.1).then(bare(&b.2).total_cmp(&bare(&a.2))).then(b.0.cmp(&a.0))
+    });
     fused
 }
 
@@ -97,7 +106,8 @@ impl ScoreDistribution {
         let (count, empty) =
             (CANDIDATES.max(list.len()) as f32, CANDIDATES.saturating_sub(list.len()) as f32);
         let mean = list.iter().map(|(_, score)| score).sum::<f32>() / count;
-        let squares = list.iter().map(|(_, score)| (score - mean).powi(2)).sum::<f32>() + empty * mean * mean;
+        let squares =
+            list.iter().map(|(_, score)| (score - mean).powi(2)).sum::<f32>() + empty * mean * mean;
         Self { mean, deviation: (squares / count).sqrt().max(1e-6) }
     }
 
@@ -145,8 +155,17 @@ mod tests {
     #[test]
     fn texts_are_compared_without_case_space_and_final_punctuation() {
         assert_eq!(plain("Rotated  the\nkeys!"), plain("rotated the keys"));
-        let different =
-            ["C++ is preferred", "C# is preferred", "x == y", "x != y", "1", "-1", "🎉", "!!!", "???"];
+        let different = [
+            "C++ is preferred",
+            "C# is preferred",
+            "x == y",
+            "x != y",
+            "1",
+            "-1",
+            "🎉",
+            "!!!",
+            "???",
+        ];
         let kept: HashSet<String> = different.iter().map(|text| plain(text)).collect();
         assert_eq!(kept.len(), different.len());
     }
@@ -170,8 +189,10 @@ mod tests {
 
     #[test]
     fn one_search_alone_keeps_its_order() {
-        let answer =
-            IndexMatches { dense: Vec::new(), lexical: vec![(id(1), 3.0), (id(2), 2.0), (id(3), 1.0)] };
+        let answer = IndexMatches {
+            dense: Vec::new(),
+            lexical: vec![(id(1), 3.0), (id(2), 2.0), (id(3), 1.0)],
+        };
         let order: Vec<Uuid> =
             fuse(&answer, SearchMode::Hybrid, true).into_iter().map(|(id, ..)| id).collect();
         assert_eq!(order, [id(1), id(2), id(3)]);

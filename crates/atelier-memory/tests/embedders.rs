@@ -43,12 +43,13 @@ async fn static_model_averages_the_vectors_of_its_table() {
     std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
     let table: [f32; 12] = [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0];
     let bytes: Vec<u8> = table.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let header =
-        json!({"embeddings": {"dtype": "F32", "shape": [4, 3], "data_offsets": [0, 48]}}).to_string();
+    let header = json!({"embeddings": {"dtype": "F32", "shape": [4, 3], "data_offsets": [0, 48]}})
+        .to_string();
     let weights = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &bytes].concat();
     std::fs::write(folder.path().join("model.safetensors"), weights).unwrap();
 
-    let embedder = Embedder::open(&EmbedderSettings::Local { path: folder.path().to_owned() }).unwrap();
+    let embedder =
+        Embedder::open(&EmbedderSettings::Local { path: folder.path().to_owned() }).unwrap();
     assert_eq!(embedder.dimension(), 3);
     assert_eq!(one(&embedder, "Red").await, [1.0, 0.0, 0.0]);
     let half = std::f32::consts::FRAC_1_SQRT_2;
@@ -60,7 +61,8 @@ async fn static_model_averages_the_vectors_of_its_table() {
 #[test]
 fn folder_without_a_model_is_reported() {
     let folder = tempfile::tempdir().unwrap();
-    let error = Embedder::open(&EmbedderSettings::Local { path: folder.path().to_owned() }).err().unwrap();
+    let error =
+        Embedder::open(&EmbedderSettings::Local { path: folder.path().to_owned() }).err().unwrap();
     assert!(error.to_string().contains("tokenizer.json"), "{error}");
 }
 

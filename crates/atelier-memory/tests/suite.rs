@@ -42,7 +42,10 @@ async fn open(engine: Engine) -> Fixture {
 
 fn new_key() -> CollectionKey {
     let agent = Uuid::now_v7();
-    CollectionKey { agent: AgentId(agent), name: format!("user{}_{}_test_context", Uuid::nil(), agent) }
+    CollectionKey {
+        agent: AgentId(agent),
+        name: format!("user{}_{}_test_context", Uuid::nil(), agent),
+    }
 }
 
 fn start() -> DateTime<Utc> {
@@ -65,8 +68,10 @@ fn interaction(number: usize, text: &str) -> Interaction {
 }
 
 async fn points(texts: &[&str]) -> Vec<Point> {
-    let vectors =
-        Embedder::Builtin.embed_texts(texts.iter().map(ToString::to_string).collect()).await.unwrap();
+    let vectors = Embedder::Builtin
+        .embed_texts(texts.iter().map(ToString::to_string).collect())
+        .await
+        .unwrap();
     let point = |(number, (text, vector)): (usize, (&&str, Option<Vec<f32>>))| Point {
         interaction: interaction(number, text),
         vector,
@@ -96,8 +101,9 @@ impl Fixture {
         let vector = Embedder::Builtin.embed_query(text, &Frequencies::default()).await.unwrap();
         let ask = IndexQuery { vector, words: Some(lexical_query(text)), filter, limit: 10 };
         let answer = self.index.search(&self.key, ask).await.unwrap();
-        let numbers =
-            |list: &[(Uuid, f32)]| list.iter().map(|(id, _)| id.as_u128() as usize - 1).collect::<Vec<_>>();
+        let numbers = |list: &[(Uuid, f32)]| {
+            list.iter().map(|(id, _)| id.as_u128() as usize - 1).collect::<Vec<_>>()
+        };
         (numbers(&answer.dense), numbers(&answer.lexical))
     }
 
@@ -109,7 +115,9 @@ impl Fixture {
 /// CX-03.1
 #[rstest]
 #[tokio::test]
-async fn dense_and_lexical_search_find_words_in_three_languages(#[values(Edge, Server)] engine: Engine) {
+async fn dense_and_lexical_search_find_words_in_three_languages(
+    #[values(Edge, Server)] engine: Engine,
+) {
     let memory = open(engine).await;
     memory.fill().await;
     for (text, best) in [
@@ -142,7 +150,8 @@ async fn filters_apply_to_dense_and_lexical_search(#[values(Edge, Server)] engin
         (Filter { success: Some(true), to: hour(4), ..tool_calls.clone() }, vec![1]),
         (Filter { task_id: Some("none".into()), ..Filter::default() }, vec![]),
     ] {
-        let (mut dense, lexical) = memory.find("the parser deployment payment tabs", filter.clone()).await;
+        let (mut dense, lexical) =
+            memory.find("the parser deployment payment tabs", filter.clone()).await;
         dense.sort_unstable();
         assert_eq!(dense, allowed, "{filter:?}");
         assert!(lexical.iter().all(|number| allowed.contains(number)), "{filter:?}: {lexical:?}");
@@ -164,14 +173,21 @@ async fn applying_twice_changes_nothing(#[values(Edge, Server)] engine: Engine) 
         assert_eq!(memory.index.count(&memory.key).await.unwrap(), 6);
     }
     let (dense, lexical) = memory.find("payment service tabs", Filter::default()).await;
-    assert!(!dense.contains(&0) && !dense.contains(&1) && !lexical.contains(&0) && !lexical.contains(&1));
+    assert!(
+        !dense.contains(&0)
+            && !dense.contains(&1)
+            && !lexical.contains(&0)
+            && !lexical.contains(&1)
+    );
     memory.end().await;
 }
 
 /// A text that the embedder refused has no vector and is found by its words.
 #[rstest]
 #[tokio::test]
-async fn interaction_without_a_vector_is_found_by_its_words(#[values(Edge, Server)] engine: Engine) {
+async fn interaction_without_a_vector_is_found_by_its_words(
+    #[values(Edge, Server)] engine: Engine,
+) {
     let memory = open(engine).await;
     let mut points = points(&TEXTS).await;
     points[1].vector = None;
@@ -208,8 +224,12 @@ async fn collections_are_created_with_field_indexes_and_dropped_whole(
         assert!(!here(index.collections().await.unwrap()));
     }
     assert!(matches!(index.count(key).await, Err(IndexError::CollectionMissing)));
-    let ask =
-        IndexQuery { vector: Some(vec![1.0; DIMENSION]), words: None, filter: Filter::default(), limit: 1 };
+    let ask = IndexQuery {
+        vector: Some(vec![1.0; DIMENSION]),
+        words: None,
+        filter: Filter::default(),
+        limit: 1,
+    };
     assert!(matches!(index.search(key, ask).await, Err(IndexError::CollectionMissing)));
 }
 
@@ -266,8 +286,9 @@ async fn embedded_index_keeps_applied_changes() {
 #[tokio::test]
 async fn optimizing_keeps_search_results() {
     let memory = open(Edge).await;
-    let texts: Vec<String> =
-        (0..6000).map(|n| format!("note {n} about topic {} and place {}", n % 97, n % 31)).collect();
+    let texts: Vec<String> = (0..6000)
+        .map(|n| format!("note {n} about topic {} and place {}", n % 97, n % 31))
+        .collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     for (turn, batch) in points(&texts).await.chunks(500).enumerate() {
         let batch = batch.iter().cloned().enumerate().map(|(at, mut point)| {

@@ -46,8 +46,8 @@ impl<'a> AnswerBuilder<'a> {
     }
 
     /// Adds a piece of a call. Pieces with the same number belong together, unless a different id
-    /// begins a new call, because some endpoints give all calls the same number. If a provider sends
-    /// no numbers, an id or a name begins the next call.
+    /// begins a new call, because some endpoints give all calls the same number. If a provider
+    /// sends no numbers, an id or a name begins the next call.
     pub(crate) fn push_call(
         &mut self,
         number: Option<u64>,
@@ -69,7 +69,8 @@ impl<'a> AnswerBuilder<'a> {
             None => self.calls.len().checked_sub(1),
         };
         let at = begun.unwrap_or_else(|| {
-            let empty = CallRequest { id: String::new(), name: String::new(), arguments: String::new() };
+            let empty =
+                CallRequest { id: String::new(), name: String::new(), arguments: String::new() };
             self.calls.push((number, empty));
             self.calls.len() - 1
         });

@@ -1,8 +1,8 @@
 //! Anthropic's Messages API.
 //!
-//! Written by hand: Anthropic publishes no Rust library, and the others are either abandoned or hide the
-//! response, whose status, headers and pauses decide what happens next. One request and six kinds of
-//! event are all that is needed.
+//! Written by hand: Anthropic publishes no Rust library, and the others are either abandoned or
+//! hide the response, whose status, headers and pauses decide what happens next. One request and
+//! six kinds of event are all that is needed.
 
 use crate::{
     Finish, Message, ModelError, Request,
@@ -44,7 +44,8 @@ impl Anthropic {
     ) -> Result<(), ModelError> {
         let asked = Instant::now();
         let endpoint = &self.endpoint;
-        let response = endpoint.with_timeout(asked, true, endpoint.send(self.request(request)?)).await??;
+        let response =
+            endpoint.with_timeout(asked, true, endpoint.send(self.request(request)?)).await??;
         let mut events = std::pin::pin!(response.bytes_stream().eventsource());
         let mut alive = false;
         while let Some(event) = endpoint.with_timeout(asked, !alive, events.next()).await? {
@@ -54,8 +55,8 @@ impl Anthropic {
                 EventStreamError::Utf8(error) => endpoint.malformed(error.to_string()),
                 EventStreamError::Parser(error) => endpoint.malformed(error.to_string()),
             })?;
-            let event =
-                serde_json::from_str(&event.data).map_err(|error| endpoint.malformed(error.to_string()))?;
+            let event = serde_json::from_str(&event.data)
+                .map_err(|error| endpoint.malformed(error.to_string()))?;
             if self.apply_event(event, request.format.is_some(), answer)? {
                 return Ok(());
             }
@@ -71,12 +72,19 @@ impl Anthropic {
         answer: &mut AnswerBuilder<'_>,
     ) -> Result<bool, ModelError> {
         match event {
-            Event::MessageStart { message } => answer.usage.input_tokens = input_tokens(&message.usage),
-            Event::ContentBlockStart { index, content_block: Block::ToolUse { id, name } } if !formatted => {
+            Event::MessageStart { message } => {
+                answer.usage.input_tokens = input_tokens(&message.usage)
+            }
+            Event::ContentBlockStart { index, content_block: Block::ToolUse { id, name } }
+                if !formatted =>
+            {
                 answer.push_call(Some(index), Some(&id), Some(&name), "")?;
             }
-            Event::ContentBlockDelta { delta: Delta::Text { text }, .. } => answer.push_text(&text)?,
-            // Structured output is requested as a tool that has to be called: its input is the answer.
+            Event::ContentBlockDelta { delta: Delta::Text { text }, .. } => {
+                answer.push_text(&text)?
+            }
+            // Structured output is requested as a tool that has to be called: its input is the
+            // answer.
             Event::ContentBlockDelta { delta: Delta::Input { partial_json }, .. } if formatted => {
                 answer.push_text(&partial_json)?;
             }
@@ -138,14 +146,15 @@ impl Anthropic {
         if !request.system.is_empty() {
             body["system"] = request.system.as_str().into();
         }
-        if let Some(temperature) = request.temperature.filter(|_| !self.endpoint.info.fixed_temperature) {
+        if let Some(temperature) =
+            request.temperature.filter(|_| !self.endpoint.info.fixed_temperature)
+        {
             // Anthropic's scale ends at 1, OpenAI's at 2.
             body["temperature"] = temperature.min(1.0).into();
         }
         if let Some(format) = &request.format {
             let description = "Give your answer by calling this.";
-            body["tools"] =
-                json!([{"name": format.name, "description": description, "input_schema": format.schema}]);
+            body["tools"] = json!([{"name": format.name, "description": description, "input_schema": format.schema}]);
             body["tool_choice"] = json!({"type": "tool", "name": format.name});
         } else if !request.tools.is_empty() {
             let tool = |tool: &crate::ToolSchema| {
@@ -167,7 +176,8 @@ fn message(message: &Message) -> Value {
         Message::Assistant { text, calls } => {
             let words = (!text.is_empty()).then(|| json!({"type": "text", "text": text}));
             let call = |call: &crate::CallRequest| {
-                // The API accepts only objects. The result of the call tells the model what was wrong.
+                // The API accepts only objects. The result of the call tells the model what was
+                // wrong.
                 let input: Value = serde_json::from_str(&call.arguments)
                     .ok()
                     .filter(Value::is_object)

@@ -116,8 +116,12 @@ impl ModelsConfig {
             if name.is_empty() || name.contains('/') || name == crate::DEMO {
                 return refuse(format!("providers.{name}: not a valid name for a provider"));
             }
-            if !provider.base_url.starts_with("http://") && !provider.base_url.starts_with("https://") {
-                return refuse(format!("providers.{name}.base_url must start with https:// or http://"));
+            if !provider.base_url.starts_with("http://")
+                && !provider.base_url.starts_with("https://")
+            {
+                return refuse(format!(
+                    "providers.{name}.base_url must start with https:// or http://"
+                ));
             }
         }
         if !providers.contains_key(&self.default_provider) {
@@ -128,10 +132,13 @@ impl ModelsConfig {
         }
         for (alias, target) in &self.aliases {
             let known = target == crate::DEMO
-                || target.split_once('/').is_some_and(|(provider, _)| providers.contains_key(provider));
+                || target
+                    .split_once('/')
+                    .is_some_and(|(provider, _)| providers.contains_key(provider));
             if !known {
                 return refuse(format!(
-                    "models.aliases.{alias}: {target} is neither `demo` nor `provider/model` of a known provider"
+                    "models.aliases.{alias}: {target} is neither `demo` nor `provider/model` of a \
+                     known provider"
                 ));
             }
         }

@@ -1,5 +1,5 @@
-//! A small model that needs no key and no network. It turns simple requests into real tool calls, so
-//! that the very first run shows how Atelier works. Its answers say that it is a demo.
+//! A small model that needs no key and no network. It turns simple requests into real tool calls,
+//! so that the very first run shows how Atelier works. Its answers say that it is a demo.
 
 mod forms;
 mod intent;
@@ -48,7 +48,12 @@ impl Demo {
         Ok(Answer { text, calls, usage: Usage::default(), finish }.with_estimated_usage(request))
     }
 
-    fn reply(&self, request: &Request, message: &str, results: &[&CallResult]) -> (String, Vec<CallRequest>) {
+    fn reply(
+        &self,
+        request: &Request,
+        message: &str,
+        results: &[&CallResult],
+    ) -> (String, Vec<CallRequest>) {
         let language = Language::of(message);
         let mut paragraphs = vec![self.greeting(language)];
         if request.tools.is_empty() {
@@ -89,7 +94,9 @@ impl Demo {
 
     fn greeting(&self, language: Language) -> String {
         match &self.instead_of {
-            Some(MissingKey { model, provider, remedy }) => language.instead_of(model, provider, remedy),
+            Some(MissingKey { model, provider, remedy }) => {
+                language.instead_of(model, provider, remedy)
+            }
             None => language.introduction().to_owned(),
         }
     }

@@ -33,9 +33,12 @@ impl Endpoint {
     }
 
     pub(crate) fn cost(&self, usage: &Usage) -> Option<f64> {
-        let of = |tokens: u64, price: Option<f64>| price.map(|price| tokens as f64 * price / 1_000_000.0);
+        let of = |tokens: u64, price: Option<f64>| {
+            price.map(|price| tokens as f64 * price / 1_000_000.0)
+        };
         Some(
-            of(usage.input_tokens, self.info.input_price)? + of(usage.output_tokens, self.info.output_price)?,
+            of(usage.input_tokens, self.info.input_price)?
+                + of(usage.output_tokens, self.info.output_price)?,
         )
     }
 
@@ -68,7 +71,10 @@ impl Endpoint {
     }
 
     pub(crate) fn malformed(&self, problem: impl Into<String>) -> ModelError {
-        ModelError::Malformed { provider: self.provider.clone(), problem: self.clean(&problem.into()) }
+        ModelError::Malformed {
+            provider: self.provider.clone(),
+            problem: self.clean(&problem.into()),
+        }
     }
 
     pub(crate) fn interrupted(&self) -> ModelError {
@@ -110,7 +116,9 @@ impl Endpoint {
     ) -> ModelError {
         let provider = self.provider.clone();
         let message = match self.clean(&error.message) {
-            empty if empty.is_empty() => status.canonical_reason().unwrap_or("no reason given").to_owned(),
+            empty if empty.is_empty() => {
+                status.canonical_reason().unwrap_or("no reason given").to_owned()
+            }
             message => message,
         };
         let code = error.code.as_deref();
@@ -118,13 +126,17 @@ impl Endpoint {
             // The message is left out, because it may contain a part of the key.
             401 => ModelError::KeyRefused { provider },
             402 => ModelError::QuotaExceeded { provider, message },
-            429 if code == Some("insufficient_quota") => ModelError::QuotaExceeded { provider, message },
+            429 if code == Some("insufficient_quota") => {
+                ModelError::QuotaExceeded { provider, message }
+            }
             429 => ModelError::RateLimited { provider, message, retry_after },
             413 => ModelError::ContextExceeded { model: self.name.clone(), message },
             400 if code == Some("context_length_exceeded") => {
                 ModelError::ContextExceeded { model: self.name.clone(), message }
             }
-            status @ (408 | 500..) => ModelError::Unavailable { provider, status, message, retry_after },
+            status @ (408 | 500..) => {
+                ModelError::Unavailable { provider, status, message, retry_after }
+            }
             status => ModelError::Refused { provider, status, message },
         }
     }
@@ -150,7 +162,8 @@ const MIN_KEY_MATCH: usize = 8;
 /// Replaces every part of a secret in a text, unless it is very short.
 fn redact(text: &str, secret: &str) -> String {
     let least = secret.len().min(MIN_KEY_MATCH);
-    let is_part = |part: Option<&str>| part.is_some_and(|part| !part.is_empty() && secret.contains(part));
+    let is_part =
+        |part: Option<&str>| part.is_some_and(|part| !part.is_empty() && secret.contains(part));
     let (mut clean, mut at) = (String::with_capacity(text.len()), 0);
     while let Some(next) = text[at..].chars().next() {
         if !is_part(text.get(at..at + least)) {
@@ -179,7 +192,9 @@ pub(crate) struct ProviderError {
     pub(crate) code: Option<String>,
 }
 
-fn string_or_none<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+fn string_or_none<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
     Ok(serde_json::Value::deserialize(deserializer)?.as_str().map(str::to_owned))
 }
 

@@ -10,7 +10,10 @@ pub enum ModelError {
     UnknownProvider { model: String, provider: String, known: String },
     #[error("no key for provider {provider}: {remedy} or pick the demo model")]
     NoKey { provider: String, remedy: String },
-    #[error("the key for provider {provider} cannot be decrypted with this server's secret: enter it again")]
+    #[error(
+        "the key for provider {provider} cannot be decrypted with this server's secret: enter it \
+         again"
+    )]
     KeyUnreadable { provider: String },
     #[error("{provider} rejected its key: enter a valid one")]
     KeyRefused { provider: String },
@@ -96,7 +99,9 @@ impl ModelError {
     /// How long the provider asks to wait before the next request.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::RateLimited { retry_after, .. } | Self::Unavailable { retry_after, .. } => *retry_after,
+            Self::RateLimited { retry_after, .. } | Self::Unavailable { retry_after, .. } => {
+                *retry_after
+            }
             _ => None,
         }
     }

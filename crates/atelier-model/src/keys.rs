@@ -1,4 +1,5 @@
-//! Keys of providers. They are `SecretString`s, whose `Debug` shows nothing, so they cannot be logged.
+//! Keys of providers. They are `SecretString`s, whose `Debug` shows nothing, so they cannot be
+//! logged.
 
 use crate::{ModelError, ProviderConfig};
 use secrecy::{ExposeSecret, SecretString};
@@ -20,8 +21,8 @@ impl TenantKeys {
         self.0.insert(provider.into(), TenantKey::Known(key));
     }
 
-    /// Records a key that cannot be decrypted. Requests to this provider then fail, rather than use the
-    /// server's key at somebody else's cost.
+    /// Records a key that cannot be decrypted. Requests to this provider then fail, rather than use
+    /// the server's key at somebody else's cost.
     pub fn insert_unreadable(&mut self, provider: impl Into<String>) {
         self.0.insert(provider.into(), TenantKey::Unreadable);
     }
@@ -56,7 +57,9 @@ impl ServerKey {
         };
         match std::env::var(variable) {
             Ok(text) => Ok(Self::of(text, || format!("set {variable}"))),
-            Err(std::env::VarError::NotPresent) => Ok(Self::Missing { remedy: format!("set {variable}") }),
+            Err(std::env::VarError::NotPresent) => {
+                Ok(Self::Missing { remedy: format!("set {variable}") })
+            }
             Err(std::env::VarError::NotUnicode(_)) => {
                 Err(ModelError::Config(format!("{variable} is not text")))
             }

@@ -14,7 +14,9 @@ mod openai;
 mod request;
 
 pub use anthropic::Anthropic;
-pub use config::{ModelInfo, ModelsConfig, ProviderConfig, ProviderKind, Providers, known_providers};
+pub use config::{
+    ModelInfo, ModelsConfig, ProviderConfig, ProviderKind, Providers, known_providers,
+};
 pub use demo::{DEMO, Demo};
 pub use error::{ModelError, TimeoutPhase};
 pub use keys::TenantKeys;
@@ -22,7 +24,7 @@ pub use model::Model;
 pub use models::Models;
 pub use openai::OpenAi;
 pub use request::{
-    Answer, BYTES_PER_TOKEN, CallRequest, CallResult, Finish, JsonFormat, Message, Request, ToolSchema,
-    Usage, tokens,
+    Answer, BYTES_PER_TOKEN, CallRequest, CallResult, Finish, JsonFormat, Message, Request,
+    ToolSchema, Usage, tokens,
 };
 pub use secrecy::SecretString;

@@ -65,7 +65,9 @@ impl Model {
                     Self::Demo(_) => unreachable!("answered above"),
                 };
                 let error = match streamed {
-                    Ok(()) => return answer.finish().map(|answer| answer.with_estimated_usage(request)),
+                    Ok(()) => {
+                        return answer.finish().map(|answer| answer.with_estimated_usage(request));
+                    }
                     Err(error) => error,
                 };
                 match retries.next(&error).filter(|_| answer.is_empty()) {

@@ -1,7 +1,8 @@
 //! All configured models, and how a name is resolved to one of them.
 
 use crate::{
-    DEMO, Demo, Model, ModelError, ModelsConfig, ProviderConfig, ProviderKind, Providers, TenantKeys,
+    DEMO, Demo, Model, ModelError, ModelsConfig, ProviderConfig, ProviderKind, Providers,
+    TenantKeys,
     anthropic::Anthropic,
     demo::MissingKey,
     endpoint::{Endpoint, Timeouts},
@@ -35,7 +36,9 @@ impl Models {
                 .redirect(reqwest::redirect::Policy::none())
         };
         let built = |client: reqwest::ClientBuilder| {
-            client.build().map_err(|error| ModelError::Config(format!("no HTTP client for models: {error}")))
+            client
+                .build()
+                .map_err(|error| ModelError::Config(format!("no HTTP client for models: {error}")))
         };
         let with_key = |(name, provider): (&String, &ProviderConfig)| {
             Ok((name.clone(), (provider.clone(), ServerKey::read(name, provider)?)))
@@ -48,8 +51,8 @@ impl Models {
         })))
     }
 
-    /// Resolves the name in an agent's configuration: `demo`, an alias, `provider/model`, or the name
-    /// of a model alone.
+    /// Resolves the name in an agent's configuration: `demo`, an alias, `provider/model`, or the
+    /// name of a model alone.
     pub fn resolve(&self, name: &str, keys: &TenantKeys) -> Result<Model, ModelError> {
         if name == DEMO {
             return Ok(Model::Demo(Demo::default()));
@@ -63,9 +66,14 @@ impl Models {
         let (provider, model) = self.split(target);
         match self.of_provider(name, provider, model, keys) {
             Err(ModelError::NoKey { provider, remedy })
-                if alias.is_some() && config.demo_without_key.iter().any(|listed| listed == name) =>
+                if alias.is_some()
+                    && config.demo_without_key.iter().any(|listed| listed == name) =>
             {
-                Ok(Model::Demo(Demo::instead_of(MissingKey { model: name.to_owned(), provider, remedy })))
+                Ok(Model::Demo(Demo::instead_of(MissingKey {
+                    model: name.to_owned(),
+                    provider,
+                    remedy,
+                })))
             }
             resolved => resolved,
         }
@@ -83,7 +91,8 @@ impl Models {
         let lists = |(name, (provider, _)): (&'a String, &'a (ProviderConfig, ServerKey))| {
             provider.models.contains_key(target).then_some(name.as_str())
         };
-        let provider = self.0.providers.iter().find_map(lists).unwrap_or(&self.0.config.default_provider);
+        let provider =
+            self.0.providers.iter().find_map(lists).unwrap_or(&self.0.config.default_provider);
         (provider, target)
     }
 
@@ -109,10 +118,14 @@ impl Models {
             (None, ServerKey::Known(key)) => Some(key.clone()),
             (None, ServerKey::NotNeeded) => None,
             (None, ServerKey::Missing { remedy }) => {
-                return Err(ModelError::NoKey { provider: provider.to_owned(), remedy: remedy.clone() });
+                return Err(ModelError::NoKey {
+                    provider: provider.to_owned(),
+                    remedy: remedy.clone(),
+                });
             }
         };
-        let http = if on_this_machine(&settings.base_url) { &self.0.http_direct } else { &self.0.http };
+        let http =
+            if on_this_machine(&settings.base_url) { &self.0.http_direct } else { &self.0.http };
         let endpoint = Endpoint {
             name: format!("{provider}/{model}"),
             provider: provider.to_owned(),

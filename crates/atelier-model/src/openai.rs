@@ -1,8 +1,8 @@
 //! OpenAI's chat completions API, which many other providers implement too.
 //!
-//! `async-openai` provides the types, the address and the stream. Timeouts, retries and the meaning of
-//! errors are handled here, because the library's retries ignore `Retry-After` and do not know what was
-//! already shown.
+//! `async-openai` provides the types, the address and the stream. Timeouts, retries and the meaning
+//! of errors are handled here, because the library's retries ignore `Retry-After` and do not know
+//! what was already shown.
 
 use crate::{
     Finish, Message, ModelError, Request,
@@ -15,11 +15,12 @@ use async_openai::{
     error::OpenAIError,
     middleware::HttpRequestFactory,
     types::chat::{
-        ChatCompletionMessageToolCall, ChatCompletionMessageToolCalls, ChatCompletionRequestAssistantMessage,
-        ChatCompletionRequestMessage, ChatCompletionRequestSystemMessage, ChatCompletionRequestToolMessage,
+        ChatCompletionMessageToolCall, ChatCompletionMessageToolCalls,
+        ChatCompletionRequestAssistantMessage, ChatCompletionRequestMessage,
+        ChatCompletionRequestSystemMessage, ChatCompletionRequestToolMessage,
         ChatCompletionRequestUserMessage, ChatCompletionStreamOptions, ChatCompletionTool,
-        ChatCompletionTools, CreateChatCompletionRequest, FunctionCall, FunctionObject, ResponseFormat,
-        ResponseFormatJsonSchema,
+        ChatCompletionTools, CreateChatCompletionRequest, FunctionCall, FunctionObject,
+        ResponseFormat, ResponseFormatJsonSchema,
     },
 };
 use futures::StreamExt;
@@ -37,7 +38,8 @@ use tokio::time::Instant;
 pub struct OpenAi {
     endpoint: Arc<Endpoint>,
     client: Client<Address>,
-    /// OpenAI itself calls the limit `max_completion_tokens`; other providers still use `max_tokens`.
+    /// OpenAI itself calls the limit `max_completion_tokens`; other providers still use
+    /// `max_tokens`.
     newest: bool,
 }
 
@@ -58,7 +60,8 @@ impl Config for Address {
     fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if !self.key.expose_secret().is_empty()
-            && let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {}", self.key.expose_secret()))
+            && let Ok(mut value) =
+                HeaderValue::from_str(&format!("Bearer {}", self.key.expose_secret()))
         {
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
@@ -114,8 +117,11 @@ impl OpenAi {
         let asked = Instant::now();
         let chat = self.client.chat();
         let opening = chat.create_stream_byot::<_, Chunk>(self.body(request));
-        let mut stream =
-            self.endpoint.with_timeout(asked, true, opening).await?.map_err(|error| self.error(error))?;
+        let mut stream = self
+            .endpoint
+            .with_timeout(asked, true, opening)
+            .await?
+            .map_err(|error| self.error(error))?;
         // A reasoning model sends chunks without text while it thinks.
         let mut alive = false;
         while let Some(chunk) = self.endpoint.with_timeout(asked, !alive, stream.next()).await? {
@@ -209,7 +215,10 @@ impl OpenAi {
         };
         let mut body = CreateChatCompletionRequest {
             model: self.endpoint.model.clone(),
-            messages: system.into_iter().chain(request.messages.iter().flat_map(messages)).collect(),
+            messages: system
+                .into_iter()
+                .chain(request.messages.iter().flat_map(messages))
+                .collect(),
             stream: Some(true),
             stream_options: Some(ChatCompletionStreamOptions {
                 include_usage: Some(true),
@@ -223,7 +232,10 @@ impl OpenAi {
         if self.newest {
             body.max_completion_tokens = request.max_tokens;
         } else {
-            #[expect(deprecated, reason = "deprecated by OpenAI; compatible endpoints know no other name")]
+            #[expect(
+                deprecated,
+                reason = "deprecated by OpenAI; compatible endpoints know no other name"
+            )]
             {
                 body.max_tokens = request.max_tokens;
             }
@@ -244,7 +256,10 @@ fn messages(message: &Message) -> Vec<ChatCompletionRequestMessage> {
             let call = |call: &crate::CallRequest| {
                 ChatCompletionMessageToolCalls::Function(ChatCompletionMessageToolCall {
                     id: call.id.clone(),
-                    function: FunctionCall { name: call.name.clone(), arguments: call.arguments.clone() },
+                    function: FunctionCall {
+                        name: call.name.clone(),
+                        arguments: call.arguments.clone(),
+                    },
                 })
             };
             vec![ChatCompletionRequestMessage::Assistant(ChatCompletionRequestAssistantMessage {
@@ -265,8 +280,8 @@ fn messages(message: &Message) -> Vec<ChatCompletionRequestMessage> {
     }
 }
 
-/// A piece of an answer. The library's own type requires fields and values that compatible endpoints
-/// leave out or replace.
+/// A piece of an answer. The library's own type requires fields and values that compatible
+/// endpoints leave out or replace.
 #[derive(Deserialize)]
 struct Chunk {
     choices: Option<Vec<Choice>>,

@@ -72,8 +72,8 @@ impl ToolSchema {
     }
 }
 
-/// Structured output. OpenAI accepts a schema only if it requires every property of every object and
-/// sets `additionalProperties` to false.
+/// Structured output. OpenAI accepts a schema only if it requires every property of every object
+/// and sets `additionalProperties` to false.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JsonFormat {
     pub name: String,
@@ -104,7 +104,9 @@ impl Message {
             Message::Assistant { text, calls } => {
                 tokens(text) + calls.iter().map(|call| tokens(&call.arguments) + 16).sum::<u64>()
             }
-            Message::Results(results) => results.iter().map(|result| tokens(&result.content) + 8).sum(),
+            Message::Results(results) => {
+                results.iter().map(|result| tokens(&result.content) + 8).sum()
+            }
         }
     }
 }

@@ -48,7 +48,12 @@ impl AgentCache {
         }
     }
 
-    pub(crate) async fn get(&self, store: &Store, owned: &Owned, wanted: &AgentRef) -> Result<Arc<Agent>> {
+    pub(crate) async fn get(
+        &self,
+        store: &Store,
+        owned: &Owned,
+        wanted: &AgentRef,
+    ) -> Result<Arc<Agent>> {
         let id = match wanted {
             AgentRef::Id(id) => Some(*id),
             AgentRef::Name(name) => self.names.get(name).await,

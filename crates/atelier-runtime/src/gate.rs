@@ -134,7 +134,12 @@ impl Gate {
     }
 
     /// Does what `execute` does, and waits until the call is settled, at most for `time`.
-    pub async fn execute_and_wait(&self, owned: &Owned, new: NewCall, time: Duration) -> Result<GatedCall> {
+    pub async fn execute_and_wait(
+        &self,
+        owned: &Owned,
+        new: NewCall,
+        time: Duration,
+    ) -> Result<GatedCall> {
         let id = new.id;
         let waiter = self.waiters.subscribe(owned.project, id);
         let call = self.execute(owned, new).await?;
@@ -203,7 +208,8 @@ impl Gate {
         time: Duration,
     ) -> Result<GatedCall> {
         let changed = async {
-            let (mut events, _) = self.store.subscribe(Scope::Project(owned.project), Cursor::Now).await?;
+            let (mut events, _) =
+                self.store.subscribe(Scope::Project(owned.project), Cursor::Now).await?;
             loop {
                 let call = self.store.call(owned, id).await?;
                 if call.status != known {

@@ -31,7 +31,8 @@ pub(crate) struct DecryptError;
 impl KeyCipher {
     /// Opens the key of a data directory, and creates it if there is none.
     pub(crate) fn open(data: &Path) -> io::Result<Self> {
-        let secret = open_secret(data, FILE, "all keys of model providers have to be entered again")?;
+        let secret =
+            open_secret(data, FILE, "all keys of model providers have to be entered again")?;
         Ok(Self::new(&secret))
     }
 
@@ -52,7 +53,8 @@ impl KeyCipher {
         let aad = self.associated_data(tenant, provider);
         let payload = Payload { msg: text.expose_secret().as_bytes(), aad: &aad };
         let sealed = self.cipher.encrypt(&XNonce::from(nonce), payload);
-        let sealed = sealed.unwrap_or_else(|_| unreachable!("a provider key is shorter than 256 GB"));
+        let sealed =
+            sealed.unwrap_or_else(|_| unreachable!("a provider key is shorter than 256 GB"));
         [&[VERSION][..], &self.key_id, &nonce, &sealed].concat()
     }
 
@@ -63,7 +65,8 @@ impl KeyCipher {
         sealed: &[u8],
     ) -> Result<SecretString, DecryptError> {
         let rest = sealed.strip_prefix(&[VERSION]).and_then(|rest| rest.strip_prefix(&self.key_id));
-        let (nonce, sealed) = rest.and_then(|rest| rest.split_first_chunk::<NONCE>()).ok_or(DecryptError)?;
+        let (nonce, sealed) =
+            rest.and_then(|rest| rest.split_first_chunk::<NONCE>()).ok_or(DecryptError)?;
         let aad = self.associated_data(tenant, provider);
         let payload = Payload { msg: sealed, aad: &aad };
         let text = self.cipher.decrypt(&XNonce::from(*nonce), payload).map_err(|_| DecryptError)?;
@@ -88,7 +91,9 @@ mod tests {
         let (cipher, other) = (KeyCipher::new(&[1; 32]), KeyCipher::new(&[2; 32]));
         let sealed = cipher.encrypt(&tenant("acme"), "openai", &SecretString::from("sk-1"));
         let open = |cipher: &KeyCipher, name: &str, provider: &str, sealed: &[u8]| {
-            cipher.decrypt(&tenant(name), provider, sealed).map(|key| key.expose_secret().to_owned())
+            cipher
+                .decrypt(&tenant(name), provider, sealed)
+                .map(|key| key.expose_secret().to_owned())
         };
         assert_eq!(open(&cipher, "acme", "openai", &sealed), Ok("sk-1".to_owned()));
         assert_eq!(open(&other, "acme", "openai", &sealed), Err(DecryptError));
@@ -98,7 +103,11 @@ mod tests {
             let mut changed = sealed.clone();
             changed[at] ^= 1;
             assert_eq!(open(&cipher, "acme", "openai", &changed), Err(DecryptError), "byte {at}");
-            assert_eq!(open(&cipher, "acme", "openai", &sealed[..at]), Err(DecryptError), "{at} bytes");
+            assert_eq!(
+                open(&cipher, "acme", "openai", &sealed[..at]),
+                Err(DecryptError),
+                "{at} bytes"
+            );
         }
         assert_ne!(cipher.encrypt(&tenant("acme"), "openai", &SecretString::from("sk-1")), sealed);
     }

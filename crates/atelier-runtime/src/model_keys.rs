@@ -28,7 +28,8 @@ const MIN_LENGTH_FOR_HINT: usize = 12;
 impl ModelKeys {
     /// Opens the stored keys. They are encrypted with a key from the data directory.
     pub fn open(store: Store, data: &Path) -> io::Result<Self> {
-        let decrypted = Cache::builder().time_to_live(CACHE_TIME).max_capacity(CACHED_TENANTS).build();
+        let decrypted =
+            Cache::builder().time_to_live(CACHE_TIME).max_capacity(CACHED_TENANTS).build();
         Ok(Self { store, cipher: Arc::new(KeyCipher::open(data)?), decrypted })
     }
 

@@ -95,7 +95,8 @@ impl RequestTracker {
             Err(_) => self.wait_for_slot().await?,
         };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.running().insert(number, RunningRequest { what, since: Instant::now(), reported: false });
+        self.running()
+            .insert(number, RunningRequest { what, since: Instant::now(), reported: false });
         Ok(TrackedRequest { tracker: self.clone(), number, _slot: slot })
     }
 
@@ -136,8 +137,9 @@ impl RequestTracker {
     /// Requests that have been running for longer than `limit` and were not reported before.
     pub(crate) fn newly_hung(&self, limit: Duration) -> Vec<String> {
         let mut running = self.running();
-        let hung =
-            running.values_mut().filter(|request| !request.reported && request.since.elapsed() > limit);
+        let hung = running
+            .values_mut()
+            .filter(|request| !request.reported && request.since.elapsed() > limit);
         hung.map(|request| {
             request.reported = true;
             request.what.clone()

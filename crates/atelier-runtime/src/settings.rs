@@ -67,27 +67,32 @@ impl Default for Settings {
 
 impl Settings {
     pub fn starter_agents(&self) -> Vec<NewAgent> {
-        let new = |agent: &StarterAgent| NewAgent { name: agent.name.clone(), config: agent.config.clone() };
+        let new = |agent: &StarterAgent| NewAgent {
+            name: agent.name.clone(),
+            config: agent.config.clone(),
+        };
         self.starter_pack.iter().map(new).collect()
     }
 }
 
 /// The four agents that every new project has, unless the configuration names others.
 fn default_starter_pack() -> Vec<StarterAgent> {
-    let agent = |name: &str, role: &str, capabilities: &[&str], temperature, max_tokens, prompt: &str| {
-        let metadata = json!({"role": role, "capabilities": capabilities});
-        StarterAgent {
-            name: AgentName::try_from(name)
-                .unwrap_or_else(|invalid| unreachable!("the name of a starter agent is valid: {invalid}")),
-            config: AgentConfig {
-                system_prompt: prompt.to_owned(),
-                temperature,
-                max_tokens,
-                metadata: metadata.as_object().cloned().unwrap_or_default(),
-                ..AgentConfig::default()
-            },
-        }
-    };
+    let agent =
+        |name: &str, role: &str, capabilities: &[&str], temperature, max_tokens, prompt: &str| {
+            let metadata = json!({"role": role, "capabilities": capabilities});
+            StarterAgent {
+                name: AgentName::try_from(name).unwrap_or_else(|invalid| {
+                    unreachable!("the name of a starter agent is valid: {invalid}")
+                }),
+                config: AgentConfig {
+                    system_prompt: prompt.to_owned(),
+                    temperature,
+                    max_tokens,
+                    metadata: metadata.as_object().cloned().unwrap_or_default(),
+                    ..AgentConfig::default()
+                },
+            }
+        };
     vec![
         agent(
             "agent_coder",
@@ -95,7 +100,8 @@ fn default_starter_pack() -> Vec<StarterAgent> {
             &["code", "debug", "refactor", "test"],
             0.3,
             4096,
-            "You are a software developer. You read before you change, change as little as the task needs, \
+            "You are a software developer. You read before you change, change as little as the \
+             task needs, \
              keep the style you find, and run the tests that show your change works.",
         ),
         agent(
@@ -104,7 +110,8 @@ fn default_starter_pack() -> Vec<StarterAgent> {
             &["analysis", "review", "data"],
             0.5,
             2048,
-            "You are an analyst. You look at code and data, separate what you see from what you assume, \
+            "You are an analyst. You look at code and data, separate what you see from what you \
+             assume, \
              and say what follows from it.",
         ),
         agent(
@@ -113,7 +120,8 @@ fn default_starter_pack() -> Vec<StarterAgent> {
             &["documentation", "editing"],
             0.7,
             2048,
-            "You are a technical writer. You write for the person who will read it: short, correct, in \
+            "You are a technical writer. You write for the person who will read it: short, \
+             correct, in \
              plain words, with an example where one helps.",
         ),
         agent(
@@ -122,7 +130,8 @@ fn default_starter_pack() -> Vec<StarterAgent> {
             &["search", "summaries"],
             0.6,
             3096,
-            "You are a researcher. You search the workspace for what bears on the question, name the files \
+            "You are a researcher. You search the workspace for what bears on the question, name \
+             the files \
              your findings come from, and say what you could not find.",
         ),
     ]

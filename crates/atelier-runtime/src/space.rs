@@ -1,7 +1,8 @@
 //! The worker space of one project.
 
 use crate::{
-    Health, Part, Result, Status, agents::AgentCache, requests::RequestTracker, settings::WorkerSpaceSettings,
+    Health, Part, Result, Status, agents::AgentCache, requests::RequestTracker,
+    settings::WorkerSpaceSettings,
 };
 use atelier_core::{Agent, ProjectId, event::Alert};
 use atelier_memory::Memory;
@@ -54,7 +55,12 @@ pub struct CacheReport {
 }
 
 impl WorkerSpace {
-    pub(crate) fn new(owned: Owned, store: Store, memory: Memory, settings: WorkerSpaceSettings) -> Self {
+    pub(crate) fn new(
+        owned: Owned,
+        store: Store,
+        memory: Memory,
+        settings: WorkerSpaceSettings,
+    ) -> Self {
         Self {
             agents: AgentCache::new(settings.agent_ttl, settings.agent_cache),
             requests: Arc::new(RequestTracker::new(settings.max_active, settings.max_waiting)),
@@ -130,7 +136,11 @@ impl WorkerSpace {
         };
         let cache = match self.overflowed.load(Ordering::Relaxed) {
             false => Part::new("agent_cache", Status::Healthy, "all agents in use fit"),
-            true => Part::new("agent_cache", Status::Degraded, "more agents are in use than the cache holds"),
+            true => Part::new(
+                "agent_cache",
+                Status::Degraded,
+                "more agents are in use than the cache holds",
+            ),
         };
         let tasks = match self.requests.hung(self.settings.hung_after) {
             0 => Part::new("tasks", Status::Healthy, "no request hangs"),

@@ -99,10 +99,18 @@ impl Spaces {
         let space = slot
             .get_or_try_init(|| async {
                 let Inner { store, memory, settings, .. } = &*self.inner;
-                let space = WorkerSpace::new(owned.clone(), store.clone(), memory.clone(), settings.clone());
+                let space = WorkerSpace::new(
+                    owned.clone(),
+                    store.clone(),
+                    memory.clone(),
+                    settings.clone(),
+                );
                 self.ensure_collections(&owned).await;
                 store
-                    .append_event(&owned, Event::WorkerSpaceReady { user_prefix: space.user_prefix() })
+                    .append_event(
+                        &owned,
+                        Event::WorkerSpaceReady { user_prefix: space.user_prefix() },
+                    )
                     .await?;
                 counter!("atelier_worker_space_initializations_total").increment(1);
                 tracing::info!(project = %owned.project, "worker space ready");
@@ -123,11 +131,16 @@ impl Spaces {
     /// Makes sure that the project's agents have their collections. A space opens even if that
     /// fails: interactions are stored, and indexed when the index is back.
     async fn ensure_collections(&self, owned: &Owned) {
-        match tokio::time::timeout(COLLECTIONS_TIMEOUT, self.inner.memory.ensure_collections(owned)).await {
+        match tokio::time::timeout(COLLECTIONS_TIMEOUT, self.inner.memory.ensure_collections(owned))
+            .await
+        {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, project = %owned.project, "the memory is not ready"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, project = %owned.project, "the memory is not ready")
+            }
             Err(_) => {
-                tracing::warn!(project = %owned.project, "the memory is not ready: the index does not answer");
+                tracing::warn!(project = %owned.project, "the memory is not ready: the index does \
+                    not answer");
             }
         }
     }
@@ -174,7 +187,12 @@ impl Spaces {
         }
     }
 
-    async fn announce_closed(&self, space: &WorkerSpace, reason: CloseReason, ended: usize) -> Result<()> {
+    async fn announce_closed(
+        &self,
+        space: &WorkerSpace,
+        reason: CloseReason,
+        ended: usize,
+    ) -> Result<()> {
         space.forget_agents();
         tracing::info!(project = %space.owned().project, ?reason, ended, "worker space closed");
         self.inner.store.append_event(space.owned(), Event::WorkerSpaceClosed { reason }).await?;
@@ -191,7 +209,8 @@ impl Spaces {
     /// Runs until `stop`: follows changes on other nodes, raises alerts, and closes idle spaces.
     pub async fn run_background(self, stop: CancellationToken) {
         let WorkerSpaceSettings { inactivity, hung_after, .. } = self.inner.settings;
-        let pace = (inactivity.min(hung_after) / 4).clamp(Duration::from_millis(50), Duration::from_secs(5));
+        let pace = (inactivity.min(hung_after) / 4)
+            .clamp(Duration::from_millis(50), Duration::from_secs(5));
         tokio::select! {
             () = stop.cancelled() => {}
             () = self.follow_wakeups() => {}
@@ -228,7 +247,8 @@ impl Spaces {
             if space.requests.idle_for() > self.inner.settings.inactivity
                 && let Err(error) = self.close(space.owned(), CloseReason::Inactive).await
             {
-                tracing::warn!(%error, project = %space.owned().project, "cannot record that a space was closed");
+                tracing::warn!(%error, project = %space.owned().project, "cannot record that a \
+                    space was closed");
             }
         }
     }
@@ -242,7 +262,8 @@ impl Spaces {
         };
         counter!("atelier_worker_space_alerts_total", "alert" => label).increment(1);
         // With a timeout, so that a store that hangs does not block the alerts of other spaces.
-        let append = self.inner.store.append_event(space.owned(), Event::WorkerSpaceAlert { alert, detail });
+        let append =
+            self.inner.store.append_event(space.owned(), Event::WorkerSpaceAlert { alert, detail });
         match tokio::time::timeout(Duration::from_secs(5), append).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, %project, "cannot record an alert"),

@@ -90,7 +90,8 @@ impl AgentServices {
     /// replaced by paths, because an agent's tools only know paths.
     async fn history(&self, owned: &Owned, task: &Task) -> Result<Vec<Message>> {
         let most = self.settings.history.into();
-        let mut history = self.store.messages_until(owned, task.session_id, task.message_id, most).await?;
+        let mut history =
+            self.store.messages_until(owned, task.session_id, task.message_id, most).await?;
         for message in history.iter_mut().filter(|message| message.id == task.message_id) {
             for attached in &mut message.attachments {
                 let Ok(id) = attached.parse() else { continue };
@@ -108,7 +109,8 @@ impl AgentServices {
     /// The model with this name. The tenant's own keys are used if there are any.
     async fn model(&self, lease: &TaskLease, name: &str) -> Result<Model, TaskFailure> {
         let keys = self.keys.of(&lease.owned.tenant).await;
-        let keys = keys.map_err(|error| TaskFailure::new("model_keys_unreadable", error.to_string()))?;
+        let keys =
+            keys.map_err(|error| TaskFailure::new("model_keys_unreadable", error.to_string()))?;
         self.models.resolve(name, &keys).map_err(failure)
     }
 
@@ -148,7 +150,9 @@ impl AgentServices {
                 let (usage, cost) = match output_tokens {
                     0 => Default::default(),
                     // The answer ended early, but the provider charges for the part that arrived.
-                    _ => count(task, model, &Usage { input_tokens: request.tokens(), output_tokens }),
+                    _ => {
+                        count(task, model, &Usage { input_tokens: request.tokens(), output_tokens })
+                    }
                 };
                 if let NoAnswer::Interrupted = why {
                     let used = AbandonedUsage { ran_ms, usage, cost: cost.unwrap_or(0.0) };
@@ -176,7 +180,8 @@ impl AgentServices {
             // The task was deleted, and its limits with it.
             Ok(()) | Err(StoreError::NotFound) => {}
             Err(error) => {
-                tracing::warn!(%error, task = %lease.task.id, "cannot count the usage of an interrupted model call");
+                tracing::warn!(%error, task = %lease.task.id, "cannot count the usage of an \
+                    interrupted model call");
             }
         }
     }
@@ -234,7 +239,12 @@ impl Job<'_> {
 
     /// Ends the task because there is no answer. An interrupted task is handled by the code that
     /// interrupted it.
-    async fn no_answer(self, services: &AgentServices, task: Task, why: NoAnswer) -> Result<Vec<TaskLease>> {
+    async fn no_answer(
+        self,
+        services: &AgentServices,
+        task: Task,
+        why: NoAnswer,
+    ) -> Result<Vec<TaskLease>> {
         match why {
             NoAnswer::Failed(why) => self.finish(services, task, None, Err(why)).await,
             NoAnswer::Interrupted => Ok(Vec::new()),
@@ -244,7 +254,8 @@ impl Job<'_> {
 
 /// Adds the model's usage to a task.
 fn count(task: &mut Task, model: &Model, used: &Usage) -> (atelier_core::Usage, Option<f64>) {
-    let usage = atelier_core::Usage { input_tokens: used.input_tokens, output_tokens: used.output_tokens };
+    let usage =
+        atelier_core::Usage { input_tokens: used.input_tokens, output_tokens: used.output_tokens };
     let cost = model.cost(used);
     task.usage += usage;
     task.cost += cost.unwrap_or(0.0);

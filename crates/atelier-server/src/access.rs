@@ -65,9 +65,12 @@ impl FromRequestParts<App> for OwnSpace {
 impl OwnSpace {
     /// The agent that a body names, by name or id.
     pub(crate) async fn named_agent(&self, name: &str) -> Result<Arc<Agent>, Error> {
-        let wanted: AgentRef = name.parse().unwrap_or_else(|never: std::convert::Infallible| match never {});
+        let wanted: AgentRef =
+            name.parse().unwrap_or_else(|never: std::convert::Infallible| match never {});
         self.agent(&wanted).await.map_err(|error| match error {
-            RuntimeError::Store(StoreError::NotFound) => Error::NoAgent(name.chars().take(100).collect()),
+            RuntimeError::Store(StoreError::NotFound) => {
+                Error::NoAgent(name.chars().take(100).collect())
+            }
             other => other.into(),
         })
     }
@@ -182,7 +185,11 @@ impl FromRequestParts<App> for OwnFiles {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Error> {
         let own = OwnConversation::from_request_parts(parts, app).await?;
         let workspace = app.files.workspace(&own.owned, &own.conversation);
-        Ok(Self { workspace, conversation: own.conversation, author: Author::Person(own.caller.user) })
+        Ok(Self {
+            workspace,
+            conversation: own.conversation,
+            author: Author::Person(own.caller.user),
+        })
     }
 }
 

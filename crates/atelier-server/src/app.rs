@@ -61,8 +61,9 @@ impl App {
         if !self.auth.is_local() || self.store.has_projects().await? {
             return Ok(None);
         }
-        let tenant: Tenant =
-            "default".parse().unwrap_or_else(|invalid| unreachable!("the name is valid: {invalid}"));
+        let tenant: Tenant = "default"
+            .parse()
+            .unwrap_or_else(|invalid| unreachable!("the name is valid: {invalid}"));
         let name = ProjectName::try_from(FIRST_PROJECT)
             .unwrap_or_else(|invalid| unreachable!("the name is valid: {invalid}"));
         let user: UserId = crate::user_id(&tenant, OWNER);

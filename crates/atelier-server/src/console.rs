@@ -26,16 +26,18 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/", get(index)).route(
         "/assets/{*path}",
-        get(async |Path(path): Path<String>, headers: HeaderMap| file(&format!("assets/{path}"), &headers)),
+        get(async |Path(path): Path<String>, headers: HeaderMap| {
+            file(&format!("assets/{path}"), &headers)
+        }),
     )
 }
 
 async fn index(headers: HeaderMap) -> Response {
     match Files::get("index.html") {
         Some(_) => file("index.html", &headers),
-        None => {
-            with_policy(([(header::CONTENT_TYPE, "text/html; charset=utf-8")], NOT_BUILT).into_response())
-        }
+        None => with_policy(
+            ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], NOT_BUILT).into_response(),
+        ),
     }
 }
 
@@ -47,8 +49,11 @@ fn file(path: &str, request: &HeaderMap) -> Response {
     };
     let kind = mime_guess::from_path(path).first_or_octet_stream();
     // Assets have a hash in their name; the page that names them does not.
-    let caching =
-        if path.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let caching = if path.starts_with("assets/") {
+        "public, max-age=31536000, immutable"
+    } else {
+        "no-cache"
+    };
     let headers = [
         (header::CONTENT_TYPE, kind.as_ref()),
         (header::CACHE_CONTROL, caching),
@@ -58,7 +63,8 @@ fn file(path: &str, request: &HeaderMap) -> Response {
 }
 
 fn accepts_gzip(request: &HeaderMap) -> bool {
-    let codings = request.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let codings =
+        request.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     codings.flat_map(|list| list.split(',')).any(|coding| {
         let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
         name.trim() == "gzip" && weight.replace(' ', "") != "q=0"

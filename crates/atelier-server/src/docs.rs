@@ -40,7 +40,10 @@ fn file(path: &str) -> Response {
     if path == "index.html" {
         // The page is served with and without a trailing slash, so its links must be absolute.
         let page = String::from_utf8_lossy(&bytes);
-        bytes = page.replace("\"./", "\"/docs/").replace("href=\"index.css", "href=\"/docs/index.css").into();
+        bytes = page
+            .replace("\"./", "\"/docs/")
+            .replace("href=\"index.css", "href=\"/docs/index.css")
+            .into();
     }
     let mut response = ([(header::CONTENT_TYPE, file.content_type)], bytes).into_response();
     let headers = response.headers_mut();

@@ -156,9 +156,13 @@ impl Error {
     fn detail(&self, code: ProblemCode) -> String {
         match code {
             ProblemCode::Internal => Error::Internal.to_string(),
-            ProblemCode::ObjectStoreUnavailable => "the object store does not answer; try again".into(),
+            ProblemCode::ObjectStoreUnavailable => {
+                "the object store does not answer; try again".into()
+            }
             ProblemCode::StoreUnavailable => "the database does not answer; try again".into(),
-            ProblemCode::NotFound if !matches!(self, Error::NoAgent(_)) => Error::NotFound.to_string(),
+            ProblemCode::NotFound if !matches!(self, Error::NoAgent(_)) => {
+                Error::NotFound.to_string()
+            }
             _ => self.to_string(),
         }
     }

@@ -38,7 +38,10 @@ where
         let accepted = self.inner.accept(stream, service);
         async move {
             let (stream, service) = accepted.await?;
-            Ok((DeadlineStream { stream, read: 0, deadline: Some(Box::pin(sleep(within))) }, service))
+            Ok((
+                DeadlineStream { stream, read: 0, deadline: Some(Box::pin(sleep(within))) },
+                service,
+            ))
         }
         .boxed()
     }
@@ -73,7 +76,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for DeadlineStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for DeadlineStream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 

@@ -20,7 +20,9 @@ mod settings;
 mod stream;
 
 pub use app::{App, OWNER, Services};
-pub use auth::{Auth, AuthError, AuthSettings, LocalKey, NewToken, ProviderSignIn, check_keys, user_id};
+pub use auth::{
+    Auth, AuthError, AuthSettings, LocalKey, NewToken, ProviderSignIn, check_keys, user_id,
+};
 pub use listen::{Listening, serve};
 pub use openapi::document as openapi;
 pub use routes::mcp::{McpHandler, OwnedConversation};

@@ -39,7 +39,9 @@ impl Listening {
             (Some(cert), Some(key)) => Some(RustlsConfig::from_pem_file(cert, key).await?),
             (None, None) => None,
             _ => {
-                return Err(io::Error::other("tls_cert and tls_key belong together: set both or neither"));
+                return Err(io::Error::other(
+                    "tls_cert and tls_key belong together: set both or neither",
+                ));
             }
         };
         let metrics = settings.metrics_listen.as_deref().map(bind).transpose()?;
@@ -57,8 +59,9 @@ impl Listening {
 }
 
 fn bind(address: &str) -> io::Result<TcpListener> {
-    let explain =
-        |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+    let explain = |error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+    };
     let listener = TcpListener::bind(address).map_err(explain)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
@@ -107,8 +110,8 @@ async fn run(
         match tls {
             Some(config) => {
                 let acceptor = RustlsAcceptor::new(config).acceptor(limits);
-                let with_tls =
-                    server.map(|plain| FirstBytesDeadline { inner: acceptor, within: plain.within });
+                let with_tls = server
+                    .map(|plain| FirstBytesDeadline { inner: acceptor, within: plain.within });
                 with_tls.serve(service).await
             }
             None => server.serve(service).await,

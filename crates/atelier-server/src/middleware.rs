@@ -42,7 +42,11 @@ fn method_label(method: &Method) -> &'static str {
 
 /// Limits how long a request may take until its answer begins. Uploads are not limited this way:
 /// they take as long as the sender's connection needs, and check its pace themselves.
-pub(crate) async fn with_time_limit(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(crate) async fn with_time_limit(
+    State(app): State<App>,
+    request: Request,
+    next: Next,
+) -> Response {
     // Twice the timeout: once for a slow body, once for our own work.
     let response = tokio::time::timeout(app.settings.request_timeout * 2, next.run(request)).await;
     response.unwrap_or_else(|_| Error::TookTooLong.into_response())

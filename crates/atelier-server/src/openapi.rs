@@ -54,7 +54,8 @@ pub fn document() -> Document {
 /// Names every operation, and adds the problems that follow from its parameters and its body.
 fn complete(document: &mut Document) {
     for (path, item) in &mut document.paths.paths {
-        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
+        let operations =
+            [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
         for operation in operations.into_iter().flatten() {
             name(operation);
             let added = problems(path, operation);
@@ -77,18 +78,21 @@ fn complete(document: &mut Document) {
 
 /// Handlers are called `list` and `show`. Generated clients need unique names.
 fn name(operation: &mut Operation) {
-    let tag = operation.tags.iter().flatten().next().map_or(String::new(), |tag| tag.replace(' ', "_"));
+    let tag =
+        operation.tags.iter().flatten().next().map_or(String::new(), |tag| tag.replace(' ', "_"));
     operation.operation_id = operation.operation_id.take().map(|id| format!("{tag}_{id}"));
 }
 
 fn problems(path: &str, operation: &Operation) -> Vec<(&'static str, &'static str)> {
     let takes_body = operation.request_body.is_some();
-    let is_open =
-        operation.security.as_ref().is_some_and(|needs| needs.iter().any(|need| *need == Default::default()));
+    let is_open = operation
+        .security
+        .as_ref()
+        .is_some_and(|needs| needs.iter().any(|need| *need == Default::default()));
     let has_query = operation.parameters.as_ref().is_some_and(|parameters| {
-        parameters
-            .iter()
-            .any(|parameter| matches!(parameter, RefOr::T(it) if it.parameter_in == ParameterIn::Query))
+        parameters.iter().any(
+            |parameter| matches!(parameter, RefOr::T(it) if it.parameter_in == ParameterIn::Query),
+        )
     });
     let mut problems = vec![
         ("408", "The request arrived too slowly"),
@@ -128,5 +132,8 @@ fn problem(description: &str) -> RefOr<Response> {
 fn problem_response(description: &str) -> Response {
     let schema = Ref::from_schema_name(Problem::name());
     let content = ContentBuilder::new().schema(Some(schema)).build();
-    ResponseBuilder::new().description(description).content("application/problem+json", content).build()
+    ResponseBuilder::new()
+        .description(description)
+        .content("application/problem+json", content)
+        .build()
 }

@@ -5,8 +5,8 @@
 
 use crate::{App, error::Error};
 use atelier_core::{
-    ApprovalId, CallId, ClientId, ConversationId, FileId, GrantId, InteractionId, PlanId, ProjectId, TaskId,
-    Tenant, UploadId,
+    ApprovalId, CallId, ClientId, ConversationId, FileId, GrantId, InteractionId, PlanId,
+    ProjectId, TaskId, Tenant, UploadId,
 };
 use atelier_store::AgentRef;
 use axum::{

@@ -87,7 +87,9 @@ impl<F: DeserializeOwned> PageQuery<F> {
 }
 
 fn with_query(query: &str) -> Result<Uri, Error> {
-    format!("/?{query}").parse().map_err(|error| Error::Invalid(format!("the query string: {error}")))
+    format!("/?{query}")
+        .parse()
+        .map_err(|error| Error::Invalid(format!("the query string: {error}")))
 }
 
 impl<F: DeserializeOwned> FromRequestParts<App> for PageQuery<F> {
@@ -170,7 +172,10 @@ mod tests {
         }
         for query in ["limit=all", "limit=1&limit=2", "status=a&status=b", "page=2", "limit="] {
             let problem = parse(query).unwrap_err();
-            assert!(problem.starts_with("Failed to deserialize query string"), "{query}: {problem}");
+            assert!(
+                problem.starts_with("Failed to deserialize query string"),
+                "{query}: {problem}"
+            );
         }
     }
 }

@@ -32,7 +32,8 @@ pub(crate) enum Filter {
 impl Filter {
     fn passes(self, event: &StoredEvent) -> bool {
         let Filter::Conversation(wanted) = self else { return true };
-        let references: ConversationReferences = serde_json::from_str(&event.data).unwrap_or_default();
+        let references: ConversationReferences =
+            serde_json::from_str(&event.data).unwrap_or_default();
         references.contain(wanted)
     }
 }
@@ -97,7 +98,12 @@ pub(crate) async fn open(
     let mut preamble = BytesMut::from(&b": hello\n\n"[..]);
     if !known {
         let reset = reset(&app, &caller, scope, subscription.cursor()).await?;
-        write_event(&mut preamble, &format_id(scope, subscription.cursor()), StreamReset::NAME, &reset);
+        write_event(
+            &mut preamble,
+            &format_id(scope, subscription.cursor()),
+            StreamReset::NAME,
+            &reset,
+        );
     }
     let reader = EventReader::new(app, caller, scope, filter, subscription, preamble.freeze());
     let body = stream::unfold(reader, |mut reader| async move {
@@ -268,7 +274,11 @@ async fn reset(app: &App, caller: &Caller, scope: Scope, at: i64) -> Result<Stri
             let owned = app.store.owned_by(caller.user, project).await?;
             let (agents, _) = app.store.agents(&owned, 1000, 0).await?;
             let pending = app.store.pending_calls(caller.user, Some(project)).await?;
-            Snapshot::Project(ProjectSnapshot { project: app.store.project(&owned).await?, agents, pending })
+            Snapshot::Project(ProjectSnapshot {
+                project: app.store.project(&owned).await?,
+                agents,
+                pending,
+            })
         }
         Scope::User(user) => {
             let (projects, _) = app.store.projects(user, 1000, 0).await?;

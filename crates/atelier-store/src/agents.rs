@@ -113,7 +113,12 @@ impl Store {
         .await
     }
 
-    pub async fn agents(&self, owned: &Owned, limit: i64, offset: i64) -> Result<(Vec<Agent>, i64)> {
+    pub async fn agents(
+        &self,
+        owned: &Owned,
+        limit: i64,
+        offset: i64,
+    ) -> Result<(Vec<Agent>, i64)> {
         let mut conn = self.db.connect().await?;
         let (rows, total) = page!(
             &mut conn,
@@ -130,18 +135,21 @@ impl Store {
     pub async fn agent(&self, owned: &Owned, wanted: &AgentRef) -> Result<Agent> {
         let mut conn = self.db.connect().await?;
         let row: Option<AgentRow> = match wanted {
-            AgentRef::Id(id) => on!(&mut conn, |c| sqlx::query_as(
+            AgentRef::Id(id) => on!(&mut conn, |c| {
+                sqlx::query_as(
                 "SELECT id, project_id, name, status, config, created_at, updated_at FROM agents
                  WHERE project_id = $1 AND id = $2"
             )
             .bind(owned.project.0)
             .bind(id.0)
             .fetch_optional(c)
-            .await),
+            .await
+            }),
             // PostgreSQL refuses a text with NUL even in a query.
             AgentRef::Name(name) if name.contains('\0') => Ok(None),
             // An agent of exactly this name comes before a starter agent with this short name.
-            AgentRef::Name(name) => on!(&mut conn, |c| sqlx::query_as(
+            AgentRef::Name(name) => on!(&mut conn, |c| {
+                sqlx::query_as(
                 "SELECT id, project_id, name, status, config, created_at, updated_at FROM agents
                  WHERE project_id = $1 AND name IN ($2, $3)
                  ORDER BY CASE WHEN name = $2 THEN 0 ELSE 1 END LIMIT 1"
@@ -150,7 +158,8 @@ impl Store {
             .bind(name)
             .bind(format!("{STARTER_PREFIX}{name}"))
             .fetch_optional(c)
-            .await),
+            .await
+            }),
         }?;
         read_agent(row.ok_or(Error::NotFound)?)
     }
@@ -198,7 +207,10 @@ impl Store {
             Box::pin(async move {
                 let (project, owner) = (owned.project, owned.owner);
                 let agent = lock_agent(tx, project, id).await?;
-                let why = TaskFailure::new("agent_deleted", format!("the agent {} was deleted", agent.name));
+                let why = TaskFailure::new(
+                    "agent_deleted",
+                    format!("the agent {} was deleted", agent.name),
+                );
                 let stopped = stop_queue(tx, &owned, id, &why).await?;
                 on!(&mut tx.conn, |c| sqlx::query("DELETE FROM agents WHERE id = $1")
                     .bind(id.0)

@@ -37,14 +37,16 @@ pub(crate) fn remember_task(rows: &mut PendingRows, owned: &Owned, task: &Task) 
         (None, None) => "",
     };
     let text = format!("Task: {}\nOutcome: {outcome}", shortened(&task.description, MAX_TEXT / 2));
-    let mut interaction = NewInteraction::new(InteractionType::TaskExecution, shortened(&text, MAX_TEXT))
-        .of_task(task.id)
-        .of_session(task.session_id)
-        .with("status", task.status.as_str())
-        .with("steps", task.steps);
+    let mut interaction =
+        NewInteraction::new(InteractionType::TaskExecution, shortened(&text, MAX_TEXT))
+            .of_task(task.id)
+            .of_session(task.session_id)
+            .with("status", task.status.as_str())
+            .with("steps", task.steps);
     if task.status != TaskStatus::Completed {
-        interaction = interaction
-            .failed(task.error.as_ref().map_or(task.status.as_str(), |error| error.detail.as_str()));
+        interaction = interaction.failed(
+            task.error.as_ref().map_or(task.status.as_str(), |error| error.detail.as_str()),
+        );
     }
     remember(rows, owned, agent, interaction);
 }
@@ -58,16 +60,19 @@ pub(crate) fn remember_call(rows: &mut PendingRows, owned: &Owned, call: &GatedC
         (None, None) => call.status.as_str().to_owned(),
     };
     let params = shortened(&call.tool_params.to_string(), MAX_PARAMS);
-    let mut interaction =
-        NewInteraction::new(InteractionType::ToolCall, format!("{} {params}\n→ {outcome}", call.tool_name))
-            .with("tool_id", call.tool_id.to_string())
-            .with("tool_name", call.tool_name.clone())
-            .with("status", call.status.as_str());
+    let mut interaction = NewInteraction::new(
+        InteractionType::ToolCall,
+        format!("{} {params}\n→ {outcome}", call.tool_name),
+    )
+    .with("tool_id", call.tool_id.to_string())
+    .with("tool_name", call.tool_name.clone())
+    .with("status", call.status.as_str());
     interaction.task_id = call.task_id.map(|id| id.to_string());
     interaction.session_id = call.session_id.map(|id| id.to_string());
     if call.status != CallStatus::Completed {
-        interaction = interaction
-            .failed(call.error.as_ref().map_or(call.status.as_str(), |error| error.detail.as_str()));
+        interaction = interaction.failed(
+            call.error.as_ref().map_or(call.status.as_str(), |error| error.detail.as_str()),
+        );
     }
     remember(rows, owned, agent, interaction);
 }

@@ -41,12 +41,15 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let time = tx.time().await?;
-                let fresh = Client { connected_at: time, lease_until: time + CLIENT_LEASE, ..client };
+                let fresh =
+                    Client { connected_at: time, lease_until: time + CLIENT_LEASE, ..client };
                 // An id that a machine of another project has is not found here.
                 let row: Option<(DateTime<Utc>,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-                    "INSERT INTO clients (id, project_id, root, os, isolation, connected_at, lease_until)
+                    "INSERT INTO clients (id, project_id, root, os, isolation, connected_at, \
+                     lease_until)
                      VALUES ($1, $2, $3, $4, $5, $6, $7)
-                     ON CONFLICT (id) DO UPDATE SET root = $3, os = $4, isolation = $5, lease_until = $7
+                     ON CONFLICT (id) DO UPDATE SET root = $3, os = $4, isolation = $5, \
+                     lease_until = $7
                      WHERE clients.project_id = $2 RETURNING connected_at"
                 )
                 .bind(fresh.id.0)
@@ -119,8 +122,11 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let time = tx.time().await?;
-                let removed: u64 = on!(&mut tx.conn, |c| sqlx::query(
-                    "DELETE FROM clients WHERE id = $1 AND project_id = $2 AND ($3 OR lease_until <= $4)"
+                let removed: u64 =
+                    on!(&mut tx.conn, |c| {
+                        sqlx::query(
+                    "DELETE FROM clients WHERE id = $1 AND project_id = $2 AND ($3 OR lease_until \
+                     <= $4)"
                 )
                 .bind(id.0)
                 .bind(owned.project.0)
@@ -128,7 +134,8 @@ impl Store {
                 .bind(time)
                 .execute(c)
                 .await
-                .map(|done| done.rows_affected()))?;
+                .map(|done| done.rows_affected())
+                    })?;
                 if removed == 0 {
                     return Err(Error::NotFound);
                 }
@@ -148,7 +155,8 @@ impl Store {
         let time = database_time(&mut conn).await?;
         let rows: Vec<(Uuid, Uuid, Uuid, String)> = on!(&mut conn, |c| {
             sqlx::query_as(
-            "SELECT c.id, p.id, p.user_id, p.tenant_id FROM clients c JOIN projects p ON p.id = c.project_id
+            "SELECT c.id, p.id, p.user_id, p.tenant_id FROM clients c JOIN projects p ON p.id = \
+             c.project_id
              WHERE c.lease_until <= $1 LIMIT 256"
         )
         .bind(time)
@@ -169,7 +177,11 @@ impl Store {
 }
 
 /// The machines whose lease is valid at `time`, in the order in which they connected.
-pub(crate) async fn clients(conn: &mut Conn, project: ProjectId, time: DateTime<Utc>) -> Result<Vec<Client>> {
+pub(crate) async fn clients(
+    conn: &mut Conn,
+    project: ProjectId,
+    time: DateTime<Utc>,
+) -> Result<Vec<Client>> {
     type Row = (Uuid, String, String, String, DateTime<Utc>, DateTime<Utc>);
     let rows: Vec<Row> = on!(conn, |c| sqlx::query_as(
         "SELECT id, root, os, isolation, connected_at, lease_until FROM clients

@@ -12,7 +12,9 @@ use crate::{
         interactions::delete_interactions,
     },
 };
-use atelier_core::{Agent, AgentConfig, AgentId, Event, ProjectId, UserId, memory::collection_name};
+use atelier_core::{
+    Agent, AgentConfig, AgentId, Event, ProjectId, UserId, memory::collection_name,
+};
 use chrono::TimeDelta;
 use uuid::Uuid;
 
@@ -57,7 +59,9 @@ macro_rules! columns {
     };
 }
 
-fn read((agent, project, owner, name, state, index, embedder, dimension, total): Row) -> Result<Collection> {
+fn read(
+    (agent, project, owner, name, state, index, embedder, dimension, total): Row,
+) -> Result<Collection> {
     Ok(Collection {
         agent: AgentId(agent),
         project: ProjectId(project),
@@ -105,7 +109,8 @@ pub(crate) async fn mark_collections_gone(
 ) -> Result<()> {
     on!(conn, |c| {
         sqlx::query(
-        "UPDATE memory_collections SET state = 'gone', restless = TRUE WHERE project_id = $1 AND ($2 OR agent_id = $3)"
+        "UPDATE memory_collections SET state = 'gone', restless = TRUE WHERE project_id = $1 AND \
+         ($2 OR agent_id = $3)"
     )
     .bind(project.0)
     .bind(agent.is_none())
@@ -181,9 +186,22 @@ impl Store {
 
     /// Collections of this index, or of no index yet, that the index has to process, each with its
     /// newest line of the outbox.
-    pub async fn collections_to_index(&self, index: &str) -> Result<Vec<(Collection, Option<i64>)>> {
-        type Row =
-            (Uuid, Uuid, Uuid, String, String, Option<String>, Option<String>, Option<i64>, i64, Option<i64>);
+    pub async fn collections_to_index(
+        &self,
+        index: &str,
+    ) -> Result<Vec<(Collection, Option<i64>)>> {
+        type Row = (
+            Uuid,
+            Uuid,
+            Uuid,
+            String,
+            String,
+            Option<String>,
+            Option<String>,
+            Option<i64>,
+            i64,
+            Option<i64>,
+        );
         let mut conn = self.db.connect().await?;
         let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
             "SELECT ",
@@ -195,7 +213,8 @@ impl Store {
         .fetch_all(c)
         .await)?;
         let pair = |row: Row| {
-            let (agent, project, owner, name, state, index, embedder, dimension, total, newest) = row;
+            let (agent, project, owner, name, state, index, embedder, dimension, total, newest) =
+                row;
             let row = (agent, project, owner, name, state, index, embedder, dimension, total);
             Ok((read(row)?, newest))
         };
@@ -205,14 +224,17 @@ impl Store {
     /// Collections of other indexes whose agents are gone, and that still have interactions.
     pub async fn abandoned_collections(&self, index: &str) -> Result<Vec<Collection>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(concat!(
-            "SELECT ",
-            columns!(),
-            " FROM memory_collections WHERE restless AND state = 'gone' AND total > 0 AND index_id <> $1"
-        ))
-        .bind(index)
-        .fetch_all(c)
-        .await)?;
+        let rows: Vec<Row> = on!(&mut conn, |c| {
+            sqlx::query_as(concat!(
+                "SELECT ",
+                columns!(),
+                " FROM memory_collections WHERE restless AND state = 'gone' AND total > 0 AND \
+             index_id <> $1"
+            ))
+            .bind(index)
+            .fetch_all(c)
+            .await
+        })?;
         rows.into_iter().map(read).collect()
     }
 
@@ -294,8 +316,10 @@ impl Store {
                     .execute(&mut *c)
                     .await?;
                     sqlx::query(
-                        "UPDATE memory_collections SET state = 'live', embedder = $1, dimension = $2, restless = EXISTS
-                         (SELECT 1 FROM memory_outbox WHERE agent_id = $3) WHERE agent_id = $3 AND state = 'wanted'",
+                        "UPDATE memory_collections SET state = 'live', embedder = $1, dimension = \
+                         $2, restless = EXISTS
+                         (SELECT 1 FROM memory_outbox WHERE agent_id = $3) WHERE agent_id = $3 \
+                         AND state = 'wanted'",
                     )
                     .bind(&embedder)
                     .bind(dimension)
@@ -317,8 +341,10 @@ impl Store {
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
                 on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE memory_collections SET state = 'wanted', restless = TRUE, index_id = NULL, embedder = NULL,
-                     dimension = NULL, frequencies = NULL WHERE agent_id = $1 AND state = $2 AND state <> 'gone'"
+                    "UPDATE memory_collections SET state = 'wanted', restless = TRUE, index_id = \
+                     NULL, embedder = NULL,
+                     dimension = NULL, frequencies = NULL WHERE agent_id = $1 AND state = $2 AND \
+                     state <> 'gone'"
                 )
                 .bind(agent.0)
                 .bind(seen.as_str())
@@ -398,7 +424,8 @@ impl Store {
                 .await)?;
                 let (project, total, warned, config) = row.ok_or(Error::NotFound)?;
                 let config: AgentConfig = from_json(&config)?;
-                let (total, max) = (u64::try_from(total).unwrap_or(0), u64::from(config.max_vectors));
+                let (total, max) =
+                    (u64::try_from(total).unwrap_or(0), u64::from(config.max_vectors));
                 let near = total * 10 >= max * 8;
                 if near != warned {
                     on!(&mut tx.conn, |c| sqlx::query(

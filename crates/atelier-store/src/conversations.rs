@@ -8,7 +8,9 @@ use crate::{
     projects::lock_project,
     rows::{from_name, new_id, now, page},
 };
-use atelier_core::{Conversation, ConversationId, ConversationStatus, Event, ProjectId, Tenant, UserId};
+use atelier_core::{
+    Conversation, ConversationId, ConversationStatus, Event, ProjectId, Tenant, UserId,
+};
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
@@ -81,7 +83,8 @@ impl Store {
                 };
                 on!(&mut tx.conn, |c| sqlx::query(
                     "INSERT INTO conversations
-                     (id, project_id, tenant_id, user_id, title, status, workspace_enabled, created_at, updated_at)
+                     (id, project_id, tenant_id, user_id, title, status, workspace_enabled, \
+                     created_at, updated_at)
                      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8)"
                 )
                 .bind(conversation.id.0)
@@ -134,7 +137,11 @@ impl Store {
         .fetch_optional(c)
         .await)?;
         let found = Owned::from_row(row.ok_or(Error::NotFound)?)?;
-        if found.owner == user && found.tenant == *tenant { Ok(found) } else { Err(Error::NotFound) }
+        if found.owner == user && found.tenant == *tenant {
+            Ok(found)
+        } else {
+            Err(Error::NotFound)
+        }
     }
 
     /// The user's conversations, in one project or in all, newest first.
@@ -175,9 +182,11 @@ impl Store {
                 let ConversationChanges { title, status, workspace_enabled } = changes;
                 conversation.title = title.or(conversation.title);
                 conversation.status = status.unwrap_or(conversation.status);
-                conversation.workspace_enabled = workspace_enabled.unwrap_or(conversation.workspace_enabled);
+                conversation.workspace_enabled =
+                    workspace_enabled.unwrap_or(conversation.workspace_enabled);
                 on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE conversations SET title = $1, status = $2, workspace_enabled = $3 WHERE id = $4"
+                    "UPDATE conversations SET title = $1, status = $2, workspace_enabled = $3 \
+                     WHERE id = $4"
                 )
                 .bind(&conversation.title)
                 .bind(conversation.status.as_str())
@@ -203,7 +212,8 @@ impl Store {
                 forget_files(tx, id).await?;
                 on!(&mut tx.conn, |c| {
                     for table in [
-                        "DELETE FROM task_steps WHERE task_id IN (SELECT id FROM tasks WHERE session_id = $1)",
+                        "DELETE FROM task_steps WHERE task_id IN (SELECT id FROM tasks WHERE \
+                         session_id = $1)",
                         "DELETE FROM tasks WHERE session_id = $1",
                         "DELETE FROM plans WHERE session_id = $1",
                         "DELETE FROM messages WHERE session_id = $1",

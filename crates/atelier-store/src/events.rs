@@ -128,11 +128,13 @@ async fn take_numbers(
     users: &mut BTreeMap<Uuid, i64>,
     projects: &mut BTreeMap<Uuid, i64>,
 ) -> Result<(), sqlx::Error> {
-    let needed =
-        |counters: &BTreeMap<Uuid, i64>| counters.iter().map(|(id, n)| (*id, *n)).collect::<Vec<_>>();
+    let needed = |counters: &BTreeMap<Uuid, i64>| {
+        counters.iter().map(|(id, n)| (*id, *n)).collect::<Vec<_>>()
+    };
     let (of_users, of_projects) = (needed(users), needed(projects));
     let parts = of_users.chunks(128).map(|part| ("users", part));
-    let parts: Vec<_> = parts.chain(of_projects.chunks(128).map(|part| ("projects", part))).collect();
+    let parts: Vec<_> =
+        parts.chain(of_projects.chunks(128).map(|part| ("projects", part))).collect();
     // One trip: SQLite takes several statements, PostgreSQL one statement of several parts.
     let several = matches!(conn, Conn::Lite(_));
     for parts in parts.chunks(8) {
@@ -142,7 +144,10 @@ async fn take_numbers(
                 if !several {
                     update.push(if n == 0 { "" } else { ", " }).push(format_args!("part{n} AS ("));
                 }
-                update.push("UPDATE ").push(table).push(" SET event_seq = event_seq + v.column2 FROM (");
+                update
+                    .push("UPDATE ")
+                    .push(table)
+                    .push(" SET event_seq = event_seq + v.column2 FROM (");
                 update.push_values(*needed, |mut row, (id, count)| {
                     row.push_bind(*id).push_bind(*count);
                 });
@@ -190,11 +195,14 @@ impl Store {
     /// The number of the last event, and of the last event that retention has removed.
     pub(crate) async fn event_bounds(&self, scope: Scope) -> Result<(i64, i64)> {
         let (sql, id) = match scope {
-            Scope::Project(id) => ("SELECT event_seq, event_floor FROM projects WHERE id = $1", id.0),
+            Scope::Project(id) => {
+                ("SELECT event_seq, event_floor FROM projects WHERE id = $1", id.0)
+            }
             Scope::User(id) => ("SELECT event_seq, event_floor FROM users WHERE id = $1", id.0),
         };
         let mut conn = self.db.connect().await?;
-        on!(&mut conn, |c| sqlx::query_as(sql).bind(id).fetch_optional(c).await)?.ok_or(Error::NotFound)
+        on!(&mut conn, |c| sqlx::query_as(sql).bind(id).fetch_optional(c).await)?
+            .ok_or(Error::NotFound)
     }
 
     pub(crate) async fn events_after(
@@ -217,7 +225,12 @@ impl Store {
         };
         let mut conn = self.db.connect().await?;
         let rows: Vec<(Uuid, Uuid, i64, i64, String, String)> =
-            on!(&mut conn, |c| sqlx::query_as(sql).bind(id).bind(cursor).bind(limit).fetch_all(c).await)?;
+            on!(&mut conn, |c| sqlx::query_as(sql)
+                .bind(id)
+                .bind(cursor)
+                .bind(limit)
+                .fetch_all(c)
+                .await)?;
         Ok(rows
             .into_iter()
             .map(|(project, user, seq, user_seq, name, data)| {
@@ -266,11 +279,18 @@ impl Store {
     }
 }
 
-async fn remove(conn: &mut Conn, project: Uuid, user: Uuid, before: DateTime<Utc>, keep: i64) -> Result<u64> {
+async fn remove(
+    conn: &mut Conn,
+    project: Uuid,
+    user: Uuid,
+    before: DateTime<Utc>,
+    keep: i64,
+) -> Result<u64> {
     let (last, user_last): (Option<i64>, Option<i64>) = on!(&mut *conn, |c| {
         sqlx::query_as(
             "SELECT MAX(e.seq), MAX(e.user_seq) FROM events e, projects p
-             WHERE p.id = $1 AND e.project_id = p.id AND (e.created_at < $2 OR e.seq <= p.event_seq - $3)",
+             WHERE p.id = $1 AND e.project_id = p.id AND (e.created_at < $2 OR e.seq <= \
+             p.event_seq - $3)",
         )
         .bind(project)
         .bind(before)
@@ -300,11 +320,13 @@ async fn remove(conn: &mut Conn, project: Uuid, user: Uuid, before: DateTime<Utc
             .execute(&mut *c)
             .await?
             .rows_affected();
-        sqlx::query("DELETE FROM projects WHERE id = $1 AND deleted_at IS NOT NULL AND event_seq = $2")
-            .bind(project)
-            .bind(last)
-            .execute(&mut *c)
-            .await?;
+        sqlx::query(
+            "DELETE FROM projects WHERE id = $1 AND deleted_at IS NOT NULL AND event_seq = $2",
+        )
+        .bind(project)
+        .bind(last)
+        .execute(&mut *c)
+        .await?;
         Ok(removed)
     })
 }

@@ -216,7 +216,8 @@ impl Feed {
         let recent = self.recent();
         let (first, _) = recent.events.front()?;
         let skip = usize::try_from(cursor + 1 - first).ok()?;
-        let events: Vec<_> = recent.events.iter().skip(skip).map(|(_, event)| event.clone()).collect();
+        let events: Vec<_> =
+            recent.events.iter().skip(skip).map(|(_, event)| event.clone()).collect();
         (!events.is_empty()).then_some(events)
     }
 }
@@ -284,7 +285,8 @@ impl DeltaReceiver {
             }
         }
         let deltas = self.feed.deltas.lock().unwrap_or_else(PoisonError::into_inner);
-        let new: Vec<_> = deltas.iter().filter(|(number, _)| *number > self.received).cloned().collect();
+        let new: Vec<_> =
+            deltas.iter().filter(|(number, _)| *number > self.received).cloned().collect();
         drop(deltas);
         self.received = new.last().map_or(self.received, |(number, _)| *number);
         new.into_iter().map(|(_, delta)| delta).collect()
@@ -319,8 +321,19 @@ impl Store {
     }
 
     /// A sender for the text that the model of a task is writing.
-    pub fn delta_sender(&self, owned: &Owned, session: ConversationId, task: TaskId) -> DeltaSender {
-        DeltaSender { feeds: self.feeds.clone(), owner: owned.owner, project: owned.project, session, task }
+    pub fn delta_sender(
+        &self,
+        owned: &Owned,
+        session: ConversationId,
+        task: TaskId,
+    ) -> DeltaSender {
+        DeltaSender {
+            feeds: self.feeds.clone(),
+            owner: owned.owner,
+            project: owned.project,
+            session,
+            task,
+        }
     }
 }
 
@@ -338,7 +351,11 @@ impl DeltaSender {
                     "task_id": self.task,
                     "text": text,
                 });
-                Arc::new(Delta { session: self.session, name: "MESSAGE_DELTA", data: data.to_string() })
+                Arc::new(Delta {
+                    session: self.session,
+                    name: "MESSAGE_DELTA",
+                    data: data.to_string(),
+                })
             });
             feed.push_delta(delta.clone());
         }

@@ -14,7 +14,8 @@ use crate::{
     rows::{new_id, now},
 };
 use atelier_core::{
-    ConversationFile, ConversationId, Event, FileChange, FileId, FilePath, FileSource, UploadId, UserId,
+    ConversationFile, ConversationId, Event, FileChange, FileId, FilePath, FileSource, UploadId,
+    UserId,
     file::{ChangeKind, FileStatus},
 };
 use tree::Tree;
@@ -158,8 +159,10 @@ impl Store {
                     done.push(edited);
                 }
                 for changes in editor.changes.chunks(CHANGES_PER_EVENT) {
-                    let event =
-                        Event::FilesChanged { conversation_id: conversation, changes: changes.to_vec() };
+                    let event = Event::FilesChanged {
+                        conversation_id: conversation,
+                        changes: changes.to_vec(),
+                    };
                     editor.tx.emit(owned.project, owned.owner, &event);
                 }
                 Ok(done)
@@ -322,7 +325,11 @@ impl<'t> FileEditor<'t> {
     }
 
     /// Marks a file as presented to the user.
-    async fn present(&mut self, id: FileId, description: Option<String>) -> Result<ConversationFile> {
+    async fn present(
+        &mut self,
+        id: FileId,
+        description: Option<String>,
+    ) -> Result<ConversationFile> {
         let mut file = self.tree.by_id(id).ok_or(Error::NotFound)?.clone();
         file.is_presented = true;
         file.description = description.or(file.description);
@@ -344,15 +351,18 @@ impl<'t> FileEditor<'t> {
         match (&found, &blob.key) {
             (None, None) => return Err(Error::BlobGone),
             (Some((lost,)), Some(key)) if blob.instead_of.as_ref() == Some(lost) => {
-                on!(&mut self.tx.conn, |c| sqlx::query(
-                    "UPDATE file_blobs SET object_key = $3 WHERE conversation_id = $1 AND checksum = $2"
-                )
-                .bind(self.conversation.0)
-                .bind(&blob.checksum)
-                .bind(key)
-                .execute(c)
-                .await
-                .map(drop))?;
+                on!(&mut self.tx.conn, |c| {
+                    sqlx::query(
+                        "UPDATE file_blobs SET object_key = $3 WHERE conversation_id = $1 AND \
+                     checksum = $2",
+                    )
+                    .bind(self.conversation.0)
+                    .bind(&blob.checksum)
+                    .bind(key)
+                    .execute(c)
+                    .await
+                    .map(drop)
+                })?;
                 remove_later(self.tx, lost).await?;
             }
             (Some((kept,)), Some(key)) if kept != key => remove_later(self.tx, key).await?,
@@ -391,7 +401,9 @@ impl<'t> FileEditor<'t> {
             conversation_id: self.conversation,
             file_path: path,
             original_name: content.original_name,
-            description: content.description.or(old.as_ref().and_then(|old| old.description.clone())),
+            description: content
+                .description
+                .or(old.as_ref().and_then(|old| old.description.clone())),
             file_size: content.blob.size,
             mime_type: content.mime_type,
             version: old.as_ref().map_or(1, |old| old.version + 1),
@@ -409,22 +421,24 @@ impl<'t> FileEditor<'t> {
         }
         on!(&mut self.tx.conn, |c| {
             sqlx::query(
-            "INSERT INTO file_versions (file_id, version, conversation_id, original_name, file_size, mime_type,
-             source, checksum, created_by, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
-        )
-        .bind(file.file_id.0)
-        .bind(file.version)
-        .bind(self.conversation.0)
-        .bind(&file.original_name)
-        .bind(file.file_size)
-        .bind(&file.mime_type)
-        .bind(file.source.as_str())
-        .bind(&file.checksum)
-        .bind(file.created_by.map(|user| user.0))
-        .bind(time)
-        .execute(c)
-        .await
-        .map(drop)
+                "INSERT INTO file_versions (file_id, version, conversation_id, original_name, \
+             file_size, mime_type,
+             source, checksum, created_by, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, \
+             $9, $10)",
+            )
+            .bind(file.file_id.0)
+            .bind(file.version)
+            .bind(self.conversation.0)
+            .bind(&file.original_name)
+            .bind(file.file_size)
+            .bind(&file.mime_type)
+            .bind(file.source.as_str())
+            .bind(&file.checksum)
+            .bind(file.created_by.map(|user| user.0))
+            .bind(time)
+            .execute(c)
+            .await
+            .map(drop)
         })?;
         self.mark_stale(&file.file_path).await?;
         self.record(if old.is_some() { ChangeKind::Updated } else { ChangeKind::Created }, &file);
@@ -432,27 +446,32 @@ impl<'t> FileEditor<'t> {
     }
 
     async fn insert(&mut self, file: &ConversationFile) -> Result<()> {
-        on!(&mut self.tx.conn, |c| sqlx::query(
-            "INSERT INTO conversation_files (id, conversation_id, file_path, original_name, description,
-             file_size, mime_type, version, source, is_presented, checksum, status, created_by, created_at,
-             updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'active', $12, $13, $13)"
-        )
-        .bind(file.file_id.0)
-        .bind(self.conversation.0)
-        .bind(file.file_path.as_str())
-        .bind(&file.original_name)
-        .bind(&file.description)
-        .bind(file.file_size)
-        .bind(&file.mime_type)
-        .bind(file.version)
-        .bind(file.source.as_str())
-        .bind(file.is_presented)
-        .bind(&file.checksum)
-        .bind(file.created_by.map(|user| user.0))
-        .bind(file.created_at)
-        .execute(c)
-        .await
-        .map(drop))?;
+        on!(&mut self.tx.conn, |c| {
+            sqlx::query(
+                "INSERT INTO conversation_files (id, conversation_id, file_path, original_name, \
+             description,
+             file_size, mime_type, version, source, is_presented, checksum, status, created_by, \
+             created_at,
+             updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'active', $12, \
+             $13, $13)",
+            )
+            .bind(file.file_id.0)
+            .bind(self.conversation.0)
+            .bind(file.file_path.as_str())
+            .bind(&file.original_name)
+            .bind(&file.description)
+            .bind(file.file_size)
+            .bind(&file.mime_type)
+            .bind(file.version)
+            .bind(file.source.as_str())
+            .bind(file.is_presented)
+            .bind(&file.checksum)
+            .bind(file.created_by.map(|user| user.0))
+            .bind(file.created_at)
+            .execute(c)
+            .await
+            .map(drop)
+        })?;
         Ok(())
     }
 
@@ -460,8 +479,10 @@ impl<'t> FileEditor<'t> {
         let status = if file.status == FileStatus::Active { "active" } else { "deleted" };
         on!(&mut self.tx.conn, |c| {
             sqlx::query(
-            "UPDATE conversation_files SET file_path = $1, original_name = $2, description = $3, file_size = $4,
-             mime_type = $5, version = $6, source = $7, is_presented = $8, checksum = $9, status = $10,
+            "UPDATE conversation_files SET file_path = $1, original_name = $2, description = $3, \
+             file_size = $4,
+             mime_type = $5, version = $6, source = $7, is_presented = $8, checksum = $9, status \
+             = $10,
              created_by = $11, updated_at = $12 WHERE id = $13"
         )
         .bind(file.file_path.as_str())
@@ -538,8 +559,7 @@ fn holds(expect: &Expect, found: Option<&ConversationFile>) -> bool {
         (Expect::Anything, _) | (Expect::Absent, None) | (Expect::Present, Some(_)) => true,
         (Expect::Checksum(good), Some(file)) => good.contains(&file.checksum),
         (Expect::Version(version), Some(file)) => file.version == *version,
-        (Expect::Absent, Some(_)) | (Expect::Checksum(_) | Expect::Version(_) | Expect::Present, None) => {
-            false
-        }
+        (Expect::Absent, Some(_))
+        | (Expect::Checksum(_) | Expect::Version(_) | Expect::Present, None) => false,
     }
 }

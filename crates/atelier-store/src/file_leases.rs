@@ -24,7 +24,8 @@ impl Store {
                 let now = tx.time().await?;
                 let row: Option<(i64,)> = on!(&mut tx.conn, |c| {
                     sqlx::query_as(concat!(
-                        "INSERT INTO workspace_leases AS l (conversation_id, fence, lease_until, node)
+                        "INSERT INTO workspace_leases AS l (conversation_id, fence, lease_until, \
+                         node)
                          VALUES ($1, 1, $2, $3) ON CONFLICT (conversation_id) DO UPDATE
                          SET fence = l.fence + 1, lease_until = $2, node = $3
                          WHERE l.lease_until <= $4 OR ",
@@ -73,7 +74,11 @@ impl Store {
     }
 }
 
-pub(crate) async fn check_fence(tx: &mut Tx, conversation: ConversationId, fence: Fence) -> Result<()> {
+pub(crate) async fn check_fence(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    fence: Fence,
+) -> Result<()> {
     let now = tx.time().await?;
     let row: Option<(i64,)> = on!(&mut tx.conn, |c| sqlx::query_as(
         "SELECT fence FROM workspace_leases WHERE conversation_id = $1 AND lease_until > $2"

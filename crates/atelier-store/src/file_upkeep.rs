@@ -22,7 +22,11 @@ pub struct StaleCopy {
 }
 
 /// Removes content from the tables, and later from the object store, unless a file still uses it.
-pub(crate) async fn forget_blob(tx: &mut Tx, conversation: ConversationId, checksum: &str) -> Result<()> {
+pub(crate) async fn forget_blob(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    checksum: &str,
+) -> Result<()> {
     let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
         "DELETE FROM file_blobs WHERE conversation_id = $1 AND checksum = $2 AND NOT EXISTS (
              SELECT 1 FROM file_versions v JOIN conversation_files f ON f.id = v.file_id
@@ -52,7 +56,11 @@ pub(crate) async fn remove_later(tx: &mut Tx, key: &str) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn mark_stale(tx: &mut Tx, conversation: ConversationId, path: &FilePath) -> Result<()> {
+pub(crate) async fn mark_stale(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    path: &FilePath,
+) -> Result<()> {
     on!(&mut tx.conn, |c| sqlx::query(
         "INSERT INTO stale_copies (conversation_id, file_path, mark) VALUES ($1, $2, $3)
          ON CONFLICT (conversation_id, file_path) DO UPDATE SET mark = $3"
@@ -74,7 +82,8 @@ pub(crate) async fn forget_files(tx: &mut Tx, conversation: ConversationId) -> R
             "INSERT INTO object_removals (object_key, created_at)
              SELECT object_key, $2 FROM (
                  SELECT object_key FROM file_blobs WHERE conversation_id = $1
-                 UNION SELECT p.object_key FROM upload_parts p JOIN file_uploads u ON u.id = p.upload_id
+                 UNION SELECT p.object_key FROM upload_parts p JOIN file_uploads u ON u.id = \
+                 p.upload_id
                  WHERE u.conversation_id = $1) AS stored
              WHERE TRUE ON CONFLICT (object_key) DO NOTHING",
         )
@@ -93,7 +102,8 @@ pub(crate) async fn forget_files(tx: &mut Tx, conversation: ConversationId) -> R
         .execute(&mut *c)
         .await?;
         for table in [
-            "DELETE FROM upload_parts WHERE upload_id IN (SELECT id FROM file_uploads WHERE conversation_id = $1)",
+            "DELETE FROM upload_parts WHERE upload_id IN (SELECT id FROM file_uploads WHERE \
+             conversation_id = $1)",
             "DELETE FROM file_uploads WHERE conversation_id = $1",
             "DELETE FROM file_versions WHERE conversation_id = $1",
             "DELETE FROM file_blobs WHERE conversation_id = $1",

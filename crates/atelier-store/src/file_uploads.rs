@@ -86,7 +86,8 @@ impl Store {
             Box::pin(async move {
                 lock_conversation(tx, owned.project, upload.conversation).await?;
                 on!(&mut tx.conn, |c| sqlx::query(
-                    "INSERT INTO file_uploads (id, conversation_id, record, expires_at) VALUES ($1, $2, $3, $4)"
+                    "INSERT INTO file_uploads (id, conversation_id, record, expires_at) VALUES \
+                     ($1, $2, $3, $4)"
                 )
                 .bind(upload.id.0)
                 .bind(upload.conversation.0)
@@ -102,7 +103,11 @@ impl Store {
     }
 
     /// An upload and its parts, in order.
-    pub async fn upload(&self, conversation: ConversationId, id: UploadId) -> Result<(Upload, Vec<Part>)> {
+    pub async fn upload(
+        &self,
+        conversation: ConversationId,
+        id: UploadId,
+    ) -> Result<(Upload, Vec<Part>)> {
         let mut conn = self.db.connect().await?;
         let row: Option<(String,)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT record FROM file_uploads WHERE id = $1 AND conversation_id = $2"
@@ -130,12 +135,14 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 // The lock makes each part of an upload see the others.
-                let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
+                let row: Option<(String,)> = on!(&mut tx.conn, |c| {
+                    sqlx::query_as(
                     "UPDATE file_uploads SET expires_at = expires_at WHERE id = $1 RETURNING record"
                 )
                 .bind(id.0)
                 .fetch_optional(c)
-                .await)?;
+                .await
+                })?;
                 let (record,) = row.ok_or(Error::NotFound)?;
                 let upload: Upload = from_json(&record)?;
                 let sizes: Vec<(i64,)> = on!(&mut tx.conn, |c| sqlx::query_as(

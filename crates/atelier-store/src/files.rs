@@ -6,14 +6,17 @@ use crate::{
     rows::{corrupt, from_name},
 };
 use atelier_core::{
-    ConversationFile, ConversationId, FileId, FilePath, FileSource, FileVersion, UserId, file::FileStatus,
+    ConversationFile, ConversationId, FileId, FilePath, FileSource, FileVersion, UserId,
+    file::FileStatus,
 };
 use chrono::{DateTime, Utc};
 use sqlx::Row;
 use uuid::Uuid;
 
-pub(crate) const COLUMNS: &str = "id, conversation_id, file_path, original_name, description, file_size, \
-     mime_type, version, source, is_presented, checksum, status, created_by, created_at, updated_at";
+pub(crate) const COLUMNS: &str = "id, conversation_id, file_path, original_name, description, \
+    file_size, \
+     mime_type, version, source, is_presented, checksum, status, created_by, created_at, \
+     updated_at";
 
 /// Reads a row of `conversation_files` with its columns in the order of `COLUMNS`.
 pub(crate) fn read_file<'r, R: Row>(row: &'r R) -> Result<ConversationFile>
@@ -47,10 +50,20 @@ where
 type VersionRow = (i64, String, i64, String, String, String, Option<Uuid>, DateTime<Utc>);
 
 fn read_version(row: VersionRow) -> Result<FileVersion> {
-    let (version, original_name, file_size, mime_type, source, checksum, created_by, created_at) = row;
+    let (version, original_name, file_size, mime_type, source, checksum, created_by, created_at) =
+        row;
     let source: FileSource = from_name(source)?;
     let created_by = created_by.map(UserId);
-    Ok(FileVersion { version, original_name, file_size, mime_type, source, checksum, created_by, created_at })
+    Ok(FileVersion {
+        version,
+        original_name,
+        file_size,
+        mime_type,
+        source,
+        checksum,
+        created_by,
+        created_at,
+    })
 }
 
 impl Store {
@@ -59,9 +72,11 @@ impl Store {
         let mut conn = self.db.connect().await?;
         on!(&mut conn, |c| {
             let sql = format!(
-                "SELECT {COLUMNS} FROM conversation_files WHERE conversation_id = $1 AND status = 'active'"
+                "SELECT {COLUMNS} FROM conversation_files WHERE conversation_id = $1 AND status = \
+                 'active'"
             );
-            let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(conversation.0).fetch_all(c).await?;
+            let rows =
+                sqlx::query(sqlx::AssertSqlSafe(sql)).bind(conversation.0).fetch_all(c).await?;
             let files: Result<Vec<ConversationFile>> = rows.iter().map(read_file).collect();
             let mut files = files?;
             // Sorted here, because each database orders text in its own way.
@@ -79,8 +94,9 @@ impl Store {
     async fn any_file(&self, conversation: ConversationId, id: FileId) -> Result<ConversationFile> {
         let mut conn = self.db.connect().await?;
         on!(&mut conn, |c| {
-            let sql =
-                format!("SELECT {COLUMNS} FROM conversation_files WHERE id = $1 AND conversation_id = $2");
+            let sql = format!(
+                "SELECT {COLUMNS} FROM conversation_files WHERE id = $1 AND conversation_id = $2"
+            );
             let row = sqlx::query(sqlx::AssertSqlSafe(sql));
             let row = row.bind(id.0).bind(conversation.0).fetch_optional(c).await?;
             read_file(&row.ok_or(Error::NotFound)?)
@@ -110,7 +126,8 @@ impl Store {
         let mut conn = self.db.connect().await?;
         let rows: Vec<VersionRow> = on!(&mut conn, |c| {
             sqlx::query_as(
-            "SELECT version, original_name, file_size, mime_type, source, checksum, created_by, created_at
+            "SELECT version, original_name, file_size, mime_type, source, checksum, created_by, \
+             created_at
              FROM file_versions WHERE file_id = $1 ORDER BY version DESC"
         )
         .bind(file.file_id.0)
@@ -124,7 +141,8 @@ impl Store {
         let mut conn = self.db.connect().await?;
         let row: Option<VersionRow> = on!(&mut conn, |c| {
             sqlx::query_as(
-            "SELECT version, original_name, file_size, mime_type, source, checksum, created_by, created_at
+            "SELECT version, original_name, file_size, mime_type, source, checksum, created_by, \
+             created_at
              FROM file_versions WHERE file_id = $1 AND version = $2"
         )
         .bind(file.file_id.0)
@@ -136,7 +154,11 @@ impl Store {
     }
 
     /// The key of the object that holds this content, if the conversation has it.
-    pub async fn blob_key(&self, conversation: ConversationId, checksum: &str) -> Result<Option<String>> {
+    pub async fn blob_key(
+        &self,
+        conversation: ConversationId,
+        checksum: &str,
+    ) -> Result<Option<String>> {
         let mut conn = self.db.connect().await?;
         let row: Option<(String,)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT object_key FROM file_blobs WHERE conversation_id = $1 AND checksum = $2"

@@ -16,8 +16,8 @@ use crate::{
 use atelier_core::{
     ApprovalId, CallId, Event, GrantId, Invalid, ProjectId, UserId,
     gate::{
-        ApprovalStatus, Audit, DecisionContext, Effects, GateInput, GateRules, GatedCall, Grant, NewCall,
-        NewIds, Refusal,
+        ApprovalStatus, Audit, DecisionContext, Effects, GateInput, GateRules, GatedCall, Grant,
+        NewCall, NewIds, Refusal,
     },
 };
 use chrono::{DateTime, Utc};
@@ -201,7 +201,8 @@ impl Store {
                         on!(&mut tx.conn, |c| {
                             // A call without a deadline is settled.
                             let calls = sqlx::query(
-                                "DELETE FROM tool_calls WHERE project_id = $1 AND id < $2 AND deadline IS NULL",
+                                "DELETE FROM tool_calls WHERE project_id = $1 AND id < $2 AND \
+                                 deadline IS NULL",
                             )
                             .bind(project)
                             .bind(first)
@@ -231,7 +232,11 @@ impl Store {
     }
 
     /// Calls that wait for the user's decision, in one project or in all, oldest first.
-    pub async fn pending_calls(&self, user: UserId, project: Option<ProjectId>) -> Result<Vec<GatedCall>> {
+    pub async fn pending_calls(
+        &self,
+        user: UserId,
+        project: Option<ProjectId>,
+    ) -> Result<Vec<GatedCall>> {
         let mut conn = self.db.connect().await?;
         let (any, project) = (project.is_none(), project.map_or(Uuid::nil(), |project| project.0));
         let rows: Vec<(String,)> = on!(&mut conn, |c| sqlx::query_as(
@@ -256,7 +261,8 @@ impl Store {
         }
         let mut conn = self.db.connect().await?;
         let rows: Vec<(String,)> = on!(&mut conn, |c| {
-            let mut query = sqlx::QueryBuilder::new("SELECT record FROM tool_calls WHERE project_id = ");
+            let mut query =
+                sqlx::QueryBuilder::new("SELECT record FROM tool_calls WHERE project_id = ");
             query.push_bind(owned.project.0).push(" AND id IN (");
             let mut list = query.separated(", ");
             for id in ids {
@@ -274,7 +280,8 @@ impl Store {
         let time = database_time(&mut conn).await?;
         let rows: Vec<(Uuid, Uuid, Uuid, String)> = on!(&mut conn, |c| {
             sqlx::query_as(
-            "SELECT t.id, p.id, p.user_id, p.tenant_id FROM tool_calls t JOIN projects p ON p.id = t.project_id
+            "SELECT t.id, p.id, p.user_id, p.tenant_id FROM tool_calls t JOIN projects p ON p.id \
+             = t.project_id
              WHERE t.deadline <= $1 ORDER BY t.deadline LIMIT $2"
         )
         .bind(time)
@@ -297,15 +304,19 @@ impl Store {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
-                let row: Option<(String,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-                    "UPDATE grants SET withdrawn_at = $1 WHERE id = $2 AND project_id = $3 AND withdrawn_at IS NULL
+                let row: Option<(String,)> =
+                    on!(&mut tx.conn, |c| {
+                        sqlx::query_as(
+                    "UPDATE grants SET withdrawn_at = $1 WHERE id = $2 AND project_id = $3 AND \
+                     withdrawn_at IS NULL
                      RETURNING record"
                 )
                 .bind(now())
                 .bind(id.0)
                 .bind(owned.project.0)
                 .fetch_optional(c)
-                .await)?;
+                .await
+                    })?;
                 let mut grant: Grant = read_record(row.ok_or(Error::NotFound)?)?;
                 grant.withdrawn_at = Some(now());
                 tx.rows.audit.push((owned.project, audit));
@@ -336,14 +347,15 @@ impl Store {
 pub(crate) async fn end_session(tx: &mut Tx, owned: &Owned, session: Uuid) -> Result<()> {
     let ended: Vec<(Uuid,)> = on!(&mut tx.conn, |c| {
         sqlx::query_as(
-        "UPDATE grants SET withdrawn_at = $1 WHERE project_id = $2 AND session = $3 AND withdrawn_at IS NULL
-         RETURNING id"
-    )
-    .bind(now())
-    .bind(owned.project.0)
-    .bind(session)
-    .fetch_all(c)
-    .await
+            "UPDATE grants SET withdrawn_at = $1 WHERE project_id = $2 AND session = $3 AND \
+         withdrawn_at IS NULL
+         RETURNING id",
+        )
+        .bind(now())
+        .bind(owned.project.0)
+        .bind(session)
+        .fetch_all(c)
+        .await
     })?;
     for (id,) in ended {
         tx.emit(owned.project, owned.owner, &Event::GrantWithdrawn { grant_id: GrantId(id) });
@@ -400,7 +412,12 @@ pub(crate) fn log_problem(effects: &Effects, call: CallId) {
 }
 
 /// Adds the call and the effects of a decision to the rows of a write.
-pub(crate) fn store_decision(rows: &mut PendingRows, owned: &Owned, call: GatedCall, effects: Effects) {
+pub(crate) fn store_decision(
+    rows: &mut PendingRows,
+    owned: &Owned,
+    call: GatedCall,
+    effects: Effects,
+) {
     log_problem(&effects, call.tool_id);
     if let Some(grant) = effects.grant {
         rows.grants.push(grant.clone());

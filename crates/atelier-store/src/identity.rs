@@ -47,7 +47,8 @@ impl Store {
                 let time = now();
                 on!(&mut tx.conn, |c| {
                     sqlx::query(
-                        "INSERT INTO tenants (id, created_at) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+                        "INSERT INTO tenants (id, created_at) VALUES ($1, $2) ON CONFLICT DO \
+                         NOTHING",
                     )
                     .bind(tenant.as_str())
                     .bind(time)
@@ -77,7 +78,9 @@ impl Store {
     pub async fn has_projects(&self) -> Result<bool> {
         let mut conn = self.db.connect().await?;
         let row: Option<(i32,)> =
-            on!(&mut conn, |c| sqlx::query_as("SELECT 1 FROM projects LIMIT 1").fetch_optional(c).await)?;
+            on!(&mut conn, |c| sqlx::query_as("SELECT 1 FROM projects LIMIT 1")
+                .fetch_optional(c)
+                .await)?;
         Ok(row.is_some())
     }
 
@@ -91,7 +94,8 @@ impl Store {
                         .execute(&mut *c)
                         .await?;
                     sqlx::query(
-                        "INSERT INTO revoked_tokens (jti, expires_at) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+                        "INSERT INTO revoked_tokens (jti, expires_at) VALUES ($1, $2) ON CONFLICT \
+                         DO NOTHING",
                     )
                     .bind(token.0)
                     .bind(expires_at)
@@ -108,11 +112,12 @@ impl Store {
     /// All revoked tokens that have not expired.
     pub async fn revoked(&self) -> Result<Vec<TokenId>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(Uuid,)> =
-            on!(&mut conn, |c| sqlx::query_as("SELECT jti FROM revoked_tokens WHERE expires_at >= $1")
-                .bind(now())
-                .fetch_all(c)
-                .await)?;
+        let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT jti FROM revoked_tokens WHERE expires_at >= $1"
+        )
+        .bind(now())
+        .fetch_all(c)
+        .await)?;
         Ok(rows.into_iter().map(|(jti,)| TokenId(jti)).collect())
     }
 

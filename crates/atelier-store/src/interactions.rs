@@ -9,11 +9,14 @@ use crate::{
         collections::ensure_collection,
         corrupt, from_json, from_micros,
         interactions::{
-            AddedInteractions, PreparedInteraction, delete_interactions, insert_interactions, insert_outbox,
+            AddedInteractions, PreparedInteraction, delete_interactions, insert_interactions,
+            insert_outbox,
         },
     },
 };
-use atelier_core::{AgentId, Filter, Interaction, InteractionId, InteractionType, NewInteraction, UserId};
+use atelier_core::{
+    AgentId, Filter, Interaction, InteractionId, InteractionType, NewInteraction, UserId,
+};
 use chrono::{DateTime, Utc};
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -58,7 +61,8 @@ pub(crate) type InteractionRow =
 /// The columns of a [`InteractionRow`], from `interactions i`.
 macro_rules! columns {
     () => {
-        "i.id, i.type, i.text, i.success, i.error_details, i.at, i.task_id, i.session_id, i.metadata"
+        "i.id, i.type, i.text, i.success, i.error_details, i.at, i.task_id, i.session_id, \
+         i.metadata"
     };
 }
 
@@ -126,8 +130,9 @@ impl Store {
         let (project, owner) = (owned.project, owned.owner);
         // Finding the terms of long texts takes time: it is done outside the transaction, and on a
         // thread that answers no requests.
-        let prepare =
-            move || new.into_iter().map(|new| (agent, PreparedInteraction::new(new))).collect::<Vec<_>>();
+        let prepare = move || {
+            new.into_iter().map(|new| (agent, PreparedInteraction::new(new))).collect::<Vec<_>>()
+        };
         let prepared = tokio::task::spawn_blocking(prepare).await.map_err(|_| Error::Closed)?;
         self.write(owner, move |tx| {
             Box::pin(async move {
@@ -149,7 +154,11 @@ impl Store {
     }
 
     /// Those of the given interactions that exist, in any order.
-    pub async fn interactions(&self, agent: AgentId, ids: &[InteractionId]) -> Result<Vec<Interaction>> {
+    pub async fn interactions(
+        &self,
+        agent: AgentId,
+        ids: &[InteractionId],
+    ) -> Result<Vec<Interaction>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
@@ -221,7 +230,8 @@ impl Store {
         if rows.len() as i64 == limit {
             page.next = rows.last().map(|last| (last.5, InteractionId(last.0)));
         }
-        for (id, kind, text, success, error, at, task, session, metadata, embedder, vector) in rows {
+        for (id, kind, text, success, error, at, task, session, metadata, embedder, vector) in rows
+        {
             let interaction =
                 read_interaction((id, kind, text, success, error, at, task, session, metadata))?;
             page.interactions.push((interaction, read_vector(embedder, vector)?));
@@ -250,23 +260,31 @@ impl Store {
         rows.into_iter().map(bucket).collect()
     }
 
-    async fn count_by(&self, agent: AgentId, filter: &Filter, days: i64) -> Result<BTreeMap<i64, Totals>> {
+    async fn count_by(
+        &self,
+        agent: AgentId,
+        filter: &Filter,
+        days: i64,
+    ) -> Result<BTreeMap<i64, Totals>> {
         type Row = (i64, String, bool, i64, i64, i64);
         let mut conn = self.db.connect().await?;
-        let rows: Vec<Row> = on!(&mut conn, |c| bind_filter!(
-            sqlx::query_as(concat!(
-                "SELECT (i.at / 86400000000 + $14) / $15, i.type, i.success, COUNT(*), MIN(i.at), MAX(i.at)
+        let rows: Vec<Row> = on!(&mut conn, |c| {
+            bind_filter!(
+                sqlx::query_as(concat!(
+                "SELECT (i.at / 86400000000 + $14) / $15, i.type, i.success, COUNT(*), MIN(i.at), \
+                 MAX(i.at)
                  FROM interactions i WHERE ",
                 matching!(),
                 " GROUP BY 1, 2, 3"
             )),
-            agent,
-            filter
-        )
-        .bind(days_since_start(days))
-        .bind(days)
-        .fetch_all(c)
-        .await)?;
+                agent,
+                filter
+            )
+            .bind(days_since_start(days))
+            .bind(days)
+            .fetch_all(c)
+            .await
+        })?;
         let mut buckets: BTreeMap<i64, Totals> = BTreeMap::new();
         for (number, kind, success, count, oldest, newest) in rows {
             let totals = buckets.entry(number).or_default();
@@ -301,7 +319,8 @@ impl Store {
                 delete_interactions(&mut tx.conn, &seqs).await?;
                 insert_outbox(&mut tx.conn, &gone).await?;
                 on!(&mut tx.conn, |c| sqlx::query(
-                    "UPDATE memory_collections SET total = total - $1, restless = TRUE WHERE agent_id = $2"
+                    "UPDATE memory_collections SET total = total - $1, restless = TRUE WHERE \
+                     agent_id = $2"
                 )
                 .bind(gone.len() as i64)
                 .bind(agent.0)
@@ -344,24 +363,28 @@ async fn interactions_to_remove(
         .fetch_all(c)
         .await)?,
         Removal::Beyond(keep) => on!(conn, |c| {
-            let (total,): (i64,) = sqlx::query_as("SELECT COUNT(*) FROM interactions WHERE agent_id = $1")
-                .bind(agent.0)
-                .fetch_one(&mut *c)
-                .await?;
-            let beyond = total.saturating_sub(i64::try_from(*keep).unwrap_or(i64::MAX)).clamp(0, limit);
-            sqlx::query_as("SELECT seq, id FROM interactions WHERE agent_id = $1 ORDER BY at, id LIMIT $2")
-                .bind(agent.0)
-                .bind(beyond)
-                .fetch_all(&mut *c)
-                .await?
+            let (total,): (i64,) =
+                sqlx::query_as("SELECT COUNT(*) FROM interactions WHERE agent_id = $1")
+                    .bind(agent.0)
+                    .fetch_one(&mut *c)
+                    .await?;
+            let beyond =
+                total.saturating_sub(i64::try_from(*keep).unwrap_or(i64::MAX)).clamp(0, limit);
+            sqlx::query_as(
+                "SELECT seq, id FROM interactions WHERE agent_id = $1 ORDER BY at, id LIMIT $2",
+            )
+            .bind(agent.0)
+            .bind(beyond)
+            .fetch_all(&mut *c)
+            .await?
         }),
-        Removal::One(id) => {
-            on!(conn, |c| sqlx::query_as("SELECT seq, id FROM interactions WHERE agent_id = $1 AND id = $2")
-                .bind(agent.0)
-                .bind(id.0)
-                .fetch_all(c)
-                .await)?
-        }
+        Removal::One(id) => on!(conn, |c| sqlx::query_as(
+            "SELECT seq, id FROM interactions WHERE agent_id = $1 AND id = $2"
+        )
+        .bind(agent.0)
+        .bind(id.0)
+        .fetch_all(c)
+        .await)?,
     };
     Ok(rows)
 }

@@ -61,7 +61,9 @@ pub use conversations::ConversationChanges;
 pub use db::{Settings, masked};
 pub use events::{Cursor, Retention, Scope, StoredEvent};
 pub use feed::{Delta, DeltaReceiver, DeltaSender, Subscription, Wakeup, WakeupReceiver, Wakeups};
-pub use file_edits::{Author, Blob, ContentKind, Edit, Edited, Expect, FileChanges, WorkspaceStorage};
+pub use file_edits::{
+    Author, Blob, ContentKind, Edit, Edited, Expect, FileChanges, WorkspaceStorage,
+};
 pub use file_leases::Fence;
 pub use file_upkeep::StaleCopy;
 pub use file_uploads::{Part, Upload};
@@ -75,7 +77,9 @@ pub use plans::AssignedTask;
 pub use projects::NewAgent;
 pub use provider_keys::ProviderKey;
 pub use rows::{collections::CollectionState, interactions::AddedInteractions};
-pub use tasks::{AbandonedUsage, PROJECT_LIMIT, Parked, QueueState, StoppedTask, TaskAnswer, TaskLease};
+pub use tasks::{
+    AbandonedUsage, PROJECT_LIMIT, Parked, QueueState, StoppedTask, TaskAnswer, TaskLease,
+};
 
 use atelier_core::{PlanStatus, TaskId, TaskStatus};
 use db::Db;

@@ -10,8 +10,8 @@ use crate::{
     writer::GroupReader,
 };
 use atelier_core::{
-    Agent, ConversationId, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId, PlanStatus, Task,
-    TaskId, TaskKind, TaskStatus, Usage,
+    Agent, ConversationId, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId,
+    PlanStatus, Task, TaskId, TaskKind, TaskStatus, Usage,
 };
 use uuid::Uuid;
 

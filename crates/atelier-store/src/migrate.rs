@@ -68,7 +68,9 @@ impl Store {
         let mut conn = db.connect().await?;
         let catalogue = match &db {
             Db::Lite(_) => "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'",
-            Db::Pg(_) => "SELECT COUNT(*) FROM pg_class WHERE oid = to_regclass('_sqlx_migrations')",
+            Db::Pg(_) => {
+                "SELECT COUNT(*) FROM pg_class WHERE oid = to_regclass('_sqlx_migrations')"
+            }
         };
         let (there,): (i64,) = on!(&mut conn, |c| sqlx::query_as(catalogue).fetch_one(c).await)?;
         if there == 0 {
@@ -135,7 +137,9 @@ mod tests {
         let (_dir, settings, db) = empty().await;
         migrate_to(&db, 1).await;
         let mut conn = db.connect().await.expect("a connection");
-        conn.run("INSERT INTO tenants VALUES ('acme', '2026-01-01T00:00:00+00:00')").await.expect("a row");
+        conn.run("INSERT INTO tenants VALUES ('acme', '2026-01-01T00:00:00+00:00')")
+            .await
+            .expect("a row");
         drop(conn);
         db.close().await;
 
@@ -195,9 +199,16 @@ mod tests {
         }
     }
 
-    async fn insert_old_task(conn: &mut Conn, owner: UserId, task: &Task, status: &str, stored: i64) {
+    async fn insert_old_task(
+        conn: &mut Conn,
+        owner: UserId,
+        task: &Task,
+        status: &str,
+        stored: i64,
+    ) {
         on!(conn, |c| sqlx::query(
-            "INSERT INTO tasks (id, project_id, user_id, session_id, queue, status, priority, record)
+            "INSERT INTO tasks (id, project_id, user_id, session_id, queue, status, priority, \
+             record)
              VALUES ($1, $2, $3, $4, $2, $5, $6, $7)"
         )
         .bind(task.id.0)
@@ -218,7 +229,8 @@ mod tests {
         on!(conn, |c| {
             let tenant = sqlx::query("INSERT INTO tenants (id, created_at) VALUES ($1, $2)");
             tenant.bind(owned.tenant.as_str()).bind(time).execute(&mut *c).await.expect("a tenant");
-            let user = sqlx::query("INSERT INTO users (id, tenant_id, created_at) VALUES ($1, $2, $3)");
+            let user =
+                sqlx::query("INSERT INTO users (id, tenant_id, created_at) VALUES ($1, $2, $3)");
             let user = user.bind(owned.owner.0).bind(owned.tenant.as_str()).bind(time);
             user.execute(&mut *c).await.expect("a user");
             let project = sqlx::query(

@@ -124,7 +124,10 @@ impl Store {
                 Box::pin(async move {
                     let mut lost = lock_task(tx, owned.project, TaskId(task)).await?;
                     let (now,): (i64,) = on!(&mut tx.conn, |c| {
-                        sqlx::query_as("SELECT fence FROM tasks WHERE id = $1").bind(task).fetch_one(c).await
+                        sqlx::query_as("SELECT fence FROM tasks WHERE id = $1")
+                            .bind(task)
+                            .fetch_one(c)
+                            .await
                     })?;
                     // Another node may have failed the task already.
                     if lost.status == TaskStatus::Running && now == fence {

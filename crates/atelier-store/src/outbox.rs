@@ -18,7 +18,10 @@ use uuid::Uuid;
 
 /// A change that the index has to make.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a few hundred at a time, nearly all of them the large one")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a few hundred at a time, nearly all of them the large one"
+)]
 pub enum IndexChange {
     /// The interaction exists. `seq` is its number among all interactions; `vector` is `None` if
     /// its text was not embedded yet.
@@ -38,7 +41,10 @@ pub struct StoredVector {
 }
 
 /// Reads a vector from its columns; `None` if they are null.
-pub(crate) fn read_vector(embedder: Option<String>, bytes: Option<Vec<u8>>) -> Result<Option<StoredVector>> {
+pub(crate) fn read_vector(
+    embedder: Option<String>,
+    bytes: Option<Vec<u8>>,
+) -> Result<Option<StoredVector>> {
     let Some((embedder, bytes)) = embedder.zip(bytes) else { return Ok(None) };
     let (values, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {
@@ -75,25 +81,42 @@ impl Store {
         let mut conn = self.db.connect().await?;
         let rows: Vec<Row> = on!(&mut conn, |c| {
             sqlx::query_as(
-            "SELECT o.seq, o.id, i.seq, i.type, i.text, i.success, i.error_details, i.at, i.task_id, i.session_id,
+                "SELECT o.seq, o.id, i.seq, i.type, i.text, i.success, i.error_details, i.at, \
+             i.task_id, i.session_id,
              i.metadata, v.embedder, v.vector FROM memory_outbox o
              LEFT JOIN interactions i ON i.agent_id = o.agent_id AND i.id = o.id
              LEFT JOIN interaction_vectors v ON v.seq = i.seq
-             WHERE o.agent_id = $1 AND o.seq > $2 ORDER BY o.seq LIMIT $3"
-        )
-        .bind(agent.0)
-        .bind(after)
-        .bind(limit)
-        .fetch_all(c)
-        .await
+             WHERE o.agent_id = $1 AND o.seq > $2 ORDER BY o.seq LIMIT $3",
+            )
+            .bind(agent.0)
+            .bind(after)
+            .bind(limit)
+            .fetch_all(c)
+            .await
         })?;
         let last = rows.last().map_or(after, |row| row.0);
         let mut changes = BTreeMap::new();
-        for (_, id, seq, kind, text, success, error, at, task, session, metadata, embedder, vector) in rows {
+        for (
+            _,
+            id,
+            seq,
+            kind,
+            text,
+            success,
+            error,
+            at,
+            task,
+            session,
+            metadata,
+            embedder,
+            vector,
+        ) in rows
+        {
             let change = match (seq, kind, text, success, at, metadata) {
                 (Some(seq), Some(kind), Some(text), Some(success), Some(at), Some(metadata)) => {
-                    let interaction =
-                        read_interaction((id, kind, text, success, error, at, task, session, metadata))?;
+                    let interaction = read_interaction((
+                        id, kind, text, success, error, at, task, session, metadata,
+                    ))?;
                     IndexChange::Add { seq, interaction, vector: read_vector(embedder, vector)? }
                 }
                 _ => IndexChange::Remove(InteractionId(id)),
@@ -114,14 +137,17 @@ impl Store {
         let embedder = embedder.to_owned();
         self.write(collection.owner, move |tx| {
             Box::pin(async move {
-                let rows: Vec<(i64, &str, &[f32])> =
-                    vectors.iter().map(|(seq, vector)| (*seq, embedder.as_str(), vector.as_slice())).collect();
+                let rows: Vec<(i64, &str, &[f32])> = vectors
+                    .iter()
+                    .map(|(seq, vector)| (*seq, embedder.as_str(), vector.as_slice()))
+                    .collect();
                 write_vectors(&mut tx.conn, &rows).await?;
                 for rows in rows.chunks(500) {
                     on!(&mut tx.conn, |c| {
                         let mut delete = sqlx::QueryBuilder::new(
                             "DELETE FROM interaction_vectors WHERE NOT EXISTS
-                             (SELECT 1 FROM interactions i WHERE i.seq = interaction_vectors.seq) AND seq IN (",
+                             (SELECT 1 FROM interactions i WHERE i.seq = interaction_vectors.seq) \
+                             AND seq IN (",
                         );
                         let mut list = delete.separated(", ");
                         for (seq, ..) in rows {
@@ -174,7 +200,8 @@ impl Store {
                         .await?;
                     sqlx::query(
                         "UPDATE memory_collections SET restless = EXISTS
-                         (SELECT 1 FROM memory_outbox WHERE agent_id = $1) WHERE agent_id = $1 AND state = 'live'",
+                         (SELECT 1 FROM memory_outbox WHERE agent_id = $1) WHERE agent_id = $1 \
+                         AND state = 'live'",
                     )
                     .bind(agent.0)
                     .execute(&mut *c)
@@ -187,12 +214,22 @@ impl Store {
     }
 
     /// Whether any of these interactions is in a line of the outbox after `indexed`.
-    pub async fn has_unindexed(&self, agent: AgentId, indexed: i64, ids: &[InteractionId]) -> Result<bool> {
+    pub async fn has_unindexed(
+        &self,
+        agent: AgentId,
+        indexed: i64,
+        ids: &[InteractionId],
+    ) -> Result<bool> {
         let mut conn = self.db.connect().await?;
         for ids in ids.chunks(500) {
             let row: Option<(i32,)> = on!(&mut conn, |c| {
-                let mut select = sqlx::QueryBuilder::new("SELECT 1 FROM memory_outbox WHERE agent_id = ");
-                select.push_bind(agent.0).push(" AND seq > ").push_bind(indexed).push(" AND id IN (");
+                let mut select =
+                    sqlx::QueryBuilder::new("SELECT 1 FROM memory_outbox WHERE agent_id = ");
+                select
+                    .push_bind(agent.0)
+                    .push(" AND seq > ")
+                    .push_bind(indexed)
+                    .push(" AND id IN (");
                 let mut list = select.separated(", ");
                 for id in ids {
                     list.push_bind(id.0);
@@ -215,14 +252,16 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<InteractionId>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
+        let rows: Vec<(Uuid,)> = on!(&mut conn, |c| {
+            sqlx::query_as(
             "SELECT id FROM memory_outbox WHERE agent_id = $1 AND seq > $2 ORDER BY seq LIMIT $3"
         )
         .bind(agent.0)
         .bind(indexed)
         .bind(limit)
         .fetch_all(c)
-        .await)?;
+        .await
+        })?;
         Ok(rows.into_iter().map(|(id,)| InteractionId(id)).collect())
     }
 

@@ -17,7 +17,8 @@ use crate::{
     },
 };
 use atelier_core::{
-    AgentId, CallId, ConversationId, Event, Message, NewInteraction, Plan, ProjectId, TaskId, UserId,
+    AgentId, CallId, ConversationId, Event, Message, NewInteraction, Plan, ProjectId, TaskId,
+    UserId,
     gate::{Audit, GatedCall, Grant},
     task::Step,
 };

@@ -12,8 +12,8 @@ use crate::{
     tasks::{self, StoppedTask, TaskLease, insert_task, save_task},
 };
 use atelier_core::{
-    AgentId, AgentName, ConversationId, Event, Message, MessageId, MessageRole, NodeId, Plan, PlanId,
-    PlanStatus, ProjectId, Task, TaskFailure, TaskId, TaskKind, TaskStatus, Usage, UserId,
+    AgentId, AgentName, ConversationId, Event, Message, MessageId, MessageRole, NodeId, Plan,
+    PlanId, PlanStatus, ProjectId, Task, TaskFailure, TaskId, TaskKind, TaskStatus, Usage, UserId,
     plan::{ProposedTask, advance, fail_dependants, order},
     task::Step,
 };
@@ -82,7 +82,11 @@ impl Store {
                 task.status = TaskStatus::Completed;
                 task.completed_at = Some(now());
                 tasks::end_leased(tx, &lease, &task, step.as_ref()).await?;
-                tx.emit(owned.project, owned.owner, &Event::TaskCompleted { task: task.for_event() });
+                tx.emit(
+                    owned.project,
+                    owned.owner,
+                    &Event::TaskCompleted { task: task.for_event() },
+                );
                 let mut plan = lock_plan(tx, owned.project, plan).await?;
                 let mut made = make_tasks(&plan, assigned);
                 plan.status = if ask { PlanStatus::PendingApproval } else { PlanStatus::Running };
@@ -98,7 +102,11 @@ impl Store {
                     &Event::PlanCreated { plan: plan.clone(), tasks: tasks.clone() },
                 );
                 if ask {
-                    tx.emit(owned.project, owned.owner, &Event::PlanApprovalRequest { plan, tasks });
+                    tx.emit(
+                        owned.project,
+                        owned.owner,
+                        &Event::PlanApprovalRequest { plan, tasks },
+                    );
                 }
                 let mut leases = Vec::new();
                 for task in &made {
@@ -145,7 +153,11 @@ impl Store {
                         insert_task(tx, &owned, task).await?;
                     }
                     let tasks = work.iter().map(Task::for_event).collect();
-                    tx.emit(owned.project, owned.owner, &Event::PlanCreated { plan: plan.clone(), tasks });
+                    tx.emit(
+                        owned.project,
+                        owned.owner,
+                        &Event::PlanCreated { plan: plan.clone(), tasks },
+                    );
                 }
                 tx.emit(owned.project, owned.owner, &Event::PlanUpdated { plan: plan.clone() });
                 release(tx, &owned, &mut work).await?;
@@ -179,12 +191,13 @@ impl Store {
 
     pub async fn plan(&self, owned: &Owned, id: PlanId) -> Result<(Plan, Vec<Task>)> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(String,)> =
-            on!(&mut conn, |c| sqlx::query_as("SELECT record FROM plans WHERE id = $1 AND project_id = $2")
-                .bind(id.0)
-                .bind(owned.project.0)
-                .fetch_optional(c)
-                .await)?;
+        let row: Option<(String,)> = on!(&mut conn, |c| sqlx::query_as(
+            "SELECT record FROM plans WHERE id = $1 AND project_id = $2"
+        )
+        .bind(id.0)
+        .bind(owned.project.0)
+        .fetch_optional(c)
+        .await)?;
         let plan = read_record(row.ok_or(Error::NotFound)?)?;
         let rows: Vec<TaskRow> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT record, status, started_at FROM tasks WHERE plan_id = $1 ORDER BY id"
@@ -301,7 +314,11 @@ async fn release(tx: &mut Tx, owned: &Owned, work: &mut [Task]) -> Result<()> {
 }
 
 /// Writes and reports tasks that were queued or that failed with a task they depend on.
-async fn save_changed<'t>(tx: &mut Tx, owned: &Owned, changed: impl Iterator<Item = &'t Task>) -> Result<()> {
+async fn save_changed<'t>(
+    tx: &mut Tx,
+    owned: &Owned,
+    changed: impl Iterator<Item = &'t Task>,
+) -> Result<()> {
     for task in changed {
         save_task(tx, task).await?;
         let (owner, project) = (owned.owner, owned.project);
@@ -371,7 +388,9 @@ async fn conclude(
 ) -> Result<()> {
     let succeeded = work.iter().any(|task| task.status == TaskStatus::Completed);
     if work.len() == 1 || !succeeded {
-        let Some(task) = work.iter().find(|task| task.status != TaskStatus::Waiting) else { return Ok(()) };
+        let Some(task) = work.iter().find(|task| task.status != TaskStatus::Waiting) else {
+            return Ok(());
+        };
         tasks::add_answer(&mut tx.rows, owned, task, model);
         plan.error = task.error.clone();
         let status = if succeeded { PlanStatus::Completed } else { PlanStatus::Failed };
@@ -477,7 +496,8 @@ pub(crate) async fn reopen(tx: &mut Tx, owned: &Owned, task: &mut Task) -> Resul
         }
         task.status = TaskStatus::Waiting;
     }
-    plan.status = if task.kind == TaskKind::Plan { PlanStatus::Planning } else { PlanStatus::Running };
+    plan.status =
+        if task.kind == TaskKind::Plan { PlanStatus::Planning } else { PlanStatus::Running };
     (plan.error, plan.completed_at) = (None, None);
     save_plan(tx, &plan).await?;
     tx.emit(owned.project, owned.owner, &Event::PlanUpdated { plan });
@@ -489,7 +509,10 @@ pub(crate) async fn reopen(tx: &mut Tx, owned: &Owned, task: &mut Task) -> Resul
         }
         // This answer would end the plan without the resumed task. A new one is made when the task
         // has ended.
-        if other.kind == TaskKind::Answer && task.kind == TaskKind::Work && !other.status.is_settled() {
+        if other.kind == TaskKind::Answer
+            && task.kind == TaskKind::Work
+            && !other.status.is_settled()
+        {
             other.status = TaskStatus::Cancelled;
             other.error = Some(TaskFailure::new("outdated", "a task of the plan was resumed"));
             other.completed_at = Some(now());

@@ -54,7 +54,8 @@ impl Store {
             Box::pin(async move {
                 let time = now();
                 let id = ProjectId(new_id());
-                let project = Project { id, name, workspace, settings, created_at: time, updated_at: time };
+                let project =
+                    Project { id, name, workspace, settings, created_at: time, updated_at: time };
                 on!(&mut tx.conn, |c| sqlx::query(
                     "INSERT INTO projects
                      (id, tenant_id, user_id, name, workspace, settings, created_at, updated_at)
@@ -79,7 +80,12 @@ impl Store {
         .await
     }
 
-    pub async fn projects(&self, owner: UserId, limit: i64, offset: i64) -> Result<(Vec<Project>, i64)> {
+    pub async fn projects(
+        &self,
+        owner: UserId,
+        limit: i64,
+        offset: i64,
+    ) -> Result<(Vec<Project>, i64)> {
         let mut conn = self.db.connect().await?;
         let (rows, total) = page!(
             &mut conn,
@@ -106,7 +112,11 @@ impl Store {
     }
 
     /// The owner's project of this name.
-    pub async fn project_named(&self, owner: UserId, name: &ProjectName) -> Result<Option<ProjectId>> {
+    pub async fn project_named(
+        &self,
+        owner: UserId,
+        name: &ProjectName,
+    ) -> Result<Option<ProjectId>> {
         let mut conn = self.db.connect().await?;
         let row: Option<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
             "SELECT id FROM projects WHERE user_id = $1 AND name = $2 AND deleted_at IS NULL"
@@ -131,7 +141,8 @@ impl Store {
         administered: Option<&Tenant>,
         project: ProjectId,
     ) -> Result<Owned> {
-        self.owned_if(project, |found| found.owner == user || Some(&found.tenant) == administered).await
+        self.owned_if(project, |found| found.owner == user || Some(&found.tenant) == administered)
+            .await
     }
 
     /// The project, if `allows` agrees. Refusal and absence look alike.
@@ -203,7 +214,8 @@ impl Store {
                 on!(&mut tx.conn, |c| {
                     for table in [
                         "DELETE FROM agents WHERE project_id = $1",
-                        "DELETE FROM task_steps WHERE task_id IN (SELECT id FROM tasks WHERE project_id = $1)",
+                        "DELETE FROM task_steps WHERE task_id IN (SELECT id FROM tasks WHERE \
+                         project_id = $1)",
                         "DELETE FROM tasks WHERE project_id = $1",
                         "DELETE FROM plans WHERE project_id = $1",
                         "DELETE FROM messages WHERE project_id = $1",

@@ -59,13 +59,14 @@ impl Store {
     /// All keys of a tenant, by provider.
     pub async fn provider_keys(&self, tenant: &Tenant) -> Result<Vec<ProviderKey>> {
         let mut conn = self.db.connect().await?;
-        let rows: Vec<(String, Vec<u8>, String, DateTime<Utc>)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT provider, sealed, last_four, updated_at FROM provider_keys
+        let rows: Vec<(String, Vec<u8>, String, DateTime<Utc>)> =
+            on!(&mut conn, |c| sqlx::query_as(
+                "SELECT provider, sealed, last_four, updated_at FROM provider_keys
              WHERE tenant_id = $1 ORDER BY provider"
-        )
-        .bind(tenant.as_str())
-        .fetch_all(c)
-        .await)?;
+            )
+            .bind(tenant.as_str())
+            .fetch_all(c)
+            .await)?;
         let key = |(provider, sealed, last_four, updated_at)| ProviderKey {
             provider,
             sealed,
@@ -75,7 +76,12 @@ impl Store {
         Ok(rows.into_iter().map(key).collect())
     }
 
-    pub async fn delete_provider_key(&self, tenant: &Tenant, by: UserId, provider: &str) -> Result<()> {
+    pub async fn delete_provider_key(
+        &self,
+        tenant: &Tenant,
+        by: UserId,
+        provider: &str,
+    ) -> Result<()> {
         let (tenant, provider) = (tenant.clone(), provider.to_owned());
         self.write(by, move |tx| {
             Box::pin(async move {

@@ -30,7 +30,11 @@ impl ReadCache {
     }
 
     /// Reads the rows that the deferred writes of a group will need. One write alone reads its own.
-    pub(crate) async fn prefetch(&mut self, conn: &mut Conn, wanted: &[Prefetch]) -> Result<(), sqlx::Error> {
+    pub(crate) async fn prefetch(
+        &mut self,
+        conn: &mut Conn,
+        wanted: &[Prefetch],
+    ) -> Result<(), sqlx::Error> {
         if wanted.len() > 1 {
             let calls: Vec<_> = wanted.iter().map(|wanted| (wanted.project, wanted.call)).collect();
             self.calls = lock_calls(conn, &calls).await?;

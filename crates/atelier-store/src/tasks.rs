@@ -29,8 +29,8 @@ use crate::{
     writer::GroupReader,
 };
 use atelier_core::{
-    CallId, Event, Invalid, Message, MessageId, MessageRole, NodeId, ProjectId, Task, TaskFailure, TaskId,
-    TaskStatus, Usage,
+    CallId, Event, Invalid, Message, MessageId, MessageRole, NodeId, ProjectId, Task, TaskFailure,
+    TaskId, TaskStatus, Usage,
     event::TaskCall,
     gate::{GateRules, NewCall},
     policy::verdict::Verdict,
@@ -90,10 +90,16 @@ pub struct TaskAnswer {
 
 /// Writes a task that this node runs. Fails if the lease is lost. A task that goes back to its
 /// queue has begun: it runs before tasks that have not.
-async fn save_leased(tx: &mut Tx, lease: &TaskLease, task: &Task, pending_calls: i64) -> Result<()> {
+async fn save_leased(
+    tx: &mut Tx,
+    lease: &TaskLease,
+    task: &Task,
+    pending_calls: i64,
+) -> Result<()> {
     let node = (task.status == TaskStatus::Running).then_some(lease.node.0);
     let queued = (task.status == TaskStatus::Queued).then(now);
-    let saved: u64 = on!(&mut tx.conn, |c| sqlx::query(
+    let saved: u64 = on!(&mut tx.conn, |c| {
+        sqlx::query(
         "UPDATE tasks SET status = $1, node = $2, pending_calls = $3, record = $4, queued_at = $5,
                 begun = begun OR $1 = 'queued'
          WHERE id = $6 AND node = $7 AND fence = $8 AND status = 'running'"
@@ -108,25 +114,29 @@ async fn save_leased(tx: &mut Tx, lease: &TaskLease, task: &Task, pending_calls:
     .bind(lease.fence)
     .execute(c)
     .await
-    .map(|done| done.rows_affected()))?;
+    .map(|done| done.rows_affected())
+    })?;
     if saved == 0 { Err(Error::TaskLost) } else { Ok(()) }
 }
 
 /// Writes a task that no node runs, or that is taken away from the node that runs it.
 pub(crate) async fn save_task(tx: &mut Tx, task: &Task) -> Result<()> {
     let queued = (task.status == TaskStatus::Queued).then(now);
-    on!(&mut tx.conn, |c| sqlx::query(
-        "UPDATE tasks SET status = $1, node = NULL, fence = fence + 1, pending_calls = 0, started_at = $2,
-                          queued_at = $3, record = $4 WHERE id = $5"
-    )
-    .bind(task.status.as_str())
-    .bind(task.started_at)
-    .bind(queued)
-    .bind(json(task))
-    .bind(task.id.0)
-    .execute(c)
-    .await
-    .map(drop))?;
+    on!(&mut tx.conn, |c| {
+        sqlx::query(
+            "UPDATE tasks SET status = $1, node = NULL, fence = fence + 1, pending_calls = 0, \
+         started_at = $2,
+                          queued_at = $3, record = $4 WHERE id = $5",
+        )
+        .bind(task.status.as_str())
+        .bind(task.started_at)
+        .bind(queued)
+        .bind(json(task))
+        .bind(task.id.0)
+        .execute(c)
+        .await
+        .map(drop)
+    })?;
     Ok(())
 }
 
@@ -150,7 +160,8 @@ pub(crate) async fn end_leased(
 async fn journal(tx: &mut Tx, lease: &TaskLease, task: &Task, step: &Step) -> Result<bool> {
     let new: u64 = on!(&mut tx.conn, |c| {
         sqlx::query(
-        "INSERT INTO task_steps (task_id, step, record) VALUES ($1, $2, $3) ON CONFLICT (task_id, step) DO NOTHING"
+        "INSERT INTO task_steps (task_id, step, record) VALUES ($1, $2, $3) ON CONFLICT (task_id, \
+         step) DO NOTHING"
     )
     .bind(task.id.0)
     .bind(i64::from(task.steps))
@@ -233,7 +244,12 @@ fn progress_event(task: &Task, step: &Step) -> Event {
 
 impl Store {
     /// Leases the tasks of a queue that may run.
-    pub async fn lease_tasks(&self, owned: &Owned, queue: Uuid, node: NodeId) -> Result<Vec<TaskLease>> {
+    pub async fn lease_tasks(
+        &self,
+        owned: &Owned,
+        queue: Uuid,
+        node: NodeId,
+    ) -> Result<Vec<TaskLease>> {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move { lease_or_wake(tx, &owned, queue, Some(node)).await })
@@ -249,7 +265,10 @@ impl Store {
                 save_leased(tx, &lease, &task, 0).await?;
                 let new = journal(tx, &lease, &task, &step).await?;
                 // Calls at the gate are reported when they exist there.
-                if new && !step.calls.is_empty() && step.calls.iter().all(|call| call.tool_id.is_none()) {
+                if new
+                    && !step.calls.is_empty()
+                    && step.calls.iter().all(|call| call.tool_id.is_none())
+                {
                     let owned = &lease.owned;
                     tx.emit(owned.project, owned.owner, &progress_event(&task, &step));
                 }
@@ -325,7 +344,9 @@ impl Store {
         if task.plan_id.is_none() {
             let (owned, queue) = (lease.owned.clone(), lease.queue());
             let finished = self.write_deferred(owned.owner, None, move |group| {
-                Box::pin(async move { finish_deferred(group, &lease, task, step, model, next).await })
+                Box::pin(
+                    async move { finish_deferred(group, &lease, task, step, model, next).await },
+                )
             });
             return match finished.await? {
                 Some(node) => self.lease_tasks(&owned, queue, node).await,
@@ -347,7 +368,8 @@ impl Store {
         let lease = lease.clone();
         self.write(lease.owned.owner, move |tx| {
             Box::pin(async move {
-                let released: u64 = on!(&mut tx.conn, |c| sqlx::query(
+                let released: u64 = on!(&mut tx.conn, |c| {
+                    sqlx::query(
                     "UPDATE tasks SET status = 'queued', node = NULL, queued_at = $1, begun = TRUE
                      WHERE id = $2 AND node = $3 AND fence = $4 AND status = 'running'"
                 )
@@ -357,7 +379,8 @@ impl Store {
                 .bind(lease.fence)
                 .execute(c)
                 .await
-                .map(|done| done.rows_affected()))?;
+                .map(|done| done.rows_affected())
+                })?;
                 if released == 0 {
                     return Err(Error::TaskLost);
                 }
@@ -369,7 +392,11 @@ impl Store {
     }
 
     /// Counts what an abandoned call to a model used, even if its task has ended since.
-    pub async fn count_abandoned_usage(&self, lease: &TaskLease, used: AbandonedUsage) -> Result<()> {
+    pub async fn count_abandoned_usage(
+        &self,
+        lease: &TaskLease,
+        used: AbandonedUsage,
+    ) -> Result<()> {
         let (owned, id) = (lease.owned.clone(), lease.task.id);
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
@@ -432,13 +459,20 @@ async fn report_end(tx: &mut Tx, owned: &Owned, task: &Task, model: Option<Strin
 }
 
 /// Adds the outcome of a task to the conversation.
-pub(crate) fn add_answer(rows: &mut PendingRows, owned: &Owned, task: &Task, model: Option<String>) {
+pub(crate) fn add_answer(
+    rows: &mut PendingRows,
+    owned: &Owned,
+    task: &Task,
+    model: Option<String>,
+) {
     let content = match (&task.result, &task.error) {
         (Some(result), _) => result.clone(),
         (None, Some(error)) if task.status == TaskStatus::Cancelled => {
             format!("I stopped: {}.", error.detail.trim_end_matches('.'))
         }
-        (None, Some(error)) => format!("I could not finish this: {}.", error.detail.trim_end_matches('.')),
+        (None, Some(error)) => {
+            format!("I could not finish this: {}.", error.detail.trim_end_matches('.'))
+        }
         (None, None) => return,
     };
     let message = Message {

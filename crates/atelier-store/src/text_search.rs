@@ -17,7 +17,8 @@ const LAST_TERMS: usize = 64;
 /// The terms of a query, each once.
 fn query_terms(text: &str) -> Vec<String> {
     let mut seen = HashSet::new();
-    let mut words: Vec<String> = terms(text).into_iter().filter(|word| seen.insert(word.clone())).collect();
+    let mut words: Vec<String> =
+        terms(text).into_iter().filter(|word| seen.insert(word.clone())).collect();
     if words.len() > FIRST_TERMS + LAST_TERMS {
         words.drain(FIRST_TERMS..words.len() - LAST_TERMS);
     }
@@ -60,7 +61,8 @@ impl Store {
                 let any: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
                 (
                     concat!(
-                        "SELECT i.id, CAST(ts_rank(t.terms, CAST($14 AS tsquery)) AS DOUBLE PRECISION) AS score
+                        "SELECT i.id, CAST(ts_rank(t.terms, CAST($14 AS tsquery)) AS DOUBLE \
+                         PRECISION) AS score
                          FROM interaction_terms t JOIN interactions i ON i.seq = t.seq
                          WHERE t.terms @@ CAST($14 AS tsquery) AND ",
                         matching!(),
@@ -70,11 +72,12 @@ impl Store {
                 )
             }
         };
-        let rows: Vec<(Uuid, f64)> = on!(&mut conn, |c| bind_filter!(sqlx::query_as(sql), agent, filter)
-            .bind(&asked)
-            .bind(limit)
-            .fetch_all(c)
-            .await)?;
+        let rows: Vec<(Uuid, f64)> =
+            on!(&mut conn, |c| bind_filter!(sqlx::query_as(sql), agent, filter)
+                .bind(&asked)
+                .bind(limit)
+                .fetch_all(c)
+                .await)?;
         Ok(rows.into_iter().map(|(id, score)| (InteractionId(id), score as f32)).collect())
     }
 }
@@ -89,7 +92,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings { data: folder.path().into(), database_url: None };
         let store = Store::open(&settings).await.unwrap();
-        let Conn::Lite(mut conn) = store.db.connect().await.unwrap() else { unreachable!("it is SQLite") };
+        let Conn::Lite(mut conn) = store.db.connect().await.unwrap() else {
+            unreachable!("it is SQLite")
+        };
         let explain = format!("EXPLAIN QUERY PLAN {IN_SQLITE}");
         let query = sqlx::query_as(sqlx::AssertSqlSafe(explain));
         let plan: Vec<(i64, i64, i64, String)> =

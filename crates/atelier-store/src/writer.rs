@@ -148,7 +148,9 @@ impl Store {
     ) -> Result<T>
     where
         T: Send + 'static,
-        F: for<'t> FnOnce(&'t mut GroupReader) -> BoxFuture<'t, Result<(T, PendingRows)>> + Send + 'static,
+        F: for<'t> FnOnce(&'t mut GroupReader) -> BoxFuture<'t, Result<(T, PendingRows)>>
+            + Send
+            + 'static,
     {
         self.submit(owner, WriteMode::Deferred(prefetch), move |tx| work(&mut tx.reader)).await
     }
@@ -223,7 +225,8 @@ where
             let work = self.work.take()?;
             // A panic in one write must not end its lane, and with it every later write.
             let outcome = AssertUnwindSafe(work(tx)).catch_unwind().await;
-            let outcome = outcome.unwrap_or_else(|_| Err(Error::Corrupt("a write panicked".into())));
+            let outcome =
+                outcome.unwrap_or_else(|_| Err(Error::Corrupt("a write panicked".into())));
             let (outcome, rows) = match outcome {
                 Ok((answer, rows)) => (Ok(answer), Some(rows)),
                 Err(error) => (Err(error), None),
@@ -313,7 +316,8 @@ impl Lane {
             });
             let outcome = outcome.map_err(|error| {
                 self.disconnect();
-                tracing::error!(%error, writes = group.len(), "a group of writes was not committed");
+                tracing::error!(%error, writes = group.len(), "a group of writes was not \
+                    committed");
                 Arc::new(error)
             });
             for job in group.drain(..) {
@@ -368,10 +372,12 @@ async fn begin(tx: &mut Tx, lane: i32) -> Result<(), sqlx::Error> {
             // All statements are sent in one round trip. The time comes last, because it may take a
             // while to get the lock.
             let begin = format!(
-                "BEGIN; SELECT pg_advisory_xact_lock({LOCK_KEY}, {lane}); SELECT clock_timestamp() AS time"
+                "BEGIN; SELECT pg_advisory_xact_lock({LOCK_KEY}, {lane}); SELECT \
+                 clock_timestamp() AS time"
             );
             let rows = sqlx::raw_sql(AssertSqlSafe(begin)).fetch_all(&mut **conn).await?;
-            let time: DateTime<Utc> = rows.last().ok_or(sqlx::Error::RowNotFound)?.try_get("time")?;
+            let time: DateTime<Utc> =
+                rows.last().ok_or(sqlx::Error::RowNotFound)?.try_get("time")?;
             tx.clock = Some((time.trunc_subsecs(6), Instant::now()));
             Ok(())
         }
@@ -386,7 +392,11 @@ struct Committed {
 }
 
 /// Runs the writes of a group and commits those that succeed.
-async fn run_group(tx: &mut Tx, group: &mut [Box<dyn Job>], node: NodeId) -> Result<Committed, sqlx::Error> {
+async fn run_group(
+    tx: &mut Tx,
+    group: &mut [Box<dyn Job>],
+    node: NodeId,
+) -> Result<Committed, sqlx::Error> {
     // Deferred writes run first, so that all their rows are written at once. Nobody was answered
     // yet, so no write of the group can depend on another one.
     let is_deferred = |job: &dyn Job| matches!(job.mode(), WriteMode::Deferred(_));
@@ -465,7 +475,11 @@ async fn flush(tx: &mut Tx, at_commit: &mut CommitRows) -> Result<(), sqlx::Erro
 }
 
 /// Writes the rows that come with the commit, numbers the events, and commits.
-async fn commit(tx: &mut Tx, mut at_commit: CommitRows, node: NodeId) -> Result<Committed, sqlx::Error> {
+async fn commit(
+    tx: &mut Tx,
+    mut at_commit: CommitRows,
+    node: NodeId,
+) -> Result<Committed, sqlx::Error> {
     at_commit.write_interactions(&mut tx.conn).await.map_err(|error| match error {
         Error::Sql(error) => error,
         other => sqlx::Error::Protocol(other.to_string()),

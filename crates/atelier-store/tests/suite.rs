@@ -4,9 +4,12 @@
 
 use Backend::{Postgres, Sqlite};
 use atelier_core::{
-    AgentConfig, AgentName, ConversationId, Event, Project, ProjectName, Role, Tenant, TokenId, UserId,
+    AgentConfig, AgentName, ConversationId, Event, Project, ProjectName, Role, Tenant, TokenId,
+    UserId,
 };
-use atelier_store::{AgentRef, Cursor, Error, NewAgent, Owned, Retention, Scope, Settings, SignIn, Store};
+use atelier_store::{
+    AgentRef, Cursor, Error, NewAgent, Owned, Retention, Scope, Settings, SignIn, Store,
+};
 use atelier_testkit::{Backend, Database};
 use chrono::{TimeDelta, Utc};
 use futures::future::join_all;
@@ -28,7 +31,8 @@ async fn open(backend: Backend) -> Fixture {
         Postgres => Some(Database::create().await),
     };
     let database_url = database.as_ref().map(Database::url);
-    let store = Store::open(&Settings { data: data.path().to_owned(), database_url }).await.unwrap();
+    let store =
+        Store::open(&Settings { data: data.path().to_owned(), database_url }).await.unwrap();
     Fixture { store, _data: data, _database: database }
 }
 
@@ -55,7 +59,8 @@ impl Fixture {
 
     /// The numbers and names of all events of a log, once it has `count` of them.
     async fn log(&self, scope: Scope, count: usize) -> Vec<(i64, String)> {
-        let (mut subscription, known) = self.store.subscribe(scope, Cursor::After(0)).await.unwrap();
+        let (mut subscription, known) =
+            self.store.subscribe(scope, Cursor::After(0)).await.unwrap();
         assert!(known);
         let mut log = Vec::new();
         while log.len() < count {
@@ -72,7 +77,9 @@ fn new_agent(name: &str) -> NewAgent {
 
 #[rstest]
 #[tokio::test]
-async fn a_refused_write_does_not_undo_others_of_its_group(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn a_refused_write_does_not_undo_others_of_its_group(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let fixture = open(backend).await;
     let user = fixture.user().await;
     let names: Vec<String> = (0..60).map(|n| format!("p{}", n % 20)).collect();
@@ -87,14 +94,19 @@ async fn a_refused_write_does_not_undo_others_of_its_group(#[values(Sqlite, Post
 
 #[rstest]
 #[tokio::test]
-async fn event_numbers_have_no_gaps_with_many_writers(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn event_numbers_have_no_gaps_with_many_writers(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let fixture = open(backend).await;
     let mut owners = Vec::new();
     for _ in 0..5 {
         let user = fixture.user().await;
-        let projects = [fixture.project(user, "a").await.unwrap(), fixture.project(user, "b").await.unwrap()];
-        owners
-            .push((user, [fixture.owned(user, &projects[0]).await, fixture.owned(user, &projects[1]).await]));
+        let projects =
+            [fixture.project(user, "a").await.unwrap(), fixture.project(user, "b").await.unwrap()];
+        owners.push((
+            user,
+            [fixture.owned(user, &projects[0]).await, fixture.owned(user, &projects[1]).await],
+        ));
     }
     let told = Event::WorkerSpaceReady { user_prefix: "x".into() };
     let writes = owners.iter().flat_map(|(_, projects)| projects).flat_map(|project| {
@@ -104,7 +116,8 @@ async fn event_numbers_have_no_gaps_with_many_writers(#[values(Sqlite, Postgres)
         outcome.unwrap();
     }
     for (user, projects) in &owners {
-        let numbers: Vec<i64> = fixture.log(Scope::User(*user), 62).await.iter().map(|(n, _)| *n).collect();
+        let numbers: Vec<i64> =
+            fixture.log(Scope::User(*user), 62).await.iter().map(|(n, _)| *n).collect();
         assert_eq!(numbers, Vec::from_iter(1..=62));
         for project in projects {
             let log = fixture.log(Scope::Project(project.project), 31).await;
@@ -126,7 +139,10 @@ async fn a_reader_gets_new_events_and_learns_that_its_cursor_is_unknown(
     let (mut live, _) = fixture.store.subscribe(scope, Cursor::Now).await.unwrap();
     let agent = fixture.store.create_agent(&owned, new_agent("x")).await.unwrap();
     let received = live.next().await.unwrap();
-    assert_eq!((received.len(), received[0].seq, received[0].name.as_str()), (1, 2, "AGENT_CREATED"));
+    assert_eq!(
+        (received.len(), received[0].seq, received[0].name.as_str()),
+        (1, 2, "AGENT_CREATED")
+    );
     assert!(received[0].data.contains(&agent.id.to_string()));
 
     let (_, known) = fixture.store.subscribe(scope, Cursor::After(2)).await.unwrap();
@@ -142,9 +158,11 @@ async fn a_reader_gets_new_events_and_learns_that_its_cursor_is_unknown(
 async fn retention_never_shows_a_gap(#[values(Sqlite, Postgres)] backend: Backend) {
     let fixture = open(backend).await;
     let user = fixture.user().await;
-    let (a, b) = (fixture.project(user, "a").await.unwrap(), fixture.project(user, "b").await.unwrap());
+    let (a, b) =
+        (fixture.project(user, "a").await.unwrap(), fixture.project(user, "b").await.unwrap());
     let (owned, gone) = (fixture.owned(user, &a).await, fixture.owned(user, &b).await);
-    let (mut slow, _) = fixture.store.subscribe(Scope::Project(a.id), Cursor::After(0)).await.unwrap();
+    let (mut slow, _) =
+        fixture.store.subscribe(Scope::Project(a.id), Cursor::After(0)).await.unwrap();
     for n in 0..10 {
         fixture.store.create_agent(&owned, new_agent(&format!("n{n}"))).await.unwrap();
     }
@@ -168,7 +186,8 @@ async fn retention_never_shows_a_gap(#[values(Sqlite, Postgres)] backend: Backen
     // Later every event is too old, and the deleted project is removed with its last event.
     let later = Utc::now() + TimeDelta::days(31);
     fixture.store.sweep_events(keep(30, 100), later).await.unwrap();
-    let (_, known) = fixture.store.subscribe(Scope::Project(a.id), Cursor::After(11)).await.unwrap();
+    let (_, known) =
+        fixture.store.subscribe(Scope::Project(a.id), Cursor::After(11)).await.unwrap();
     assert!(known, "nothing was missed");
     let tombstone = fixture.store.subscribe(Scope::Project(b.id), Cursor::Now).await;
     assert!(matches!(tombstone, Err(Error::NotFound)));
@@ -188,7 +207,10 @@ async fn a_deleted_project_refuses_writes(#[values(Sqlite, Postgres)] backend: B
     fixture.store.delete_project(&owned).await.unwrap();
     let late = fixture.store.create_agent(&owned, new_agent("y")).await;
     assert!(matches!(late, Err(Error::NotFound)));
-    assert!(matches!(fixture.store.agent(&owned, &AgentRef::Id(agent.id)).await, Err(Error::NotFound)));
+    assert!(matches!(
+        fixture.store.agent(&owned, &AgentRef::Id(agent.id)).await,
+        Err(Error::NotFound)
+    ));
     assert!(matches!(
         fixture.store.append_event(&owned, Event::ProjectDeleted {}).await,
         Err(Error::NotFound)
@@ -231,7 +253,9 @@ async fn users_stay_in_their_tenant(#[values(Sqlite, Postgres)] backend: Backend
     let user = UserId(Uuid::now_v7());
     assert!(!fixture.store.has_projects().await.unwrap());
     let (a, b): (Tenant, Tenant) = ("a".parse().unwrap(), "b".parse().unwrap());
-    for outcome in join_all(std::iter::repeat_with(|| fixture.store.ensure_user(user, &a)).take(10)).await {
+    for outcome in
+        join_all(std::iter::repeat_with(|| fixture.store.ensure_user(user, &a)).take(10)).await
+    {
         outcome.unwrap();
     }
     assert!(matches!(fixture.store.ensure_user(user, &b).await, Err(Error::OtherTenant)));
@@ -244,13 +268,21 @@ async fn codes_and_revocations_expire(#[values(Sqlite, Postgres)] backend: Backe
     let who = SignIn { user: UserId(Uuid::now_v7()), tenant: tenant(), role: Role::User };
     let soon = Utc::now() + TimeDelta::hours(1);
     fixture.store.create_sign_in_code(b"code".to_vec(), who.clone(), soon).await.unwrap();
-    let taken =
-        join_all(std::iter::repeat_with(|| fixture.store.redeem_sign_in_code(b"code".to_vec())).take(10))
-            .await;
+    let taken = join_all(
+        std::iter::repeat_with(|| fixture.store.redeem_sign_in_code(b"code".to_vec())).take(10),
+    )
+    .await;
     let winners: Vec<SignIn> = taken.into_iter().filter_map(Result::ok).collect();
     assert_eq!(winners, std::slice::from_ref(&who));
-    fixture.store.create_sign_in_code(b"old".to_vec(), who, Utc::now() - TimeDelta::hours(1)).await.unwrap();
-    assert!(matches!(fixture.store.redeem_sign_in_code(b"old".to_vec()).await, Err(Error::NotFound)));
+    fixture
+        .store
+        .create_sign_in_code(b"old".to_vec(), who, Utc::now() - TimeDelta::hours(1))
+        .await
+        .unwrap();
+    assert!(matches!(
+        fixture.store.redeem_sign_in_code(b"old".to_vec()).await,
+        Err(Error::NotFound)
+    ));
 
     let far = TokenId(Uuid::now_v7());
     fixture.store.revoke(far, Utc::now() + TimeDelta::days(365 * 7000)).await.unwrap();
@@ -301,9 +333,15 @@ async fn a_node_that_was_silent_itself_takes_no_leases_of_others() {
 
     // Longer than a node may be silent.
     tokio::time::sleep(Duration::from_millis(3200)).await;
-    assert!(first.lease_workspace(&owned, folder, hour).await.unwrap().is_none(), "it is silent itself");
+    assert!(
+        first.lease_workspace(&owned, folder, hour).await.unwrap().is_none(),
+        "it is silent itself"
+    );
     first.renew_node().await.unwrap();
-    assert!(first.lease_workspace(&owned, folder, hour).await.unwrap().is_none(), "it was silent itself");
+    assert!(
+        first.lease_workspace(&owned, folder, hour).await.unwrap().is_none(),
+        "it was silent itself"
+    );
     second.renew_node().await.unwrap();
     second.renew_workspace(&owned, folder, fence, hour).await.unwrap();
 
@@ -318,7 +356,10 @@ async fn a_node_that_was_silent_itself_takes_no_leases_of_others() {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), alone).await.unwrap();
-    assert!(matches!(second.renew_workspace(&owned, folder, fence, hour).await, Err(Error::LeaseLost)));
+    assert!(matches!(
+        second.renew_workspace(&owned, folder, fence, hour).await,
+        Err(Error::LeaseLost)
+    ));
     first.close().await;
     second.close().await;
 }

@@ -72,7 +72,8 @@ impl Events {
     /// Waits for a heartbeat or any other comment.
     pub async fn comment(&mut self) -> String {
         loop {
-            let block = tokio::time::timeout(PATIENCE, self.block()).await.expect("a comment in time");
+            let block =
+                tokio::time::timeout(PATIENCE, self.block()).await.expect("a comment in time");
             let block = block.expect("the stream goes on");
             if let Some(comment) = block.strip_prefix(": ") {
                 return comment.to_owned();
@@ -95,7 +96,10 @@ impl Events {
 
 fn parse(block: &str) -> Option<SseEvent> {
     let field = |name: &str| {
-        block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned)
+        block
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+            .map(str::to_owned)
     };
     Some(SseEvent {
         id: field("id").unwrap_or_default(),

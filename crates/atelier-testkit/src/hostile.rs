@@ -84,7 +84,8 @@ async fn pass(mut client: TcpStream, target: &str, harm: &AtomicU8) -> std::io::
                 match now() {
                     _ if read == 0 => return Ok(()),
                     Harm::Unavailable => {
-                        let refusal = b"HTTP/1.1 503 Slow Down\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                        let refusal = b"HTTP/1.1 503 Slow Down\r\ncontent-length: \
+                            0\r\nconnection: close\r\n\r\n";
                         client.write_all(refusal).await?;
                         // The rest of the request is read, so that the refusal is not lost in a
                         // connection reset.

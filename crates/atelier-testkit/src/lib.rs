@@ -1,7 +1,10 @@
 //! A real `atelier serve` on a free port with temporary data, users with tokens, readers that wait
 //! for events instead of for time, and a model with scripted answers.
 
-#![expect(clippy::disallowed_methods, reason = "starts the program under test, which is no tool call")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "starts the program under test, which is no tool call"
+)]
 #![expect(clippy::unwrap_used, reason = "a test kit fails by panicking")]
 
 mod events;
@@ -37,7 +40,9 @@ pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) 
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("never happened: {what}"))
+    tokio::time::timeout(PATIENCE, asking)
+        .await
+        .unwrap_or_else(|_| panic!("never happened: {what}"))
 }
 
 /// The address of a service, from the environment (as `make test` sets it) or from the file that

@@ -43,7 +43,10 @@ impl Drop for Database {
             runtime.block_on(async {
                 let mut admin = PgConnection::connect(&url).await.map_err(std::io::Error::other)?;
                 let drop = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
-                sqlx::query(AssertSqlSafe(drop)).execute(&mut admin).await.map_err(std::io::Error::other)
+                sqlx::query(AssertSqlSafe(drop))
+                    .execute(&mut admin)
+                    .await
+                    .map_err(std::io::Error::other)
             })
         });
         if let Ok(Err(error)) = removed.join() {

@@ -51,7 +51,10 @@ impl Qdrant {
         let answers = async {
             loop {
                 let grpc = tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, self.grpc)).await;
-                let http = crate::http().get(format!("http://127.0.0.1:{}/readyz", self.http)).send().await;
+                let http = crate::http()
+                    .get(format!("http://127.0.0.1:{}/readyz", self.http))
+                    .send()
+                    .await;
                 if grpc.is_ok() && http.is_ok_and(|answer| answer.status() == 200) {
                     return;
                 }

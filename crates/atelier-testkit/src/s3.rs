@@ -1,4 +1,5 @@
-//! The bucket of the real SeaweedFS that `make services` starts. Tests share it; each uses its own prefix.
+//! The bucket of the real SeaweedFS that `make services` starts. Tests share it; each uses its own
+//! prefix.
 
 use object_store::{Error, ObjectStoreExt, aws::AmazonS3Builder, path::Path};
 use uuid::Uuid;

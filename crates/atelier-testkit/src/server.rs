@@ -45,7 +45,8 @@ impl Builder {
     /// Agents use `model` instead of OpenAI.
     #[must_use]
     pub fn model(self, model: &ScriptedModel) -> Self {
-        self.environment("OPENAI_API_KEY", "sk-scripted").with("PROVIDERS__OPENAI__BASE_URL", model.url())
+        self.environment("OPENAI_API_KEY", "sk-scripted")
+            .with("PROVIDERS__OPENAI__BASE_URL", model.url())
     }
 
     #[must_use]
@@ -89,7 +90,11 @@ impl Server {
         Builder { binary: binary.as_ref().to_owned(), backend, settings: vec![], arguments: vec![] }
     }
 
-    async fn launch(builder: Arc<Builder>, data: Arc<TempDir>, database: Option<Arc<Database>>) -> Self {
+    async fn launch(
+        builder: Arc<Builder>,
+        data: Arc<TempDir>,
+        database: Option<Arc<Database>>,
+    ) -> Self {
         let mut command = Command::new(&builder.binary);
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--data"])
@@ -108,13 +113,17 @@ impl Server {
             command.env_remove(name);
         }
         command.envs(builder.settings.iter().cloned());
-        let mut process = command.spawn().unwrap_or_else(|e| panic!("{}: {e}", builder.binary.display()));
+        let mut process =
+            command.spawn().unwrap_or_else(|e| panic!("{}: {e}", builder.binary.display()));
 
         let log = Arc::new(Mutex::new(Vec::new()));
         let (lines, mut printed) = mpsc::unbounded_channel();
         let stdout = process.stdout.take().unwrap();
         std::thread::spawn(move || {
-            BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| lines.send(line))
+            BufReader::new(stdout)
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| lines.send(line))
         });
         let (stderr, sink) = (process.stderr.take().unwrap(), log.clone());
         std::thread::spawn(move || {
@@ -127,7 +136,9 @@ impl Server {
         let listening = async {
             while let Some(line) = printed.recv().await {
                 greeting.push(line);
-                if let Some(url) = greeting.last().and_then(|l| l.strip_prefix("Atelier is listening on ")) {
+                if let Some(url) =
+                    greeting.last().and_then(|l| l.strip_prefix("Atelier is listening on "))
+                {
                     return Some(url.to_owned());
                 }
             }
@@ -256,7 +267,15 @@ impl Server {
 
     /// The value of a metric, with its labels as Prometheus writes them, or without labels.
     pub async fn metric(&self, name: &str) -> f64 {
-        let text = self.http.get(format!("{}/metrics", self.url)).send().await.unwrap().text().await.unwrap();
+        let text = self
+            .http
+            .get(format!("{}/metrics", self.url))
+            .send()
+            .await
+            .unwrap()
+            .text()
+            .await
+            .unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.map_or(0.0, |value| value.parse().unwrap())
     }

@@ -111,14 +111,16 @@ impl User {
 
     /// Creates a project and returns its path, `/my/projects/{id}`.
     pub async fn project(&self, name: &str) -> String {
-        let project = self.post("/my/projects/", serde_json::json!({"name": name})).await.expect(201);
+        let project =
+            self.post("/my/projects/", serde_json::json!({"name": name})).await.expect(201);
         format!("/my/projects/{}", project["id"].as_str().unwrap())
     }
 
     /// Follows a stream after the given event id, or from now on.
     pub async fn events(&self, path: &str, last: Option<&str>) -> Events {
         let request = self.request(Method::GET, path);
-        let request = last.into_iter().fold(request, |request, id| request.header("last-event-id", id));
+        let request =
+            last.into_iter().fold(request, |request, id| request.header("last-event-id", id));
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), StatusCode::OK, "{path}");
         Events::new(response)

@@ -6,12 +6,12 @@ use atelier_client::ChatOptions;
 use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
 
-/// Sends a message to a project's agents and follows their work: the plan, each step, and the answer as the model writes
-/// it. Without `--agent`, the project plans which agents do what.
+/// Sends a message to a project's agents and follows their work: the plan, each step, and the
+/// answer as the model writes it. Without `--agent`, the project plans which agents do what.
 ///
-/// The answer goes to standard output, everything else to standard error. In a terminal, approvals are asked for here;
-/// otherwise the output says where to decide. Ctrl-C cancels the work. The exit code is 0 if the work was completed,
-/// otherwise 1.
+/// The answer goes to standard output, everything else to standard error. In a terminal, approvals
+/// are asked for here; otherwise the output says where to decide. Ctrl-C cancels the work. The exit
+/// code is 0 if the work was completed, otherwise 1.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The message

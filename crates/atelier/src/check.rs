@@ -21,7 +21,8 @@ pub(crate) struct Args {
     /// Print each verdict as a JSON object with verdict, rule and reason
     #[arg(long, global = true)]
     json: bool,
-    /// The folder that paths belong to, so that links are followed [default: judge paths by their text only]
+    /// The folder that paths belong to, so that links are followed [default: judge paths by their
+    /// text only]
     #[arg(long, global = true, value_name = "DIR")]
     root: Option<PathBuf>,
     #[command(subcommand)]
@@ -131,7 +132,8 @@ fn check(args: &Args) -> Result<()> {
                 if line.trim_ascii().is_empty() {
                     continue;
                 }
-                // An invalid line gets a verdict as well, so that every line of input has one line of output.
+                // An invalid line gets a verdict as well, so that every line of input has one line
+                // of output.
                 let judgement = match serde_json::from_slice::<Call>(&line) {
                     Ok(call) => judge(&call.tool_name, call.tool_params),
                     Err(error) => Judgement::denied(
@@ -148,7 +150,8 @@ fn check(args: &Args) -> Result<()> {
 }
 
 fn as_json(judgement: &Judgement) -> Value {
-    let mut shown = json!({"verdict": judgement.verdict, "rule": judgement.rule, "reason": judgement.reason});
+    let mut shown =
+        json!({"verdict": judgement.verdict, "rule": judgement.rule, "reason": judgement.reason});
     if let Some(code) = &judgement.code {
         shown["code"] = code.as_str().into();
     }

@@ -30,7 +30,8 @@ pub(crate) struct Config {
     /// `http://…:6334` of a Qdrant server instead of the embedded index.
     pub(crate) qdrant_url: Option<String>,
     pub(crate) memory: atelier_memory::Settings,
-    /// Where files of conversations are stored: `file:///…`, `s3://…`, `gs://…` or `az://…`. The default is the data folder.
+    /// Where files of conversations are stored: `file:///…`, `s3://…`, `gs://…` or `az://…`. The
+    /// default is the data folder.
     pub(crate) object_store: Option<String>,
     pub(crate) server: atelier_server::Settings,
     pub(crate) auth: AuthSettings,
@@ -110,7 +111,8 @@ pub(crate) struct Flags {
     pub(crate) data: Option<PathBuf>,
 }
 
-/// Settings from environment variables with names that other programs use. Our own variables override them.
+/// Settings from environment variables with names that other programs use. Our own variables
+/// override them.
 fn common_variables() -> Result<figment::value::Dict> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let mut files = figment::value::Dict::new();
@@ -188,7 +190,8 @@ impl Config {
             && !url.starts_with("https://")
         {
             anyhow::bail!(
-                "qdrant_url must start with http:// or https:// (leave it out to use the embedded index)"
+                "qdrant_url must start with http:// or https:// (leave it out to use the embedded \
+                 index)"
             );
         }
         if self.object_store.as_deref() == Some("") {
@@ -199,7 +202,8 @@ impl Config {
             && !url.starts_with("postgresql://")
         {
             anyhow::bail!(
-                "database_url must start with postgres:// (leave it out to use the embedded database)"
+                "database_url must start with postgres:// (leave it out to use the embedded \
+                 database)"
             );
         }
         let mut names = HashSet::new();

@@ -6,11 +6,11 @@ use std::{path::PathBuf, process::ExitCode};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Gives a project's agents access to a folder. Calls that only read run without asking; other calls run after you have
-/// approved them. Commands run in a sandbox.
+/// Gives a project's agents access to a folder. Calls that only read run without asking; other
+/// calls run after you have approved them. Commands run in a sandbox.
 ///
-/// You can answer approvals in this terminal or in the console; the first answer counts. Your own stricter rules, and
-/// settings for commands, go into `~/.config/atelier/client.toml`.
+/// You can answer approvals in this terminal or in the console; the first answer counts. Your own
+/// stricter rules, and settings for commands, go into `~/.config/atelier/client.toml`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The folder for the agents
@@ -27,14 +27,15 @@ pub(crate) struct Args {
     /// Do not ask for approvals in this terminal
     #[arg(long)]
     no_approve: bool,
-    /// Run only calls rated LOW, which change nothing; refuse all others on this machine, even if they are approved; do
-    /// not ask for approvals in this terminal
+    /// Run only calls rated LOW, which change nothing; refuse all others on this machine, even if
+    /// they are approved; do not ask for approvals in this terminal
     #[arg(long)]
     yes_low_only: bool,
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(async {
         let stop = CancellationToken::new();
         let ending = tokio::spawn(end_on_signal(stop.clone()));

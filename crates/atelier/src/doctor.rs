@@ -38,7 +38,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Ok(config) => config,
         Err(error) => {
             println!(
-                "✗ configuration: {error:#}\n    fix it in atelier.toml or in the ATELIER_ environment variables"
+                "✗ configuration: {error:#}\n    fix it in atelier.toml or in the ATELIER_ \
+                 environment variables"
             );
             return Ok(ExitCode::FAILURE);
         }
@@ -90,7 +91,10 @@ fn data_folder(data: &Path) -> Result<String, Defect> {
             Some(folder) if folder.is_dir() && writable(folder) => {
                 Ok(format!("{path} will be created at the first start"))
             }
-            _ => Err(defect(format!("{path} cannot be created"), "choose another folder with --data")),
+            _ => Err(defect(
+                format!("{path} cannot be created"),
+                "choose another folder with --data",
+            )),
         };
     }
     let probe = data.join(format!(".doctor-{}", std::process::id()));
@@ -105,7 +109,10 @@ fn data_folder(data: &Path) -> Result<String, Defect> {
         use std::os::unix::fs::PermissionsExt;
         let open = std::fs::metadata(data).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0);
         if open {
-            return Err(defect(format!("other users can read {path}"), format!("run: chmod 700 {path}")));
+            return Err(defect(
+                format!("other users can read {path}"),
+                format!("run: chmod 700 {path}"),
+            ));
         }
     }
     Ok(format!("{path} is writable"))
@@ -117,15 +124,22 @@ fn secret(data: &Path) -> Result<String, Defect> {
         return Ok("will be created at the first start".into());
     }
     LocalKey::open(data).map_err(|error| {
-        defect(error, "restore the file from a backup, or remove it: all tokens become invalid then")
+        defect(
+            error,
+            "restore the file from a backup, or remove it: all tokens become invalid then",
+        )
     })?;
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        let open = std::fs::metadata(&path).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0);
+        let open =
+            std::fs::metadata(&path).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0);
         if open {
             let path = path.display();
-            return Err(defect(format!("other users can read {path}"), format!("run: chmod 600 {path}")));
+            return Err(defect(
+                format!("other users can read {path}"),
+                format!("run: chmod 600 {path}"),
+            ));
         }
     }
     Ok("present, readable by its owner only".into())
@@ -134,25 +148,35 @@ fn secret(data: &Path) -> Result<String, Defect> {
 async fn database(config: &Config) -> Result<String, Defect> {
     let settings = config.store();
     match tokio::time::timeout(Duration::from_secs(10), Store::examine(&settings)).await {
-        Err(_) => {
-            Err(defect("the database did not answer within 10 seconds", "check the address and the network"))
-        }
+        Err(_) => Err(defect(
+            "the database did not answer within 10 seconds",
+            "check the address and the network",
+        )),
         Ok(Err(error)) => Err(defect(
             format!("{:#}", anyhow::Error::from(error)),
             match config.database_url {
                 Some(_) => {
-                    "check database_url, and that the database server is running and accepts the login"
+                    "check database_url, and that the database server is running and accepts the \
+                     login"
                 }
-                None => "restore the file from a backup, or move it away to start with an empty database",
+                None => {
+                    "restore the file from a backup, or move it away to start with an empty \
+                     database"
+                }
             },
         )),
         Ok(Ok(Schema::Missing)) => Ok("empty; will be set up at the first start".into()),
-        Ok(Ok(Schema::Known { found, known })) if found == known => Ok(format!("answers, schema {found}")),
+        Ok(Ok(Schema::Known { found, known })) if found == known => {
+            Ok(format!("answers, schema {found}"))
+        }
         Ok(Ok(Schema::Known { found, known })) if found < known => {
             Ok(format!("answers, schema {found}; will be migrated to {known} at the next start"))
         }
         Ok(Ok(Schema::Known { found, known })) => Err(defect(
-            format!("the database has schema {found}, but this version supports only schemas up to {known}"),
+            format!(
+                "the database has schema {found}, but this version supports only schemas up to \
+                 {known}"
+            ),
             "run a newer version of Atelier, or restore an older backup",
         )),
     }
@@ -161,7 +185,10 @@ async fn database(config: &Config) -> Result<String, Defect> {
 async fn object_store(config: &Config) -> Result<String, Defect> {
     let found = Files::examine(&config.files, config.object_store.as_deref(), &config.data).await;
     found.map_err(|error| {
-        defect(error, "check object_store, the credentials in the environment, and that the bucket exists")
+        defect(
+            error,
+            "check object_store, the credentials in the environment, and that the bucket exists",
+        )
     })
 }
 
@@ -212,9 +239,10 @@ async fn address(config: &Config) -> Result<String, Defect> {
 async fn provider(config: &Config) -> Result<String, Defect> {
     match atelier_server::check_keys(&config.auth).await {
         Ok(count) => Ok(format!("{count} keys")),
-        Err(error) => {
-            Err(defect(error, "check auth.jwks: it must be a file or an address with a JSON Web Key Set"))
-        }
+        Err(error) => Err(defect(
+            error,
+            "check auth.jwks: it must be a file or an address with a JSON Web Key Set",
+        )),
     }
 }
 

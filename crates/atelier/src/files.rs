@@ -134,13 +134,20 @@ async fn act(args: Args) -> Result<()> {
             for file in &files {
                 match put(&remote, file, to.as_deref(), folder).await {
                     Ok(saved) => {
-                        print_line(&format!("uploaded {} as version {}", saved.file_path, saved.version))?;
+                        print_line(&format!(
+                            "uploaded {} as version {}",
+                            saved.file_path, saved.version
+                        ))?;
                     }
                     Err(error) if files.len() == 1 => return Err(error),
                     // A failure must not stop the other uploads.
                     Err(error) => {
                         failed += 1;
-                        writeln!(std::io::stderr(), "{} was not uploaded: {error:#}", file.display())?;
+                        writeln!(
+                            std::io::stderr(),
+                            "{} was not uploaded: {error:#}",
+                            file.display()
+                        )?;
                     }
                 }
             }
@@ -152,8 +159,10 @@ async fn act(args: Args) -> Result<()> {
         Action::Get { conversation, file, output, at } => {
             let remote = connect(&conversation).await?;
             let file = remote.find(&file).await?;
-            let output = output
-                .map_or_else(|| file_name(Path::new(file.file_path.as_str())).map(PathBuf::from), Ok)?;
+            let output = output.map_or_else(
+                || file_name(Path::new(file.file_path.as_str())).map(PathBuf::from),
+                Ok,
+            )?;
             let bar = progress_bar(0, file.file_path.as_str());
             remote.get(&file, at, &output, &bar).await?;
             bar.finish_and_clear();
@@ -199,7 +208,12 @@ async fn act(args: Args) -> Result<()> {
     }
 }
 
-async fn put(remote: &Remote, file: &Path, to: Option<&str>, folder: bool) -> Result<ConversationFile> {
+async fn put(
+    remote: &Remote,
+    file: &Path,
+    to: Option<&str>,
+    folder: bool,
+) -> Result<ConversationFile> {
     let name = file_name(file)?;
     let path = match to {
         None => name.to_owned(),
@@ -229,7 +243,9 @@ fn progress_bar(size: u64, name: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{msg} {bytes}/{total_bytes} [{bar:30}] {bytes_per_sec} {eta}");
+    let style = ProgressStyle::with_template(
+        "{msg} {bytes}/{total_bytes} [{bar:30}] {bytes_per_sec} {eta}",
+    );
     let bar = ProgressBar::new(size).with_message(name.to_owned());
     match style {
         Ok(style) => bar.with_style(style),

@@ -32,18 +32,22 @@ async fn login(args: &Args) -> Result<ExitCode> {
         None => read_token()?,
     };
     let token = match sign_in_code(&given) {
-        Some(code) => {
-            api.sign_in(code)
-                .await
-                .context("the text contains no dots, so it was used as a sign-in code and not as a token")?
-                .token
-        }
+        Some(code) => api
+            .sign_in(code)
+            .await
+            .context(
+                "the text contains no dots, so it was used as a sign-in code and not as a token",
+            )?
+            .token,
         None => given,
     };
     api.use_token(token.clone());
     let me = match api.me().await {
         Err(Error::TokenRejected) => {
-            bail!("{} rejected the token: it is expired, revoked or from another server", api.server())
+            bail!(
+                "{} rejected the token: it is expired, revoked or from another server",
+                api.server()
+            )
         }
         me => me?,
     };

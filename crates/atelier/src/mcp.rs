@@ -37,7 +37,8 @@ pub(crate) struct Args {
     /// A web origin that may call the server, such as https://app.example:443 (repeatable)
     #[arg(long, value_name = "ORIGIN", env = "ATELIER_MCP_ALLOWED_ORIGINS", value_delimiter = ',')]
     allowed_origin: Vec<String>,
-    /// The bearer token that hosts must send; better set in the environment than on the command line
+    /// The bearer token that hosts must send; better set in the environment than on the command
+    /// line
     #[arg(long, env = "ATELIER_MCP_TOKEN", hide_env_values = true)]
     token: Option<String>,
 }
@@ -60,15 +61,21 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     };
     let space = Space::open(&args.directory, settings)
         .with_context(|| format!("cannot serve {}", args.directory.display()))?;
-    // Text grows when it is escaped as JSON. Twice its size is enough, except for control characters.
+    // Text grows when it is escaped as JSON. Twice its size is enough, except for control
+    // characters.
     let max_message =
-        usize::try_from(args.max_file_size.saturating_mul(2).saturating_add(ENVELOPE)).unwrap_or(usize::MAX);
+        usize::try_from(args.max_file_size.saturating_mul(2).saturating_add(ENVELOPE))
+            .unwrap_or(usize::MAX);
     match args.http.clone() {
         // One host needs one thread, which uses less memory and avoids switching between threads.
-        None => tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-            let stop = stop_on_signal()?;
-            stdio::serve(WorkspaceServer::new(space), max_message, stop).await.context("the handshake failed")
-        })?,
+        None => {
+            tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+                let stop = stop_on_signal()?;
+                stdio::serve(WorkspaceServer::new(space), max_message, stop)
+                    .await
+                    .context("the handshake failed")
+            })?
+        }
         Some(address) => {
             let runtime = tokio::runtime::Runtime::new()?;
             let served = runtime.block_on(over_http(args, &address, space, max_message));
@@ -81,7 +88,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 }
 
 async fn over_http(args: Args, address: &str, space: Space, max_body: usize) -> Result<()> {
-    let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+    let listener =
+        TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
     let bound = listener.local_addr()?;
     let mut allowed_hosts = args.allowed_host;
     if !bound.ip().is_unspecified() {
@@ -112,7 +120,8 @@ async fn over_http(args: Args, address: &str, space: Space, max_body: usize) -> 
 fn stop_on_signal() -> Result<CancellationToken> {
     use tokio::signal::unix::{SignalKind, signal};
     let stop = CancellationToken::new();
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stopping = stop.clone();
     tokio::spawn(async move {
         tokio::select! {

@@ -18,7 +18,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 /// How long a call waits for another run in the same conversation.
 const WAIT: Duration = Duration::from_secs(30);
 
-const INSTRUCTIONS: &str = "The files of one conversation in Atelier, below /workspace. Paths are relative to it. \
+const INSTRUCTIONS: &str = "The files of one conversation in Atelier, below /workspace. Paths are \
+    relative to it. \
      Every version of a file is kept; empty directories are not.";
 
 /// What the mounts of all conversations share.
@@ -37,13 +38,17 @@ pub(crate) struct Conversations {
 impl Conversations {
     pub(crate) fn door(self) -> McpHandler<OwnedConversation> {
         let conversations = Arc::new(self);
-        door(|place: &OwnedConversation| place.conversation, move |place| conversations.mount(place))
+        door(
+            |place: &OwnedConversation| place.conversation,
+            move |place| conversations.mount(place),
+        )
     }
 
     fn mount(self: &Arc<Self>, place: OwnedConversation) -> Mount {
         let offer = Offer::workspace(&self.settings(None), INSTRUCTIONS);
         let (conversations, place) = (self.clone(), Arc::new(place));
-        let run: Run = Arc::new(move |call| Box::pin(conversations.clone().run(place.clone(), call)));
+        let run: Run =
+            Arc::new(move |call| Box::pin(conversations.clone().run(place.clone(), call)));
         self.mounts.mount(offer, run)
     }
 
@@ -64,13 +69,15 @@ impl Conversations {
     async fn run(self: Arc<Self>, place: Arc<OwnedConversation>, call: Call) -> Outcome {
         let Call { tool, arguments, progress, given_up } = call;
         let (conversations, id) = (self.clone(), place.conversation);
-        let mut work =
-            self.tasks.spawn(async move { conversations.act(&place, tool, arguments, &given_up).await });
+        let mut work = self
+            .tasks
+            .spawn(async move { conversations.act(&place, tool, arguments, &given_up).await });
         let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + PROGRESS, PROGRESS);
         let done = loop {
             tokio::select! {
                 done = &mut work => break done,
-                _ = ticks.tick() => progress.tell("Working on the conversation's files".to_owned()).await,
+                _ = ticks.tick() => progress.tell("Working on the conversation's \
+                    files".to_owned()).await,
             }
         };
         match done {
@@ -83,7 +90,8 @@ impl Conversations {
                 Outcome::error("the call failed on the server; the server's log says why")
             }
             Err(error) => {
-                tracing::error!(%error, conversation = %id, "an MCP host's call ended unexpectedly");
+                tracing::error!(%error, conversation = %id, "an MCP host's call ended \
+                    unexpectedly");
                 Outcome::error("the call was interrupted; the server's log says why")
             }
         }
@@ -122,8 +130,11 @@ impl Conversations {
                 outcome.remark = (!remarks.is_empty()).then(|| remarks.trim_start().to_owned());
             }
             Err(error) => {
-                tracing::warn!(%error, conversation = %id, "cannot store the changes of an MCP host yet");
-                outcome = Outcome::error("the changes could not be stored yet; the server's log says why");
+                tracing::warn!(%error, conversation = %id, "cannot store the changes of an MCP \
+                    host yet");
+                outcome = Outcome::error(
+                    "the changes could not be stored yet; the server's log says why",
+                );
             }
         }
         Ok(outcome)

@@ -23,7 +23,8 @@ pub(crate) struct Mounts {
 impl Mounts {
     pub(crate) fn mount(&self, offer: Offer, run: Run) -> Mount {
         let settings = Settings {
-            // Any host name is allowed, because a page that was redirected here by DNS rebinding has no token.
+            // Any host name is allowed, because a page that was redirected here by DNS rebinding
+            // has no token.
             allowed_hosts: vec!["*".to_owned()],
             allowed_origins: vec![self.url.clone()],
             token: None,
@@ -34,7 +35,8 @@ impl Mounts {
     }
 }
 
-/// One mount for each target (project or conversation), so that an MCP session of one is unknown to the others.
+/// One mount for each target (project or conversation), so that an MCP session of one is unknown to
+/// the others.
 pub(crate) fn door<Target, Id>(
     id: impl Fn(&Target) -> Id + Send + Sync + 'static,
     make: impl Fn(Target) -> Mount + Send + Sync + 'static,
@@ -44,7 +46,8 @@ where
     Id: Hash + Eq + Send + Sync + 'static,
 {
     let make = Arc::new(make);
-    let mounts: Cache<Id, Arc<Mount>> = Cache::builder().time_to_idle(IDLE).max_capacity(MAX_MOUNTS).build();
+    let mounts: Cache<Id, Arc<Mount>> =
+        Cache::builder().time_to_idle(IDLE).max_capacity(MAX_MOUNTS).build();
     Arc::new(move |target, request| {
         let (make, mounts, id) = (make.clone(), mounts.clone(), id(&target));
         Box::pin(async move {

@@ -1,6 +1,8 @@
-//! `/mcp/projects/{project}` of `atelier serve`: a project's tools for any MCP host, through the gate.
+//! `/mcp/projects/{project}` of `atelier serve`: a project's tools for any MCP host, through the
+//! gate.
 //!
-//! The host makes calls; the user decides in the console or at `atelier connect`. MCP hosts cannot approve anything.
+//! The host makes calls; the user decides in the console or at `atelier connect`. MCP hosts cannot
+//! approve anything.
 
 use crate::mcp_mounts::{Mounts, PROGRESS, door};
 use atelier_core::{
@@ -16,8 +18,10 @@ use serde_json::Value;
 use std::sync::Arc;
 use uuid::Uuid;
 
-const INSTRUCTIONS: &str = "Files and commands on the user's machine, through Atelier. Paths are relative to the \
-     workspace. Calls that change something wait until the user approves them, which can take minutes.";
+const INSTRUCTIONS: &str = "Files and commands on the user's machine, through Atelier. Paths are \
+    relative to the \
+     workspace. Calls that change something wait until the user approves them, which can take \
+     minutes.";
 
 /// What the mounts of all projects share.
 pub(crate) struct Projects {
@@ -37,7 +41,8 @@ impl Projects {
             let (projects, owned) = (projects.clone(), owned.clone());
             Box::pin(async move {
                 projects.run(&owned, call).await.unwrap_or_else(|error| {
-                    tracing::warn!(%error, project = %owned.project, "a call of an MCP host failed");
+                    tracing::warn!(%error, project = %owned.project, "a call of an MCP host \
+                        failed");
                     Outcome::error("the call failed on the server; the server's log says why")
                 })
             })
@@ -81,7 +86,9 @@ impl Projects {
                 )
             }
             CallStatus::Dispatched => format!("Running {tool} on the user's machine"),
-            _ => format!("Waiting for the user's machine to run {tool}: is `atelier connect` running?"),
+            _ => format!(
+                "Waiting for the user's machine to run {tool}: is `atelier connect` running?"
+            ),
         }
     }
 }

@@ -20,7 +20,8 @@ use std::{
     time::Duration,
 };
 
-/// How many interactions one request of an import contains at most. Small requests keep the progress bar moving.
+/// How many interactions one request of an import contains at most. Small requests keep the
+/// progress bar moving.
 const BATCH: usize = 200;
 /// About how many bytes one request of an import contains at most.
 const BATCH_BYTES: usize = 8 << 20;
@@ -31,10 +32,22 @@ pub(crate) struct Args {
     #[arg(long, global = true, default_value = "http://127.0.0.1:7420", value_name = "URL")]
     server: String,
     /// The project, by id or name
-    #[arg(long, global = true, default_value = "", value_name = "ID_OR_NAME", hide_default_value = true)]
+    #[arg(
+        long,
+        global = true,
+        default_value = "",
+        value_name = "ID_OR_NAME",
+        hide_default_value = true
+    )]
     project: String,
     /// The agent, by id or name
-    #[arg(long, global = true, default_value = "", value_name = "ID_OR_NAME", hide_default_value = true)]
+    #[arg(
+        long,
+        global = true,
+        default_value = "",
+        value_name = "ID_OR_NAME",
+        hide_default_value = true
+    )]
     agent: String,
     /// Your token [default: the token that `atelier login` stored for the server]
     #[arg(long, global = true, env = "ATELIER_TOKEN", hide_env_values = true)]
@@ -60,7 +73,8 @@ enum Command {
         /// The largest number of results
         #[arg(short, default_value_t = 10)]
         k: u32,
-        /// Only interactions of this type: task_execution, tool_call, user_message or agent_response
+        /// Only interactions of this type: task_execution, tool_call, user_message or
+        /// agent_response
         #[arg(long = "type", value_name = "TYPE")]
         types: Vec<InteractionType>,
         /// Only interactions that succeeded (true) or failed (false)
@@ -88,7 +102,8 @@ enum Command {
         #[command(flatten)]
         time: Time,
     },
-    /// Import an exported file into this agent; interactions whose ids are already there are skipped
+    /// Import an exported file into this agent; interactions whose ids are already there are
+    /// skipped
     Import {
         /// The file; `-` for standard input
         file: PathBuf,
@@ -249,7 +264,9 @@ async fn act(args: &Args) -> Result<()> {
             export(&agent, file.as_deref(), &query).await?;
         }
         Command::Import { file } => import(&agent, file).await?,
-        Command::Prune { days: None, max_vectors: None, success: None, types, .. } if types.is_empty() => {
+        Command::Prune { days: None, max_vectors: None, success: None, types, .. }
+            if types.is_empty() =>
+        {
             bail!("say what to delete: --days, --max-vectors, --success or --type");
         }
         Command::Prune { days, max_vectors, success, types, dry_run } => {
@@ -304,7 +321,8 @@ enum ExportTarget {
     Standard(std::io::Stdout),
     /// A device, a pipe or a link, which must not be replaced by a file.
     Special(File),
-    /// A private temporary file beside the target. It replaces the target when the export is complete.
+    /// A private temporary file beside the target. It replaces the target when the export is
+    /// complete.
     Draft(tempfile::NamedTempFile, PathBuf),
 }
 
@@ -317,8 +335,12 @@ impl ExportTarget {
         if file.symlink_metadata().is_ok_and(|there| !there.is_file()) {
             return Ok(Self::Special(File::create(file).with_context(failed)?));
         }
-        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Ok(Self::Draft(tempfile::NamedTempFile::new_in(folder).with_context(failed)?, file.to_owned()))
+        let folder =
+            file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Ok(Self::Draft(
+            tempfile::NamedTempFile::new_in(folder).with_context(failed)?,
+            file.to_owned(),
+        ))
     }
 
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
@@ -350,7 +372,9 @@ async fn export(agent: &AgentMemory, file: Option<&Path>, query: &[(&str, String
     let mut chunks = response.bytes_stream();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.context("the export was interrupted")?;
-        progress.inc(chunk.windows(19).filter(|window| *window == b"\"interaction_type\":").count() as u64);
+        progress
+            .inc(chunk.windows(19).filter(|window| *window == b"\"interaction_type\":").count()
+                as u64);
         out.write(&chunk)?;
     }
     out.finish()?;
@@ -364,9 +388,11 @@ async fn import(agent: &AgentMemory, file: &Path) -> Result<()> {
     if file == Path::new("-") {
         std::io::stdin().read_to_string(&mut text)?;
     } else {
-        text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        text = std::fs::read_to_string(file)
+            .with_context(|| format!("cannot read {}", file.display()))?;
     }
-    let mut whole: Map<String, Value> = serde_json::from_str(&text).context("the file is not an export")?;
+    let mut whole: Map<String, Value> =
+        serde_json::from_str(&text).context("the file is not an export")?;
     let Some(Value::Array(entries)) = whole.remove("interactions") else {
         bail!("the file contains no interactions")
     };
@@ -381,7 +407,9 @@ async fn import(agent: &AgentMemory, file: &Path) -> Result<()> {
                 Error::Refused(problem) => renumbered(&problem.detail, position),
                 other => format!("{:#}", anyhow::Error::from(other)),
             };
-            anyhow::anyhow!("{problem} ({imported} were imported before, {skipped} were already there)")
+            anyhow::anyhow!(
+                "{problem} ({imported} were imported before, {skipped} were already there)"
+            )
         })?;
         position += batch.len();
         imported += answer.imported;
@@ -393,7 +421,8 @@ async fn import(agent: &AgentMemory, file: &Path) -> Result<()> {
     println!("{imported} imported, {skipped} already there");
     if !indexed {
         eprintln!(
-            "the index or the embedder is slow or unavailable: until it has caught up, only a search by words finds them"
+            "the index or the embedder is slow or unavailable: until it has caught up, only a \
+             search by words finds them"
         );
     }
     Ok(())

@@ -30,21 +30,30 @@ const fn histogram(name: &'static str, help: &'static str) -> Metric {
 
 /// Every metric that the program records. A test compares this table with the code.
 pub(crate) const METRICS: &[Metric] = &[
-    counter("atelier_http_requests_total", "HTTP requests that were answered, by method, route and status."),
+    counter(
+        "atelier_http_requests_total",
+        "HTTP requests that were answered, by method, route and status.",
+    ),
     histogram(
         "atelier_http_request_seconds",
         "Seconds from a request to the start of its answer, by method and route.",
     ),
     gauge("atelier_event_streams", "Event streams that are open."),
     gauge("atelier_worker_spaces", "Worker spaces that are in use on this node."),
-    counter("atelier_worker_space_initializations_total", "Worker spaces that were created on this node."),
+    counter(
+        "atelier_worker_space_initializations_total",
+        "Worker spaces that were created on this node.",
+    ),
     counter("atelier_worker_space_alerts_total", "Alerts that worker spaces raised, by alert."),
     gauge("atelier_active_agents", "Agents that are loaded in the worker spaces of this node."),
     gauge("atelier_agent_cache_entries", "Entries of all agent caches on this node."),
     counter("atelier_agent_cache_hits_total", "Agents that were found in the agent cache."),
     counter("atelier_agent_cache_misses_total", "Agents that had to be loaded from the database."),
     gauge("atelier_active_tasks", "Requests that are running in worker spaces of this node."),
-    gauge("atelier_queued_tasks", "Requests that wait for a free slot in a worker space of this node."),
+    gauge(
+        "atelier_queued_tasks",
+        "Requests that wait for a free slot in a worker space of this node.",
+    ),
     gauge("atelier_running_tasks", "Tasks of agents that this node is running."),
     gauge(
         "atelier_bus_queued_tasks",

@@ -28,7 +28,8 @@ fn repository() -> PathBuf {
 fn compare(document: &str, expected: &str) {
     let path = repository().join(document);
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
-        std::fs::create_dir_all(path.parent().expect("a document is in a folder")).expect("a folder");
+        std::fs::create_dir_all(path.parent().expect("a document is in a folder"))
+            .expect("a folder");
         std::fs::write(&path, expected).expect("the document can be written");
         return;
     }

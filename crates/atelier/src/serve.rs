@@ -76,7 +76,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Raises the limit of open files as far as the system allows: every event stream is one, and the usual limit is 1024.
+/// Raises the limit of open files as far as the system allows: every event stream is one, and the
+/// usual limit is 1024.
 #[cfg(unix)]
 fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
@@ -155,14 +156,18 @@ async fn build_app(
     store.register_node().await?;
     let secret_error = || format!("cannot use the secret in {}", config.data.display());
     let key = LocalKey::open(&config.data).with_context(secret_error)?;
-    let models =
-        Models::new(&config.models, &config.providers).context("cannot use the configured models")?;
+    let models = Models::new(&config.models, &config.providers)
+        .context("cannot use the configured models")?;
     let model_keys = ModelKeys::open(store.clone(), &config.data).with_context(secret_error)?;
     let auth = Auth::open(config.auth.clone(), key, store.clone()).await?;
-    let files =
-        Files::open(config.files.clone(), config.object_store.as_deref(), &config.data, store.clone())
-            .await
-            .context("cannot use the object store for conversations' files")?;
+    let files = Files::open(
+        config.files.clone(),
+        config.object_store.as_deref(),
+        &config.data,
+        store.clone(),
+    )
+    .await
+    .context("cannot use the object store for conversations' files")?;
     let runtime = RuntimeSettings {
         worker_space: config.worker_space.clone(),
         starter_pack: config.starter_pack.clone(),
@@ -170,9 +175,13 @@ async fn build_app(
     let gate = Gate::new(store.clone(), &config.gate)
         .with_rules(config.policy.clone())
         .context("the configuration is not valid: policy")?;
-    let memory =
-        Memory::open(store.clone(), config.memory.clone(), config.qdrant_url.as_deref(), &config.data)
-            .context("cannot use the memory index")?;
+    let memory = Memory::open(
+        store.clone(),
+        config.memory.clone(),
+        config.qdrant_url.as_deref(),
+        &config.data,
+    )
+    .context("cannot use the memory index")?;
     let spaces = Spaces::new(store.clone(), memory.clone(), runtime.worker_space.clone());
     let public_url = config.server.public_url.as_deref().unwrap_or(url);
     let mounts = Mounts {
@@ -236,7 +245,8 @@ fn start_background(app: &App, config: Config, tasks: &TaskTracker) {
 const BUCKETS: [f64; 13] =
     [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
-/// Runs background work. If it ends early, the server stops, because half a server is worse than none.
+/// Runs background work. If it ends early, the server stops, because half a server is worse than
+/// none.
 async fn stop_when_it_ends(
     what: &str,
     stop: CancellationToken,
@@ -249,7 +259,8 @@ async fn stop_when_it_ends(
     }
 }
 
-/// Tells the other nodes regularly that this one is alive, so that they do not take over what it holds.
+/// Tells the other nodes regularly that this one is alive, so that they do not take over what it
+/// holds.
 async fn send_heartbeats(store: Store, end: CancellationToken) {
     let mut beats = tokio::time::interval(Duration::from_secs(1));
     beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -340,15 +351,17 @@ async fn signal() -> &'static str {
     }
 }
 
-/// Prints the address, how to get a token and, at the very first start, a sign-in link. The link goes to standard output
-/// and not to the log, where others might find it.
+/// Prints the address, how to get a token and, at the very first start, a sign-in link. The link
+/// goes to standard output and not to the log, where others might find it.
 ///
 /// The address comes last, so that a program that waits for it has the rest as well.
 fn print_start(url: &str, sign_in: Option<&str>, token_command: Option<&str>) {
     let link = sign_in.map(|code| {
         format!(
-            "\n  Open this link to sign in. It works once, within a day:\n    {url}/#sign-in={code}\n\n  \
-             Your first project has four agents. Its page says how to give agents access to a folder.\n\n"
+            "\n  Open this link to sign in. It works once, within a day:\n    \
+             {url}/#sign-in={code}\n\n  \
+             Your first project has four agents. Its page says how to give agents access to a \
+             folder.\n\n"
         )
     });
     let token = token_command.map(|command| {
@@ -358,12 +371,13 @@ fn print_start(url: &str, sign_in: Option<&str>, token_command: Option<&str>) {
     print_all(&format!("{link}{token}Atelier is listening on {url}\n"));
 }
 
-/// The command that makes a token for the owner. It works in any terminal of this machine, because it names this program
-/// and this data folder.
+/// The command that makes a token for the owner. It works in any terminal of this machine, because
+/// it names this program and this data folder.
 fn token_command(config: &Config, file: Option<&Path>) -> String {
     let mut words = vec![program(), "token".into(), "--user".into(), atelier_server::OWNER.into()];
     words.extend(["--role".into(), "admin".into()]);
-    let whole = |path: &Path| quoted(&std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+    let whole =
+        |path: &Path| quoted(&std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
     if let Some(file) = file {
         words.extend(["--config".into(), whole(file)]);
     }
@@ -373,13 +387,15 @@ fn token_command(config: &Config, file: Option<&Path>) -> String {
     words.join(" ")
 }
 
-/// The name of this program if the shell finds it by that name, otherwise its path, as after `make run`.
+/// The name of this program if the shell finds it by that name, otherwise its path, as after `make
+/// run`.
 fn program() -> String {
     const NAME: &str = "atelier";
     let found = std::env::var_os("PATH").and_then(|path| {
         std::env::split_paths(&path).map(|folder| folder.join(NAME)).find(|file| file.is_file())
     });
-    let same = |exe: &Path| found.and_then(|found| found.canonicalize().ok()) == exe.canonicalize().ok();
+    let same =
+        |exe: &Path| found.and_then(|found| found.canonicalize().ok()) == exe.canonicalize().ok();
     match std::env::current_exe() {
         Ok(exe) if !same(&exe) => quoted(&exe),
         _ => NAME.into(),
@@ -399,13 +415,16 @@ pub(crate) fn create_private(data: &Path) -> Result<()> {
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(data).with_context(|| format!("cannot create the data folder {}", data.display()))
+    builder
+        .create(data)
+        .with_context(|| format!("cannot create the data folder {}", data.display()))
 }
 
 /// Locks the data folder, because only one server may use an embedded database.
 fn lock(data: &Path) -> Result<File> {
     let path = data.join("lock");
-    let file = File::create(&path).with_context(|| format!("cannot write to {}", data.display()))?;
+    let file =
+        File::create(&path).with_context(|| format!("cannot write to {}", data.display()))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {

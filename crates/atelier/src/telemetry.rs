@@ -8,8 +8,8 @@ use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
 use std::io::IsTerminal;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::{
-    EnvFilter, Layer, Registry, filter::LevelFilter, fmt::writer::BoxMakeWriter, layer::SubscriberExt,
-    util::SubscriberInitExt,
+    EnvFilter, Layer, Registry, filter::LevelFilter, fmt::writer::BoxMakeWriter,
+    layer::SubscriberExt, util::SubscriberInitExt,
 };
 
 /// Sends the remaining traces when it is dropped.
@@ -28,13 +28,14 @@ impl Drop for Telemetry {
     }
 }
 
-/// Starts logging to standard error: as text on a terminal, otherwise as JSON. `LOG_LEVEL` sets the level.
+/// Starts logging to standard error: as text on a terminal, otherwise as JSON. `LOG_LEVEL` sets the
+/// level.
 pub(crate) fn start(settings: &TelemetrySettings) -> Result<Telemetry> {
     begin(settings, BoxMakeWriter::new(std::io::stderr), None)
 }
 
-/// Starts logging for a program whose host may not read its standard error: writing never blocks, and lines that do not fit
-/// into the buffer are lost.
+/// Starts logging for a program whose host may not read its standard error: writing never blocks,
+/// and lines that do not fit into the buffer are lost.
 pub(crate) fn start_for_host(settings: &TelemetrySettings) -> Result<Telemetry> {
     let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
     begin(settings, BoxMakeWriter::new(writer), Some(guard))
@@ -47,7 +48,8 @@ fn begin(
 ) -> Result<Telemetry> {
     let level = std::env::var("LOG_LEVEL").unwrap_or_default().to_lowercase();
     let level = match level.as_str() {
-        // These libraries log every request, every error of a caller or internal details. `debug` shows them.
+        // These libraries log every request, every error of a caller or internal details. `debug`
+        // shows them.
         "" | "info" => "info,rmcp=error,qdrant_edge=error,notify=error",
         level => level,
     };
@@ -55,9 +57,11 @@ fn begin(
     // A single unknown word would count as the name of a module and turn off everything else.
     let words = |level: &str| level.contains(['=', ',']) || level.parse::<LevelFilter>().is_ok();
     // async_openai logs responses of providers unchanged, and they may contain a key.
-    let filter = EnvFilter::try_new(format!("{level},async_openai=off")).ok().filter(|_| words(level));
-    let filter = filter
-        .with_context(|| format!("LOG_LEVEL={level} is not a level (error, warn, info, debug, trace)"))?;
+    let filter =
+        EnvFilter::try_new(format!("{level},async_openai=off")).ok().filter(|_| words(level));
+    let filter = filter.with_context(|| {
+        format!("LOG_LEVEL={level} is not a level (error, warn, info, debug, trace)")
+    })?;
     let logs = if std::io::stderr().is_terminal() {
         tracing_subscriber::fmt::layer().with_writer(writer).with_target(false).boxed()
     } else {
@@ -67,7 +71,9 @@ fn begin(
     let traces = provider.as_ref().map(|provider| {
         let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("atelier"));
         // Only our own spans, because libraries produce many.
-        layer.with_filter(EnvFilter::new("off,atelier=info,atelier_server=info,atelier_runtime=info"))
+        layer.with_filter(EnvFilter::new(
+            "off,atelier=info,atelier_server=info,atelier_runtime=info",
+        ))
     });
     Registry::default().with(traces).with(logs.with_filter(filter)).init();
     Ok(Telemetry { traces: provider, _logs: guard })

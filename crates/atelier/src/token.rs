@@ -1,4 +1,5 @@
-//! `atelier token`: makes a token for a user with the secret of the data folder. The server need not run.
+//! `atelier token`: makes a token for a user with the secret of the data folder. The server need
+//! not run.
 
 use crate::config::{Config, Flags};
 use anyhow::{Context, Result};
@@ -34,7 +35,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if !LocalKey::exists(&config.data) {
         let data = config.data.display();
         eprintln!(
-            "there was no secret in {data}, so a new one was created; only a server with this data folder accepts the token"
+            "there was no secret in {data}, so a new one was created; only a server with this \
+             data folder accepts the token"
         );
     }
     let key = LocalKey::open(&config.data)

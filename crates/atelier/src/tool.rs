@@ -10,7 +10,8 @@ pub(crate) struct Args {
     /// The folder to act in
     #[arg(long, default_value = ".", value_name = "DIR")]
     root: PathBuf,
-    /// The name of the tool, such as read_file, write_file, list_directory, search_files or execute_command
+    /// The name of the tool, such as read_file, write_file, list_directory, search_files or
+    /// execute_command
     name: String,
     /// The parameters of the call, as a JSON object
     #[arg(default_value = "{}")]
@@ -27,7 +28,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
         Err(error) => {
             let error = format!("the parameters are not JSON: {error}");
-            (json!({"success": false, "error": error, "code": "invalid_params", "verdict": "DENY"}), false)
+            (
+                json!({"success": false, "error": error, "code": "invalid_params", "verdict": "DENY"}),
+                false,
+            )
         }
     };
     writeln!(std::io::stdout(), "{shown}")?;

@@ -38,7 +38,8 @@ fn kind(variant: RefOr<Schema>) -> Kind {
         }
         _ => None,
     };
-    let event = event.unwrap_or_else(|| unreachable!("every variant of Event has a tag")).to_owned();
+    let event =
+        event.unwrap_or_else(|| unreachable!("every variant of Event has a tag")).to_owned();
     let created_at = ObjectBuilder::new()
         .schema_type(Type::String)
         .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)));
@@ -64,7 +65,9 @@ impl PartialSchema for EventEnvelope {
         let one_of = OneOfBuilder::new()
             .description(Some("An event of a project. `type` says which one."))
             .discriminator(Some(discriminator));
-        let one_of = kinds.iter().fold(one_of, |one_of, kind| one_of.item(Ref::from_schema_name(&kind.name)));
+        let one_of = kinds
+            .iter()
+            .fold(one_of, |one_of, kind| one_of.item(Ref::from_schema_name(&kind.name)));
         one_of.into()
     }
 }
@@ -91,7 +94,10 @@ mod tests {
         assert!(described.contains(&"PROJECT_CREATED".to_owned()), "{described:?}");
         let schema = serde_json::to_value(EventEnvelope::schema()).unwrap();
         let mapping = schema["discriminator"]["mapping"].as_object().unwrap();
-        assert_eq!(mapping["TOOL_APPROVAL_REQUEST"], "#/components/schemas/ToolApprovalRequestEvent");
+        assert_eq!(
+            mapping["TOOL_APPROVAL_REQUEST"],
+            "#/components/schemas/ToolApprovalRequestEvent"
+        );
         assert_eq!(mapping.len(), described.len(), "names are unique");
         assert_eq!(schema["oneOf"].as_array().unwrap().len(), described.len());
     }

@@ -33,7 +33,8 @@ impl Lite {
         {
             let mut insert_project = tx.prepare_cached(
                 "INSERT INTO projects
-                 (id, tenant_id, user_id, name, workspace, settings, created_at, updated_at, event_seq)
+                 (id, tenant_id, user_id, name, workspace, settings, created_at, updated_at, \
+                 event_seq)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8)",
             )?;
             let mut insert_agent = tx.prepare_cached(
@@ -47,7 +48,8 @@ impl Lite {
             let count = (projects * template.events.len()) as i64;
             let mut number: i64 = tx
                 .prepare_cached(
-                    "UPDATE users SET event_seq = event_seq + ?1 WHERE id = ?2 RETURNING event_seq - ?1",
+                    "UPDATE users SET event_seq = event_seq + ?1 WHERE id = ?2 RETURNING \
+                     event_seq - ?1",
                 )?
                 .query_row(params![count, template.user.as_bytes()], |row| row.get(0))?;
             let user = template.user.as_bytes();
@@ -74,7 +76,15 @@ impl Lite {
                 }
                 for (seq, (event, data)) in (1i64..).zip(&template.events) {
                     number += 1;
-                    insert_event.execute(params![id.as_bytes(), seq, user, number, event, data, time])?;
+                    insert_event.execute(params![
+                        id.as_bytes(),
+                        seq,
+                        user,
+                        number,
+                        event,
+                        data,
+                        time
+                    ])?;
                 }
             }
         }
@@ -83,7 +93,8 @@ impl Lite {
 }
 
 fn template(db: &Connection) -> Result<(Template, String)> {
-    let sql = "SELECT id, tenant_id, user_id, workspace, settings, created_at FROM projects LIMIT 1";
+    let sql =
+        "SELECT id, tenant_id, user_id, workspace, settings, created_at FROM projects LIMIT 1";
     let (project, mut template, time) = db.query_row(sql, [], |row| {
         let template = Template {
             tenant: row.get(1)?,
@@ -101,6 +112,7 @@ fn template(db: &Connection) -> Result<(Template, String)> {
         Ok(rows.collect::<Result<_, _>>()?)
     };
     template.agents = pairs("SELECT name, config FROM agents WHERE project_id = ?1 ORDER BY id")?;
-    template.events = pairs("SELECT name, data FROM events WHERE project_id = ?1 ORDER BY seq LIMIT 5")?;
+    template.events =
+        pairs("SELECT name, data FROM events WHERE project_id = ?1 ORDER BY seq LIMIT 5")?;
     Ok((template, time))
 }

@@ -56,7 +56,8 @@ impl Lane {
             let id = Uuid::now_v7();
             sqlx::query(
                 "INSERT INTO projects
-                 (id, tenant_id, user_id, name, workspace, settings, created_at, updated_at, event_seq)
+                 (id, tenant_id, user_id, name, workspace, settings, created_at, updated_at, \
+                 event_seq)
                  VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8)",
             )
             .bind(id)
@@ -71,7 +72,8 @@ impl Lane {
             .await?;
             for (agent, config) in &template.agents {
                 sqlx::query(
-                    "INSERT INTO agents (id, project_id, name, status, config, created_at, updated_at)
+                    "INSERT INTO agents (id, project_id, name, status, config, created_at, \
+                     updated_at)
                      VALUES ($1, $2, $3, 'active', $4, $5, $5)",
                 )
                 .bind(Uuid::now_v7())
@@ -105,19 +107,22 @@ impl Lane {
 }
 
 async fn template(db: &mut PgConnection) -> Result<(Template, DateTime<Utc>)> {
-    let (project, tenant, user, workspace, settings, time): (Uuid, _, Uuid, _, _, _) = sqlx::query_as(
-        "SELECT id, tenant_id, user_id, workspace, settings, created_at FROM projects LIMIT 1",
-    )
-    .fetch_one(&mut *db)
-    .await?;
-    let agents = sqlx::query_as("SELECT name, config FROM agents WHERE project_id = $1 ORDER BY id")
-        .bind(project)
-        .fetch_all(&mut *db)
+    let (project, tenant, user, workspace, settings, time): (Uuid, _, Uuid, _, _, _) =
+        sqlx::query_as(
+            "SELECT id, tenant_id, user_id, workspace, settings, created_at FROM projects LIMIT 1",
+        )
+        .fetch_one(&mut *db)
         .await?;
-    let events = sqlx::query_as("SELECT name, data FROM events WHERE project_id = $1 ORDER BY seq LIMIT 5")
-        .bind(project)
-        .fetch_all(&mut *db)
-        .await?;
+    let agents =
+        sqlx::query_as("SELECT name, config FROM agents WHERE project_id = $1 ORDER BY id")
+            .bind(project)
+            .fetch_all(&mut *db)
+            .await?;
+    let events =
+        sqlx::query_as("SELECT name, data FROM events WHERE project_id = $1 ORDER BY seq LIMIT 5")
+            .bind(project)
+            .fetch_all(&mut *db)
+            .await?;
     let template = Template { tenant, user, workspace, settings, agents, events };
     Ok((template, time))
 }

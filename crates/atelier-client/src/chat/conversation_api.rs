@@ -6,7 +6,8 @@ use atelier_api::{
     work::PlanDetails,
 };
 use atelier_core::{
-    Conversation, ConversationId, Message, MessageRole, PlanStatus, Task, TaskFailure, TaskStatus, Usage,
+    Conversation, ConversationId, Message, MessageRole, PlanStatus, Task, TaskFailure, TaskStatus,
+    Usage,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -41,14 +42,21 @@ impl ConversationApi {
         self.project.events(&format!("chat/{}/events", self.id), cursor).await
     }
 
-    pub(crate) async fn send_message(&self, content: &str, agent: Option<&str>) -> Result<Accepted> {
+    pub(crate) async fn send_message(
+        &self,
+        content: &str,
+        agent: Option<&str>,
+    ) -> Result<Accepted> {
         let message = NewMessage {
             content: content.to_owned(),
             target_agent: agent.map(str::to_owned),
             attachments: Vec::new(),
             priority: 0,
         };
-        self.project.api.post(&self.project.path(&format!("chat/{}/message", self.id)), &message).await
+        self.project
+            .api
+            .post(&self.project.path(&format!("chat/{}/message", self.id)), &message)
+            .await
     }
 
     /// The path of the plan with all its tasks or, without a plan, of the task.
@@ -86,12 +94,14 @@ impl ConversationApi {
         })
     }
 
-    /// The whole answer. Events shorten long messages. The answer is among the last messages of the conversation.
+    /// The whole answer. Events shorten long messages. The answer is among the last messages of the
+    /// conversation.
     pub(crate) async fn answer(&self, work: Accepted) -> Result<Option<Message>> {
         let path = self.project.path(&format!("chat/sessions/{}/messages", self.id));
         let MessageList { total, .. } = self.project.api.get(&format!("{path}?limit=1")).await?;
         let offset = (total - 100).max(0);
-        let last: MessageList = self.project.api.get(&format!("{path}?limit=1000&offset={offset}")).await?;
+        let last: MessageList =
+            self.project.api.get(&format!("{path}?limit=1000&offset={offset}")).await?;
         let is_answer = |message: &Message| {
             message.role == MessageRole::Assistant
                 && match work.plan_id {

@@ -120,7 +120,9 @@ impl Transcript {
                 let why = task.error.as_ref().map_or("", |error| &error.detail);
                 self.task_line(task.id, &format!("failed: {why}"));
             }
-            Event::TaskCancelled { task } if self.is_ours(task) => self.task_line(task.id, "cancelled"),
+            Event::TaskCancelled { task } if self.is_ours(task) => {
+                self.task_line(task.id, "cancelled")
+            }
             Event::PlanCreated { plan, tasks } if Some(plan.id) == self.work.plan_id => {
                 tasks.iter().for_each(|task| self.add_task(task));
                 // If the plan is asked about here, the card shows it.
@@ -129,12 +131,19 @@ impl Transcript {
                 }
             }
             // The plan was printed when it was made.
-            Event::PlanApprovalRequest { plan, .. } if Some(plan.id) == self.work.plan_id && !asks_here => {
+            Event::PlanApprovalRequest { plan, .. }
+                if Some(plan.id) == self.work.plan_id && !asks_here =>
+            {
                 let path = self.project.path(&format!("plans/{}/approve", plan.id));
                 self.say_where_to_decide("the plan waits for your approval", &path);
             }
             Event::ToolApprovalRequest {
-                approval_id, tool_id, tool_name, tool_params, risk_level, ..
+                approval_id,
+                tool_id,
+                tool_name,
+                tool_params,
+                risk_level,
+                ..
             } => {
                 let what = summary(tool_name, tool_params);
                 self.calls.entry(*tool_id).or_insert_with(|| what.clone());
@@ -166,11 +175,14 @@ impl Transcript {
             Some(id) => self.project.call(id).await.ok(),
             None => None,
         };
-        let what =
-            call.as_ref().map_or_else(|| name.to_owned(), |call| summary(&call.tool_name, &call.tool_params));
+        let what = call
+            .as_ref()
+            .map_or_else(|| name.to_owned(), |call| summary(&call.tool_name, &call.tool_params));
         self.task_line(task, &what);
         // The call waits for a machine and not for a person.
-        if call.is_some_and(|call| matches!(call.status, CallStatus::Previewing | CallStatus::Approved)) {
+        if call.is_some_and(|call| {
+            matches!(call.status, CallStatus::Previewing | CallStatus::Approved)
+        }) {
             self.report_missing_machine().await;
         }
         if let Some(id) = id {
@@ -180,13 +192,15 @@ impl Transcript {
 
     /// Prints once how to connect a machine, if none is connected.
     async fn report_missing_machine(&mut self) {
-        if self.reported_missing_machine || !matches!(self.project.active_client().await, Ok(None)) {
+        if self.reported_missing_machine || !matches!(self.project.active_client().await, Ok(None))
+        {
             return;
         }
         self.reported_missing_machine = true;
         let (server, name) = (self.project.api.server(), self.project.project.name.as_str());
         let name = name.replace('\'', r"'\''");
-        self.screen.line("no machine is connected to this project; to connect a folder, run in it:");
+        self.screen
+            .line("no machine is connected to this project; to connect a folder, run in it:");
         self.screen.line(&format!("  atelier connect . --server {server} --project '{name}'"));
     }
 

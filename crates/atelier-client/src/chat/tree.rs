@@ -9,7 +9,8 @@ pub(crate) fn tree(tasks: &[Task]) -> Vec<String> {
     // The server refuses cycles. If there were one, the loop would still end.
     for _ in 0..tasks.len() {
         for task in tasks {
-            let depth = task.depends_on.iter().map(|id| depths.get(id).copied().unwrap_or(0) + 1).max();
+            let depth =
+                task.depends_on.iter().map(|id| depths.get(id).copied().unwrap_or(0) + 1).max();
             depths.insert(task.id, depth.unwrap_or(0).min(tasks.len()));
         }
     }
@@ -21,7 +22,8 @@ pub(crate) fn tree(tasks: &[Task]) -> Vec<String> {
 fn line(task: &Task, depth: usize, tasks: &[Task]) -> String {
     let awaited: Vec<&str> =
         tasks.iter().filter(|other| task.depends_on.contains(&other.id)).map(label).collect();
-    let after = if awaited.is_empty() { String::new() } else { format!(", after {}", awaited.join(", ")) };
+    let after =
+        if awaited.is_empty() { String::new() } else { format!(", after {}", awaited.join(", ")) };
     let branch = if depth == 0 { "" } else { "└ " };
     let agent = task.agent_name.as_ref().map_or("the project", |name| name.as_str());
     let indent = "  ".repeat(depth);
@@ -52,7 +54,8 @@ mod tests {
         let some = Uuid::from_u128(99);
         serde_json::from_value(json!({
             "id": Uuid::from_u128(id), "project_id": some, "session_id": some, "message_id": some, "plan_id": some,
-            "kind": "work", "key": key, "description": format!("do {key}\nwith care"), "agent_id": some,
+            "kind": "work", "key": key, "description": format!("do {key}\nwith \
+                care"), "agent_id": some,
             "agent_name": "coder", "depends_on": depends_on, "status": "waiting", "priority": 0, "steps": 0,
             "usage": {"input_tokens": 0, "output_tokens": 0}, "cost": 0.0, "ran_ms": 0, "result": null, "error": null,
             "created_at": "2026-01-01T00:00:00Z", "started_at": null, "completed_at": null,

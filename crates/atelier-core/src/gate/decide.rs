@@ -6,11 +6,12 @@
 //! never overlap.
 
 use super::{
-    Audit, AuditDecision, CallFailure, CallPreview, CallRating, CallStatus, GateTimeouts, GatedCall, Grant,
-    GrantScope, Refusal, ToolOutcome, covering_grant,
+    Audit, AuditDecision, CallFailure, CallPreview, CallRating, CallStatus, GateTimeouts,
+    GatedCall, Grant, GrantScope, Refusal, ToolOutcome, covering_grant,
 };
 use crate::{
-    AgentId, ApprovalId, CallId, ClientId, ConversationId, GrantId, Invalid, ProjectId, TaskId, UserId,
+    AgentId, ApprovalId, CallId, ClientId, ConversationId, GrantId, Invalid, ProjectId, TaskId,
+    UserId,
     client::Client,
     digest::CallDigest,
     event::Event,
@@ -47,7 +48,13 @@ impl DecisionContext {
     /// A context that has only the time. It is enough for every input that does not
     /// [need the project](GateInput::needs_project).
     pub fn time_only(now: DateTime<Utc>) -> Self {
-        Self { now, clients: Arc::default(), grants: Arc::default(), restrictions: Ok(None), deleted: false }
+        Self {
+            now,
+            clients: Arc::default(),
+            grants: Arc::default(),
+            restrictions: Ok(None),
+            deleted: false,
+        }
     }
 
     /// The machine that runs the project's calls, if one is connected.
@@ -249,15 +256,20 @@ impl GateRules {
             GateInput::Preview { client, preview, rating } => {
                 call.previewed(client, preview, rating, ids.approval, timeouts, now)?.into()
             }
-            GateInput::PreviewFailed { client, failure } => call.preview_failed(client, failure, now)?.into(),
-            GateInput::Claim { client, attempt } => call.claim(client, attempt, timeouts, now)?.into(),
+            GateInput::PreviewFailed { client, failure } => {
+                call.preview_failed(client, failure, now)?.into()
+            }
+            GateInput::Claim { client, attempt } => {
+                call.claim(client, attempt, timeouts, now)?.into()
+            }
             GateInput::Outcome { client, attempt, outcome } => {
                 self.outcome(&mut call, (client, attempt), outcome, context, ids)?
             }
             GateInput::TimePassed => {
                 let events = call.time_passed(now);
                 let expired = call.status == CallStatus::Expired && !events.is_empty();
-                let audit = expired.then(|| Audit::of_call(&call, AuditDecision::Expired, None, now));
+                let audit =
+                    expired.then(|| Audit::of_call(&call, AuditDecision::Expired, None, now));
                 Effects { events, audit, ..Effects::default() }
             }
         };
@@ -324,7 +336,9 @@ impl GateRules {
     /// Sends a call that may run to the machine that runs calls, if one is connected.
     fn send(&self, call: &mut GatedCall, context: &DecisionContext) -> Vec<Event> {
         match context.machine() {
-            Some(client) => call.dispatch(client.id, self.timeouts, context.now).unwrap_or_default(),
+            Some(client) => {
+                call.dispatch(client.id, self.timeouts, context.now).unwrap_or_default()
+            }
             None => {
                 call.note_no_machine();
                 Vec::new()
@@ -387,8 +401,8 @@ impl GateRules {
         context: &DecisionContext,
         ids: NewIds,
     ) -> Result<Effects, Refusal> {
-        let grant =
-            covering_grant(call, AskedBy::of_stored(call), context).ok_or(Refusal::Already(call.status))?;
+        let grant = covering_grant(call, AskedBy::of_stored(call), context)
+            .ok_or(Refusal::Already(call.status))?;
         let mut events = call.granted(grant, self.timeouts, context.now)?;
         let audit = Audit::granted(call, grant, context.now);
         let next = self.assign(call, context, ids);
@@ -438,8 +452,10 @@ impl GateRules {
             return Ok(call.stale(client, attempt, timeouts, now)?.into());
         }
         if let (CallStatus::Dispatched, Some(rating)) = (call.status, outcome.higher_rating()) {
-            let permitted = |call: &GatedCall| covering_grant(call, AskedBy::of_stored(call), context);
-            let rerated = call.rerate((client, attempt), rating, permitted, ids.approval, timeouts, now)?;
+            let permitted =
+                |call: &GatedCall| covering_grant(call, AskedBy::of_stored(call), context);
+            let rerated =
+                call.rerate((client, attempt), rating, permitted, ids.approval, timeouts, now)?;
             if let Some(mut events) = rerated {
                 let audit = call.grant_id.map(|grant| Audit::granted(call, grant, now));
                 let next = match call.status {
@@ -454,8 +470,10 @@ impl GateRules {
     }
 }
 
-const NEEDS_SANDBOX: &str = "This server runs commands only on machines that can sandbox them, and the connected machine cannot. \
-     It needs Linux with Landlock and seccomp or namespaces; `atelier connect` shows at its start what is missing.";
+const NEEDS_SANDBOX: &str = "This server runs commands only on machines that can sandbox them, \
+    and the connected machine cannot. \
+     It needs Linux with Landlock and seccomp or namespaces; `atelier connect` shows at its start \
+     what is missing.";
 
 /// Parses a call and rates it for the machine that would run it.
 fn rate(

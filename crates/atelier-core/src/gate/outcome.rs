@@ -58,7 +58,8 @@ impl ToolOutcome {
             rule: judgement.rule.clone(),
             network: judgement.network,
         };
-        let failure = OutcomeFailure { code, detail: judgement.reason.clone(), refusal: Some(refusal) };
+        let failure =
+            OutcomeFailure { code, detail: judgement.reason.clone(), refusal: Some(refusal) };
         Self { fields: Map::new(), failure: Some(failure) }
     }
 
@@ -193,7 +194,8 @@ mod tests {
 
     #[test]
     fn a_refusal_carries_the_rating() {
-        let judgement = Judgement { network: true, ..Judgement::new(Verdict::High, "git.push", "It sends.") };
+        let judgement =
+            Judgement { network: true, ..Judgement::new(Verdict::High, "git.push", "It sends.") };
         let outcome = ToolOutcome::refused(&judgement);
         let rating = CallRating {
             verdict: Verdict::High,
@@ -205,8 +207,11 @@ mod tests {
         assert_eq!(read(json!(outcome)), outcome);
         let denied = ToolOutcome::refused(&Judgement::new(Verdict::Deny, "r", "No."));
         let refusal = PolicyRefusal { verdict: Verdict::Deny, rule: "r".into(), network: false };
-        let failure =
-            OutcomeFailure { code: FailureCode::Denied, detail: "No.".into(), refusal: Some(refusal) };
+        let failure = OutcomeFailure {
+            code: FailureCode::Denied,
+            detail: "No.".into(),
+            refusal: Some(refusal),
+        };
         assert_eq!(denied.failure, Some(failure));
         assert_eq!(denied.higher_rating(), None);
         let coded = Judgement::denied(FailureCode::PathProtected, "r", "No.");

@@ -93,7 +93,8 @@ impl Grant {
             }
             GrantScope::Agent => {
                 let highest = if include_high { Verdict::High } else { Verdict::Medium };
-                let words = format!("everything this agent asks for in this session, up to {highest}");
+                let words =
+                    format!("everything this agent asks for in this session, up to {highest}");
                 (None, Some(call.agent_id?), include_high, words)
             }
         };
@@ -122,10 +123,15 @@ fn session(call: &GatedCall, context: &DecisionContext) -> Option<Uuid> {
 
 /// The standing permission that covers the call, if there is one. A permission for an agent does
 /// not cover the calls of programs, because a program only claims to be that agent.
-pub fn covering_grant(call: &GatedCall, asked_by: AskedBy, context: &DecisionContext) -> Option<GrantId> {
+pub fn covering_grant(
+    call: &GatedCall,
+    asked_by: AskedBy,
+    context: &DecisionContext,
+) -> Option<GrantId> {
     let session = session(call, context);
     let covers = |grant: &&Grant| {
-        grant.covers(call, session) && (asked_by == AskedBy::Owner || grant.scope != GrantScope::Agent)
+        grant.covers(call, session)
+            && (asked_by == AskedBy::Owner || grant.scope != GrantScope::Agent)
     };
     context.grants.iter().find(covers).map(|grant| grant.id)
 }

@@ -109,7 +109,12 @@ const QUESTION: ApprovalId = ApprovalId(Uuid::from_u128(6));
 /// Timeouts that all differ.
 fn distinct() -> GateTimeouts {
     let seconds = TimeDelta::seconds;
-    GateTimeouts { medium: seconds(300), high: seconds(600), dispatch: seconds(120), result: seconds(60) }
+    GateTimeouts {
+        medium: seconds(300),
+        high: seconds(600),
+        dispatch: seconds(120),
+        result: seconds(60),
+    }
 }
 
 fn later(seconds: i64) -> DateTime<Utc> {
@@ -171,20 +176,32 @@ fn every_transition_is_for_one_state_only() {
     use CallStatus::*;
     let failure = || CallFailure::new(FailureCode::Internal, "x");
     let preview = || CallPreview { base_checksum: None, diff: "+x".into() };
-    let rating =
-        || CallRating { verdict: Verdict::High, rule: "r".into(), reason: "why".into(), network: false };
+    let rating = || CallRating {
+        verdict: Verdict::High,
+        rule: "r".into(),
+        reason: "why".into(),
+        network: false,
+    };
     type Try = Box<dyn Fn(&mut GatedCall) -> Result<(), Refusal>>;
     let transitions: Vec<(&str, CallStatus, Try)> = vec![
         (
             "approve",
             PendingApproval,
-            Box::new(|c| c.approve(QUESTION, PERSON, GrantScope::Once, timeouts(), now()).map(drop)),
+            Box::new(|c| {
+                c.approve(QUESTION, PERSON, GrantScope::Once, timeouts(), now()).map(drop)
+            }),
         ),
-        ("reject", PendingApproval, Box::new(|c| c.reject(QUESTION, PERSON, None, now()).map(drop))),
+        (
+            "reject",
+            PendingApproval,
+            Box::new(|c| c.reject(QUESTION, PERSON, None, now()).map(drop)),
+        ),
         (
             "previewed",
             Previewing,
-            Box::new(move |c| c.previewed(CLIENT, preview(), None, QUESTION, timeouts(), now()).map(drop)),
+            Box::new(move |c| {
+                c.previewed(CLIENT, preview(), None, QUESTION, timeouts(), now()).map(drop)
+            }),
         ),
         (
             "preview_failed",
@@ -209,7 +226,11 @@ fn every_transition_is_for_one_state_only() {
     for call in calls {
         let status = call.status;
         let settled = ![Previewing, PendingApproval, Approved, Dispatched].contains(&status);
-        assert_eq!((status.is_settled(), call.completed_at.is_some()), (settled, settled), "{status:?}");
+        assert_eq!(
+            (status.is_settled(), call.completed_at.is_some()),
+            (settled, settled),
+            "{status:?}"
+        );
         assert_eq!(call.deadline.is_none(), settled, "{status:?}");
         for (name, fits, transition) in &transitions {
             let mut tried = call.clone();
@@ -218,13 +239,20 @@ fn every_transition_is_for_one_state_only() {
                 true => assert_eq!(outcome, Ok(()), "{name} in {status:?}"),
                 false => {
                     assert_eq!(outcome, Err(Refusal::Already(status)), "{name} in {status:?}");
-                    assert_eq!(tried, call, "a refused transition changes nothing: {name} in {status:?}");
+                    assert_eq!(
+                        tried, call,
+                        "a refused transition changes nothing: {name} in {status:?}"
+                    );
                 }
             }
         }
         let cancelled = call.clone().cancel(now());
         assert_eq!(cancelled.is_ok(), !settled, "cancel in {status:?}");
-        assert_eq!(call.clone().time_passed(later(-1)), [], "nothing before the deadline: {status:?}");
+        assert_eq!(
+            call.clone().time_passed(later(-1)),
+            [],
+            "nothing before the deadline: {status:?}"
+        );
         // A settled call stays settled, however late it is.
         assert_eq!(call.clone().time_passed(later(1_000_000)).is_empty(), settled, "{status:?}");
     }
@@ -235,8 +263,12 @@ fn only_the_machine_that_was_asked_may_answer() {
     let dispatched = in_every_state().remove(3);
     for (client, attempt) in [(STRANGER, 1), (CLIENT, 2)] {
         let mut call = dispatched.clone();
-        let rating =
-            CallRating { verdict: Verdict::High, rule: "r".into(), reason: "why".into(), network: true };
+        let rating = CallRating {
+            verdict: Verdict::High,
+            rule: "r".into(),
+            reason: "why".into(),
+            network: true,
+        };
         assert_eq!(call.claim(client, attempt, timeouts(), now()), Err(Refusal::NotYours));
         assert_eq!(call.finish(client, attempt, succeeded(), now()), Err(Refusal::NotYours));
         assert_eq!(call.stale(client, attempt, timeouts(), now()), Err(Refusal::NotYours));
@@ -278,15 +310,23 @@ fn each_timeout_has_its_own_length() {
         assert_eq!(call.time_passed(later(time - 1)), [], "it warns once");
         let mut late = call.clone();
         assert_eq!(names(&call.time_passed(later(time))), ["TOOL_CALL_UPDATED"]);
-        assert_eq!(call.error, Some(CallFailure::new(FailureCode::ApprovalTimeout, "Approval timeout")));
+        assert_eq!(
+            call.error,
+            Some(CallFailure::new(FailureCode::ApprovalTimeout, "Approval timeout"))
+        );
         assert_eq!(call.approval.as_ref().unwrap().status, ApprovalStatus::Expired);
         // The expiry has not been stored yet, but the time is up.
         let expired = Err(Refusal::Already(CallStatus::Expired));
-        assert_eq!(late.approve(QUESTION, PERSON, GrantScope::Once, distinct(), later(time)), expired);
+        assert_eq!(
+            late.approve(QUESTION, PERSON, GrantScope::Once, distinct(), later(time)),
+            expired
+        );
         assert_eq!(late.reject(QUESTION, PERSON, None, later(time)), expired);
         assert_eq!(late.cancel(later(time)), expired);
         assert!(late.clone().cancel(later(time - 1)).is_ok());
-        assert!(late.approve(QUESTION, PERSON, GrantScope::Once, distinct(), later(time - 1)).is_ok());
+        assert!(
+            late.approve(QUESTION, PERSON, GrantScope::Once, distinct(), later(time - 1)).is_ok()
+        );
         assert_eq!(late.deadline, Some(later(time - 1 + 120)), "now it waits for a machine");
     }
     // A short timeout warns halfway.
@@ -301,7 +341,10 @@ fn each_timeout_has_its_own_length() {
     call.allow(distinct(), now());
     let mut alone = call.clone();
     alone.time_passed(later(120));
-    assert_eq!((alone.status, alone.error.unwrap().code.as_str()), (CallStatus::Expired, "no_client"));
+    assert_eq!(
+        (alone.status, alone.error.unwrap().code.as_str()),
+        (CallStatus::Expired, "no_client")
+    );
     call.dispatch(CLIENT, distinct(), later(10)).unwrap();
     assert_eq!((call.deadline, call.attempt, call.claimed), (Some(later(130)), 1, false));
     let mut unclaimed = call.clone();
@@ -313,7 +356,10 @@ fn each_timeout_has_its_own_length() {
     call.claim(CLIENT, 1, distinct(), later(20)).unwrap();
     assert_eq!(call.deadline, Some(later(20 + 60 + 30)), "its own timeout, and some for the way");
     call.time_passed(later(110));
-    assert_eq!((call.status, call.error.unwrap().code.as_str()), (CallStatus::Unknown, "client_lost"));
+    assert_eq!(
+        (call.status, call.error.unwrap().code.as_str()),
+        (CallStatus::Unknown, "client_lost")
+    );
 }
 
 #[test]
@@ -323,7 +369,10 @@ fn a_call_cancelled_while_it_ran_is_unknown() {
     assert_eq!(call.status, CallStatus::Unknown);
     let mut call = in_every_state().remove(3);
     call.cancel(now()).unwrap();
-    assert_eq!((call.status, call.error.unwrap().code.as_str()), (CallStatus::Cancelled, "cancelled"));
+    assert_eq!(
+        (call.status, call.error.unwrap().code.as_str()),
+        (CallStatus::Cancelled, "cancelled")
+    );
     let mut pending = asked(Verdict::Medium);
     pending.cancel(now()).unwrap();
     let approval = pending.approval.unwrap();
@@ -338,7 +387,9 @@ fn decisions_are_recorded_in_the_approval() {
     assert_eq!((names(&events), call.status), (vec!["TOOL_CALL_UPDATED"], CallStatus::Approved));
     assert_eq!((approval.status, approval.decided_by), (ApprovalStatus::Approved, Some(PERSON)));
     assert_eq!((approval.scope, approval.decided_at), (Some(GrantScope::Class), Some(now())));
-    for (reason, detail) in [(None, "Rejected by the user"), (Some("no"), "Rejected by the user: no")] {
+    for (reason, detail) in
+        [(None, "Rejected by the user"), (Some("no"), "Rejected by the user: no")]
+    {
         let mut call = asked(Verdict::Medium);
         call.reject(QUESTION, PERSON, reason.map(str::to_owned), now()).unwrap();
         assert_eq!(call.error, Some(CallFailure::new(FailureCode::ApprovalRejected, detail)));
@@ -390,7 +441,8 @@ fn a_call_rated_higher_by_the_machine_is_asked_about_again() {
         (Verdict::Medium, Verdict::Medium, true),
     ] {
         let mut call = sent("read_file", risk);
-        let events = call.rerate((CLIENT, 1), rating(found, network), |_| None, QUESTION, timeouts(), now());
+        let events =
+            call.rerate((CLIENT, 1), rating(found, network), |_| None, QUESTION, timeouts(), now());
         let expected = ["TOOL_RESULT_ACK", "TOOL_CALL_UPDATED", "TOOL_APPROVAL_REQUEST"];
         assert_eq!(names(&events.unwrap().unwrap()), expected);
         assert_eq!(
@@ -413,11 +465,14 @@ fn a_call_rated_higher_by_the_machine_is_asked_about_again() {
     }
     // A write that a permission covered without a preview is previewed first; another is not.
     let mut unseen = sent("write_file", Verdict::Medium);
-    unseen.rerate((CLIENT, 1), rating(Verdict::High, false), |_| None, QUESTION, timeouts(), now()).unwrap();
+    unseen
+        .rerate((CLIENT, 1), rating(Verdict::High, false), |_| None, QUESTION, timeouts(), now())
+        .unwrap();
     assert_eq!(unseen.status, CallStatus::Previewing);
     let mut seen = sent("edit_file", Verdict::Medium);
     seen.preview = Some(CallPreview { base_checksum: None, diff: "+x".into() });
-    seen.rerate((CLIENT, 1), rating(Verdict::High, false), |_| None, QUESTION, timeouts(), now()).unwrap();
+    seen.rerate((CLIENT, 1), rating(Verdict::High, false), |_| None, QUESTION, timeouts(), now())
+        .unwrap();
     assert_eq!(seen.status, CallStatus::PendingApproval);
     // A preview can bring the higher rating before a person is asked.
     let mut previewing = in_every_state().remove(0);
@@ -463,7 +518,8 @@ fn a_permission_covers_what_it_names_and_nothing_else() {
         withdrawn_at: None,
     };
     let covers = |grant: &Grant, call: &GatedCall| grant.covers(call, Some(session));
-    let (once, class, all) = (grant(GrantScope::Once), grant(GrantScope::Class), grant(GrantScope::Agent));
+    let (once, class, all) =
+        (grant(GrantScope::Once), grant(GrantScope::Class), grant(GrantScope::Agent));
     assert!(!covers(&once, &call) && covers(&class, &call) && covers(&all, &call));
     for grant in [&class, &all] {
         assert!(!grant.covers(&call, None) && !grant.covers(&call, Some(Uuid::from_u128(99))));
@@ -480,7 +536,10 @@ fn a_permission_covers_what_it_names_and_nothing_else() {
         (Verdict::High, false, true),
         (Verdict::Deny, false, false),
     ] {
-        assert_eq!((covers(&all, &risk(verdict)), covers(&high, &risk(verdict))), (plain, with_high));
+        assert_eq!(
+            (covers(&all, &risk(verdict)), covers(&high, &risk(verdict))),
+            (plain, with_high)
+        );
         let classes = (covers(&class, &risk(verdict)), covers(&high_class, &risk(verdict)));
         assert_eq!(classes, (plain, with_high));
     }

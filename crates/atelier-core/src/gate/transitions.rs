@@ -2,11 +2,12 @@
 //! publish.
 
 use super::{
-    ApprovalStatus, CallApproval, CallFailure, CallPreview, CallRating, CallStatus, GateTimeouts, GatedCall,
-    GrantScope, LINK, Refusal, ToolOutcome,
+    ApprovalStatus, CallApproval, CallFailure, CallPreview, CallRating, CallStatus, GateTimeouts,
+    GatedCall, GrantScope, LINK, Refusal, ToolOutcome,
 };
 use crate::{
-    ApprovalId, ClientId, GrantId, UserId, event::Event, failure::FailureCode, policy::verdict::Verdict,
+    ApprovalId, ClientId, GrantId, UserId, event::Event, failure::FailureCode,
+    policy::verdict::Verdict,
 };
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
@@ -17,7 +18,8 @@ type Transition = Result<Vec<Event>, Refusal>;
 /// to the call.
 pub(super) const MAX_IN_EVENT: usize = 64 * 1024;
 
-const NO_CLIENT: &str = "No machine is connected, so the call waits. Run `atelier connect FOLDER --project NAME` on your machine.";
+const NO_CLIENT: &str = "No machine is connected, so the call waits. Run `atelier connect FOLDER \
+    --project NAME` on your machine.";
 
 /// How long before an approval expires a person is reminded. An approval of less than twice this
 /// time has its reminder halfway.
@@ -49,7 +51,9 @@ impl GatedCall {
     /// The value as events and lists carry it: unchanged if it is small, otherwise shortened and
     /// with a link to the whole call.
     fn brief(&self, value: &Value) -> Value {
-        let fits = |value: &Value| serde_json::to_string(value).is_ok_and(|json| json.len() <= MAX_IN_EVENT);
+        let fits = |value: &Value| {
+            serde_json::to_string(value).is_ok_and(|json| json.len() <= MAX_IN_EVENT)
+        };
         if fits(value) {
             return value.clone();
         }
@@ -76,7 +80,12 @@ impl GatedCall {
         Some(preview)
     }
 
-    fn settle(&mut self, status: CallStatus, failure: Option<CallFailure>, now: DateTime<Utc>) -> Event {
+    fn settle(
+        &mut self,
+        status: CallStatus,
+        failure: Option<CallFailure>,
+        now: DateTime<Utc>,
+    ) -> Event {
         self.status = status;
         self.error = failure;
         self.completed_at = Some(now);
@@ -167,7 +176,12 @@ impl GatedCall {
     }
 
     /// Asks a person about the call. How long they have to decide depends on the risk.
-    pub(super) fn ask(&mut self, id: ApprovalId, timeouts: GateTimeouts, now: DateTime<Utc>) -> Vec<Event> {
+    pub(super) fn ask(
+        &mut self,
+        id: ApprovalId,
+        timeouts: GateTimeouts,
+        now: DateTime<Utc>,
+    ) -> Vec<Event> {
         let time = timeouts.approval(self.risk_level);
         let expires_at = now + time;
         self.note = self.note.take().filter(|note| note != NO_CLIENT);
@@ -351,11 +365,15 @@ impl GatedCall {
             return Err(Refusal::NotYours);
         }
         let failure = outcome.failure.as_ref();
-        let failure = failure.map(|failure| CallFailure::new(failure.code.clone(), &*failure.detail));
+        let failure =
+            failure.map(|failure| CallFailure::new(failure.code.clone(), &*failure.detail));
         let result = Value::Object(outcome.into_map());
         match self.status {
             CallStatus::Dispatched => {}
-            CallStatus::Completed | CallStatus::Failed | CallStatus::Unknown | CallStatus::Cancelled
+            CallStatus::Completed
+            | CallStatus::Failed
+            | CallStatus::Unknown
+            | CallStatus::Cancelled
                 if self.result.as_ref() == Some(&result) =>
             {
                 return Ok(Vec::new());
@@ -424,7 +442,8 @@ impl GatedCall {
         let riskier = rating.verdict > self.risk_level && rating.verdict != Verdict::Deny;
         let network = rating.network && !self.network;
         if riskier {
-            (self.risk_level, self.rule, self.reason) = (rating.verdict, rating.rule, rating.reason);
+            (self.risk_level, self.rule, self.reason) =
+                (rating.verdict, rating.rule, rating.reason);
             self.requires_approval = true;
         }
         self.network |= network;
@@ -506,7 +525,8 @@ impl GatedCall {
                 vec![self.settle(CallStatus::Expired, Some(failure), now)]
             }
             CallStatus::Previewing | CallStatus::Approved => {
-                let detail = "no machine was connected in time: run `atelier connect FOLDER --project \
+                let detail = "no machine was connected in time: run `atelier connect FOLDER \
+                    --project \
                               NAME` on your machine";
                 let failure = CallFailure::new(FailureCode::NoClient, detail);
                 vec![self.settle(CallStatus::Expired, Some(failure), now)]
@@ -524,7 +544,12 @@ impl GatedCall {
             self.deadline = Some(approval.expires_at);
             let (approval_id, expires_at) = (approval.id, approval.expires_at);
             let (tool_id, session_id) = (self.tool_id, self.session_id);
-            return vec![Event::ToolApprovalWarning { approval_id, tool_id, session_id, expires_at }];
+            return vec![Event::ToolApprovalWarning {
+                approval_id,
+                tool_id,
+                session_id,
+                expires_at,
+            }];
         }
         self.decide(ApprovalStatus::Expired, None, now);
         let failure = CallFailure::new(FailureCode::ApprovalTimeout, "Approval timeout");

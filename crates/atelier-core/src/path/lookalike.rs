@@ -59,12 +59,15 @@ fn count_parents(path: &str) -> usize {
 fn expands(raw: &str) -> bool {
     let Some((first, _)) = raw.split_once('/') else { return raw == "~" };
     let variable = |name: &str| {
-        !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+        !name.is_empty()
+            && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
     };
     match first.as_bytes().first() {
         Some(b'~') => true,
         Some(b'$') => variable(first[1..].trim_start_matches('{').trim_end_matches('}')),
-        Some(b'%') => first.len() > 2 && first.ends_with('%') && variable(&first[1..first.len() - 1]),
+        Some(b'%') => {
+            first.len() > 2 && first.ends_with('%') && variable(&first[1..first.len() - 1])
+        }
         _ => false,
     }
 }

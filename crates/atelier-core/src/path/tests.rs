@@ -81,8 +81,16 @@ fn leaving_is_refused_also_when_it_comes_back() {
 
 #[test]
 fn what_cannot_be_shown_truthfully_is_refused() {
-    for raw in ["a\nb", "a\tb", "a\0b", "\u{202e}gnp.exe", ".\u{200b}./out", "x\u{feff}", "x\u{85}y", "a%00b"]
-    {
+    for raw in [
+        "a\nb",
+        "a\tb",
+        "a\0b",
+        "\u{202e}gnp.exe",
+        ".\u{200b}./out",
+        "x\u{feff}",
+        "x\u{85}y",
+        "a%00b",
+    ] {
         assert_eq!(parse(raw), Err("path_unprintable"), "{raw:?}");
     }
     assert_eq!(parse(""), Err("path_empty"));
@@ -113,11 +121,15 @@ fn relative_to_a_directory_of_the_workspace() {
 fn windows_reads_names_its_own_way() {
     let roots = Roots::announced("C:\\code\\shop").on(Platform::Windows);
     let parse = |raw: &str| {
-        WorkspacePath::parse(raw, &roots).map(|p| p.to_string()).map_err(|e| e.code().known().unwrap())
+        WorkspacePath::parse(raw, &roots)
+            .map(|p| p.to_string())
+            .map_err(|e| e.code().known().unwrap())
     };
     assert_eq!(parse("src\\main.rs"), Ok("src/main.rs".into()));
     assert_eq!(parse("c:/Code/shop/a.txt"), Ok("a.txt".into()));
-    for raw in ["C:secret.txt", "C:\\Windows\\win.ini", "\\\\?\\C:\\x", "\\Windows", "..\\out", "/etc"] {
+    for raw in
+        ["C:secret.txt", "C:\\Windows\\win.ini", "\\\\?\\C:\\x", "\\Windows", "..\\out", "/etc"]
+    {
         assert_eq!(parse(raw), OUTSIDE, "{raw:?}");
     }
     for raw in ["nul", "COM1.txt", "a.txt::$DATA", "a.txt.", "dir /x", "a?b"] {
@@ -132,7 +144,9 @@ fn the_longest_path_is_a_path() {
     let longest = names(16, MAX_NAME_BYTES);
     assert_eq!(longest.len(), MAX_PATH_BYTES);
     assert_eq!(parse(&longest), Ok(longest.clone()));
-    assert!(parse(&format!("./{longest}")).is_err() && parse(&names(1, MAX_NAME_BYTES + 1)).is_err());
+    assert!(
+        parse(&format!("./{longest}")).is_err() && parse(&names(1, MAX_NAME_BYTES + 1)).is_err()
+    );
     assert!(parse(&names(MAX_DEPTH, 1)).is_ok() && parse(&names(MAX_DEPTH + 1, 1)).is_err());
     assert_eq!(WorkspacePath::parse("a/b/c", &Roots::relative_only()).unwrap().depth(), 3);
 }
@@ -140,7 +154,10 @@ fn the_longest_path_is_a_path() {
 #[test]
 fn errors_show_the_root_by_the_name_it_was_given() {
     let roots = Roots::announced("/base/ws").shown_as("/workspace");
-    assert_eq!((Roots::announced("/base/ws").display(), roots.display()), ("/base/ws", "/workspace"));
+    assert_eq!(
+        (Roots::announced("/base/ws").display(), roots.display()),
+        ("/base/ws", "/workspace")
+    );
     let error = WorkspacePath::parse("../x", &roots).unwrap_err().to_string();
     assert!(error.contains("/workspace") && !error.contains("/base"), "{error}");
 }

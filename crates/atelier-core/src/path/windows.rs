@@ -36,9 +36,14 @@ fn is_device(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or(name).trim_end();
     let numbered = |prefix: &str| {
         stem.get(..3).is_some_and(|head| head.eq_ignore_ascii_case(prefix))
-            && matches!(&stem[3..], "1" | "2" | "3" | "4" | "5" | "6" | "7" | "8" | "9" | "¹" | "²" | "³")
+            && matches!(
+                &stem[3..],
+                "1" | "2" | "3" | "4" | "5" | "6" | "7" | "8" | "9" | "¹" | "²" | "³"
+            )
     };
-    ["con", "prn", "aux", "nul", "conin$", "conout$"].iter().any(|device| stem.eq_ignore_ascii_case(device))
+    ["con", "prn", "aux", "nul", "conin$", "conout$"]
+        .iter()
+        .any(|device| stem.eq_ignore_ascii_case(device))
         || numbered("com")
         || numbered("lpt")
 }

@@ -69,7 +69,10 @@ fn a_plan_that_can_be_run_is_taken_and_what_cannot_is_told_why() {
         (vec![proposed("a", "coder", &["z"])], "no task of the plan"),
         (vec![proposed("a", "coder", &["a"])], "in a circle"),
         (vec![proposed("a", "coder", &["b"]), proposed("b", "coder", &["a"])], "in a circle"),
-        (vec![ProposedTask { description: " ".into(), ..proposed("a", "coder", &[]) }], "a description"),
+        (
+            vec![ProposedTask { description: " ".into(), ..proposed("a", "coder", &[]) }],
+            "a description",
+        ),
     ] {
         let refusal = check(&tasks).expect_err(why);
         assert!(refusal.contains(why), "{refusal}");

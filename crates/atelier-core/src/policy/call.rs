@@ -121,7 +121,10 @@ pub enum CallError {
     Size { size: u64, limit: u64 },
     #[error("The timeout is {asked} s; it can be 1 to {limit} s")]
     Timeout { asked: u64, limit: u32 },
-    #[error("The arguments are too long: at most {count} of {each} bytes each and {total} bytes together")]
+    #[error(
+        "The arguments are too long: at most {count} of {each} bytes each and {total} bytes \
+         together"
+    )]
     Arguments { count: usize, each: usize, total: usize },
     #[error("Not a file: {0} names a directory")]
     NotAFile(WorkspacePath),
@@ -161,11 +164,18 @@ pub const TOOL_NAMES: [&str; 11] = [
 impl ToolCall {
     /// Parses the name and the parameters of a call. The name may have the prefix `tool_`, which
     /// some models add.
-    pub fn parse(tool_name: &str, params: Value, roots: &Roots, limits: &Limits) -> Result<Self, CallError> {
+    pub fn parse(
+        tool_name: &str,
+        params: Value,
+        roots: &Roots,
+        limits: &Limits,
+    ) -> Result<Self, CallError> {
         let name = tool_name.strip_prefix("tool_").unwrap_or(tool_name);
         // serde would also accept an array of values by position, which a person could not read.
         if !params.is_object() {
-            return Err(CallError::Params("expected an object with a field for each parameter".into()));
+            return Err(CallError::Params(
+                "expected an object with a field for each parameter".into(),
+            ));
         }
         let path = |raw: &str| WorkspacePath::parse(raw, roots);
         Ok(match name {
@@ -184,7 +194,11 @@ impl ToolCall {
             "edit_file" => {
                 let p: wire::EditFile = typed(params)?;
                 let if_checksum = checksum(p.if_checksum.clone())?;
-                Self::EditFile { path: file(&p.path, roots)?, edits: p.into_edits(limits)?, if_checksum }
+                Self::EditFile {
+                    path: file(&p.path, roots)?,
+                    edits: p.into_edits(limits)?,
+                    if_checksum,
+                }
             }
             "list_directory" => {
                 let p: wire::ListDirectory = typed(params)?;
@@ -200,12 +214,16 @@ impl ToolCall {
             "create_directory" => {
                 Self::CreateDirectory { path: path(&typed::<wire::OnlyPath>(params)?.path)? }
             }
-            "get_file_info" => Self::GetFileInfo { path: path(&typed::<wire::OnlyPath>(params)?.path)? },
+            "get_file_info" => {
+                Self::GetFileInfo { path: path(&typed::<wire::OnlyPath>(params)?.path)? }
+            }
             "move_file" => {
                 let p: wire::MoveFile = typed(params)?;
                 Self::MoveFile { source: path(&p.source)?, destination: path(&p.destination)? }
             }
-            "delete_file" => Self::DeleteFile { path: path(&typed::<wire::OnlyPath>(params)?.path)? },
+            "delete_file" => {
+                Self::DeleteFile { path: path(&typed::<wire::OnlyPath>(params)?.path)? }
+            }
             "execute_command" => {
                 Self::ExecuteCommand(typed::<wire::Command>(params)?.checked(roots, limits)?)
             }
@@ -244,10 +262,14 @@ fn file(raw: &str, roots: &Roots) -> Result<WorkspacePath, CallError> {
 
 /// Checks that a checksum has the form that results have: SHA-256 in hexadecimal digits.
 fn checksum(given: Option<String>) -> Result<Option<String>, CallError> {
-    let good = |sum: &String| sum.len() == 64 && sum.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let good = |sum: &String| {
+        sum.len() == 64 && sum.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    };
     match given.as_ref().is_none_or(good) {
         true => Ok(given),
-        false => Err(CallError::Params("`if_checksum` is the `checksum` of an earlier result".into())),
+        false => {
+            Err(CallError::Params("`if_checksum` is the `checksum` of an earlier result".into()))
+        }
     }
 }
 

@@ -39,7 +39,8 @@ pub fn catalog() -> Vec<ToolInfo> {
     let count = |text: &str| json!({"type": "integer", "minimum": 0, "description": text});
     let if_checksum = json!({
         "type": "string",
-        "description": "The checksum that read_file returned. If the file has changed since, nothing is written",
+        "description": "The checksum that read_file returned. If the file has changed since, \
+            nothing is written",
     });
     let flag = |text: &str| json!({"type": "boolean", "default": false, "description": text});
     vec![
@@ -77,7 +78,8 @@ pub fn catalog() -> Vec<ToolInfo> {
                 "edits": {"type": "array", "minItems": 1, "items": {
                     "type": "object",
                     "properties": {
-                        "old_text": {"type": "string", "description": "Must occur exactly once, unless replace_all is true"},
+                        "old_text": {"type": "string", "description": "Must occur exactly once, \
+                            unless replace_all is true"},
                         "new_text": {"type": "string"},
                         "replace_all": flag("Replace every occurrence"),
                     },
@@ -95,7 +97,8 @@ pub fn catalog() -> Vec<ToolInfo> {
             json!({
                 "path": path,
                 "recursive": flag("Include subdirectories"),
-                "pattern": {"type": "string", "description": "A glob pattern. Hidden names are listed only if the pattern names them, as in .*"},
+                "pattern": {"type": "string", "description": "A glob pattern. Hidden names are \
+                    listed only if the pattern names them, as in .*"},
             }),
         ),
         tool(
@@ -117,7 +120,8 @@ pub fn catalog() -> Vec<ToolInfo> {
             json!({
                 "pattern": {"type": "string"},
                 "path": path,
-                "glob": {"type": "string", "description": "Search only files whose names match this glob pattern"},
+                "glob": {"type": "string", "description": "Search only files whose names match \
+                    this glob pattern"},
                 "ignore_case": flag("Ignore upper and lower case"),
                 "literal": flag("Treat the pattern as plain text"),
                 "context": count("How many lines to show around each match"),
@@ -172,8 +176,12 @@ mod tests {
     #[test]
     fn it_lists_every_tool() {
         assert_eq!(catalog().iter().map(|tool| tool.name).collect::<Vec<_>>(), TOOL_NAMES);
-        let asked =
-            |name: &str| catalog().into_iter().find(|tool| tool.name == name).unwrap().requires_approval;
-        assert_eq!((asked("read_file"), asked("write_file"), asked("delete_file")), (false, true, true));
+        let asked = |name: &str| {
+            catalog().into_iter().find(|tool| tool.name == name).unwrap().requires_approval
+        };
+        assert_eq!(
+            (asked("read_file"), asked("write_file"), asked("delete_file")),
+            (false, true, true)
+        );
     }
 }

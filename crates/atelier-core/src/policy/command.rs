@@ -154,7 +154,9 @@ impl<'p, 'c> Judge<'p, 'c> {
             self.protect_top_level(&normal.relative, normal.directory);
         }
         if matches!(access, Access::Write | Access::Output) {
-            self.raise(Verdict::Medium, || ("write".into(), "It writes a file of the project.".into()));
+            self.raise(Verdict::Medium, || {
+                ("write".into(), "It writes a file of the project.".into())
+            });
         }
         if let Some(class) = self.files.class(&normal.relative, access) {
             self.raise_coded(class.verdict, class.code(), || {
@@ -168,9 +170,12 @@ impl<'p, 'c> Judge<'p, 'c> {
     /// to another directory first, also relative to that one.
     fn note(&mut self, raw: &str, path: WorkspacePath, access: Access) {
         let Some(paths) = &mut self.paths else { return };
-        if let Some(entered) = self.entered.filter(|entered| *entered != raw && !raw.starts_with('/')) {
+        if let Some(entered) =
+            self.entered.filter(|entered| *entered != raw && !raw.starts_with('/'))
+        {
             let raw = format!("{entered}/{raw}");
-            let path = normalise(&raw, self.cwd.relative(), self.roots).map(|normal| normal.into_path());
+            let path =
+                normalise(&raw, self.cwd.relative(), self.roots).map(|normal| normal.into_path());
             if let Ok(path) = path {
                 paths.push(PathUse { raw, path, access });
             }
@@ -187,7 +192,8 @@ impl<'p, 'c> Judge<'p, 'c> {
             });
         } else if top && !relative.contains('.') {
             // Only the file system shows whether this is a directory. The executor checks that.
-            let why = "It may move or delete a whole directory directly beneath the workspace's root.";
+            let why =
+                "It may move or delete a whole directory directly beneath the workspace's root.";
             self.raise(Verdict::High, || ("top-level".into(), why.into()));
         }
     }

@@ -39,8 +39,9 @@ impl Extension {
     /// a machine, but allow only what the machine's owner accepts.
     #[must_use]
     pub fn accepted(&self, accept: &[String], own: &Limits) -> Extension {
-        let named =
-            |name: &str| accept.iter().any(|accepted| Some(accepted.as_str()) == name.split(' ').next());
+        let named = |name: &str| {
+            accept.iter().any(|accepted| Some(accepted.as_str()) == name.split(' ').next())
+        };
         let mut extension = self.clone();
         extension.allow.retain(|name| named(name));
         extension.rules.command.retain(|rule| named(&rule.name));
@@ -90,7 +91,12 @@ impl Restrictions {
 
     /// Applies these restrictions to the judgement of a call. `rules` are the names that
     /// restrictions can use for the call: its tool, command and subcommand.
-    pub(super) fn apply(&self, source: RestrictionSource, judgement: Judgement, rules: &[&str]) -> Judgement {
+    pub(super) fn apply(
+        &self,
+        source: RestrictionSource,
+        judgement: Judgement,
+        rules: &[&str],
+    ) -> Judgement {
         let source = source.as_str();
         let denied = |reason: String| {
             let reason = format!("Command not allowed: {reason}");
@@ -102,10 +108,14 @@ impl Restrictions {
             judgement = judgement.stricter(denied(format!("This {source} does not allow {key}.")));
         }
         if self.no_network && judgement.network {
-            judgement = judgement.stricter(denied(format!("This {source} allows no network access.")));
+            judgement =
+                judgement.stricter(denied(format!("This {source} allows no network access.")));
         }
-        let minimum =
-            self.at_least.iter().filter(|(key, _)| concerns(key)).max_by_key(|(_, verdict)| **verdict);
+        let minimum = self
+            .at_least
+            .iter()
+            .filter(|(key, _)| concerns(key))
+            .max_by_key(|(_, verdict)| **verdict);
         if let Some((key, verdict)) = minimum {
             let raised = match verdict {
                 Verdict::Deny => denied(format!("This {source} does not allow {key}.")),

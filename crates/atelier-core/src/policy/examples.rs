@@ -25,10 +25,15 @@ impl Policy {
                     example: example.to_owned(),
                     found,
                 };
-                let (expected, line) = example.split_once(": ").ok_or_else(|| wrong("no verdict".into()))?;
-                let judged = self.judge(&ToolCall::ExecuteCommand(command(line)), &Roots::relative_only());
+                let (expected, line) =
+                    example.split_once(": ").ok_or_else(|| wrong("no verdict".into()))?;
+                let judged =
+                    self.judge(&ToolCall::ExecuteCommand(command(line)), &Roots::relative_only());
                 if !judged.verdict.as_str().eq_ignore_ascii_case(expected) {
-                    return Err(wrong(format!("{} by {}: {}", judged.verdict, judged.rule, judged.reason)));
+                    return Err(wrong(format!(
+                        "{} by {}: {}",
+                        judged.verdict, judged.rule, judged.reason
+                    )));
                 }
                 count += 1;
             }
@@ -89,8 +94,11 @@ mod tests {
     #[test]
     fn every_command_has_examples_of_what_it_may_and_may_not() {
         for data in Policy::builtin().sources.iter().flat_map(|file| &file.command) {
-            let verdicts: HashSet<&str> =
-                data.examples.lines().filter_map(|line| Some(line.trim().split_once(": ")?.0)).collect();
+            let verdicts: HashSet<&str> = data
+                .examples
+                .lines()
+                .filter_map(|line| Some(line.trim().split_once(": ")?.0))
+                .collect();
             // A sub-command whose arguments are all harmless, or all refused, has one verdict.
             let one = data.name == "echo" || data.name.contains(' ');
             assert!(verdicts.len() > usize::from(!one), "{} lacks examples", data.name);
@@ -102,9 +110,16 @@ mod tests {
 
     #[test]
     fn every_refusal_begins_with_the_same_words() {
-        for line in
-            ["rm -rf /", "sudo ls", "curl x", "bash -lc ls", "ls2", "/tmp/ls -la", "bin/cat x", "git pwn"]
-        {
+        for line in [
+            "rm -rf /",
+            "sudo ls",
+            "curl x",
+            "bash -lc ls",
+            "ls2",
+            "/tmp/ls -la",
+            "bin/cat x",
+            "git pwn",
+        ] {
             let call = ToolCall::ExecuteCommand(command(line));
             let judged = Policy::builtin().judge(&call, &Roots::relative_only());
             let denied = (Verdict::Deny, Some(crate::FailureCode::CommandNotAllowed));

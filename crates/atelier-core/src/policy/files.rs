@@ -133,12 +133,15 @@ impl FileRules {
 
     /// Patterns for the paths of files that are not read without a question, such as `**/.env*`.
     pub(super) fn guarded_globs(&self) -> Vec<String> {
-        let guarded = |class: &&FileClass| class.applies_to(Access::Read) && class.verdict > Verdict::Low;
+        let guarded =
+            |class: &&FileClass| class.applies_to(Access::Read) && class.verdict > Verdict::Low;
         let mut globs = Vec::new();
         for class in self.classes.iter().filter(guarded) {
             globs.extend(class.names.iter().map(|name| format!("**/{name}")));
             globs.extend(class.under.iter().map(|name| format!("**/{name}/**")));
-            globs.extend(class.paths.iter().flat_map(|path| [format!("**/{path}"), format!("**/{path}/**")]));
+            globs.extend(
+                class.paths.iter().flat_map(|path| [format!("**/{path}"), format!("**/{path}/**")]),
+            );
         }
         globs
     }
@@ -180,15 +183,22 @@ impl FileRules {
         self.cased.get(last).into_iter().flatten().for_each(|at| found(*at));
         for (part, at) in &self.versioned {
             let digit = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
-            if lower.split_once(&**part).is_some_and(|(_, rest)| digit(rest) && !rest.contains('/')) {
+            if lower.split_once(&**part).is_some_and(|(_, rest)| digit(rest) && !rest.contains('/'))
+            {
                 found(*at);
             }
         }
         if lower.contains('/') {
-            self.paths.iter().filter(|(path, _)| leads_through(&lower, path)).for_each(|(_, at)| found(*at));
+            self.paths
+                .iter()
+                .filter(|(path, _)| leads_through(&lower, path))
+                .for_each(|(_, at)| found(*at));
         }
         if access == Access::Remove {
-            self.paths.iter().filter(|(path, _)| leads_to(&lower, path)).for_each(|(_, at)| found(*at));
+            self.paths
+                .iter()
+                .filter(|(path, _)| leads_to(&lower, path))
+                .for_each(|(_, at)| found(*at));
         }
         strictest.map(|at| &self.classes[at])
     }
@@ -225,15 +235,26 @@ impl FileRules {
     }
 
     /// Judges one path by itself. `change_verdict` is the verdict for changes of an ordinary file.
-    pub(super) fn judge(&self, path: &WorkspacePath, access: Access, change_verdict: Verdict) -> Judgement {
+    pub(super) fn judge(
+        &self,
+        path: &WorkspacePath,
+        access: Access,
+        change_verdict: Verdict,
+    ) -> Judgement {
         let plain = match access {
-            Access::Read => Judgement::new(Verdict::Low, "file.read", "The file is only looked at."),
+            Access::Read => {
+                Judgement::new(Verdict::Low, "file.read", "The file is only looked at.")
+            }
             Access::Write | Access::Output => {
                 Judgement::new(change_verdict, "file.write", "A file of the project is written.")
             }
             Access::Remove => {
                 // The tool itself makes deleting High. Moving is not High.
-                Judgement::new(change_verdict, "file.remove", "A file of the project is taken away.")
+                Judgement::new(
+                    change_verdict,
+                    "file.remove",
+                    "A file of the project is taken away.",
+                )
             }
         };
         match self.class(path.relative(), access) {
@@ -270,7 +291,11 @@ impl FileClass {
         for (path, expected) in matching.chain(other) {
             if alone.class(path, access).is_some() != expected {
                 let found = if expected { "not matched" } else { "matched" }.to_owned();
-                return Err(RuleError::Example { rule: self.id.clone(), example: path.clone(), found });
+                return Err(RuleError::Example {
+                    rule: self.id.clone(),
+                    example: path.clone(),
+                    found,
+                });
             }
         }
         Ok(self.examples.matching.len() + self.examples.other.len())
@@ -303,7 +328,9 @@ fn leads_through(path: &str, part: &str) -> bool {
         let (before, behind) = (&path[..start], &path[start + part.len()..]);
         (before.is_empty() || before.ends_with('/'))
             && (behind.is_empty() || behind.starts_with('/'))
-            && name.is_none_or(|name| behind.strip_suffix(name).is_some_and(|between| between.ends_with('/')))
+            && name.is_none_or(|name| {
+                behind.strip_suffix(name).is_some_and(|between| between.ends_with('/'))
+            })
     })
 }
 
@@ -326,7 +353,8 @@ fn lowered(path: &str) -> Cow<'_, str> {
     if path.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase() && byte != b'\\') {
         return Cow::Borrowed(path);
     }
-    let ignored = |c: &char| !matches!(c, '\u{ad}' | '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}');
+    let ignored =
+        |c: &char| !matches!(c, '\u{ad}' | '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}');
     let plain = |c: char| match c {
         '\\' => '/',
         '\u{ff01}'..='\u{ff5e}' => char::from_u32(c as u32 - 0xfee0).unwrap_or(c),
@@ -352,6 +380,7 @@ fn spellings(name: &str) -> impl Iterator<Item = &str> {
     let trimmed = name.trim_end_matches(dropped);
     let stream = name.split(':').next().unwrap_or(name).trim_end_matches(dropped);
     let behind = trimmed.rsplit(char::is_control).next().unwrap_or(trimmed);
-    let others = [(trimmed, trimmed != name), (stream, stream != trimmed), (behind, behind != trimmed)];
+    let others =
+        [(trimmed, trimmed != name), (stream, stream != trimmed), (behind, behind != trimmed)];
     std::iter::once(name).chain(others.into_iter().filter(|(_, differs)| *differs).map(|(n, _)| n))
 }

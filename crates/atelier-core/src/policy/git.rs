@@ -7,7 +7,9 @@
 
 mod command_line;
 
-pub use command_line::{Scope, Shown, compares_files, is_object_id, overwritten_path, path_in, subcommand};
+pub use command_line::{
+    Scope, Shown, compares_files, is_object_id, overwritten_path, path_in, subcommand,
+};
 
 use std::collections::BTreeSet;
 
@@ -78,7 +80,12 @@ pub enum GitDecision {
 
 impl GitDecision {
     /// Decides about a command line from what it shows and what the repository holds.
-    pub fn about(args: &[String], existing: &BTreeSet<&str>, shown: &Shown<'_>, facts: GitFacts) -> Self {
+    pub fn about(
+        args: &[String],
+        existing: &BTreeSet<&str>,
+        shown: &Shown<'_>,
+        facts: GitFacts,
+    ) -> Self {
         let GitFacts { protected, revisions, untracked } = facts;
         match shown {
             Shown::Nothing => Self::AsItIs,
@@ -88,7 +95,8 @@ impl GitDecision {
             Shown::Filterable(_) | Shown::Anything(_)
                 if revisions.iter().any(|kind| *kind != ObjectKind::Commit) =>
             {
-                let why = "This command shows an object by its id, so it is unknown which file it is.";
+                let why =
+                    "This command shows an object by its id, so it is unknown which file it is.";
                 Self::Ask(why.to_owned())
             }
             Shown::Anything(_) if protected.is_empty() => Self::AsItIs,
@@ -98,7 +106,9 @@ impl GitDecision {
                 excluded.extend(protected.secret.iter().chain(&protected.hidden).cloned());
                 match excluded.len() {
                     0 => Self::AsItIs,
-                    1..=MAX_EXCLUDED => Self::Excluding(command_line::excluding(args, &excluded, existing)),
+                    1..=MAX_EXCLUDED => {
+                        Self::Excluding(command_line::excluding(args, &excluded, existing))
+                    }
                     _ => Self::ask_about(&protected),
                 }
             }
@@ -113,10 +123,14 @@ impl GitDecision {
     fn ask_about(protected: &ProtectedPaths) -> Self {
         Self::Ask(match protected.secret.first() {
             Some(path) => {
-                format!("This command may show {path}, which git keeps and which usually holds secrets.")
+                format!(
+                    "This command may show {path}, which git keeps and which usually holds secrets."
+                )
             }
             // Agents read this reason, and hidden files do not exist for them: so none is named.
-            None => "This command may show files that .atelierignore names and git keeps.".to_owned(),
+            None => {
+                "This command may show files that .atelierignore names and git keeps.".to_owned()
+            }
         })
     }
 }
@@ -209,7 +223,9 @@ mod tests {
         };
         assert!(reason(secret(&["deep/.env"])).contains("deep/.env"));
         assert!(!reason(hidden(&["plan"])).contains("plan"));
-        let GitDecision::Ask(unclear) = GitDecision::unclear("git cannot be asked") else { panic!() };
+        let GitDecision::Ask(unclear) = GitDecision::unclear("git cannot be asked") else {
+            panic!()
+        };
         assert!(unclear.ends_with("git keeps here: git cannot be asked."), "{unclear}");
     }
 

@@ -68,7 +68,12 @@ impl Serialize for GlobPattern {
 
 /// Checks every pattern that the braces expand to. `done` is the part that is expanded already, and
 /// `left` is how many more patterns there may be.
-fn each_alternative(done: String, rest: &str, depth: usize, left: &mut usize) -> Result<(), PatternError> {
+fn each_alternative(
+    done: String,
+    rest: &str,
+    depth: usize,
+    left: &mut usize,
+) -> Result<(), PatternError> {
     let Some(open) = rest.find('{') else {
         if rest.contains('}') && depth == 0 {
             return Err(PatternError::Unbalanced);
@@ -125,8 +130,12 @@ fn branches(inner: &str) -> Vec<&str> {
 fn stays_inside(pattern: &str) -> Result<(), PatternError> {
     // A backslash only quotes the next character, and `[.]` is another form of a dot.
     let plain: String = pattern.replace("[.]", ".").chars().filter(|c| *c != '\\').collect();
-    let drive = matches!(plain.as_bytes(), [letter, b':', b'/', ..] if letter.is_ascii_alphabetic());
-    if plain.starts_with(['/', '~']) || drive || plain.contains("://") || plain.split('/').any(|n| n == "..")
+    let drive =
+        matches!(plain.as_bytes(), [letter, b':', b'/', ..] if letter.is_ascii_alphabetic());
+    if plain.starts_with(['/', '~'])
+        || drive
+        || plain.contains("://")
+        || plain.split('/').any(|n| n == "..")
     {
         return Err(PatternError::Outside);
     }
@@ -139,9 +148,16 @@ mod tests {
 
     #[test]
     fn patterns_choose_but_do_not_climb() {
-        for fine in
-            ["*", "**/*.rs", "src/{a,b}/*.{js,ts}", "a..b", "[!x]*", ".env", "{a,{b,c}}/x", "*.tar.gz"]
-        {
+        for fine in [
+            "*",
+            "**/*.rs",
+            "src/{a,b}/*.{js,ts}",
+            "a..b",
+            "[!x]*",
+            ".env",
+            "{a,{b,c}}/x",
+            "*.tar.gz",
+        ] {
             assert_eq!(GlobPattern::parse(fine).map(|p| p.0), Ok(fine.to_owned()));
         }
         for raw in [

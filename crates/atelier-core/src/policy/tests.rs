@@ -28,7 +28,8 @@ fn a_conversations_own_files_are_written_without_asking_unless_their_kind_asks_f
     let path = WorkspacePath::parse("report.md", &Roots::relative_only()).expect("a path");
     assert_eq!(policy.judge_resolved(&path, Access::Write, false).verdict, Low);
     // A project may still be stricter.
-    let strict = Restrictions { at_least: [("write_file".to_owned(), Medium)].into(), ..Default::default() };
+    let strict =
+        Restrictions { at_least: [("write_file".to_owned(), Medium)].into(), ..Default::default() };
     let (_, judgement) = policy.restricted(RestrictionSource::Project, strict).judge_request(
         "write_file",
         json!({"path": "report.md", "content": ""}),
@@ -53,12 +54,37 @@ fn the_table_of_the_specification() {
         ("write_file", json!({"path": "src/main.rs", "content": ""}), Medium, "write_file"),
         ("write_file", json!({"path": "deploy.sh", "content": ""}), High, "write_file file.script"),
         ("write_file", json!({"path": "Makefile", "content": ""}), High, "write_file file.build"),
-        ("write_file", json!({"path": ".github/workflows/x.yml", "content": ""}), High, "write_file file.ci"),
+        (
+            "write_file",
+            json!({"path": ".github/workflows/x.yml", "content": ""}),
+            High,
+            "write_file file.ci",
+        ),
         ("write_file", json!({"path": ".git/config", "content": ""}), Deny, "write_file file.git"),
-        ("write_file", json!({"path": "x.EXE ", "content": ""}), Deny, "write_file file.executable"),
-        ("write_file", json!({"path": "x.exe\u{3000}", "content": ""}), Deny, "write_file file.executable"),
-        ("write_file", json!({"path": "x.ｅxe", "content": ""}), Deny, "write_file file.executable"),
-        ("write_file", json!({"path": r"src\.git\config", "content": ""}), Deny, "write_file file.git"),
+        (
+            "write_file",
+            json!({"path": "x.EXE ", "content": ""}),
+            Deny,
+            "write_file file.executable",
+        ),
+        (
+            "write_file",
+            json!({"path": "x.exe\u{3000}", "content": ""}),
+            Deny,
+            "write_file file.executable",
+        ),
+        (
+            "write_file",
+            json!({"path": "x.ｅxe", "content": ""}),
+            Deny,
+            "write_file file.executable",
+        ),
+        (
+            "write_file",
+            json!({"path": r"src\.git\config", "content": ""}),
+            Deny,
+            "write_file file.git",
+        ),
         ("write_file", json!({"path": r"lib\BUILD", "content": ""}), High, "write_file file.build"),
         ("write_file", json!({"path": ".env", "content": ""}), High, "write_file file.secret"),
         // Windows drops trailing dots and spaces, but not if the name has nothing else.
@@ -72,24 +98,49 @@ fn the_table_of_the_specification() {
         ("create_directory", json!({"path": "src/x"}), Medium, "create_directory"),
         ("create_directory", json!({"path": ".git/hooks"}), Deny, "create_directory file.git"),
         ("move_file", json!({"source": "a/b", "destination": "a/c"}), Medium, "move_file"),
-        ("move_file", json!({"source": "a/b", "destination": "a/c.so"}), Deny, "move_file file.executable"),
+        (
+            "move_file",
+            json!({"source": "a/b", "destination": "a/c.so"}),
+            Deny,
+            "move_file file.executable",
+        ),
         ("move_file", json!({"source": "src/", "destination": "lib"}), Deny, "move_file top-level"),
         ("move_file", json!({"source": ".", "destination": "lib"}), Deny, "move_file top-level"),
         ("move_file", json!({"source": ".git/x", "destination": "x"}), Deny, "move_file file.git"),
         // A file that is recognised by its path is not recognised elsewhere.
-        ("move_file", json!({"source": "a/.config", "destination": "b"}), High, "move_file file.secret"),
+        (
+            "move_file",
+            json!({"source": "a/.config", "destination": "b"}),
+            High,
+            "move_file file.secret",
+        ),
         ("move_file", json!({"source": "a/.config/x", "destination": "b"}), Medium, "move_file"),
         ("delete_file", json!({"path": "a/b"}), High, "delete_file"),
         ("delete_file", json!({"path": "src/."}), Deny, "delete_file top-level"),
         ("delete_file", json!({"path": "a/.."}), Deny, "delete_file top-level"),
         ("execute_command", json!({"command": "ls"}), Low, "ls"),
-        ("execute_command", json!({"command": "git", "args": ["push", "-f"]}), High, "git.push --force"),
-        ("execute_command", json!({"command": "rm", "args": ["-rf", "/"]}), Deny, "command.refused"),
+        (
+            "execute_command",
+            json!({"command": "git", "args": ["push", "-f"]}),
+            High,
+            "git.push --force",
+        ),
+        (
+            "execute_command",
+            json!({"command": "rm", "args": ["-rf", "/"]}),
+            Deny,
+            "command.refused",
+        ),
         // A finding that is not stricter than the command itself does not become the reason.
         ("execute_command", json!({"command": "touch", "args": ["x"]}), Medium, "touch"),
         // A pattern is not a path, unless it may be the value of an unlisted option.
         ("execute_command", json!({"command": "grep", "args": ["../x", "y"]}), Low, "grep"),
-        ("execute_command", json!({"command": "grep", "args": ["--frob", "../x", "y"]}), Deny, "grep path"),
+        (
+            "execute_command",
+            json!({"command": "grep", "args": ["--frob", "../x", "y"]}),
+            Deny,
+            "grep path",
+        ),
     ] {
         assert_eq!(judged(name, params.clone()), (verdict, rule.to_owned()), "{name} {params}");
     }
@@ -110,19 +161,36 @@ fn commands_say_what_they_need() {
         Policy::builtin().judge_request("execute_command", params, &Roots::relative_only()).1
     };
     let install = judge(&["npm", "install", "express"], None);
-    assert_eq!((install.verdict, install.network, install.timeout), (Verdict::Medium, true, Some(300)));
+    assert_eq!(
+        (install.verdict, install.network, install.timeout),
+        (Verdict::Medium, true, Some(300))
+    );
     let list = judge(&["ls"], None);
     assert_eq!((list.network, list.timeout), (false, Some(30)));
     assert_eq!(judge(&["ls"], Some(5)).timeout, Some(5));
     let forced = judge(&["git", "push", "--force"], None);
     assert_eq!((forced.verdict, forced.network), (Verdict::High, true));
     // Of several findings that are equally strict, the first one is named.
-    assert_eq!(judge(&["cat", ".env", "id_rsa"], None).reason, ".env: The file usually holds secrets.");
+    assert_eq!(
+        judge(&["cat", ".env", "id_rsa"], None).reason,
+        ".env: The file usually holds secrets."
+    );
     let refused = judge(&["npm", "config", "list"], None);
-    assert_eq!((refused.code, &*refused.rule), (Some(FailureCode::CommandNotAllowed), "npm.config"));
-    assert!(refused.reason.starts_with("Command not allowed: npm's settings"), "{}", refused.reason);
+    assert_eq!(
+        (refused.code, &*refused.rule),
+        (Some(FailureCode::CommandNotAllowed), "npm.config")
+    );
+    assert!(
+        refused.reason.starts_with("Command not allowed: npm's settings"),
+        "{}",
+        refused.reason
+    );
     let line = judge(&["git status"], None);
-    assert!(line.verdict == Verdict::Deny && line.reason.contains("go into `args`"), "{}", line.reason);
+    assert!(
+        line.verdict == Verdict::Deny && line.reason.contains("go into `args`"),
+        "{}",
+        line.reason
+    );
     for (line, says) in [
         (&["sort", "-k"][..], "The option --key lacks its value."),
         (&["git", "-C"], "The option -C lacks its value."),
@@ -138,10 +206,14 @@ fn commands_say_what_they_need() {
         ),
         (
             &["python"],
-            "python runs a script of the workspace, or, where none is named, what comes from its input.",
+            "python runs a script of the workspace, or, where none is named, what comes from its \
+             input.",
         ),
         (&["git", "log", "--", "k\n.env"], "k\\n.env: The file usually holds secrets."),
-        (&["git", "show", "HEAD:tab\tid_rsa"], "HEAD:tab\\tid_rsa: The file usually holds secrets."),
+        (
+            &["git", "show", "HEAD:tab\tid_rsa"],
+            "HEAD:tab\\tid_rsa: The file usually holds secrets.",
+        ),
         (&["python", "s.py", "x\r.npmrc"], "x\\r.npmrc: The file usually holds secrets."),
         (
             &["cp", "-r", ".config/.", "cfg"],
@@ -193,7 +265,11 @@ fn paths_are_listed_for_the_second_judgement() {
     let paths = |command: &str, args: &[&str]| -> Vec<(String, String, Access)> {
         let params = json!({"command": command, "args": args, "cwd": "src"});
         let call = ToolCall::parse("execute_command", params, &roots, policy.limits()).unwrap();
-        policy.paths(&call, &roots).into_iter().map(|p| (p.raw, p.path.to_string(), p.access)).collect()
+        policy
+            .paths(&call, &roots)
+            .into_iter()
+            .map(|p| (p.raw, p.path.to_string(), p.access))
+            .collect()
     };
     let own = |raw: &str, path: &str, access| (raw.to_owned(), path.to_owned(), access);
     assert_eq!(
@@ -244,7 +320,8 @@ fn paths_are_listed_for_the_second_judgement() {
         ("x.exe", Access::Write, Verdict::Deny, Some(FailureCode::WriteNotAllowed)),
         (".env", Access::Read, Verdict::High, None),
     ] {
-        let found = policy.judge_resolved(&WorkspacePath::parse(name, &roots).unwrap(), access, false);
+        let found =
+            policy.judge_resolved(&WorkspacePath::parse(name, &roots).unwrap(), access, false);
         assert_eq!((found.verdict, found.code), (verdict, code), "{name}");
     }
 }
@@ -274,7 +351,11 @@ fn a_server_adds_and_a_project_only_tightens() {
     let roots = Roots::relative_only();
     let run = |policy: &Policy, line: &[&str]| {
         policy
-            .judge_request("execute_command", json!({"command": line[0], "args": line[1..]}), &roots)
+            .judge_request(
+                "execute_command",
+                json!({"command": line[0], "args": line[1..]}),
+                &roots,
+            )
             .1
             .verdict
     };
@@ -301,7 +382,10 @@ fn a_server_adds_and_a_project_only_tightens() {
     assert_eq!(run(&project, &["git", "status"]), Verdict::Medium);
     assert_eq!(run(&project, &["rm"]), Verdict::Deny);
     let delete = project.judge_request("delete_file", json!({"path": "a/b"}), &roots).1;
-    assert_eq!((delete.verdict, delete.code), (Verdict::Deny, Some(FailureCode::CommandNotAllowed)));
+    assert_eq!(
+        (delete.verdict, delete.code),
+        (Verdict::Deny, Some(FailureCode::CommandNotAllowed))
+    );
 }
 
 #[test]
@@ -311,7 +395,10 @@ fn commands_that_can_be_allowed_are_as_their_examples_say() {
     assert!(policy.check_examples(&optional().unwrap(), &[]).unwrap() > 20);
     let unknown = Extension { allow: vec!["ssh".into()], ..Extension::default() };
     let error = Policy::builtin().extended(&unknown).unwrap_err().to_string();
-    assert_eq!(error, "allow: \"ssh\" is none of the commands that can be allowed by name: curl, wget");
+    assert_eq!(
+        error,
+        "allow: \"ssh\" is none of the commands that can be allowed by name: curl, wget"
+    );
 }
 
 /// TL-06.1: a server makes the rules of a machine stricter, and loosens only what the machine's
@@ -347,7 +434,8 @@ fn a_machine_accepts_what_its_owner_names() {
     .unwrap();
     assert_eq!(extension.commands(), ["bash", "curl", "git"].into());
     // The rules are unchanged after they are sent.
-    let sent: Extension = serde_json::from_value(serde_json::to_value(&extension).unwrap()).unwrap();
+    let sent: Extension =
+        serde_json::from_value(serde_json::to_value(&extension).unwrap()).unwrap();
     assert_eq!(sent, extension);
     let own = Policy::builtin().limits();
     for (accept, verdicts) in [
@@ -364,8 +452,14 @@ fn a_machine_accepts_what_its_owner_names() {
         let found = [&["curl", "https://example.invalid"][..], &["bash", "x"], &["git", "push"]];
         assert_eq!(found.map(|line| run(line).verdict), verdicts, "{accept:?}");
         assert_eq!(run(&["cat", "ledger.csv"]).verdict, Verdict::Deny);
-        assert_eq!(run(&["npm", "install"]).reason, "Command not allowed: This server does not allow npm.");
-        assert_eq!((policy.limits().read_bytes, policy.limits().output_bytes), (own.read_bytes, 1000));
+        assert_eq!(
+            run(&["npm", "install"]).reason,
+            "Command not allowed: This server does not allow npm."
+        );
+        assert_eq!(
+            (policy.limits().read_bytes, policy.limits().output_bytes),
+            (own.read_bytes, 1000)
+        );
     }
 }
 
@@ -377,7 +471,8 @@ fn the_example_in_the_manual_works() {
         policy: Extension,
     }
     let manual = include_str!("../../../../docs/gate.md");
-    let text = manual.split("`atelier.toml`:\n\n```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let text =
+        manual.split("`atelier.toml`:\n\n```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let file: File = toml::from_str(text).unwrap();
     let policy = Policy::builtin().extended(&file.policy).unwrap();
     let roots = Roots::relative_only();
@@ -422,18 +517,26 @@ fn limits_are_those_of_the_specification() {
         (104_857_600, 104_857_600, 1_048_576)
     );
     assert_eq!((limits.timeout_default, limits.timeout_max), (30, 300));
-    assert_eq!((limits.arguments, limits.argument_bytes, limits.arguments_bytes), (4096, 65_536, 131_072));
+    assert_eq!(
+        (limits.arguments, limits.argument_bytes, limits.arguments_bytes),
+        (4096, 65_536, 131_072)
+    );
 }
 
 #[test]
 fn faulty_rules_say_where() {
-    let extended =
-        |text: &str| Policy::builtin().extended(&toml::from_str(text).unwrap()).unwrap_err().to_string();
-    let rule = |rest: &str| format!("[[rules.command]]\nname = 'x'\nverdict = 'low'\nsays = 'x'\n{rest}");
+    let extended = |text: &str| {
+        Policy::builtin().extended(&toml::from_str(text).unwrap()).unwrap_err().to_string()
+    };
+    let rule =
+        |rest: &str| format!("[[rules.command]]\nname = 'x'\nverdict = 'low'\nsays = 'x'\n{rest}");
     assert!(extended(&rule("options = '-o =frob'")).contains("no kind of argument"));
     assert!(extended(&rule("options = '-o !deny'")).contains("needs its reason"));
     for name in ["o", "ox", "-", "-o,x", "-o,-"] {
-        assert!(extended(&rule(&format!("options = '{name}'"))).contains("begins with a dash"), "{name}");
+        assert!(
+            extended(&rule(&format!("options = '{name}'"))).contains("begins with a dash"),
+            "{name}"
+        );
     }
     let lines = "options = \"\"\"\n# What it is for.\n\n-o =data\n\"\"\"\nexamples = 'low: x -o y'";
     Policy::builtin().extended(&toml::from_str(&rule(lines)).unwrap()).unwrap();
@@ -446,7 +549,8 @@ fn faulty_rules_say_where() {
 fn a_wish_has_to_concern_something() {
     let policy = Policy::builtin();
     let deny = |key: &str| Restrictions { deny: vec![key.to_owned()], ..Restrictions::default() };
-    for key in ["touch", "git push", "git", "delete_file", "execute_command", "curl", "bash", "npm"] {
+    for key in ["touch", "git push", "git", "delete_file", "execute_command", "curl", "bash", "npm"]
+    {
         policy.check_restrictions(&deny(key)).unwrap_or_else(|error| panic!("{key}: {error}"));
     }
     for key in ["toch", "git  push", "git psh", "gitxpush", "git pus ", "", "delete-file"] {

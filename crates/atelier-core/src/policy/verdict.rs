@@ -92,7 +92,14 @@ pub struct Judgement {
 
 impl Judgement {
     pub fn new(verdict: Verdict, rule: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { verdict, rule: rule.into(), reason: reason.into(), code: None, network: false, timeout: None }
+        Self {
+            verdict,
+            rule: rule.into(),
+            reason: reason.into(),
+            code: None,
+            network: false,
+            timeout: None,
+        }
     }
 
     pub fn denied(code: FailureCode, rule: impl Into<String>, reason: impl Into<String>) -> Self {
@@ -123,13 +130,15 @@ mod tests {
 
     #[test]
     fn people_are_asked_about_what_they_can_allow() {
-        let asked = [Low, Medium, High, Deny].map(|it| (it.needs_approval(), it.approval_seconds()));
+        let asked =
+            [Low, Medium, High, Deny].map(|it| (it.needs_approval(), it.approval_seconds()));
         assert_eq!(asked, [(false, 0), (true, 300), (true, 600), (false, 0)]);
     }
 
     #[test]
     fn the_stricter_one_wins_and_keeps_network_and_timeout() {
-        let networked = Judgement { network: true, timeout: Some(5), ..Judgement::new(Medium, "a", "a") };
+        let networked =
+            Judgement { network: true, timeout: Some(5), ..Judgement::new(Medium, "a", "a") };
         let high = Judgement::new(High, "b", "b");
         let both = Judgement { network: true, timeout: Some(5), ..high.clone() };
         assert_eq!(networked.clone().stricter(high.clone()), both);

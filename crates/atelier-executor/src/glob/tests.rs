@@ -74,7 +74,11 @@ fn climbing_absolute_and_exploding_patterns_are_refused() {
         "",
         &bomb,
     ] {
-        assert_eq!(Glob::parse(pattern).unwrap_err().code().as_str(), "pattern_not_allowed", "{pattern}");
+        assert_eq!(
+            Glob::parse(pattern).unwrap_err().code().as_str(),
+            "pattern_not_allowed",
+            "{pattern}"
+        );
     }
     // Deep nesting is a single alternative, so it is allowed.
     assert!(Glob::parse(&nested).unwrap().matches("x"));

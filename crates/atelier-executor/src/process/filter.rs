@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use libc::c_long;
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
 };
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
@@ -192,7 +193,8 @@ fn set_id(rules: &mut Rules) -> Result<(), seccompiler::BackendError> {
 fn sockets(rules: &mut Rules, network: bool) -> Result<(), seccompiler::BackendError> {
     if network {
         let family = |family: i32| argument(0, SeccompCmpOp::Ne, family as u64);
-        let other = vec![family(libc::AF_INET)?, family(libc::AF_INET6)?, family(libc::AF_NETLINK)?];
+        let other =
+            vec![family(libc::AF_INET)?, family(libc::AF_INET6)?, family(libc::AF_NETLINK)?];
         let netlink = vec![
             argument(0, SeccompCmpOp::Eq, libc::AF_NETLINK as u64)?,
             argument(2, SeccompCmpOp::Ne, libc::NETLINK_ROUTE as u64)?,
@@ -208,7 +210,11 @@ fn sockets(rules: &mut Rules, network: bool) -> Result<(), seccompiler::BackendE
     Ok(())
 }
 
-fn argument(index: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompCondition, seccompiler::BackendError> {
+fn argument(
+    index: u8,
+    op: SeccompCmpOp,
+    value: u64,
+) -> Result<SeccompCondition, seccompiler::BackendError> {
     SeccompCondition::new(index, SeccompCmpArgLen::Dword, op, value)
 }
 

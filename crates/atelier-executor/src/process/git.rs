@@ -155,7 +155,8 @@ const CONFIGURING: &[&str] = &[
 
 /// Whether git usually runs hooks for this command.
 pub(crate) fn at_hooks(args: &[String]) -> bool {
-    const AT_HOOKS: &[&str] = &["am", "cherry-pick", "commit", "merge", "pull", "push", "rebase", "revert"];
+    const AT_HOOKS: &[&str] =
+        &["am", "cherry-pick", "commit", "merge", "pull", "push", "rebase", "revert"];
     subcommand(args).is_some_and(|(at, _)| AT_HOOKS.contains(&args[at].as_str()))
 }
 
@@ -241,12 +242,18 @@ mod tests {
 
     #[test]
     fn options_go_behind_the_subcommand() {
-        assert_eq!(with(&["diff", "--", "a"]), ["diff", LEAVE, "--no-ext-diff", "--no-textconv", "--", "a"]);
+        assert_eq!(
+            with(&["diff", "--", "a"]),
+            ["diff", LEAVE, "--no-ext-diff", "--no-textconv", "--", "a"]
+        );
         assert_eq!(
             with(&["-C", "src", "--no-pager", "log"])[3..],
             ["log", LEAVE, "--no-ext-diff", "--no-textconv"]
         );
-        assert_eq!(with(&["stash", "show"]), ["stash", "show", LEAVE, "--no-ext-diff", "--no-textconv"]);
+        assert_eq!(
+            with(&["stash", "show"]),
+            ["stash", "show", LEAVE, "--no-ext-diff", "--no-textconv"]
+        );
         assert_eq!(with(&["stash", "pop"]), ["stash", "pop"]);
         assert_eq!(with(&["status"]), ["status", LEAVE]);
         assert_eq!(with(&["status", "--ignore-submodules=none", "-s"]), ["status", LEAVE, "-s"]);
@@ -257,15 +264,19 @@ mod tests {
 
     #[test]
     fn filters_of_a_repository_are_found() {
-        let names =
-            "core.bare\0filter.lfs.clean\0filter.a.b.Process\0filter.x.required\0diff.filter.command\0";
+        let names = "core.bare\0filter.lfs.clean\0filter.a.b.Process\0filter.x.required\0diff.filter.command\0";
         assert_eq!(helpers(names), ["filter.lfs.clean", "filter.a.b.Process", "filter.x.required"]);
         let names = "merge.ff\0merge.x.driver\0merge.x.name\0tar.tgz.command\0submodule.s.ignore\0";
         assert_eq!(helpers(names), ["merge.x.driver", "tar.tgz.command", "submodule.s.ignore"]);
         let names = "diff.x.textconv\0remote.o.url\0remote.o.uploadPack\0trailer.a.b.cmd\0http.https://a.b/.sslVerify\0";
         assert_eq!(
             helpers(names),
-            ["diff.x.textconv", "remote.o.uploadPack", "trailer.a.b.cmd", "http.https://a.b/.sslVerify"]
+            [
+                "diff.x.textconv",
+                "remote.o.uploadPack",
+                "trailer.a.b.cmd",
+                "http.https://a.b/.sslVerify"
+            ]
         );
     }
 }

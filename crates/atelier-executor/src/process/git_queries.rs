@@ -56,8 +56,10 @@ impl Runner {
         args: &[&str],
         cancel: &Cancel,
     ) -> Result<GitAnswer> {
-        let spec =
-            CommandSpec { cwd: command.cwd.clone(), ..CommandSpec::new("git", command.args.iter().cloned()) };
+        let spec = CommandSpec {
+            cwd: command.cwd.clone(),
+            ..CommandSpec::new("git", command.args.iter().cloned())
+        };
         self.ask(workspace, &spec, args, cancel)
     }
 

@@ -68,9 +68,12 @@ fn find_spaces() -> super::launch::Spaces {
     for user in [false, true] {
         let maps = user.then(|| (map(uid), map(gid)));
         let user = if user { libc::CLONE_NEWUSER } else { 0 };
-        for (mounts, fresh_proc) in [(libc::CLONE_NEWNS, true), (libc::CLONE_NEWNS, false), (0, false)] {
+        for (mounts, fresh_proc) in
+            [(libc::CLONE_NEWNS, true), (libc::CLONE_NEWNS, false), (0, false)]
+        {
             for pid_max in [pid_max.clone(), None] {
-                let spaces = Spaces { flags: base | user | mounts, maps: maps.clone(), fresh_proc, pid_max };
+                let spaces =
+                    Spaces { flags: base | user | mounts, maps: maps.clone(), fresh_proc, pid_max };
                 if probe(&spaces) {
                     return spaces;
                 }

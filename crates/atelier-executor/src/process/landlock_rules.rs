@@ -14,7 +14,8 @@ use super::Access;
 use super::toolchain::Toolchains;
 
 /// Programs and libraries.
-const RUNNABLE: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"];
+const RUNNABLE: &[&str] =
+    &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"];
 
 /// Only parts of `/etc`, because it contains password hashes and private keys, which root can read.
 const READABLE: &[&str] = &[
@@ -97,7 +98,11 @@ pub(super) struct Folders<'a> {
 }
 
 /// The ruleset; `None` if the kernel has no Landlock.
-pub(super) fn ruleset(system: &System, folders: &Folders<'_>, access: Access) -> io::Result<Option<OwnedFd>> {
+pub(super) fn ruleset(
+    system: &System,
+    folders: &Folders<'_>,
+    access: Access,
+) -> io::Result<Option<OwnedFd>> {
     let look = AccessFs::ReadFile | AccessFs::ReadDir;
     let special = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
     let work = AccessFs::from_all(NEWEST) & !special;

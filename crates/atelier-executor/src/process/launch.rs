@@ -133,7 +133,9 @@ pub(super) fn probe(spaces: &Spaces) -> bool {
 pub(super) fn landlock_abi() -> u8 {
     const VERSION: c_ulong = 1;
     // SAFETY: with this flag the call takes no attributes and only returns a number.
-    let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0usize, VERSION) };
+    let abi = unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0usize, VERSION)
+    };
     u8::try_from(abi).unwrap_or(0)
 }
 
@@ -161,7 +163,8 @@ fn start(flags: c_int, child: impl FnOnce() -> std::convert::Infallible) -> io::
     let flags = c_long::from(flags | libc::CLONE_PIDFD | libc::SIGCHLD);
     // SAFETY: without CLONE_VM this is a fork. The child only makes system calls and ends with
     // execve or _exit.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0usize, &raw mut pidfd, 0usize, 0usize) };
+    let pid =
+        unsafe { libc::syscall(libc::SYS_clone, flags, 0usize, &raw mut pidfd, 0usize, 0usize) };
     let failed = io::Error::last_os_error();
     if pid == 0 {
         child();
@@ -196,7 +199,11 @@ fn tell(report: RawFd, stage: u8, value: c_int) {
 }
 
 /// The first child. It sets up the sandbox, starts the program and outlives it.
-fn supervise(plan: &Plan, argv: &[*const c_char], envp: &[*const c_char]) -> std::convert::Infallible {
+fn supervise(
+    plan: &Plan,
+    argv: &[*const c_char],
+    envp: &[*const c_char],
+) -> std::convert::Infallible {
     let report = plan.report.as_raw_fd();
     let mounts = Mounts {
         writable: &plan.writable,
@@ -207,8 +214,9 @@ fn supervise(plan: &Plan, argv: &[*const c_char], envp: &[*const c_char]) -> std
     };
     let started = enter(&plan.spaces, &mounts).and_then(|()| {
         // SAFETY: a plain fork. The child becomes the program.
-        let pid =
-            check(FORK, unsafe { libc::syscall(libc::SYS_clone, c_long::from(libc::SIGCHLD), 0, 0, 0, 0) })?;
+        let pid = check(FORK, unsafe {
+            libc::syscall(libc::SYS_clone, c_long::from(libc::SIGCHLD), 0, 0, 0, 0)
+        })?;
         if pid == 0 {
             let Err((stage, errno)) = become_program(plan, argv, envp);
             tell(report, stage, errno);
@@ -278,7 +286,8 @@ fn arrange_mounts(spaces: &Spaces, mounts: &Mounts<'_>) -> Stage<()> {
     for dir in writable {
         // A mount below that was read-only before stays read-only and may be locked. Then only the
         // top is made writable.
-        set_mount(dir, 0, READ_ONLY, libc::AT_RECURSIVE).or_else(|_| set_mount(dir, 0, READ_ONLY, 0))?;
+        set_mount(dir, 0, READ_ONLY, libc::AT_RECURSIVE)
+            .or_else(|_| set_mount(dir, 0, READ_ONLY, 0))?;
     }
     for dir in pinned {
         match mount(Some(dir), dir, libc::MS_BIND | libc::MS_REC, HIDE) {
@@ -394,8 +403,10 @@ fn become_program(
             restrict(ruleset.as_raw_fd())?;
         }
         for filter in &plan.filters {
-            let program =
-                libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut().cast() };
+            let program = libc::sock_fprog {
+                len: filter.len() as u16,
+                filter: filter.as_ptr().cast_mut().cast(),
+            };
             let mode = c_long::from(libc::SECCOMP_SET_MODE_FILTER);
             check(SECCOMP, libc::syscall(libc::SYS_seccomp, mode, 0, &raw const program))?;
         }
@@ -413,7 +424,8 @@ fn enter_directory(plan: &Plan) -> Stage<()> {
             return check(CWD, c_long::from(libc::fchdir(plan.cwd.as_raw_fd()))).map(drop);
         }
         check(CWD, c_long::from(libc::chdir(plan.cwd_path.as_ptr())))?;
-        let (mut here, mut wanted): (libc::stat, libc::stat) = (std::mem::zeroed(), std::mem::zeroed());
+        let (mut here, mut wanted): (libc::stat, libc::stat) =
+            (std::mem::zeroed(), std::mem::zeroed());
         check(CWD, c_long::from(libc::stat(c".".as_ptr(), &raw mut here)))?;
         check(CWD, c_long::from(libc::fstat(plan.cwd.as_raw_fd(), &raw mut wanted)))?;
         if (here.st_dev, here.st_ino) == (wanted.st_dev, wanted.st_ino) {
@@ -444,7 +456,10 @@ fn drop_capabilities(keep: u64) -> Stage<()> {
         // An ordinary user may not add capabilities, and has none to drop.
         if libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) < 0 {
             let nothing = [0u32; 6];
-            check(CAPABILITIES, libc::syscall(libc::SYS_capset, &raw const header, nothing.as_ptr()))?;
+            check(
+                CAPABILITIES,
+                libc::syscall(libc::SYS_capset, &raw const header, nothing.as_ptr()),
+            )?;
         }
     }
     Ok(())
@@ -466,7 +481,13 @@ fn restrict(ruleset: RawFd) -> Stage<()> {
             let rule = PathBeneath { allowed: READ_FILE_AND_DIR, parent: proc };
             check(
                 LANDLOCK,
-                libc::syscall(libc::SYS_landlock_add_rule, ruleset, RULE_PATH_BENEATH, &raw const rule, 0),
+                libc::syscall(
+                    libc::SYS_landlock_add_rule,
+                    ruleset,
+                    RULE_PATH_BENEATH,
+                    &raw const rule,
+                    0,
+                ),
             )?;
         }
         check(LANDLOCK, libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0)).map(drop)
@@ -484,7 +505,8 @@ fn watch(plan: &Plan, program: libc::pid_t) -> std::convert::Infallible {
         let mut children: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut children);
         libc::sigaddset(&raw mut children, libc::SIGCHLD);
-        let signals = libc::signalfd(-1, &raw const children, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        let signals =
+            libc::signalfd(-1, &raw const children, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
         // When the program must have ended, after it was asked to end. The time does not start
         // again when one of its children ends.
         let mut until = None;
@@ -493,7 +515,11 @@ fn watch(plan: &Plan, program: libc::pid_t) -> std::convert::Infallible {
                 break;
             }
             let mut handles = [
-                libc::pollfd { fd: if until.is_some() { -1 } else { 0 }, events: libc::POLLIN, revents: 0 },
+                libc::pollfd {
+                    fd: if until.is_some() { -1 } else { 0 },
+                    events: libc::POLLIN,
+                    revents: 0,
+                },
                 libc::pollfd { fd: signals, events: libc::POLLIN, revents: 0 },
             ];
             let wait = until.map_or(-1, |until: i64| (until - now_ms()).max(0) as c_int);
@@ -549,8 +575,12 @@ fn kill_remaining(program: libc::pid_t) {
         libc::kill(-program, libc::SIGKILL);
         loop {
             let mut text = [0u8; 4096];
-            let fd = libc::open(c"/proc/thread-self/children".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-            let length = if fd >= 0 { libc::read(fd, text.as_mut_ptr().cast(), text.len()) } else { 0 };
+            let fd = libc::open(
+                c"/proc/thread-self/children".as_ptr(),
+                libc::O_RDONLY | libc::O_CLOEXEC,
+            );
+            let length =
+                if fd >= 0 { libc::read(fd, text.as_mut_ptr().cast(), text.len()) } else { 0 };
             libc::close(fd);
             let mut pid: libc::pid_t = 0;
             for byte in text.iter().take(usize::try_from(length).unwrap_or(0)) {

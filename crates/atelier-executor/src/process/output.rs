@@ -84,7 +84,8 @@ fn complete(bytes: &[u8]) -> &[u8] {
 /// Both streams within one limit. The shorter one is kept whole if possible, and the longer one
 /// gets the rest.
 pub(super) fn texts(stdout: Kept, stderr: Kept, limit: usize) -> (String, String, bool) {
-    let lengths = [stdout.seen, stderr.seen].map(|seen| usize::try_from(seen).unwrap_or(usize::MAX));
+    let lengths =
+        [stdout.seen, stderr.seen].map(|seen| usize::try_from(seen).unwrap_or(usize::MAX));
     let short = lengths[0].min(lengths[1]).min(limit / 2);
     let share = |own: usize| if own <= limit / 2 { limit / 2 } else { limit - short };
     let (out, out_cut) = stdout.text(share(lengths[0]));
@@ -113,7 +114,11 @@ mod tests {
     fn long_output_keeps_head_and_tail_within_the_limit() {
         let text = (0..10_000).map(|n| format!("{n}\n")).collect::<String>();
         let (cut, truncated) = fed(1000, &[text.as_bytes()]).text(1000);
-        assert!(truncated && cut.len() <= 1000 && cut.contains("output cut: 48890 bytes"), "{}", cut.len());
+        assert!(
+            truncated && cut.len() <= 1000 && cut.contains("output cut: 48890 bytes"),
+            "{}",
+            cut.len()
+        );
         assert!(cut.starts_with("0\n1\n") && cut.ends_with("9998\n9999\n"));
     }
 

@@ -48,7 +48,8 @@ impl Runner {
         let out = child.stdout.take().map(|pipe| collect(pipe, spec.output_limit, sender.clone()));
         let err = child.stderr.take().map(|pipe| collect(pipe, spec.output_limit, sender));
         let mut stopped = None;
-        while stopped.is_none() && ended.recv_timeout(TICK) == Err(mpsc::RecvTimeoutError::Timeout) {
+        while stopped.is_none() && ended.recv_timeout(TICK) == Err(mpsc::RecvTimeoutError::Timeout)
+        {
             if cancel.is_cancelled() {
                 stopped = Some(Ending::Cancelled);
             } else if started.elapsed() >= spec.timeout {
@@ -67,7 +68,8 @@ impl Runner {
         let (out, err) = (join(out), join(err));
         let (stdout_bytes, stderr_bytes) = (out.seen(), err.seen());
         let (stdout, stderr, truncated) = texts(out, err, spec.output_limit);
-        let ended = status.code().map_or(Ending::Killed(status.signal().unwrap_or(0)), Ending::Exited);
+        let ended =
+            status.code().map_or(Ending::Killed(status.signal().unwrap_or(0)), Ending::Exited);
         Ok(Outcome {
             ending: stopped.unwrap_or(ended),
             stdout,

@@ -49,7 +49,8 @@ impl Runner {
         environment.push(("TMPDIR".to_owned(), tmp.path().display().to_string()));
         let pipes = Pipes::new().map_err(setup)?;
         let plan = self.plan(workspace, spec, &environment, tmp.path(), &pipes)?;
-        let supervisor = launch::launch(&plan).map_err(|source| Error::Sandbox { stage: "fork", source })?;
+        let supervisor =
+            launch::launch(&plan).map_err(|source| Error::Sandbox { stage: "fork", source })?;
         // The children have their own copies. Ours would keep the pipes open for ever.
         drop(plan);
         let mut running = pipes.into_running(supervisor, spec.output_limit);
@@ -60,7 +61,8 @@ impl Runner {
             (None, None) => Ending::Killed(libc::SIGKILL),
         };
         let (stdout_bytes, stderr_bytes) = (running.stdout.kept.seen(), running.stderr.kept.seen());
-        let (stdout, stderr, truncated) = texts(running.stdout.kept, running.stderr.kept, spec.output_limit);
+        let (stdout, stderr, truncated) =
+            texts(running.stdout.kept, running.stderr.kept, spec.output_limit);
         Ok(Outcome {
             ending,
             stdout,
@@ -111,19 +113,21 @@ impl Runner {
         let filters = if sandbox_support.seccomp {
             let attributes = isolation.mounts || spec.access == Access::Workspace;
             let set_id = spec.program == "git";
-            filter::compile(filter::Wanted { network: spec.network, attributes, set_id })
-                .map_err(|error| Error::Sandbox { stage: "seccomp", source: io::Error::other(error) })?
+            filter::compile(filter::Wanted { network: spec.network, attributes, set_id }).map_err(
+                |error| Error::Sandbox { stage: "seccomp", source: io::Error::other(error) },
+            )?
         } else {
             Vec::new()
         };
-        let folders = landlock_rules::Folders { workspace: workspace.handle(), home: &self.home, tmp };
+        let folders =
+            landlock_rules::Folders { workspace: workspace.handle(), home: &self.home, tmp };
         let ruleset = match isolation.landlock {
             0 => None,
             _ => landlock_rules::ruleset(&self.system, &folders, spec.access)
                 .map_err(|source| Error::Sandbox { stage: "landlock", source })?,
         };
-        let null =
-            rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(setup)?;
+        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(setup)?;
         Ok(Plan {
             program: c_path(&program)?,
             argv,
@@ -181,8 +185,10 @@ fn pinned(workspace: &Workspace, hidden: &[PathBuf]) -> Result<Vec<CString>> {
     if !sandbox_support().0.mounts {
         return Ok(Vec::new());
     }
-    let above =
-        hidden.iter().flat_map(|path| path.ancestors().skip(1)).filter(|dir| !dir.as_os_str().is_empty());
+    let above = hidden
+        .iter()
+        .flat_map(|path| path.ancestors().skip(1))
+        .filter(|dir| !dir.as_os_str().is_empty());
     let folders: BTreeSet<&Path> = above.collect();
     folders.into_iter().map(|dir| c_path(&workspace.root().join(dir))).collect()
 }
@@ -299,8 +305,11 @@ impl Running {
         let mut deadline = deadline;
         let mut chunk = vec![0; 64 << 10];
         loop {
-            let ready = self.wait(deadline, if stopped.is_none() { Some(cancel.as_fd()) } else { None })?;
-            for (stream, ready) in [(&mut self.stdout, ready.stdout), (&mut self.stderr, ready.stderr)] {
+            let ready =
+                self.wait(deadline, if stopped.is_none() { Some(cancel.as_fd()) } else { None })?;
+            for (stream, ready) in
+                [(&mut self.stdout, ready.stdout), (&mut self.stderr, ready.stderr)]
+            {
                 if ready {
                     stream.read(&mut chunk)?;
                 }
@@ -316,7 +325,10 @@ impl Running {
                 if stopped.is_some() {
                     // The supervisor had enough time. In a pid namespace, this ends all processes
                     // immediately.
-                    rustix::process::pidfd_send_signal(&self.supervisor, rustix::process::Signal::KILL)?;
+                    rustix::process::pidfd_send_signal(
+                        &self.supervisor,
+                        rustix::process::Signal::KILL,
+                    )?;
                 }
                 stopped = stopped.or(Some(Ending::TimedOut));
                 self.lifeline = None;
@@ -340,7 +352,8 @@ impl Running {
         handles.extend(self.stderr.reader.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         handles.extend(cancel.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let timeout =
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
         match poll(&mut handles, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -361,7 +374,10 @@ impl Running {
                 Some(&"status") => status = Some(value),
                 stage => {
                     let stage = stage.copied().unwrap_or(START_STAGE);
-                    return Err(Error::Sandbox { stage, source: io::Error::from_raw_os_error(value) });
+                    return Err(Error::Sandbox {
+                        stage,
+                        source: io::Error::from_raw_os_error(value),
+                    });
                 }
             }
         }
@@ -415,8 +431,9 @@ mod tests {
 
     /// A plan without namespaces, whatever the machine supports.
     fn bare(program: &str, args: &[&str], pipes: &Pipes) -> Plan {
-        let open =
-            |path: &str| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let open = |path: &str| {
+            rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap()
+        };
         let c = |text: &str| CString::new(text).unwrap();
         Plan {
             program: c(program),

@@ -16,7 +16,8 @@ use crate::workspace::Workspace;
 
 /// The folders of toolchains come before these. The caller's PATH is never used, because it may
 /// contain anything.
-const SYSTEM_PATH: &[&str] = &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+const SYSTEM_PATH: &[&str] =
+    &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 #[derive(Debug, Clone, Default)]
 pub struct RunnerOptions {
@@ -86,7 +87,12 @@ impl Runner {
     }
 
     /// Runs a command until it ends, times out or is cancelled. Blocks.
-    pub fn run(&self, workspace: &Workspace, spec: &CommandSpec, cancel: &Cancel) -> Result<Outcome> {
+    pub fn run(
+        &self,
+        workspace: &Workspace,
+        spec: &CommandSpec,
+        cancel: &Cancel,
+    ) -> Result<Outcome> {
         if spec.program != "git" {
             return self.start(workspace, spec, self.base_environment(spec), cancel);
         }
@@ -114,13 +120,16 @@ impl Runner {
     /// Copies the owner's git credentials into the command's own temporary folder, if the command
     /// may use them.
     pub(super) fn lend(&self, spec: &CommandSpec, tmp: &Path) -> Result<()> {
-        let Some(file) = self.git.credentials.as_ref().filter(|_| self.lends(spec)) else { return Ok(()) };
+        let Some(file) = self.git.credentials.as_ref().filter(|_| self.lends(spec)) else {
+            return Ok(());
+        };
         let fail = |source| Error::Io { action: "lend", path: file.display().to_string(), source };
         std::fs::copy(file, tmp.join(git::LENT)).map(drop).map_err(fail)
     }
 
     fn base_environment(&self, spec: &CommandSpec) -> Vec<(String, String)> {
-        let path = self.path.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(":");
+        let path =
+            self.path.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(":");
         let home = |below: &str| self.home.join(below).display().to_string();
         let mut environment: Vec<(String, String)> = vec![
             ("PATH".to_owned(), path),

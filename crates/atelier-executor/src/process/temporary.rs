@@ -30,8 +30,11 @@ impl Temporary {
     pub(super) fn new(parent: &Path) -> Result<Self> {
         for _ in 0..TRIES {
             let path = parent.join(format!("{:016x}", rand::random::<u64>()));
-            let fail =
-                |source: io::Error| Error::Io { action: "make", path: path.display().to_string(), source };
+            let fail = |source: io::Error| Error::Io {
+                action: "make",
+                path: path.display().to_string(),
+                source,
+            };
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(fail)?;
             match lock(&path) {
                 // A sweep holds the lock until the folder is gone, so a folder that exists now
@@ -64,11 +67,13 @@ pub(super) fn sweep(parent: &Path) {
     let entries = match std::fs::read_dir(parent) {
         Ok(entries) => entries,
         Err(error) => {
-            tracing::warn!(%error, path = %parent.display(), "cannot look for leftover folders of commands");
+            tracing::warn!(%error, path = %parent.display(), "cannot look for leftover folders of \
+                commands");
             return;
         }
     };
-    for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+    for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+    {
         let path = entry.path();
         let locked = lock(&path).or_else(|errno| match errno {
             // The command has removed the owner's permissions. Only the permissions of this folder
@@ -95,11 +100,14 @@ fn remove(path: &Path) {
     // Credentials are deleted first, so that nothing else can prevent it. Usually there are none.
     std::fs::remove_file(path.join(LENT)).ok();
     let removed = std::fs::remove_dir_all(path).or_else(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => open_up(path).and_then(|()| std::fs::remove_dir_all(path)),
+        io::ErrorKind::PermissionDenied => {
+            open_up(path).and_then(|()| std::fs::remove_dir_all(path))
+        }
         _ => Err(error),
     });
     if let Err(error) = removed {
-        tracing::warn!(%error, path = %path.display(), "cannot remove a command's temporary folder");
+        tracing::warn!(%error, path = %path.display(), "cannot remove a command's temporary \
+            folder");
     }
 }
 

@@ -30,7 +30,9 @@ impl Toolchains {
     /// Looks for toolchains below `home`. `variable` returns the value of an environment variable.
     pub fn detect(home: &Path, variable: impl Fn(&str) -> Option<String>) -> Self {
         let mut found = Self::default();
-        let folder = |name: &str, usual: &str| variable(name).map_or_else(|| home.join(usual), PathBuf::from);
+        let folder = |name: &str, usual: &str| {
+            variable(name).map_or_else(|| home.join(usual), PathBuf::from)
+        };
         let (rustup, cargo) = (folder("RUSTUP_HOME", ".rustup"), folder("CARGO_HOME", ".cargo"));
         if found.add(&rustup, None) {
             found.variables.push(("RUSTUP_HOME".to_owned(), rustup.display().to_string()));

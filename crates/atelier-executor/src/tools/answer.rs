@@ -95,7 +95,9 @@ pub(super) fn found(path: &str, found: &Found) -> Answer {
             entry
         })
         .collect();
-    fields(json!({ "path": path, "count": matches.len(), "matches": matches, "limited": found.cut }))
+    fields(
+        json!({ "path": path, "count": matches.len(), "matches": matches, "limited": found.cut }),
+    )
 }
 
 pub(super) fn grepped(found: &Grepped) -> Answer {
@@ -108,8 +110,9 @@ pub(super) fn grepped(found: &Grepped) -> Answer {
 }
 
 pub(super) fn info(path: &str, info: &Info) -> Answer {
-    let time =
-        |time: chrono::DateTime<chrono::Utc>| time.to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
+    let time = |time: chrono::DateTime<chrono::Utc>| {
+        time.to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
+    };
     fields(json!({
         "path": path,
         "type": kind(info.kind),

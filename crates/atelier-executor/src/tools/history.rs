@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use atelier_core::policy::call;
 use atelier_core::policy::git::{
-    GitDecision, GitFacts, ObjectKind, ProtectedPaths, Scope, Shown, is_object_id, overwritten_path, path_in,
+    GitDecision, GitFacts, ObjectKind, ProtectedPaths, Scope, Shown, is_object_id,
+    overwritten_path, path_in,
 };
 use atelier_core::policy::verdict::{Judgement, Verdict};
 
@@ -47,7 +48,8 @@ impl Tools<'_> {
             Judged { judgement, without_guarded: None }
         };
         if let Some(path) = overwritten_path(&command.args, &existing) {
-            let why = format!("{path} is a file or folder here. Uncommitted changes in it are lost.");
+            let why =
+                format!("{path} is a file or folder here. Uncommitted changes in it are lost.");
             return high(judgement, "discard", why);
         }
         match self.decide_git(runner, command, &existing) {
@@ -57,7 +59,12 @@ impl Tools<'_> {
         }
     }
 
-    fn decide_git(&self, runner: &Runner, command: &call::Command, existing: &BTreeSet<&str>) -> GitDecision {
+    fn decide_git(
+        &self,
+        runner: &Runner,
+        command: &call::Command,
+        existing: &BTreeSet<&str>,
+    ) -> GitDecision {
         let shown = Shown::by(&command.args, existing);
         if shown == Shown::Nothing {
             return GitDecision::AsItIs;
@@ -89,7 +96,8 @@ impl Tools<'_> {
             let mut some = beneath::open(root, &dir.join(".husky"), beneath::DIRECTORY).is_ok();
             if let Ok(mut names) = Names::open(root, &hooks) {
                 let listed = names.each(|name, kind| {
-                    let sample = Path::new(name).extension().is_some_and(|extension| extension == "sample");
+                    let sample =
+                        Path::new(name).extension().is_some_and(|extension| extension == "sample");
                     some |= kind == Kind::File && !sample && self.is_executable(&hooks.join(name));
                     Ok(())
                 });
@@ -113,15 +121,23 @@ impl Tools<'_> {
     }
 
     /// The repository's top beneath the workspace root; `None` if there is no repository.
-    fn top(&self, runner: &Runner, command: &call::Command) -> Result<Option<PathBuf>, &'static str> {
+    fn top(
+        &self,
+        runner: &Runner,
+        command: &call::Command,
+    ) -> Result<Option<PathBuf>, &'static str> {
         const OUTSIDE: &str = "it is unknown where its files are";
-        let answer = self.ask(runner, command, &["rev-parse", "--absolute-git-dir", "--show-toplevel"])?;
+        let answer =
+            self.ask(runner, command, &["rev-parse", "--absolute-git-dir", "--show-toplevel"])?;
         let mut lines = answer.stdout.lines();
         match (lines.next(), lines.next()) {
             (None, _) if !answer.success => Ok(None),
             (Some(_), Some(top)) if answer.success => {
                 let root = self.workspace.root();
-                Path::new(top).strip_prefix(root).map(|top| Some(top.to_owned())).map_err(|_| OUTSIDE)
+                Path::new(top)
+                    .strip_prefix(root)
+                    .map(|top| Some(top.to_owned()))
+                    .map_err(|_| OUTSIDE)
             }
             _ => Err(OUTSIDE),
         }

@@ -78,7 +78,9 @@ impl Tools<'_> {
             ToolCall::WriteFile { path, content, mode: WriteMode::Append, .. } => {
                 (path, &|old| Ok(String::from_utf8_lossy(&old).into_owned() + content))
             }
-            ToolCall::EditFile { path, edits, .. } => (path, &|old| apply(path, old, &exact(edits))),
+            ToolCall::EditFile { path, edits, .. } => {
+                (path, &|old| apply(path, old, &exact(edits)))
+            }
             _ => return Ok(None),
         };
         let old = match self.workspace.read(path, Part::Whole) {
@@ -94,9 +96,9 @@ impl Tools<'_> {
         }
         if let ToolCall::WriteFile { create_dirs: false, .. } = call
             && old.is_none()
-            && path
-                .parent()
-                .is_some_and(|folder| matches!(self.workspace.info(&folder), Err(Error::NotFound { .. })))
+            && path.parent().is_some_and(|folder| {
+                matches!(self.workspace.info(&folder), Err(Error::NotFound { .. }))
+            })
         {
             return Err(Error::NoFolder { path: path.as_str().to_owned() });
         }
@@ -117,7 +119,11 @@ impl Tools<'_> {
         // The name is checked as well, because git may still have a file that no longer exists
         // here.
         if ws.ignored().is_ok_and(|ignored| ignored.hides(relative(&used.path), false)) {
-            return Judgement::denied(FailureCode::NotFound, "path.ignored", format!("Not found: {shown}"));
+            return Judgement::denied(
+                FailureCode::NotFound,
+                "path.ignored",
+                format!("Not found: {shown}"),
+            );
         }
         let walked = self.as_the_kernel_walks(call, used);
         let real = match self.resolve(&walked, used.access) {
@@ -142,7 +148,11 @@ impl Tools<'_> {
             .map(|stat| FileType::from_raw_mode(stat.st_mode));
         let is_dir = kind == Some(FileType::Directory);
         if ws.ignored().is_ok_and(|ignored| ignored.hides(&real, is_dir)) {
-            return Judgement::denied(FailureCode::NotFound, "path.ignored", format!("Not found: {shown}"));
+            return Judgement::denied(
+                FailureCode::NotFound,
+                "path.ignored",
+                format!("Not found: {shown}"),
+            );
         }
         let is_command = matches!(call, ToolCall::ExecuteCommand(_));
         let opens = matches!(
@@ -151,7 +161,10 @@ impl Tools<'_> {
         );
         // Reading a pipe or a device could hang or never end.
         if (is_command || opens)
-            && !matches!(kind, None | Some(FileType::Directory | FileType::RegularFile | FileType::Symlink))
+            && !matches!(
+                kind,
+                None | Some(FileType::Directory | FileType::RegularFile | FileType::Symlink)
+            )
         {
             return Judgement::denied(
                 FailureCode::NotAFile,
@@ -169,7 +182,8 @@ impl Tools<'_> {
         // Under another name, the hidden content of the folder would become visible.
         if is_command && used.access == Access::Remove && is_dir && ws.holds_hidden(&real) {
             let reason = format!(
-                "{shown} contains files that are hidden from agents, so it cannot be moved or deleted."
+                "{shown} contains files that are hidden from agents, so it cannot be moved or \
+                 deleted."
             );
             return Judgement::denied(FailureCode::PathProtected, "path.ignored", reason);
         }
@@ -186,7 +200,8 @@ impl Tools<'_> {
         let (handle, root) = (self.workspace.handle(), self.workspace.root());
         match (access, walked.file_name()) {
             (Access::Remove, Some(name)) => {
-                Ok(links::resolve(handle, root, walked.parent().unwrap_or(Path::new("")))?.join(name))
+                Ok(links::resolve(handle, root, walked.parent().unwrap_or(Path::new("")))?
+                    .join(name))
             }
             _ => links::resolve(handle, root, walked),
         }
@@ -195,7 +210,9 @@ impl Tools<'_> {
     /// As text, `lnk/../x` is `x`, but on disk it can be another file. So the words of a command
     /// are resolved as the kernel does it.
     fn as_the_kernel_walks(&self, call: &ToolCall, used: &PathUse) -> PathBuf {
-        let ToolCall::ExecuteCommand(command) = call else { return relative(&used.path).to_owned() };
+        let ToolCall::ExecuteCommand(command) = call else {
+            return relative(&used.path).to_owned();
+        };
         let raw = Path::new(&used.raw);
         if raw.is_absolute() {
             return raw
@@ -224,10 +241,11 @@ impl Tools<'_> {
             judgement = judgement.stricter(Judgement::new(Verdict::Medium, rule, reason));
         }
         let low = judgement.verdict == Verdict::Low;
-        let bare = |found: &PathRestrictions| !found.hidden.is_empty() || !found.read_only.is_empty();
+        let bare =
+            |found: &PathRestrictions| !found.hidden.is_empty() || !found.read_only.is_empty();
         if !isolation.mounts && self.path_restrictions(command, low).as_ref().is_ok_and(bare) {
-            let reason =
-                "This workspace has protected files, and this machine cannot keep commands from them.";
+            let reason = "This workspace has protected files, and this machine cannot keep \
+                commands from them.";
             let rule = format!("{about} isolation.files");
             judgement = judgement.stricter(Judgement::new(Verdict::High, rule, reason));
         }
@@ -265,10 +283,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let workspace = Workspace::open(dir.path(), Options::default()).unwrap();
         let roots = Roots::relative_only();
-        let tools = Tools { workspace: &workspace, runner: None, policy: Policy::builtin(), roots: &roots };
+        let tools =
+            Tools { workspace: &workspace, runner: None, policy: Policy::builtin(), roots: &roots };
         let judged = |isolation: &Isolation, words: &[&str]| {
             let params = json!({ "command": words[0], "args": words[1..] });
-            let (call, judgement) = Policy::builtin().judge_request("execute_command", params, &roots);
+            let (call, judgement) =
+                Policy::builtin().judge_request("execute_command", params, &roots);
             let Ok(ToolCall::ExecuteCommand(command)) = call else { panic!("{judgement:?}") };
             let judged = tools.judge_isolation(isolation, &command, judgement);
             (judged.verdict, judged.rule)
@@ -277,6 +297,9 @@ mod tests {
         assert_eq!(judged(&some, &["ls"]), (Verdict::Medium, "ls isolation".to_owned()));
         assert_eq!(judged(&some, &["wc", "x"]), (Verdict::Medium, "wc isolation".to_owned()));
         assert_eq!(judged(&none, &["ls"]), (Verdict::High, "ls isolation.files".to_owned()));
-        assert_eq!(judged(&none, &["mkdir", "x"]), (Verdict::High, "mkdir isolation.files".to_owned()));
+        assert_eq!(
+            judged(&none, &["mkdir", "x"]),
+            (Verdict::High, "mkdir isolation.files".to_owned())
+        );
     }
 }

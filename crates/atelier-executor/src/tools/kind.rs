@@ -32,7 +32,8 @@ fn is_picture_or_pdf(bytes: &[u8]) -> bool {
     ];
     let riff = |kind: &[u8]| bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(kind);
     let boxed = |kinds: &[&[u8]]| {
-        bytes.get(4..8) == Some(b"ftyp") && bytes.get(8..12).is_some_and(|brand| kinds.contains(&brand))
+        bytes.get(4..8) == Some(b"ftyp")
+            && bytes.get(8..12).is_some_and(|brand| kinds.contains(&brand))
     };
     let bitmap = bytes.starts_with(b"BM") && bytes.get(6..10) == Some(&[0; 4]);
     MAGIC.iter().any(|magic| bytes.starts_with(magic))
@@ -48,7 +49,9 @@ mod tests {
     #[test]
     fn text_pictures_and_the_rest() {
         let shown = |bytes: &[u8]| {
-            present("f", bytes.to_vec()).map(|(_, encoding)| encoding).map_err(|e| e.code().known().unwrap())
+            present("f", bytes.to_vec())
+                .map(|(_, encoding)| encoding)
+                .map_err(|e| e.code().known().unwrap())
         };
         assert_eq!(shown("привет\n".as_bytes()), Ok("utf-8"));
         assert_eq!(shown(b""), Ok("utf-8"));
@@ -56,7 +59,9 @@ mod tests {
         assert_eq!(shown(b"%PDF-1.7\n\0"), Ok("base64"));
         assert_eq!(shown(b"\x89PNG\r\n\x1a\n\0"), Ok("base64"));
         assert_eq!(shown(b"RIFF\x01\x02\x03\x04WEBP"), Ok("base64"));
-        for binary in [&b"\x7fELF\x02\x01\0"[..], b"a\0b", b"\xff\xfea\0", b"RIFF\x01\x02\x03\x04WAVE\0"] {
+        for binary in
+            [&b"\x7fELF\x02\x01\0"[..], b"a\0b", b"\xff\xfea\0", b"RIFF\x01\x02\x03\x04WAVE\0"]
+        {
             assert_eq!(shown(binary), Err("binary_file"));
         }
     }

@@ -41,7 +41,8 @@ impl Tools<'_> {
                 worst = worst.stricter(unread("it is encoded"));
             }
             let line = bare(line);
-            if let Some(mode) = line.strip_prefix("new file mode ").or(line.strip_prefix("new mode "))
+            if let Some(mode) =
+                line.strip_prefix("new file mode ").or(line.strip_prefix("new mode "))
                 && mode.trim() != "100644"
             {
                 let reason = "The patch creates a link or an executable file.";
@@ -85,7 +86,11 @@ const MOST_BLANKS: usize = 64;
 const UNREADABLE: &str = "the name of a file in it cannot be read";
 
 fn unread(why: &str) -> Judgement {
-    Judgement::new(Verdict::High, "unread", format!("It is unknown what the patch would write: {why}."))
+    Judgement::new(
+        Verdict::High,
+        "unread",
+        format!("It is unknown what the patch would write: {why}."),
+    )
 }
 
 /// Whether the command may apply a patch. It is better to examine one patch too many than to miss
@@ -129,7 +134,9 @@ fn names(line: &str) -> Vec<Option<Cow<'_, str>>> {
         "Index:",
         "diff --git ",
     ];
-    let Some(rest) = BEFORE.iter().find_map(|before| line.strip_prefix(before)) else { return Vec::new() };
+    let Some(rest) = BEFORE.iter().find_map(|before| line.strip_prefix(before)) else {
+        return Vec::new();
+    };
     if rest.len() > LONGEST_LINE || blanks(rest).count() > MOST_BLANKS {
         return vec![None];
     }

@@ -47,9 +47,14 @@ impl Tools<'_> {
     ///
     /// Files in `.git` can start programs, also with the user's own git. So only git changes them,
     /// and git changes configuration only through commands meant for it.
-    pub(super) fn path_restrictions(&self, command: &call::Command, looks: bool) -> Result<PathRestrictions> {
+    pub(super) fn path_restrictions(
+        &self,
+        command: &call::Command,
+        looks: bool,
+    ) -> Result<PathRestrictions> {
         let git = command.command == "git" && !compares_files(&command.args);
-        let wanted = Wanted { secrets: looks, repositories: !looks || git, into_repositories: !git };
+        let wanted =
+            Wanted { secrets: looks, repositories: !looks || git, into_repositories: !git };
         let (hidden, repositories) = self.find(wanted)?;
         let (mut hooks, mut read_only) = (Vec::new(), Vec::new());
         if !looks {

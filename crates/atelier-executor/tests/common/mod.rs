@@ -54,7 +54,8 @@ impl Fixture {
             environment: Vec::new(),
         };
         let runner = Runner::new(&ws, options).unwrap();
-        let roots = Roots::announced(root.to_str().unwrap()).also(base.path().join("ws").to_str().unwrap());
+        let roots =
+            Roots::announced(root.to_str().unwrap()).also(base.path().join("ws").to_str().unwrap());
         Self { base, ws, runner, roots }
     }
 
@@ -92,11 +93,9 @@ impl Fixture {
             .env("WS", self.base().join("ws"))
             .env("OUT", self.base().join("out"))
             .env("HOME", self.base().join("home"))
-            .envs(
-                ["AUTHOR", "COMMITTER"]
-                    .iter()
-                    .flat_map(|who| [(format!("GIT_{who}_NAME"), "a"), (format!("GIT_{who}_EMAIL"), "a@b")]),
-            );
+            .envs(["AUTHOR", "COMMITTER"].iter().flat_map(|who| {
+                [(format!("GIT_{who}_NAME"), "a"), (format!("GIT_{who}_EMAIL"), "a@b")]
+            }));
         bash.output().unwrap().status.success()
     }
 

@@ -61,8 +61,11 @@ struct Norm {
 
 impl Bert {
     pub(crate) fn read(tensors: &SafeTensors<'_>, config: &Config) -> Result<Self, EmbedError> {
-        let prefix =
-            if tensors.tensor("bert.embeddings.word_embeddings.weight").is_ok() { "bert." } else { "" };
+        let prefix = if tensors.tensor("bert.embeddings.word_embeddings.weight").is_ok() {
+            "bert."
+        } else {
+            ""
+        };
         let matrix = |name: &str| Matrix::read(tensors, &format!("{prefix}{name}"));
         let vector = |name: String| matrix(&name).map(|matrix| matrix.values);
         let linear = |name: String| {
@@ -99,9 +102,13 @@ impl Bert {
             layers: (0..config.num_hidden_layers).map(layer).collect::<Result<_, _>>()?,
             heads: config.num_attention_heads,
         };
-        let fits =
-            bert.words.columns == config.hidden_size && config.hidden_size.is_multiple_of(bert.heads.max(1));
-        if fits { Ok(bert) } else { Err(EmbedError::Model("config.json does not fit the weights".into())) }
+        let fits = bert.words.columns == config.hidden_size
+            && config.hidden_size.is_multiple_of(bert.heads.max(1));
+        if fits {
+            Ok(bert)
+        } else {
+            Err(EmbedError::Model("config.json does not fit the weights".into()))
+        }
     }
 
     pub(crate) fn dimension(&self) -> usize {
@@ -117,8 +124,11 @@ impl Bert {
         let width = self.dimension();
         let mut states = Matrix { rows: tokens.len(), columns: width, values: Vec::new() };
         for (position, token) in tokens.iter().enumerate() {
-            let parts = [self.words.row(*token as usize), self.positions.row(position), self.kinds.row(0)];
-            states.values.extend((0..width).map(|at| parts.iter().map(|part| part[at]).sum::<f32>()));
+            let parts =
+                [self.words.row(*token as usize), self.positions.row(position), self.kinds.row(0)];
+            states
+                .values
+                .extend((0..width).map(|at| parts.iter().map(|part| part[at]).sum::<f32>()));
         }
         self.norm.apply(&mut states);
         for layer in &self.layers {
@@ -177,10 +187,14 @@ impl Layer {
 
 impl Matrix {
     pub(crate) fn read(tensors: &SafeTensors<'_>, name: &str) -> Result<Self, EmbedError> {
-        let tensor =
-            tensors.tensor(name).map_err(|_| EmbedError::Model(format!("the weights have no {name}")))?;
+        let tensor = tensors
+            .tensor(name)
+            .map_err(|_| EmbedError::Model(format!("the weights have no {name}")))?;
         if tensor.dtype() != safetensors::Dtype::F32 {
-            return Err(EmbedError::Model(format!("{name} is {:?}; only F32 is read", tensor.dtype())));
+            return Err(EmbedError::Model(format!(
+                "{name} is {:?}; only F32 is read",
+                tensor.dtype()
+            )));
         }
         let (rows, columns) = match *tensor.shape() {
             [columns] => (1, columns),
@@ -188,7 +202,11 @@ impl Matrix {
             _ => return Err(EmbedError::Model(format!("{name} has an unusual shape"))),
         };
         let (values, _) = tensor.data().as_chunks::<4>();
-        Ok(Self { rows, columns, values: values.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect() })
+        Ok(Self {
+            rows,
+            columns,
+            values: values.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
+        })
     }
 
     pub(crate) fn row(&self, number: usize) -> &[f32] {
@@ -201,11 +219,16 @@ impl Matrix {
 
 impl Linear {
     /// `input · weightᵀ + bias`
-    #[expect(unsafe_code, reason = "the matrix multiplication takes pointers; the sizes are checked here")]
+    #[expect(
+        unsafe_code,
+        reason = "the matrix multiplication takes pointers; the sizes are checked here"
+    )]
     fn apply(&self, input: &Matrix) -> Matrix {
         let (rows, inner, columns) = (input.rows, input.columns, self.weight.rows);
         assert!(
-            self.weight.columns == inner && self.bias.len() == columns && input.values.len() == rows * inner
+            self.weight.columns == inner
+                && self.bias.len() == columns
+                && input.values.len() == rows * inner
         );
         let mut values = Vec::with_capacity(rows * columns);
         for _ in 0..rows {
@@ -274,7 +297,9 @@ fn softmax(scores: &mut [f32]) {
 fn gelu(x: f32) -> f32 {
     let z = x.abs() / std::f32::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * z);
-    let poly = ((((1.061_405_4 * t - 1.453_152) * t + 1.421_413_7) * t - 0.284_496_74) * t + 0.254_829_6) * t;
+    let poly = ((((1.061_405_4 * t - 1.453_152) * t + 1.421_413_7) * t - 0.284_496_74) * t
+        + 0.254_829_6)
+        * t;
     let erf = (1.0 - poly * (-z * z).exp()).copysign(x);
     0.5 * x * (1.0 + erf)
 }

@@ -27,13 +27,17 @@ pub(crate) fn document(text: &str) -> Vec<f32> {
         let (count, _) = counts.entry(piece).or_insert((0.0, worth));
         *count += 1.0;
     }
-    hash_into_vector(counts.into_iter().map(|(piece, (count, worth))| (piece, worth * (1.0 + count.ln()))))
+    hash_into_vector(
+        counts.into_iter().map(|(piece, (count, worth))| (piece, worth * (1.0 + count.ln()))),
+    )
 }
 
 /// The vector of a query, weighed by the frequencies of a collection.
 pub(crate) fn query(text: &str, frequencies: &Frequencies) -> Vec<f32> {
     let pieces: BTreeMap<u64, f32> = pieces(text).into_iter().collect();
-    hash_into_vector(pieces.into_iter().map(|(piece, worth)| (piece, worth * frequencies.rarity(piece))))
+    hash_into_vector(
+        pieces.into_iter().map(|(piece, worth)| (piece, worth * frequencies.rarity(piece))),
+    )
 }
 
 /// The distinct pieces of a text, for counting their frequencies.

@@ -30,15 +30,16 @@ impl Local {
     pub(crate) fn open(directory: &Path) -> Result<Self, EmbedError> {
         let read = |name: &str| {
             let path = directory.join(name);
-            std::fs::read(&path).map_err(|error| EmbedError::Model(format!("{}: {error}", path.display())))
+            std::fs::read(&path)
+                .map_err(|error| EmbedError::Model(format!("{}: {error}", path.display())))
         };
         let mut tokenizer = Tokenizer::from_bytes(read("tokenizer.json")?)
             .map_err(|error| EmbedError::Model(error.to_string()))?;
         // Models come with padding to a fixed length, which one text at a time does not need.
         tokenizer.with_padding(None);
         let weights = read("model.safetensors")?;
-        let tensors =
-            SafeTensors::deserialize(&weights).map_err(|error| EmbedError::Model(error.to_string()))?;
+        let tensors = SafeTensors::deserialize(&weights)
+            .map_err(|error| EmbedError::Model(error.to_string()))?;
         let model = match tensors.names().as_slice() {
             [only] => Model::Table(Matrix::read(&tensors, only)?),
             _ => {
@@ -52,9 +53,12 @@ impl Local {
             Model::Table(_) => 4096,
         };
         let cut = tokenizers::TruncationParams { max_length: longest, ..Default::default() };
-        tokenizer.with_truncation(Some(cut)).map_err(|error| EmbedError::Model(error.to_string()))?;
-        let folder =
-            directory.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned());
+        tokenizer
+            .with_truncation(Some(cut))
+            .map_err(|error| EmbedError::Model(error.to_string()))?;
+        let folder = directory
+            .file_name()
+            .map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned());
         // The name contains a hash of the weights, because the same folder may hold another model
         // later.
         let name = format!("local-{folder}-{:016x}", crate::lexical::hash(&weights, 0));

@@ -45,7 +45,8 @@ impl OpenAi {
         model: &str,
         dimension: usize,
     ) -> Result<Self, EmbedError> {
-        let client = reqwest::Client::builder().timeout(PATIENCE).build().map_err(EmbedError::Http)?;
+        let client =
+            reqwest::Client::builder().timeout(PATIENCE).build().map_err(EmbedError::Http)?;
         Ok(Self {
             client,
             url: format!("{}/embeddings", base_url.trim_end_matches('/')),
@@ -65,8 +66,12 @@ impl OpenAi {
     }
 
     /// A vector for each text; `None` for one that the model refuses.
-    pub(crate) async fn embed(&self, texts: &[String]) -> Result<Vec<Option<Vec<f32>>>, EmbedError> {
-        let short: Vec<String> = texts.iter().map(|text| text.chars().take(LONGEST).collect()).collect();
+    pub(crate) async fn embed(
+        &self,
+        texts: &[String],
+    ) -> Result<Vec<Option<Vec<f32>>>, EmbedError> {
+        let short: Vec<String> =
+            texts.iter().map(|text| text.chars().take(LONGEST).collect()).collect();
         let mut vectors = Vec::with_capacity(texts.len());
         for batch in short.chunks(BATCH) {
             match self.ask(batch).await {
@@ -78,7 +83,10 @@ impl OpenAi {
                     }
                 }
                 Err(EmbedError::Refused(reason)) => {
-                    tracing::warn!(reason, "a text cannot be embedded; it is found by its words only");
+                    tracing::warn!(
+                        reason,
+                        "a text cannot be embedded; it is found by its words only"
+                    );
                     vectors.push(None);
                 }
                 Err(error) => return Err(error),
@@ -106,16 +114,24 @@ impl OpenAi {
         }
         let response = request.send().await.map_err(EmbedError::Http)?;
         let status = response.status();
-        if status == reqwest::StatusCode::BAD_REQUEST || status == reqwest::StatusCode::PAYLOAD_TOO_LARGE {
+        if status == reqwest::StatusCode::BAD_REQUEST
+            || status == reqwest::StatusCode::PAYLOAD_TOO_LARGE
+        {
             return Err(EmbedError::Refused(status.to_string()));
         }
-        let mut answer: EmbeddingResponse =
-            response.error_for_status().map_err(EmbedError::Http)?.json().await.map_err(EmbedError::Http)?;
+        let mut answer: EmbeddingResponse = response
+            .error_for_status()
+            .map_err(EmbedError::Http)?
+            .json()
+            .await
+            .map_err(EmbedError::Http)?;
         answer.data.sort_by_key(|entry| entry.index);
         let vectors: Vec<Vec<f32>> = answer.data.into_iter().map(|entry| entry.embedding).collect();
         let odd = vectors.iter().find(|vector| vector.len() != self.dimension);
         match odd {
-            Some(vector) => Err(EmbedError::Dimension { expected: self.dimension, found: vector.len() }),
+            Some(vector) => {
+                Err(EmbedError::Dimension { expected: self.dimension, found: vector.len() })
+            }
             None if vectors.len() != texts.len() => {
                 Err(EmbedError::Model("it returned another number of vectors than of texts".into()))
             }

@@ -7,15 +7,17 @@
 //! ends the operation, not the process.
 
 use super::{
-    CollectionKey, FIELDS, FieldKind, IndexError, IndexMatches, IndexQuery, Point, Result, WORDS, beam,
+    CollectionKey, FIELDS, FieldKind, IndexError, IndexMatches, IndexQuery, Point, Result, WORDS,
+    beam,
 };
 use crate::{embed::blocking, lexical::Sparse};
 use atelier_core::{AgentId, Filter};
 use qdrant_edge::{
-    CountRequest, CreateIndex, Distance, EdgeConfig, EdgeShard, EdgeSparseVectorParams, EdgeVectorParams,
-    FieldIndexOperations, Modifier, NamedQuery, OperationError, PayloadFieldSchema, PayloadSchemaType,
-    PointId, PointInsertOperations, PointOperations, PointStruct, QuantizationSearchParams, QueryEnum,
-    ScalarQuantizationConfig, ScalarType, SearchParams, SearchRequest, UpdateOperation, Vector, Vectors,
+    CountRequest, CreateIndex, Distance, EdgeConfig, EdgeShard, EdgeSparseVectorParams,
+    EdgeVectorParams, FieldIndexOperations, Modifier, NamedQuery, OperationError,
+    PayloadFieldSchema, PayloadSchemaType, PointId, PointInsertOperations, PointOperations,
+    PointStruct, QuantizationSearchParams, QueryEnum, ScalarQuantizationConfig, ScalarType,
+    SearchParams, SearchRequest, UpdateOperation, Vector, Vectors,
 };
 use serde_json::json;
 use std::{
@@ -149,7 +151,9 @@ impl Edge {
             inner.with(slot, |shard| {
                 if !removed.is_empty() {
                     let ids = removed.into_iter().map(PointId::Uuid).collect();
-                    shard.update(UpdateOperation::PointOperation(PointOperations::DeletePoints { ids }))?;
+                    shard.update(UpdateOperation::PointOperation(
+                        PointOperations::DeletePoints { ids },
+                    ))?;
                 }
                 insert(shard, points)
             })
@@ -162,7 +166,9 @@ impl Edge {
             let _writing = slot.writing();
             // The changes are lost whether or not the collection was opened again since.
             if slot.flush_failed.swap(false, Ordering::Relaxed) {
-                return Err(IndexError::Failed("it could not be flushed when it was closed".into()));
+                return Err(IndexError::Failed(
+                    "it could not be flushed when it was closed".into(),
+                ));
             }
             match &*slot.shard.read().unwrap_or_else(PoisonError::into_inner) {
                 Some(shard) => catch_panic(|| {
@@ -176,7 +182,11 @@ impl Edge {
         .await
     }
 
-    pub(super) async fn search(&self, key: &CollectionKey, ask: IndexQuery) -> Result<IndexMatches> {
+    pub(super) async fn search(
+        &self,
+        key: &CollectionKey,
+        ask: IndexQuery,
+    ) -> Result<IndexMatches> {
         self.run(key, move |inner, slot| {
             inner.with(slot, |shard| {
                 let filter = conditions(&ask.filter)?;
@@ -206,7 +216,10 @@ impl Edge {
                         PointId::NumId(_) => None,
                     };
                     Ok::<_, IndexError>(
-                        found.into_iter().filter_map(|point| Some((uuid(point.id)?, point.score))).collect(),
+                        found
+                            .into_iter()
+                            .filter_map(|point| Some((uuid(point.id)?, point.score)))
+                            .collect(),
                     )
                 };
                 Ok(IndexMatches {
@@ -237,7 +250,9 @@ impl Edge {
 
     pub(super) async fn count(&self, key: &CollectionKey) -> Result<u64> {
         self.run(key, |inner, slot| {
-            inner.with(slot, |shard| Ok(shard.count(CountRequest { filter: None, exact: true })? as u64))
+            inner.with(slot, |shard| {
+                Ok(shard.count(CountRequest { filter: None, exact: true })? as u64)
+            })
         })
         .await
     }
@@ -282,8 +297,10 @@ impl Edge {
                 // that are in a graph.
                 let in_graph = info.indexed_vectors_count.saturating_sub(info.points_count);
                 // After deletions, as many newer points are outside the graph.
-                let optimized_points = slot.optimized_points.fetch_min(info.points_count, Ordering::Relaxed);
-                Ok(info.points_count.saturating_sub(in_graph.max(optimized_points)) < MAX_UNOPTIMIZED)
+                let optimized_points =
+                    slot.optimized_points.fetch_min(info.points_count, Ordering::Relaxed);
+                Ok(info.points_count.saturating_sub(in_graph.max(optimized_points))
+                    < MAX_UNOPTIMIZED)
             })
         })
         .await
@@ -293,7 +310,8 @@ impl Edge {
         if self.is_optimized(key).await? {
             return Ok(());
         }
-        let _turn = self.0.optimizing.acquire().await.map_err(|_| IndexError::Failed("closed".into()))?;
+        let _turn =
+            self.0.optimizing.acquire().await.map_err(|_| IndexError::Failed("closed".into()))?;
         self.run(key, |inner, slot| {
             let _writing = slot.writing();
             inner.with(slot, |shard| {
@@ -316,10 +334,16 @@ impl Edge {
         .await
     }
 
-    pub(super) async fn begin_generation(&self, key: &CollectionKey, dimension: usize) -> Result<()> {
+    pub(super) async fn begin_generation(
+        &self,
+        key: &CollectionKey,
+        dimension: usize,
+    ) -> Result<()> {
         self.run(key, move |_, slot| {
             let now = slot.current_generation()?.ok_or(IndexError::CollectionMissing)?;
-            let next = now.parse::<u64>().map_or_else(|_| "1".to_owned(), |number| (number + 1).to_string());
+            let next = now
+                .parse::<u64>()
+                .map_or_else(|_| "1".to_owned(), |number| (number + 1).to_string());
             let shard = slot.begin(&next, dimension)?;
             *slot.next() = Some((next, shard));
             Ok(())
@@ -327,7 +351,11 @@ impl Edge {
         .await
     }
 
-    pub(super) async fn fill_generation(&self, key: &CollectionKey, points: Vec<Point>) -> Result<()> {
+    pub(super) async fn fill_generation(
+        &self,
+        key: &CollectionKey,
+        points: Vec<Point>,
+    ) -> Result<()> {
         self.run(key, move |_, slot| match &*slot.next() {
             Some((_, shard)) => catch_panic(|| {
                 insert(shard, points)?;
@@ -340,7 +368,8 @@ impl Edge {
     }
 
     pub(super) async fn switch_generation(&self, key: &CollectionKey) -> Result<()> {
-        let _turn = self.0.optimizing.acquire().await.map_err(|_| IndexError::Failed("closed".into()))?;
+        let _turn =
+            self.0.optimizing.acquire().await.map_err(|_| IndexError::Failed("closed".into()))?;
         self.run(key, move |_, slot| {
             let (name, shard) = slot.next().take().ok_or(IndexError::CollectionMissing)?;
             catch_panic(|| {
@@ -425,7 +454,8 @@ impl Inner {
         if shard.is_none() {
             // Without a current generation, the creation of the collection never finished.
             let generation = slot.current_generation()?.ok_or(IndexError::CollectionMissing)?;
-            *shard = Some(catch_panic(|| Ok(EdgeShard::load(&slot.folder.join(generation), None)?))?);
+            *shard =
+                Some(catch_panic(|| Ok(EdgeShard::load(&slot.folder.join(generation), None)?))?);
             drop(shard);
             self.close_least_recently_used(slot);
         }
@@ -435,13 +465,15 @@ impl Inner {
     /// Closes the least recently used collections, because each open one costs some sixty memory
     /// maps.
     fn close_least_recently_used(&self, but: &Slot) {
-        let mut open: Vec<Arc<Slot>> = self.slots().values().filter(|slot| slot.is_open()).cloned().collect();
+        let mut open: Vec<Arc<Slot>> =
+            self.slots().values().filter(|slot| slot.is_open()).cloned().collect();
         if open.len() <= self.max_open {
             return;
         }
         open.sort_by_key(|slot| slot.used.load(Ordering::Relaxed));
         let surplus = open.len() - self.max_open;
-        for slot in open.iter().filter(|slot| !std::ptr::eq(&raw const ***slot, but)).take(surplus) {
+        for slot in open.iter().filter(|slot| !std::ptr::eq(&raw const ***slot, but)).take(surplus)
+        {
             // A collection that is being written stays open; the next call tries again.
             if let Ok(_writing) = slot.writing.try_lock() {
                 slot.close();
@@ -494,7 +526,8 @@ impl Slot {
         let shard = self.shard.write().unwrap_or_else(PoisonError::into_inner).take();
         if catch_unwind(AssertUnwindSafe(move || drop(shard))).is_err() {
             self.flush_failed.store(true, Ordering::Relaxed);
-            tracing::warn!(folder = %self.folder.display(), "a collection could not be flushed at its end");
+            tracing::warn!(folder = %self.folder.display(), "a collection could not be flushed at \
+                its end");
         }
     }
 }
@@ -503,21 +536,28 @@ impl Slot {
 fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let message = panic.downcast_ref::<String>().map(String::as_str);
-        let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+        let message =
+            message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
         Err(IndexError::Failed(message.to_owned()))
     })
 }
 
 fn create(folder: &Path, dimension: usize) -> Result<EdgeShard> {
-    let quantization =
-        ScalarQuantizationConfig { r#type: ScalarType::Int8, quantile: Some(0.99), always_ram: Some(true) };
+    let quantization = ScalarQuantizationConfig {
+        r#type: ScalarType::Int8,
+        quantile: Some(0.99),
+        always_ram: Some(true),
+    };
     let vectors = EdgeVectorParams::builder(dimension, Distance::Cosine)
         .on_disk(true)
         .quantization_config(quantization.into())
         .build();
     let words = EdgeSparseVectorParams { modifier: Some(Modifier::Idf), ..Default::default() };
-    let config =
-        EdgeConfig::builder().vector("", vectors).sparse_vector(WORDS, words).on_disk_payload(true).build();
+    let config = EdgeConfig::builder()
+        .vector("", vectors)
+        .sparse_vector(WORDS, words)
+        .on_disk_payload(true)
+        .build();
     let shard = EdgeShard::new(folder, config)?;
     for (field, kind) in FIELDS {
         let kind = match kind {
@@ -525,9 +565,13 @@ fn create(folder: &Path, dimension: usize) -> Result<EdgeShard> {
             FieldKind::Time => PayloadSchemaType::Datetime,
             FieldKind::Flag => PayloadSchemaType::Bool,
         };
-        let field_name = field.parse().map_err(|()| IndexError::Failed(format!("{field} is no path")))?;
-        let index = CreateIndex { field_name, field_schema: Some(PayloadFieldSchema::FieldType(kind)) };
-        shard.update(UpdateOperation::FieldIndexOperation(FieldIndexOperations::CreateIndex(index)))?;
+        let field_name =
+            field.parse().map_err(|()| IndexError::Failed(format!("{field} is no path")))?;
+        let index =
+            CreateIndex { field_name, field_schema: Some(PayloadFieldSchema::FieldType(kind)) };
+        shard.update(UpdateOperation::FieldIndexOperation(FieldIndexOperations::CreateIndex(
+            index,
+        )))?;
     }
     shard.flush();
     Ok(shard)

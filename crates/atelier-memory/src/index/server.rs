@@ -1,7 +1,8 @@
 //! A Qdrant server, whose collections all nodes share.
 
 use super::{
-    CollectionKey, FIELDS, FieldKind, IndexError, IndexMatches, IndexQuery, Point, Result, WORDS, beam,
+    CollectionKey, FIELDS, FieldKind, IndexError, IndexMatches, IndexQuery, Point, Result, WORDS,
+    beam,
 };
 use atelier_core::Filter;
 use qdrant_client::{
@@ -10,10 +11,10 @@ use qdrant_client::{
         CollectionStatus, Condition, CountPointsBuilder, CreateCollectionBuilder,
         CreateFieldIndexCollectionBuilder, DatetimeRange, DeletePointsBuilder, Distance, FieldType,
         Filter as Conditions, Modifier, NamedVectors, PointId, PointStruct, PointsIdsList,
-        QuantizationSearchParamsBuilder, Query, QueryBatchPointsBuilder, QueryPoints, QueryPointsBuilder,
-        ScalarQuantizationBuilder, ScoredPoint, SearchParamsBuilder, SparseVectorParamsBuilder,
-        SparseVectorsConfigBuilder, Timestamp, UpsertPointsBuilder, Value, Vector, VectorInput,
-        VectorParamsBuilder, point_id::PointIdOptions,
+        QuantizationSearchParamsBuilder, Query, QueryBatchPointsBuilder, QueryPoints,
+        QueryPointsBuilder, ScalarQuantizationBuilder, ScoredPoint, SearchParamsBuilder,
+        SparseVectorParamsBuilder, SparseVectorsConfigBuilder, Timestamp, UpsertPointsBuilder,
+        Value, Vector, VectorInput, VectorParamsBuilder, point_id::PointIdOptions,
     },
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -65,7 +66,10 @@ impl Server {
     pub(super) async fn create(&self, key: &CollectionKey, dimension: usize) -> Result<()> {
         self.drop(key).await?;
         let mut words = SparseVectorsConfigBuilder::default();
-        words.add_named_vector_params(WORDS, SparseVectorParamsBuilder::default().modifier(Modifier::Idf));
+        words.add_named_vector_params(
+            WORDS,
+            SparseVectorParamsBuilder::default().modifier(Modifier::Idf),
+        );
         let vectors = VectorParamsBuilder::new(dimension as u64, Distance::Cosine).on_disk(true);
         let quantization = ScalarQuantizationBuilder::default().quantile(0.99).always_ram(true);
         let collection = CreateCollectionBuilder::new(&key.name)
@@ -98,7 +102,8 @@ impl Server {
     ) -> Result<()> {
         if !removed.is_empty() {
             let ids = removed.into_iter().map(PointId::from).collect();
-            let delete = DeletePointsBuilder::new(&key.name).points(PointsIdsList { ids }).wait(true);
+            let delete =
+                DeletePointsBuilder::new(&key.name).points(PointsIdsList { ids }).wait(true);
             self.client.delete_points(delete).await?;
         }
         let mut points = points.into_iter().map(point_struct);
@@ -107,7 +112,9 @@ impl Server {
             if batch.is_empty() {
                 return Ok(());
             }
-            self.client.upsert_points(UpsertPointsBuilder::new(&key.name, batch).wait(true)).await?;
+            self.client
+                .upsert_points(UpsertPointsBuilder::new(&key.name, batch).wait(true))
+                .await?;
         }
     }
 
@@ -116,11 +123,17 @@ impl Server {
         Ok(())
     }
 
-    pub(super) async fn search(&self, key: &CollectionKey, ask: IndexQuery) -> Result<IndexMatches> {
+    pub(super) async fn search(
+        &self,
+        key: &CollectionKey,
+        ask: IndexQuery,
+    ) -> Result<IndexMatches> {
         let filter = conditions(&ask.filter);
         let params = SearchParamsBuilder::default()
             .hnsw_ef(beam(&ask.filter) as u64)
-            .quantization(QuantizationSearchParamsBuilder::default().rescore(true).oversampling(2.0))
+            .quantization(
+                QuantizationSearchParamsBuilder::default().rescore(true).oversampling(2.0),
+            )
             .build();
         let query = |vector: VectorInput| {
             let query = QueryPointsBuilder::new(&key.name)
@@ -146,10 +159,14 @@ impl Server {
         if queries.is_empty() {
             return Ok(IndexMatches::default());
         }
-        let found = self.client.query_batch(QueryBatchPointsBuilder::new(&key.name, queries)).await?;
-        let mut lists =
-            found.result.into_iter().map(|list| list.result.into_iter().filter_map(scored).collect());
-        let mut next = |wanted: bool| if wanted { lists.next().unwrap_or_default() } else { Vec::new() };
+        let found =
+            self.client.query_batch(QueryBatchPointsBuilder::new(&key.name, queries)).await?;
+        let mut lists = found
+            .result
+            .into_iter()
+            .map(|list| list.result.into_iter().filter_map(scored).collect());
+        let mut next =
+            |wanted: bool| if wanted { lists.next().unwrap_or_default() } else { Vec::new() };
         Ok(IndexMatches { dense: next(dense), lexical: next(lexical) })
     }
 
@@ -165,8 +182,12 @@ impl Server {
     }
 
     pub(super) async fn indexed_fields(&self, key: &CollectionKey) -> Result<Vec<String>> {
-        let info =
-            self.client.collection_info(&key.name).await?.result.ok_or(IndexError::CollectionMissing)?;
+        let info = self
+            .client
+            .collection_info(&key.name)
+            .await?
+            .result
+            .ok_or(IndexError::CollectionMissing)?;
         let mut fields: Vec<String> = info.payload_schema.into_keys().collect();
         fields.sort_unstable();
         Ok(fields)
@@ -181,7 +202,8 @@ impl Server {
 
     pub(super) async fn collections(&self) -> Result<Vec<String>> {
         let list = self.client.list_collections().await?;
-        let mut names: Vec<String> = list.collections.into_iter().map(|collection| collection.name).collect();
+        let mut names: Vec<String> =
+            list.collections.into_iter().map(|collection| collection.name).collect();
         names.sort_unstable();
         Ok(names)
     }
@@ -192,8 +214,12 @@ impl Server {
     }
 
     pub(super) async fn is_optimized(&self, key: &CollectionKey) -> Result<bool> {
-        let info =
-            self.client.collection_info(&key.name).await?.result.ok_or(IndexError::CollectionMissing)?;
+        let info = self
+            .client
+            .collection_info(&key.name)
+            .await?
+            .result
+            .ok_or(IndexError::CollectionMissing)?;
         Ok(info.status() == CollectionStatus::Green)
     }
 
@@ -202,11 +228,19 @@ impl Server {
         Ok(false)
     }
 
-    pub(super) async fn begin_generation(&self, key: &CollectionKey, dimension: usize) -> Result<()> {
+    pub(super) async fn begin_generation(
+        &self,
+        key: &CollectionKey,
+        dimension: usize,
+    ) -> Result<()> {
         self.create(key, dimension).await
     }
 
-    pub(super) async fn fill_generation(&self, key: &CollectionKey, points: Vec<Point>) -> Result<()> {
+    pub(super) async fn fill_generation(
+        &self,
+        key: &CollectionKey,
+        points: Vec<Point>,
+    ) -> Result<()> {
         self.apply(key, points, vec![]).await
     }
 
@@ -233,7 +267,8 @@ fn point_struct(point: Point) -> PointStruct {
         vectors = vectors.add_vector("", Vector::new_dense(vector));
     }
     if !point.words.is_empty() {
-        vectors = vectors.add_vector(WORDS, Vector::new_sparse(point.words.indices, point.words.values));
+        vectors =
+            vectors.add_vector(WORDS, Vector::new_sparse(point.words.indices, point.words.values));
     }
     let interaction = point.interaction;
     let mut payload: HashMap<String, Value> = HashMap::from([
@@ -259,8 +294,11 @@ fn conditions(filter: &Filter) -> Option<Conditions> {
             seconds: time.timestamp(),
             nanos: time.timestamp_subsec_nanos() as i32,
         };
-        let range =
-            DatetimeRange { gte: filter.from.map(time), lte: filter.to.map(time), ..Default::default() };
+        let range = DatetimeRange {
+            gte: filter.from.map(time),
+            lte: filter.to.map(time),
+            ..Default::default()
+        };
         must.push(Condition::datetime_range("timestamp", range));
     }
     for (key, value) in [("task_id", &filter.task_id), ("session_id", &filter.session_id)] {

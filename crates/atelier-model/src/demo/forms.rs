@@ -20,8 +20,8 @@ const POLITE: &str = concat!(
     r"|пожалуйста|привет|сначала|теперь|затем|потом|можешь|まず|次に|それから|では|こんにちは)[,!.、。]?\s*)*",
 );
 
-/// Tool, pattern, example. Stricter forms come first: `create folder x` would also match a file named
-/// `folder`.
+/// Tool, pattern, example. Stricter forms come first: `create folder x` would also match a file
+/// named `folder`.
 #[rustfmt::skip]
 const TABLE: &[(&str, &str, &str)] = &[
     // English
@@ -77,7 +77,8 @@ const TABLE: &[(&str, &str, &str)] = &[
 
 /// A bare command line. It must be the whole message, because inside a sentence these are words.
 pub(super) static COMMAND: LazyLock<Form> = LazyLock::new(|| {
-    let programs = "git|npm|pnpm|yarn|pip|cargo|node|python3?|rm|sudo|curl|wget|echo|pwd|whoami|uname|mkdir";
+    let programs =
+        "git|npm|pnpm|yarn|pip|cargo|node|python3?|rm|sudo|curl|wget|echo|pwd|whoami|uname|mkdir";
     Form {
         tool: "execute_command",
         append: false,
@@ -86,7 +87,8 @@ pub(super) static COMMAND: LazyLock<Form> = LazyLock::new(|| {
 });
 
 pub(super) fn compiled(pattern: &str) -> Regex {
-    Regex::new(pattern).unwrap_or_else(|invalid| unreachable!("the built-in patterns are valid: {invalid}"))
+    Regex::new(pattern)
+        .unwrap_or_else(|invalid| unreachable!("the built-in patterns are valid: {invalid}"))
 }
 
 pub(super) static FORMS: LazyLock<Vec<Form>> = LazyLock::new(|| {

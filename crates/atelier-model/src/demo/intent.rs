@@ -52,7 +52,8 @@ fn separators(message: &str) -> Vec<Separator> {
 /// The requests in a message, in order. Empty if none is recognised.
 pub(super) fn intents(message: &str) -> Vec<Intent> {
     let separators = separators(message);
-    // A form may match only without the words that follow, so the next few boundaries are tried too.
+    // A form may match only without the words that follow, so the next few boundaries are tried
+    // too.
     let begins_at = |start: usize, later: &[Separator]| {
         let ends = later.iter().take(3).map(|next| next.at.start).rev();
         let mut ends = ends.chain([message.len()]);
@@ -96,7 +97,13 @@ fn parse_form(form: &Form, text: &str, afterwards: bool) -> Option<Intent> {
     let ends_in_content = found.name("content").is_some_and(|content| {
         content.end() == text.len() && quoted(content.as_str()) == content.as_str().trim()
     });
-    Some(Intent { words: text.trim().to_owned(), tool: form.tool, arguments, afterwards, ends_in_content })
+    Some(Intent {
+        words: text.trim().to_owned(),
+        tool: form.tool,
+        arguments,
+        afterwards,
+        ends_in_content,
+    })
 }
 
 fn arguments(form: &Form, found: &Captures<'_>) -> Option<Value> {
@@ -183,7 +190,11 @@ mod tests {
             ("read README.md", "read_file", json!({"path": "README.md"})),
             ("Please read the file README.md.", "read_file", json!({"path": "README.md"})),
             ("Hello! Could you show me docs/a b", "read_file", json!({"path": "docs/a"})),
-            ("write notes.txt: hello", "write_file", json!({"path": "notes.txt", "content": "hello"})),
+            (
+                "write notes.txt: hello",
+                "write_file",
+                json!({"path": "notes.txt", "content": "hello"}),
+            ),
             (
                 "write src/x.md: one\ntwo and three",
                 "write_file",
@@ -212,8 +223,16 @@ mod tests {
             ("list files", "list_directory", json!({"path": "."})),
             ("ls", "list_directory", json!({"path": "."})),
             ("прочитай README.md", "read_file", json!({"path": "README.md"})),
-            ("выполни git status", "execute_command", json!({"command": "git", "args": ["status"]})),
-            ("запиши в notes.txt: привет", "write_file", json!({"path": "notes.txt", "content": "привет"})),
+            (
+                "выполни git status",
+                "execute_command",
+                json!({"command": "git", "args": ["status"]}),
+            ),
+            (
+                "запиши в notes.txt: привет",
+                "write_file",
+                json!({"path": "notes.txt", "content": "привет"}),
+            ),
             ("README.mdを読んでください", "read_file", json!({"path": "README.md"})),
             (
                 "notes.txtに「こんにちは」と書いて",
@@ -244,7 +263,11 @@ mod tests {
                 json!({"path": "notes.txt", "content": "привет"}),
             ),
             ("README.mdの内容を教えて", "read_file", json!({"path": "README.md"})),
-            ("rename a.txt to b.txt", "move_file", json!({"source": "a.txt", "destination": "b.txt"})),
+            (
+                "rename a.txt to b.txt",
+                "move_file",
+                json!({"source": "a.txt", "destination": "b.txt"}),
+            ),
         ] {
             assert_eq!(calls(message), [(tool, arguments)], "{message}");
         }
@@ -258,11 +281,23 @@ mod tests {
         for (message, expected) in [
             ("read a.txt then write b.txt: x", [("read_file", false), ("write_file", true)]),
             ("read a.txt and list src", [("read_file", false), ("list_directory", false)]),
-            ("write hello into b.txt and read b.txt", [("write_file", false), ("read_file", false)]),
-            ("write \"hello\" to b.txt and read b.txt", [("write_file", false), ("read_file", false)]),
+            (
+                "write hello into b.txt and read b.txt",
+                [("write_file", false), ("read_file", false)],
+            ),
+            (
+                "write \"hello\" to b.txt and read b.txt",
+                [("write_file", false), ("read_file", false)],
+            ),
             ("write b.txt: x\nrun git status", [("write_file", false), ("execute_command", false)]),
-            ("1. read a.txt\n2. run git status", [("read_file", false), ("execute_command", false)]),
-            ("прочитай a.txt, затем выполни git status", [("read_file", false), ("execute_command", true)]),
+            (
+                "1. read a.txt\n2. run git status",
+                [("read_file", false), ("execute_command", false)],
+            ),
+            (
+                "прочитай a.txt, затем выполни git status",
+                [("read_file", false), ("execute_command", true)],
+            ),
             (
                 "a.txtを読んで、それから「git status」を実行して",
                 [("read_file", false), ("execute_command", true)],
@@ -290,8 +325,10 @@ mod tests {
         #[test]
         fn any_words_are_parsed_without_panicking(
             words in proptest::collection::vec(proptest::sample::select(vec![
-                "read a.txt", "run git status", "write b.txt: x", "ls", "hello", "the person asked:", "\"quoted",
-                "прочитай a.txt", "a.txtを読んで", "and", "then", ", ", ". ", "! ", "\n", "、", "。それから", " и ", "é",
+                "read a.txt", "run git status", "write b.txt: x", "ls", "hello", "the person \
+                    asked:", "\"quoted",
+                "прочитай a.txt", "a.txtを読んで", "and", "then", ", ", ". ", "! \
+                    ", "\n", "、", "。それから", " и ", "é",
             ]), 0..12)
         ) {
             intents(&words.concat());
@@ -317,9 +354,13 @@ mod tests {
 
     #[test]
     fn other_words_become_no_calls() {
-        for message in
-            ["add a /health route and its test", "why is the sky blue?", "", "спасибо", "ありがとう"]
-        {
+        for message in [
+            "add a /health route and its test",
+            "why is the sky blue?",
+            "",
+            "спасибо",
+            "ありがとう",
+        ] {
             assert_eq!(calls(message), [], "{message}");
         }
     }

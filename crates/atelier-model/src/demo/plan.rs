@@ -36,13 +36,16 @@ pub(super) fn plan(request: &Request, message: &str) -> Option<Value> {
 /// The agents in the schema's `enum`, or else those that the system prompt lists as `- name: …`.
 fn agents(request: &Request) -> Vec<String> {
     let listed = request.format.as_ref().and_then(|format| {
-        let names = format.schema.pointer("/properties/tasks/items/properties/agent/enum")?.as_array()?;
+        let names =
+            format.schema.pointer("/properties/tasks/items/properties/agent/enum")?.as_array()?;
         Some(names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect::<Vec<_>>())
     });
     listed.filter(|names| !names.is_empty()).unwrap_or_else(|| {
         let name = |line: &str| {
             let entry = line.trim().strip_prefix(['-', '*'])?.trim_start();
-            let end = entry.find(|c: char| c == ':' || c == ',' || c.is_whitespace()).unwrap_or(entry.len());
+            let end = entry
+                .find(|c: char| c == ':' || c == ',' || c.is_whitespace())
+                .unwrap_or(entry.len());
             let name = entry[..end].trim_matches(['`', '*', '"']);
             (!name.is_empty()).then(|| name.to_owned())
         };

@@ -15,7 +15,8 @@ pub(super) enum Language {
 
 impl Language {
     pub(super) fn of(message: &str) -> Self {
-        let has = |range: std::ops::RangeInclusive<char>| message.chars().any(|c| range.contains(&c));
+        let has =
+            |range: std::ops::RangeInclusive<char>| message.chars().any(|c| range.contains(&c));
         match () {
             () if has('\u{3040}'..='\u{30ff}') => Self::Japanese,
             () if has('\u{0400}'..='\u{04ff}') => Self::Russian,
@@ -35,13 +36,16 @@ impl Language {
     pub(super) fn instead_of(self, model: &str, provider: &str, remedy: &str) -> String {
         match self {
             Self::English => format!(
-                "(This is Atelier's built-in demo model, not an AI. It stands in for {model}: there is no key for provider {provider}; {remedy} to use it.)"
+                "(This is Atelier's built-in demo model, not an AI. It stands in for {model}: \
+                 there is no key for provider {provider}; {remedy} to use it.)"
             ),
             Self::Russian => format!(
-                "(Это встроенная демо-модель Atelier, а не ИИ. Она отвечает вместо {model}: нет ключа для провайдера {provider}; {remedy}.)"
+                "(Это встроенная демо-модель Atelier, а не ИИ. Она отвечает вместо {model}: нет \
+                 ключа для провайдера {provider}; {remedy}.)"
             ),
             Self::Japanese => format!(
-                "（Atelier 内蔵のデモモデルです。AI ではありません。プロバイダー {provider} のキーがないため、{model} の代わりに答えています: {remedy}）"
+                "（Atelier 内蔵のデモモデルです。AI ではありません。プロバイダー {provider} のキーがないため、{model} の代わりに答えています: \
+                 {remedy}）"
             ),
         }
     }
@@ -49,13 +53,18 @@ impl Language {
     pub(super) fn help(self) -> &'static str {
         match self {
             Self::English => {
-                "I understand only simple requests, such as:\n- read README.md\n- write notes.txt: hello\n- run git status\n- search for main\n- list src\nSeveral can be joined with \"then\"."
+                "I understand only simple requests, such as:\n- read README.md\n- write \
+                 notes.txt: hello\n- run git status\n- search for main\n- list src\nSeveral can \
+                 be joined with \"then\"."
             }
             Self::Russian => {
-                "Я понимаю только простые просьбы, например:\n- прочитай README.md\n- запиши в notes.txt: привет\n- выполни git status\n- найди main\n- покажи файлы в src\nНесколько просьб можно соединить словом «затем»."
+                "Я понимаю только простые просьбы, например:\n- прочитай README.md\n- запиши в \
+                 notes.txt: привет\n- выполни git status\n- найди main\n- покажи файлы в \
+                 src\nНесколько просьб можно соединить словом «затем»."
             }
             Self::Japanese => {
-                "簡単な依頼だけが分かります。例:\n- README.mdを読んで\n- notes.txtに「こんにちは」と書いて\n- git status を実行して\n- 「main」を検索して\n- srcのファイル一覧を見せて\n「それから」でつなげられます。"
+                "簡単な依頼だけが分かります。例:\n- README.mdを読んで\n- notes.txtに「こんにちは」と書いて\n- git status \
+                 を実行して\n- 「main」を検索して\n- srcのファイル一覧を見せて\n「それから」でつなげられます。"
             }
         }
     }
@@ -68,7 +77,9 @@ impl Language {
             Self::Russian => {
                 format!("Для этого нужен инструмент {tool}, а у этого агента его нет.")
             }
-            Self::Japanese => format!("それには {tool} が必要ですが、このエージェントにはありません。"),
+            Self::Japanese => {
+                format!("それには {tool} が必要ですが、このエージェントにはありません。")
+            }
         }
     }
 

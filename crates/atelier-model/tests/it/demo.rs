@@ -1,8 +1,8 @@
 //! The demo model as the agent loop and the orchestrator use it.
 
 use atelier_model::{
-    Answer, CallResult, Finish, JsonFormat, Message, Model, ModelsConfig, Request, TenantKeys, ToolSchema,
-    known_providers,
+    Answer, CallResult, Finish, JsonFormat, Message, Model, ModelsConfig, Request, TenantKeys,
+    ToolSchema, known_providers,
 };
 use serde_json::{Value, json};
 
@@ -24,7 +24,11 @@ async fn ask(model: &Model, request: &Request) -> Answer {
 }
 
 /// Sends a message, answers the calls with `results`, and returns the calls and the final text.
-async fn run(model: &Model, message: &str, results: &[(&str, bool)]) -> (Vec<(String, Value)>, String) {
+async fn run(
+    model: &Model,
+    message: &str,
+    results: &[(&str, bool)],
+) -> (Vec<(String, Value)>, String) {
     let tool = |name: &&str| ToolSchema::new(*name, "", json!({"type": "object"}));
     let mut request = Request {
         messages: vec![
@@ -56,11 +60,13 @@ async fn run(model: &Model, message: &str, results: &[(&str, bool)]) -> (Vec<(St
 
 #[tokio::test]
 async fn demo_calls_the_tool_and_quotes_the_result() {
-    let (calls, text) = run(&demo("demo"), "read README.md", &[(r##"{"content": "# Shop"}"##, false)]).await;
+    let (calls, text) =
+        run(&demo("demo"), "read README.md", &[(r##"{"content": "# Shop"}"##, false)]).await;
     assert_eq!(calls, [("read_file".into(), json!({"path": "README.md"}))]);
     assert_eq!(
         text,
-        "(This is Atelier's built-in demo model, not an AI.)\n\nDone: read README.md\n```\n# Shop\n```"
+        "(This is Atelier's built-in demo model, not an AI.)\n\nDone: read README.md\n```\n# \
+         Shop\n```"
     );
 }
 
@@ -69,7 +75,10 @@ async fn demo_reports_a_denial_and_starts_nothing_after_it() {
     let message = "run rm -rf / then read README.md";
     let (calls, text) = run(&demo("demo"), message, &[("Command not allowed", true)]).await;
     assert_eq!(calls, [("execute_command".into(), json!({"command": "rm", "args": ["-rf", "/"]}))]);
-    assert!(text.contains("That did not work: run rm -rf /\n```\nCommand not allowed\n```"), "{text}");
+    assert!(
+        text.contains("That did not work: run rm -rf /\n```\nCommand not allowed\n```"),
+        "{text}"
+    );
     assert!(text.ends_with("Not started because of this: read README.md"), "{text}");
 }
 
@@ -105,7 +114,8 @@ async fn tool_that_the_agent_lacks_is_not_called() {
 
 #[tokio::test]
 async fn demo_plans_for_the_agents_in_the_schema() {
-    let agent = json!({"enum": ["agent_coder", "agent_analyzer", "agent_writer", "agent_researcher"]});
+    let agent =
+        json!({"enum": ["agent_coder", "agent_analyzer", "agent_writer", "agent_researcher"]});
     let schema = json!({"properties": {"tasks": {"items": {"properties": {"agent": agent}}}}});
     let format = Some(JsonFormat { name: "plan".into(), schema });
     let plan = async |message: &str| -> Value {

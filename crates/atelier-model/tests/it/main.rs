@@ -6,8 +6,8 @@ mod openai;
 mod providers;
 
 use atelier_model::{
-    Model, Models, ModelsConfig, ProviderConfig, ProviderKind, Providers, Request, SecretString, TenantKeys,
-    known_providers,
+    Model, Models, ModelsConfig, ProviderConfig, ProviderKind, Providers, Request, SecretString,
+    TenantKeys, known_providers,
 };
 use atelier_testkit::ScriptedModel;
 use std::time::Duration;

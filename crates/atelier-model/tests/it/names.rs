@@ -51,7 +51,8 @@ fn demo_replaces_only_the_default_model_without_a_key() {
     let error = models.resolve("nobody/x", &TenantKeys::default()).expect_err("unknown");
     assert_eq!(
         error.to_string(),
-        "model nobody/x: unknown provider nobody (known providers: anthropic, ollama, openai, openrouter, scripted)"
+        "model nobody/x: unknown provider nobody (known providers: anthropic, ollama, openai, \
+         openrouter, scripted)"
     );
 }
 
@@ -60,7 +61,8 @@ fn key_is_read_from_a_file_and_an_empty_file_is_no_key() {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     let mut providers = local();
     providers.get_mut("openai").expect("there").key_file = Some(file.path().to_owned());
-    let resolve = |models: &Models| models.resolve("gpt-4", &TenantKeys::default()).expect("a model");
+    let resolve =
+        |models: &Models| models.resolve("gpt-4", &TenantKeys::default()).expect("a model");
 
     writeln!(file, "  ").expect("written");
     assert_eq!(resolve(&models(&config(), &providers)).name(), "demo");

@@ -2,8 +2,8 @@
 
 use crate::{KEY, configured, impatient, model, question};
 use atelier_model::{
-    CallRequest, CallResult, Finish, JsonFormat, Message, ModelError, ProviderKind, Request, TimeoutPhase,
-    ToolSchema, Usage,
+    CallRequest, CallResult, Finish, JsonFormat, Message, ModelError, ProviderKind, Request,
+    TimeoutPhase, ToolSchema, Usage,
 };
 use atelier_testkit::{Reply, ScriptedModel};
 use serde_json::{Value, json};
@@ -14,8 +14,11 @@ fn conversation() -> Request {
         name: "read_file".into(),
         arguments: arguments.into(),
     };
-    let result =
-        |id: &str, content: &str, is_error| CallResult { id: id.into(), content: content.into(), is_error };
+    let result = |id: &str, content: &str, is_error| CallResult {
+        id: id.into(),
+        content: content.into(),
+        is_error,
+    };
     Request {
         system: "Be brief.".into(),
         messages: vec![
@@ -94,11 +97,14 @@ async fn anthropic_receives_the_conversation_in_its_format() {
                 {"type": "tool_use", "id": "b", "name": "read_file", "input": {"malformed": "{bad"}},
             ]},
             {"role": "user", "content": [
-                {"type": "tool_result", "tool_use_id": "a", "content": "the text", "is_error": false},
-                {"type": "tool_result", "tool_use_id": "b", "content": "not JSON", "is_error": true},
+                {"type": "tool_result", "tool_use_id": "a", "content": "the \
+                    text", "is_error": false},
+                {"type": "tool_result", "tool_use_id": "b", "content": "not \
+                    JSON", "is_error": true},
             ]},
         ],
-        "tools": [{"name": "read_file", "description": "Read a file.", "input_schema": {"type": "object"}}],
+        "tools": [{"name": "read_file", "description": "Read a \
+            file.", "input_schema": {"type": "object"}}],
     });
     assert_eq!(asked.body, expected);
 }
@@ -110,15 +116,19 @@ async fn structured_output_is_requested_and_returned_as_text() {
     let request = Request { format, ..question("plan this") };
 
     let script = ScriptedModel::queue([Reply::text("{\"tasks\": []}")]).await;
-    let answer = model(ProviderKind::OpenAi, &script).ask(&request, |_| {}).await.expect("an answer");
+    let answer =
+        model(ProviderKind::OpenAi, &script).ask(&request, |_| {}).await.expect("an answer");
     assert_eq!(answer.text, "{\"tasks\": []}");
-    let expected =
-        json!({"type": "json_schema", "json_schema": {"name": "plan", "schema": schema, "strict": true}});
+    let expected = json!({"type": "json_schema", "json_schema": {"name": "plan", "schema": schema, "strict": true}});
     assert_eq!(script.seen()[0].body["response_format"], expected);
 
     let script = ScriptedModel::queue([Reply::call("plan", json!({"tasks": []}))]).await;
-    let answer = model(ProviderKind::Anthropic, &script).ask(&request, |_| {}).await.expect("an answer");
-    assert_eq!((answer.text.as_str(), answer.calls, answer.finish), ("{\"tasks\":[]}", vec![], Finish::Stop));
+    let answer =
+        model(ProviderKind::Anthropic, &script).ask(&request, |_| {}).await.expect("an answer");
+    assert_eq!(
+        (answer.text.as_str(), answer.calls, answer.finish),
+        ("{\"tasks\":[]}", vec![], Finish::Stop)
+    );
     assert_eq!(script.seen()[0].body["tool_choice"], json!({"type": "tool", "name": "plan"}));
 }
 
@@ -148,8 +158,9 @@ async fn incomplete_chunks_are_understood() {
 async fn chunk_without_text_counts_as_the_first_token() {
     let thinking = r#"{"choices":[{"delta":{"reasoning_content":"hm"}}]}"#;
     let script = ScriptedModel::start(move |_| Reply::raw([thinking]).stall_after(1)).await;
-    let error =
-        configured(&impatient(), ProviderKind::OpenAiCompatible, &script).ask(&question("hi"), |_| {}).await;
+    let error = configured(&impatient(), ProviderKind::OpenAiCompatible, &script)
+        .ask(&question("hi"), |_| {})
+        .await;
     let error = error.expect_err("it thinks for too long");
     assert!(matches!(error, ModelError::Timeout { phase: TimeoutPhase::NextToken, .. }), "{error}");
     // No text had arrived, so the request was retried.
@@ -161,31 +172,46 @@ async fn error_inside_a_stream_is_reported() {
     let error_event = r#"{"error":{"message":"the upstream is gone","code":502}}"#;
     let words = r#"{"choices":[{"delta":{"content":"I "}}]}"#;
     let script = ScriptedModel::queue([Reply::raw([words, error_event])]).await;
-    let error =
-        model(ProviderKind::OpenAi, &script).ask(&question("hi"), |_| {}).await.expect_err("an error");
+    let error = model(ProviderKind::OpenAi, &script)
+        .ask(&question("hi"), |_| {})
+        .await
+        .expect_err("an error");
     assert_eq!(error.to_string(), "scripted returned an error (502): the upstream is gone");
 
-    let error_event = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+    let error_event =
+        r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
     let script = ScriptedModel::queue([Reply::raw([error_event]), Reply::text("better")]).await;
-    let answer =
-        model(ProviderKind::Anthropic, &script).ask(&question("hi"), |_| {}).await.expect("an answer");
+    let answer = model(ProviderKind::Anthropic, &script)
+        .ask(&question("hi"), |_| {})
+        .await
+        .expect("an answer");
     assert_eq!(answer.text, "better");
 }
 
 fn piece(call: Value) -> String {
-    json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": null}]}).to_string()
+    json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": null}]})
+        .to_string()
 }
 
 /// Some endpoints give all calls the same number, and some the same id.
 #[tokio::test]
 async fn calls_with_equal_numbers_or_ids_are_kept_apart() {
     let head = |id: &str, arguments: &str| {
-        piece(json!({"index": 0, "id": id, "function": {"name": "read_file", "arguments": arguments}}))
+        piece(
+            json!({"index": 0, "id": id, "function": {"name": "read_file", "arguments": arguments}}),
+        )
     };
     let rest = |arguments: &str| piece(json!({"index": 0, "function": {"arguments": arguments}}));
-    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}).to_string();
+    let end =
+        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}).to_string();
     let script = ScriptedModel::queue([
-        Reply::raw([head("a", "{\"path\""), rest(":\"x\"}"), head("b", ""), rest("{}"), end.clone()]),
+        Reply::raw([
+            head("a", "{\"path\""),
+            rest(":\"x\"}"),
+            head("b", ""),
+            rest("{}"),
+            end.clone(),
+        ]),
         Reply::raw([
             piece(json!({"index": 0, "id": "a", "function": {"name": "one", "arguments": "{}"}})),
             piece(json!({"index": 1, "id": "a", "function": {"name": "two", "arguments": "{}"}})),
@@ -200,7 +226,10 @@ async fn calls_with_equal_numbers_or_ids_are_kept_apart() {
         arguments: arguments.into(),
     };
     let answer = model.ask(&question("go"), |_| {}).await.expect("an answer");
-    assert_eq!(answer.calls, [call("a", "read_file", "{\"path\":\"x\"}"), call("b", "read_file", "{}")]);
+    assert_eq!(
+        answer.calls,
+        [call("a", "read_file", "{\"path\":\"x\"}"), call("b", "read_file", "{}")]
+    );
     let answer = model.ask(&question("go"), |_| {}).await.expect("an answer");
     assert_eq!(answer.calls, [call("a", "one", "{}"), call("a_2", "two", "{}")]);
 }
@@ -208,8 +237,11 @@ async fn calls_with_equal_numbers_or_ids_are_kept_apart() {
 /// An answer is used even if its usage is malformed, and missing usage is estimated.
 #[tokio::test]
 async fn malformed_usage_does_not_spoil_an_answer() {
-    let words = json!({"choices": [{"index": 0, "delta": {"content": "hello"}, "finish_reason": "stop"}]});
-    for usage in [json!({"prompt_tokens": null}), json!(null), json!("many"), json!({"prompt_tokens": 7})] {
+    let words =
+        json!({"choices": [{"index": 0, "delta": {"content": "hello"}, "finish_reason": "stop"}]});
+    for usage in
+        [json!({"prompt_tokens": null}), json!(null), json!("many"), json!({"prompt_tokens": 7})]
+    {
         let last = json!({"choices": null, "usage": usage}).to_string();
         let script = ScriptedModel::queue([Reply::raw([words.to_string(), last])]).await;
         let model = model(ProviderKind::OpenAiCompatible, &script);

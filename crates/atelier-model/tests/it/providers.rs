@@ -17,14 +17,18 @@ async fn text_is_streamed_as_it_arrives(
 ) {
     let script = ScriptedModel::queue([Reply::text("all is well").usage(7, 3)]).await;
     let mut streamed = Vec::new();
-    let answer = model(kind, &script).ask(&question("hi"), |word| streamed.push(word.to_owned())).await;
+    let answer =
+        model(kind, &script).ask(&question("hi"), |word| streamed.push(word.to_owned())).await;
     let expected = Answer {
         text: "all is well".into(),
         calls: vec![],
         usage: Usage { input_tokens: 7, output_tokens: 3 },
         finish: Finish::Stop,
     };
-    assert_eq!((answer, streamed), (Ok(expected), vec!["all ".into(), "is ".into(), "well".into()]));
+    assert_eq!(
+        (answer, streamed),
+        (Ok(expected), vec!["all ".into(), "is ".into(), "well".into()])
+    );
 }
 
 #[rstest]
@@ -47,7 +51,8 @@ async fn one_answer_can_hold_several_calls_and_bad_json_is_kept(
     ];
     assert_eq!(calls, expected);
     assert_eq!((answer.text.as_str(), answer.finish), ("let me look", Finish::Calls));
-    let ids: std::collections::HashSet<&str> = answer.calls.iter().map(|call| call.id.as_str()).collect();
+    let ids: std::collections::HashSet<&str> =
+        answer.calls.iter().map(|call| call.id.as_str()).collect();
     assert_eq!(ids.len(), 3);
 }
 
@@ -72,7 +77,8 @@ async fn finish_reason_is_translated(
 async fn rate_limited_request_is_retried_after_the_requested_wait(
     #[values(ProviderKind::OpenAi, ProviderKind::Anthropic)] kind: ProviderKind,
 ) {
-    let script = ScriptedModel::queue([Reply::status(429).retry_after(1), Reply::text("now")]).await;
+    let script =
+        ScriptedModel::queue([Reply::status(429).retry_after(1), Reply::text("now")]).await;
     let asked = Instant::now();
     let answer = model(kind, &script).ask(&question("hi"), |_| {}).await.expect("an answer");
     assert_eq!(answer.text, "now");
@@ -82,7 +88,8 @@ async fn rate_limited_request_is_retried_after_the_requested_wait(
 #[tokio::test]
 async fn long_retry_after_is_an_error_instead_of_a_wait() {
     let script = ScriptedModel::queue([Reply::status(429).retry_after(3600)]).await;
-    let error = model(ProviderKind::OpenAi, &script).ask(&question("hi"), |_| {}).await.expect_err("busy");
+    let error =
+        model(ProviderKind::OpenAi, &script).ask(&question("hi"), |_| {}).await.expect_err("busy");
     assert_eq!((error.code(), error.retryable()), ("model_rate_limited", true));
     assert_eq!(error.retry_after(), Some(Duration::from_secs(3600)));
     assert_eq!(script.seen().len(), 1);
@@ -125,7 +132,9 @@ async fn key_in_an_error_message_is_redacted(
     #[values(ProviderKind::OpenAi, ProviderKind::Anthropic)] kind: ProviderKind,
     #[values(400, 401, 500)] status: u16,
 ) {
-    let script = ScriptedModel::start(move |_| Reply::status(status).saying(format!("bad key {KEY}!"))).await;
+    let script =
+        ScriptedModel::start(move |_| Reply::status(status).saying(format!("bad key {KEY}!")))
+            .await;
     let error = model(kind, &script).ask(&question("hi"), |_| {}).await.expect_err("a refusal");
     assert!(!error.to_string().contains(KEY) && !format!("{error:?}").contains(KEY), "{error:?}");
 }
@@ -137,8 +146,10 @@ async fn silence_before_the_first_token_is_retried(
     #[values(Reply::silence(), Reply::text("never").stall_after(0))] silence: Reply,
 ) {
     let script = ScriptedModel::queue([silence, Reply::text("here")]).await;
-    let answer =
-        configured(&impatient(), kind, &script).ask(&question("hi"), |_| {}).await.expect("an answer");
+    let answer = configured(&impatient(), kind, &script)
+        .ask(&question("hi"), |_| {})
+        .await
+        .expect("an answer");
     assert_eq!(answer.text, "here");
 }
 
@@ -149,8 +160,9 @@ async fn silence_in_the_middle_of_an_answer_is_an_error(
 ) {
     let script = ScriptedModel::queue([Reply::text("one two three four").stall_after(5)]).await;
     let mut streamed = String::new();
-    let error =
-        configured(&impatient(), kind, &script).ask(&question("hi"), |word| streamed.push_str(word)).await;
+    let error = configured(&impatient(), kind, &script)
+        .ask(&question("hi"), |word| streamed.push_str(word))
+        .await;
     let expected = ModelError::Timeout {
         provider: "scripted".into(),
         phase: TimeoutPhase::NextToken,
@@ -167,7 +179,8 @@ async fn silence_in_the_middle_of_an_answer_is_an_error(
 async fn connection_cut_before_the_first_token_is_retried(
     #[values(ProviderKind::OpenAi, ProviderKind::Anthropic)] kind: ProviderKind,
 ) {
-    let script = ScriptedModel::queue([Reply::text("never").cut_after(0), Reply::text("here")]).await;
+    let script =
+        ScriptedModel::queue([Reply::text("never").cut_after(0), Reply::text("here")]).await;
     let answer = model(kind, &script).ask(&question("hi"), |_| {}).await.expect("an answer");
     assert_eq!(answer.text, "here");
 }
@@ -204,7 +217,8 @@ async fn cancelled_request_closes_the_connection(
     #[values(ProviderKind::OpenAi, ProviderKind::Anthropic)] kind: ProviderKind,
     #[values(0, 4)] pieces: usize,
 ) {
-    let script = ScriptedModel::queue([Reply::text("one two three four").stall_after(pieces)]).await;
+    let script =
+        ScriptedModel::queue([Reply::text("one two three four").stall_after(pieces)]).await;
     let model = model(kind, &script);
     let asking = tokio::spawn(async move { model.ask(&question("hi"), |_| {}).await });
     script.answering(1).await;
@@ -220,8 +234,9 @@ async fn whole_answer_has_a_time_limit(
 ) {
     let script = ScriptedModel::start(|_| Reply::silence()).await;
     let config = ModelsConfig { timeout: Duration::from_millis(200), ..config() };
-    let model =
-        models(&config, &provider(kind, script.url())).resolve("scripted/m", &keys()).expect("a model");
+    let model = models(&config, &provider(kind, script.url()))
+        .resolve("scripted/m", &keys())
+        .expect("a model");
     let error = model.ask(&question("hi"), |_| {}).await.expect_err("too late");
     assert_eq!(error.to_string(), "scripted did not finish its answer within 200ms");
     script.left(1).await;
@@ -241,7 +256,10 @@ async fn unreachable_address_is_reported(
         (error.code() == "model_unreachable").then_some(error)
     })
     .await;
-    assert!(error.to_string().starts_with("scripted cannot be reached: Connection refused"), "{error}");
+    assert!(
+        error.to_string().starts_with("scripted cannot be reached: Connection refused"),
+        "{error}"
+    );
 }
 
 #[test]

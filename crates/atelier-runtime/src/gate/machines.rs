@@ -72,7 +72,12 @@ impl Gate {
         self.client_left(owned, client, Disconnect::Requested).await
     }
 
-    pub(super) async fn client_left(&self, owned: &Owned, client: ClientId, how: Disconnect) -> Result<()> {
+    pub(super) async fn client_left(
+        &self,
+        owned: &Owned,
+        client: ClientId,
+        how: Disconnect,
+    ) -> Result<()> {
         Ok(self.store.remove_client(owned, client, how, self.rules()).await?)
     }
 }

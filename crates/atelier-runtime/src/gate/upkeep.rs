@@ -33,7 +33,8 @@ impl Gate {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let (due, silent) = tokio::join!(self.act_on_due_calls(), self.disconnect_silent_machines());
+            let (due, silent) =
+                tokio::join!(self.act_on_due_calls(), self.disconnect_silent_machines());
             if let Err(error) = due {
                 tracing::warn!(%error, "cannot look for calls whose deadline has passed");
             }
@@ -47,7 +48,8 @@ impl Gate {
         for (owned, client) in self.store.silent_clients().await? {
             match self.client_left(&owned, client, Disconnect::LeaseExpired).await {
                 Ok(()) => {
-                    tracing::info!(project = %owned.project, %client, "a machine has been silent for too long");
+                    tracing::info!(project = %owned.project, %client, "a machine has been silent \
+                        for too long");
                 }
                 // The machine came back, or disconnected by itself.
                 Err(Error::Store(StoreError::NotFound)) => {}

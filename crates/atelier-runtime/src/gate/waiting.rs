@@ -158,7 +158,9 @@ fn settled(event: &StoredEvent) -> Option<CallId> {
         return None;
     }
     match serde_json::from_str(&event.data) {
-        Ok(Event::ToolCallUpdated { tool_id, status, .. }) => status.is_settled().then_some(tool_id),
+        Ok(Event::ToolCallUpdated { tool_id, status, .. }) => {
+            status.is_settled().then_some(tool_id)
+        }
         _ => None,
     }
 }

@@ -62,19 +62,27 @@ impl AgentServices {
         };
         // Memory is read once for all steps, because the task stays the same.
         let memory = self.recall(&context.agent, &task).await;
-        let retrieval =
-            self.memory.report_retrieval(&lease.owned, context.agent.id, &lease.task.description, &memory);
+        let retrieval = self.memory.report_retrieval(
+            &lease.owned,
+            context.agent.id,
+            &lease.task.description,
+            &memory,
+        );
         let mut report = Some(retrieval);
         let opening = self.opening_request(&lease.owned, &context, &task, &memory.text).await?;
-        let mut steps =
-            if task.steps > 0 { self.store.steps(&lease.owned, task.id).await? } else { Vec::new() };
+        let mut steps = if task.steps > 0 {
+            self.store.steps(&lease.owned, task.id).await?
+        } else {
+            Vec::new()
+        };
         loop {
             let model = match self.model_within_limits(lease, &task, &context).await? {
                 Ok(model) => model,
                 Err(why) => return job.finish(self, task, None, Err(why)).await,
             };
             let calls = self.settled_calls(&lease.owned, &steps).await?;
-            let request = self.step_request(lease, &context, &opening, &model, &steps, &calls).await;
+            let request =
+                self.step_request(lease, &context, &opening, &model, &steps, &calls).await;
             let time = context.allowance.limits.time_left(&task);
             // The model does not wait until the retrieval is reported.
             let (answered, _) = tokio::join!(
@@ -127,7 +135,9 @@ impl AgentServices {
         let mut request = opening.clone();
         if let Some(conversation) = &context.files {
             request.system.push_str("\n\n");
-            request.system.push_str(&self.files_context(lease, &context.project, conversation).await);
+            request
+                .system
+                .push_str(&self.files_context(lease, &context.project, conversation).await);
         }
         request.messages.extend(prompt::journal(steps, calls));
         prompt::fit(&mut request, model.context_window(), context.agent.config.max_tokens);
@@ -164,7 +174,8 @@ impl AgentServices {
         sorted: SortedCalls,
     ) -> Result<AfterStep> {
         let SortedCalls { mut step, gated, on_files, on_memory } = sorted;
-        let writes_memory = on_memory.iter().any(|(index, _)| tool(&step.calls[*index].name) == ADD_CONTEXT);
+        let writes_memory =
+            on_memory.iter().any(|(index, _)| tool(&step.calls[*index].name) == ADD_CONTEXT);
         if writes_memory || !on_files.is_empty() {
             // Recorded before any of the calls has an effect.
             self.store.record_step(job.lease, task.clone(), step.clone()).await?;
@@ -176,7 +187,8 @@ impl AgentServices {
         if let (Some(conversation), false) = (&context.files, on_files.is_empty()) {
             let known = KnownChecksums::in_conversation(steps);
             let project = &context.project;
-            self.run_on_own_files(job.lease, project, conversation, &mut step, on_files, known).await;
+            self.run_on_own_files(job.lease, project, conversation, &mut step, on_files, known)
+                .await;
         }
         if gated.is_empty() {
             // Every call has its result, so the model can continue immediately.
@@ -213,7 +225,9 @@ impl AgentServices {
         let project = self.store.project(&lease.owned).await?;
         let settings = match ProjectSettings::of(&project.settings) {
             Ok(settings) => settings,
-            Err(invalid) => return Ok(Err(TaskFailure::new("invalid_settings", invalid.to_string()))),
+            Err(invalid) => {
+                return Ok(Err(TaskFailure::new("invalid_settings", invalid.to_string())));
+            }
         };
         let mut allowance = Allowance::of(&self.settings, &settings);
         allowance.limits = allowance.limits.and(agent.config.limits);
@@ -242,7 +256,9 @@ impl AgentServices {
         };
         let dependencies: Vec<&Task> = plan_tasks
             .iter()
-            .filter(|other| task.depends_on.contains(&other.id) && other.status == TaskStatus::Completed)
+            .filter(|other| {
+                task.depends_on.contains(&other.id) && other.status == TaskStatus::Completed
+            })
             .collect();
         if !memory.is_empty() {
             system.push_str("\n\n");
@@ -259,7 +275,11 @@ impl AgentServices {
     }
 
     /// The calls of earlier steps that went through the gate, by their ids.
-    async fn settled_calls(&self, owned: &Owned, steps: &[Step]) -> Result<HashMap<CallId, GatedCall>> {
+    async fn settled_calls(
+        &self,
+        owned: &Owned,
+        steps: &[Step],
+    ) -> Result<HashMap<CallId, GatedCall>> {
         let calls = self.store.calls_of(owned, steps).await?;
         Ok(calls.into_iter().map(|call| (call.tool_id, call)).collect())
     }
@@ -284,7 +304,8 @@ impl AgentServices {
             let parsed = match index < MAX_CALLS {
                 true => parse_arguments(&call, &context.tools, cut_at),
                 false => Err(format!(
-                    "A step may make at most {MAX_CALLS} calls: this one and the {} after it were not made",
+                    "A step may make at most {MAX_CALLS} calls: this one and the {} after it were \
+                     not made",
                     total - MAX_CALLS - 1
                 )),
             };
@@ -313,7 +334,8 @@ impl AgentServices {
             let CallRequest { id, name, arguments } = call;
             step.calls.push(StepCall { id, name, arguments, tool_id: None, result });
         }
-        let runs_here = |index: usize| on_files.iter().chain(&on_memory).any(|(other, _)| *other == index);
+        let runs_here =
+            |index: usize| on_files.iter().chain(&on_memory).any(|(other, _)| *other == index);
         let for_the_gate = step
             .calls
             .iter_mut()
@@ -359,14 +381,19 @@ fn parse_arguments(
     let name = tool(&call.name);
     if !tools.iter().any(|tool| tool.name == name) {
         let known: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-        return Err(format!("There is no tool {:?}. The tools are {}", call.name, known.join(", ")));
+        return Err(format!(
+            "There is no tool {:?}. The tools are {}",
+            call.name,
+            known.join(", ")
+        ));
     }
     match serde_json::from_str(&call.arguments) {
         Ok(Value::Object(params)) => Ok(params),
         Ok(_) => Err("The arguments must be a JSON object".into()),
         Err(error) => Err(match cut_at {
             Some(most) if error.is_eof() => format!(
-                "This call was cut off and not made, because your answer reached max_tokens ({most}). Write in \
+                "This call was cut off and not made, because your answer reached max_tokens \
+                 ({most}). Write in \
                  smaller parts, one in each step"
             ),
             _ => format!("The arguments are not JSON: {error}"),
@@ -378,7 +405,10 @@ fn parse_arguments(
 pub(super) fn final_message(answer: &Answer, model: &str) -> Result<TaskAnswer, TaskFailure> {
     let text = match answer.finish {
         Finish::Stop | Finish::Calls if answer.text.trim().is_empty() => {
-            return Err(TaskFailure::new("model_said_nothing", "the model returned an empty answer"));
+            return Err(TaskFailure::new(
+                "model_said_nothing",
+                "the model returned an empty answer",
+            ));
         }
         Finish::Filtered => {
             let detail = match answer.text.as_str() {
@@ -387,7 +417,9 @@ pub(super) fn final_message(answer: &Answer, model: &str) -> Result<TaskAnswer, 
             };
             return Err(TaskFailure::new("model_filtered", detail));
         }
-        Finish::Length => format!("{}\n\n(The answer was cut off at the agent's max_tokens.)", answer.text),
+        Finish::Length => {
+            format!("{}\n\n(The answer was cut off at the agent's max_tokens.)", answer.text)
+        }
         Finish::Stop | Finish::Calls => answer.text.clone(),
     };
     Ok(TaskAnswer { text, model: Some(model.to_owned()) })

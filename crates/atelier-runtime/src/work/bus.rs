@@ -11,8 +11,8 @@ use atelier_core::{
     gate::{Decider, Refusal},
 };
 use atelier_store::{
-    AcceptedMessage, Error as StoreError, Owned, QueueState, StoppedTask, Store, TaskLease, UserMessage,
-    Wakeup,
+    AcceptedMessage, Error as StoreError, Owned, QueueState, StoppedTask, Store, TaskLease,
+    UserMessage, Wakeup,
 };
 use chrono::{DateTime, Utc};
 use futures::{FutureExt, TryStreamExt, stream};
@@ -103,8 +103,8 @@ impl Bus {
 
     /// This node, if it can run more tasks.
     fn node_with_capacity(&self) -> Option<NodeId> {
-        let has_capacity =
-            !self.0.stop.is_cancelled() && self.running().len() < self.0.services.settings.max_running;
+        let has_capacity = !self.0.stop.is_cancelled()
+            && self.running().len() < self.0.services.settings.max_running;
         if !has_capacity {
             self.0.left_work_behind.store(true, Ordering::Relaxed);
         }
@@ -173,9 +173,10 @@ impl Bus {
         stream::iter(calls.map(Ok))
             .try_for_each_concurrent(CONCURRENT_CANCELS, async |call| {
                 match self.0.services.gate.cancel(owned, by.clone(), call).await {
-                    Ok(_) | Err(Error::Refused(Refusal::Already(_)) | Error::Store(StoreError::NotFound)) => {
-                        Ok(())
-                    }
+                    Ok(_)
+                    | Err(
+                        Error::Refused(Refusal::Already(_)) | Error::Store(StoreError::NotFound),
+                    ) => Ok(()),
                     Err(error) => Err(error),
                 }
             })
@@ -256,11 +257,13 @@ impl Bus {
     /// The queues of a project: one for each agent, and the project's own.
     pub async fn queues(&self, owned: &Owned) -> Result<Vec<QueueReport>> {
         let (agents, _) = self.store().agents(owned, 1000, 0).await?;
-        let states: HashMap<Uuid, QueueState> = self.store().queues(owned).await?.into_iter().collect();
+        let states: HashMap<Uuid, QueueState> =
+            self.store().queues(owned).await?.into_iter().collect();
         let now = Utc::now();
         let report = |queue: Uuid, agent: Option<(AgentId, String)>, limit: u32| {
             let state = states.get(&queue).cloned().unwrap_or_default();
-            let waited = |since: DateTime<Utc>| (now - since).num_milliseconds().max(0) as f64 / 1000.0;
+            let waited =
+                |since: DateTime<Utc>| (now - since).num_milliseconds().max(0) as f64 / 1000.0;
             let (agent_id, agent_name) = agent.unzip();
             QueueReport {
                 agent_id,
@@ -294,7 +297,8 @@ impl Bus {
         for lease in leases {
             // Also cancelled when the server stops.
             let cancel = self.0.stop.child_token();
-            self.running().insert(lease.task.id, RunningTask { fence: lease.fence, cancel: cancel.clone() });
+            self.running()
+                .insert(lease.task.id, RunningTask { fence: lease.fence, cancel: cancel.clone() });
             let bus = self.clone();
             self.0.tracker.spawn(async move { bus.run(lease, cancel).await });
         }
@@ -356,7 +360,9 @@ impl Bus {
         match self.store().release_task(lease).await {
             // The task has ended in the meantime.
             Ok(()) | Err(StoreError::TaskLost) => {}
-            Err(error) => tracing::warn!(%error, task = %lease.task.id, "cannot return a task to its queue"),
+            Err(error) => {
+                tracing::warn!(%error, task = %lease.task.id, "cannot return a task to its queue")
+            }
         }
     }
 
@@ -447,7 +453,8 @@ impl Bus {
 
     /// Interrupts a task that another node has ended.
     async fn interrupt_if_lost(&self, id: TaskId) {
-        if self.running().contains_key(&id) && matches!(self.store().runs_task(id).await, Ok(false)) {
+        if self.running().contains_key(&id) && matches!(self.store().runs_task(id).await, Ok(false))
+        {
             self.interrupt(id);
         }
     }

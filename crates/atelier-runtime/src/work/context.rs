@@ -3,7 +3,9 @@
 
 use super::{AgentServices, tools::SEARCH_CONTEXT};
 use crate::Result;
-use atelier_core::{Agent, InteractionType, NewInteraction, Task, memory::shortened, task::StepResult};
+use atelier_core::{
+    Agent, InteractionType, NewInteraction, Task, memory::shortened, task::StepResult,
+};
 use atelier_memory::{Query, RetrievedContext};
 use atelier_store::TaskLease;
 use serde::Deserialize;

@@ -18,7 +18,8 @@ impl KnownChecksums {
     /// Checksums of files on the user's machine.
     pub(super) fn on_machine(steps: &[Step], calls: &HashMap<CallId, GatedCall>) -> Self {
         let mut known = Self::default();
-        let calls = steps.iter().flat_map(|step| &step.calls).filter_map(|call| calls.get(&call.tool_id?));
+        let calls =
+            steps.iter().flat_map(|step| &step.calls).filter_map(|call| calls.get(&call.tool_id?));
         for call in calls.filter(|call| call.status == CallStatus::Completed) {
             let checksum = call.result.as_ref().and_then(|result| result["checksum"].as_str());
             known.record(&call.tool_name, &call.tool_params, checksum);

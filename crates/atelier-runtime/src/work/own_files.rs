@@ -46,7 +46,8 @@ impl AgentServices {
             },
             Err(error) => {
                 tracing::warn!(%error, "cannot list a conversation's files for its agent");
-                "<workspace>\nThe files of this conversation cannot be listed at the moment.\n</workspace>"
+                "<workspace>\nThe files of this conversation cannot be listed at the \
+                 moment.\n</workspace>"
                     .into()
             }
         }
@@ -89,7 +90,8 @@ impl AgentServices {
             match report {
                 Ok(report) => result.content.push_str(&report.remarks()),
                 Err(error) => {
-                    let _ = write!(result.content, "\nThe changes could not be stored yet: {error}");
+                    let _ =
+                        write!(result.content, "\nThe changes could not be stored yet: {error}");
                     result.is_error = true;
                 }
             }
@@ -105,25 +107,37 @@ impl AgentServices {
         conversation: &Conversation,
     ) -> Result<(Run, Arc<Policy>), ToolOutcome> {
         let policy = self.gate.policy_of(project.settings.get("policy"));
-        let policy = policy
-            .map_err(|invalid| ToolOutcome::failed(FailureCode::InvalidSettings, invalid.to_string()))?;
+        let policy = policy.map_err(|invalid| {
+            ToolOutcome::failed(FailureCode::InvalidSettings, invalid.to_string())
+        })?;
         let policy = Arc::new(policy.for_own_files(self.settings.own_files));
         let run = self.files.workspace(&lease.owned, conversation).sync_to_local(WAIT).await;
-        let run = run.map_err(|error| ToolOutcome::failed(error.code().into(), error.to_string()))?;
+        let run =
+            run.map_err(|error| ToolOutcome::failed(error.code().into(), error.to_string()))?;
         Ok((run, policy))
     }
 }
 
 /// Runs a file tool in the folder of a run.
-async fn run_tool(run: &Run, policy: Arc<Policy>, name: String, params: Map<String, Value>) -> ToolOutcome {
+async fn run_tool(
+    run: &Run,
+    policy: Arc<Policy>,
+    name: String,
+    params: Map<String, Value>,
+) -> ToolOutcome {
     let folder = run.folder().to_owned();
     let outcome = tokio::task::spawn_blocking(move || run_tool_in(folder, &policy, &name, params));
-    outcome
-        .await
-        .unwrap_or_else(|_| ToolOutcome::failed(FailureCode::Internal, "the tool stopped unexpectedly"))
+    outcome.await.unwrap_or_else(|_| {
+        ToolOutcome::failed(FailureCode::Internal, "the tool stopped unexpectedly")
+    })
 }
 
-fn run_tool_in(folder: PathBuf, policy: &Policy, name: &str, params: Map<String, Value>) -> ToolOutcome {
+fn run_tool_in(
+    folder: PathBuf,
+    policy: &Policy,
+    name: &str,
+    params: Map<String, Value>,
+) -> ToolOutcome {
     let workspace = match Workspace::open(&folder, Options::default()) {
         Ok(workspace) => workspace,
         Err(error) => return ToolOutcome::from(&error),
@@ -147,9 +161,9 @@ fn explain_refusal(mut result: ToolOutcome) -> ToolOutcome {
     if let Some(failure) = &mut result.failure
         && failure.refusal.as_ref().is_some_and(|refused| refused.verdict < Verdict::Deny)
     {
-        failure
-            .detail
-            .push_str(" Nobody is asked about a conversation's own files: the person can do it themselves.");
+        failure.detail.push_str(
+            " Nobody is asked about a conversation's own files: the person can do it themselves.",
+        );
     }
     result
 }
@@ -158,7 +172,10 @@ async fn present(run: &Run, params: Map<String, Value>) -> ToolOutcome {
     let wanted: Present = match serde_json::from_value(Value::Object(params)) {
         Ok(wanted) => wanted,
         Err(error) => {
-            return ToolOutcome::failed(FailureCode::InvalidParams, format!("Invalid parameters: {error}"));
+            return ToolOutcome::failed(
+                FailureCode::InvalidParams,
+                format!("Invalid parameters: {error}"),
+            );
         }
     };
     let paths: std::result::Result<Vec<FilePath>, _> =
@@ -166,7 +183,10 @@ async fn present(run: &Run, params: Map<String, Value>) -> ToolOutcome {
     let paths = match paths {
         Ok(paths) => paths,
         Err(error) => {
-            return ToolOutcome::failed(FailureCode::InvalidParams, format!("Invalid parameters: {error}"));
+            return ToolOutcome::failed(
+                FailureCode::InvalidParams,
+                format!("Invalid parameters: {error}"),
+            );
         }
     };
     match run.present_files(&paths, wanted.description).await {

@@ -1,6 +1,8 @@
 //! The orchestrator: turns a message into a plan of tasks, and their results into one answer.
 
-use super::{AgentServices, Allowance, Job, NoAnswer, ProjectSettings, agent::final_message, prompt};
+use super::{
+    AgentServices, Allowance, Job, NoAnswer, ProjectSettings, agent::final_message, prompt,
+};
 use crate::Result;
 use atelier_core::{
     Agent, Task, TaskFailure, TaskKind, TaskStatus,
@@ -45,7 +47,10 @@ impl AgentServices {
         Ok(self.store.finish_planning(lease, task, step, assigned, ask, job.next).await?)
     }
 
-    async fn project_settings(&self, lease: &TaskLease) -> Result<Result<ProjectSettings, TaskFailure>> {
+    async fn project_settings(
+        &self,
+        lease: &TaskLease,
+    ) -> Result<Result<ProjectSettings, TaskFailure>> {
         let project = self.store.project(&lease.owned).await?;
         Ok(ProjectSettings::of(&project.settings)
             .map_err(|invalid| TaskFailure::new("invalid_settings", invalid.to_string())))
@@ -72,7 +77,11 @@ impl AgentServices {
         };
         let mut last_step = None;
         for _ in 0..2 {
-            match self.limit_reached(&job.lease.owned, task, &allowance).await.map_err(unavailable)? {
+            match self
+                .limit_reached(&job.lease.owned, task, &allowance)
+                .await
+                .map_err(unavailable)?
+            {
                 Some(reached) if last_step.is_none() => return Err(reached.into()),
                 Some(_) => break,
                 None => {}
@@ -149,10 +158,10 @@ impl AgentServices {
         // others.
         let most = model.context_window() as usize * BYTES_PER_TOKEN / 2 / tasks.len().max(1);
         let mut request = Request {
-            system:
-                "You tell the user what came of their request. Answer from the results below, briefly, plainly \
+            system: "You tell the user what came of their request. Answer from the results below, \
+                 briefly, plainly \
                      and completely. Say what failed and why."
-                    .into(),
+                .into(),
             messages: vec![Message::User(results(asked, tasks, most))],
             max_tokens: Some(4096),
             ..Request::default()
@@ -183,9 +192,12 @@ pub(super) fn assign(
 
 fn instructions(agents: &[Agent], max_tasks: usize) -> String {
     let mut text = format!(
-        "You split the user's request into tasks for the agents below. A small request is one task. Use at most \
-         {max_tasks} tasks, and as few as the request needs. Let a task depend on another only if it needs the other \
-         task's result, so that independent tasks run at the same time. Each description must be complete: the agent \
+        "You split the user's request into tasks for the agents below. A small request is one \
+         task. Use at most \
+         {max_tasks} tasks, and as few as the request needs. Let a task depend on another only if \
+         it needs the other \
+         task's result, so that independent tasks run at the same time. Each description must be \
+         complete: the agent \
          sees nothing else of the plan. Answer with JSON only.\n\nAgents:\n"
     );
     for agent in agents {
@@ -235,10 +247,13 @@ fn unavailable(error: crate::Error) -> TaskFailure {
 
 /// The result of each task, each cut to at most `most` bytes.
 fn results(asked: &str, tasks: &[Task], most: usize) -> String {
-    let mut text = if asked.is_empty() { String::new() } else { format!("The user asked: {asked}\n\n") };
+    let mut text =
+        if asked.is_empty() { String::new() } else { format!("The user asked: {asked}\n\n") };
     for task in tasks.iter().filter(|task| task.kind == TaskKind::Work) {
         let result = match (task.status, &task.result, &task.error) {
-            (TaskStatus::Completed, Some(result), _) if result.len() > most => prompt::cut(result, most),
+            (TaskStatus::Completed, Some(result), _) if result.len() > most => {
+                prompt::cut(result, most)
+            }
             (TaskStatus::Completed, Some(result), _) => result.clone(),
             (_, _, Some(error)) => format!("FAILED: {}", error.detail),
             (status, ..) => status.as_str().to_owned(),

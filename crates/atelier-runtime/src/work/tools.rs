@@ -15,8 +15,9 @@ const COMMAND: &str = "execute_command";
 
 /// Tools on the user's machine. Built once, because every step sends them to the model.
 static ON_MACHINE: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(|| {
-    let gated =
-        catalog().into_iter().map(|tool| ToolSchema::new(tool.name, tool.description, tool.parameters));
+    let gated = catalog()
+        .into_iter()
+        .map(|tool| ToolSchema::new(tool.name, tool.description, tool.parameters));
     gated.chain(about_memory()).collect()
 });
 
@@ -43,7 +44,11 @@ static ON_CONVERSATION: LazyLock<Arc<[ToolSchema]>> = LazyLock::new(|| {
 });
 
 /// The tools of an agent in a conversation. `own_files`: it may use the conversation's files.
-pub(super) fn offered(config: &AgentConfig, workspace: WorkspaceKind, own_files: bool) -> Arc<[ToolSchema]> {
+pub(super) fn offered(
+    config: &AgentConfig,
+    workspace: WorkspaceKind,
+    own_files: bool,
+) -> Arc<[ToolSchema]> {
     let tools = match (workspace, own_files) {
         (WorkspaceKind::Client, false) => &ON_MACHINE,
         (WorkspaceKind::Client, true) => &ON_MACHINE_AND_CONVERSATION,
@@ -77,10 +82,13 @@ fn about_memory() -> [ToolSchema; 2] {
             object(
                 &["query"],
                 json!({
-                    "query": {"type": "string", "description": "What to look for, in your own words"},
-                    "k": {"type": "integer", "minimum": 1, "maximum": 20, "description": "The largest number of results, 5 by default"},
+                    "query": {"type": "string", "description": "What to look for, in your own \
+                        words"},
+                    "k": {"type": "integer", "minimum": 1, "maximum": 20, "description": "The \
+                        largest number of results, 5 by default"},
                     "types": {"type": "array", "items": {"type": "string", "enum": types}},
-                    "success": {"type": "boolean", "description": "Only interactions that succeeded, or only those that failed"},
+                    "success": {"type": "boolean", "description": "Only interactions that \
+                        succeeded, or only those that failed"},
                 }),
             ),
         ),
@@ -89,7 +97,8 @@ fn about_memory() -> [ToolSchema; 2] {
             "Add a note to your memory, to find it again in later tasks.",
             object(
                 &["text"],
-                json!({"text": {"type": "string", "description": "What to remember, in a few sentences"}}),
+                json!({"text": {"type": "string", "description": "What to remember, in a few \
+                    sentences"}}),
             ),
         ),
     ]
@@ -124,8 +133,10 @@ mod tests {
     #[test]
     fn tools_depend_on_the_workspace_and_the_agent() {
         let everything = AgentConfig::default();
-        let few =
-            AgentConfig { tools: vec!["tool_read_file".into(), COMMAND.into()], ..AgentConfig::default() };
+        let few = AgentConfig {
+            tools: vec!["tool_read_file".into(), COMMAND.into()],
+            ..AgentConfig::default()
+        };
         let here = offered(&few, WorkspaceKind::Client, false);
         assert_eq!(names(&here), ["read_file", COMMAND]);
         assert!(here[0].parameters()["properties"].get(WORKSPACE).is_none());
@@ -133,14 +144,19 @@ mod tests {
         assert_eq!(names(&both), ["read_file", COMMAND, PRESENT]);
         assert!(both[0].parameters()["properties"].get(WORKSPACE).is_some());
         assert!(both[1].parameters()["properties"].get(WORKSPACE).is_none());
-        assert_eq!(names(&offered(&few, WorkspaceKind::Conversation, true)), ["read_file", PRESENT]);
+        assert_eq!(
+            names(&offered(&few, WorkspaceKind::Conversation, true)),
+            ["read_file", PRESENT]
+        );
         assert!(offered(&everything, WorkspaceKind::Conversation, false).is_empty());
         // The memory tools have no workspace.
         let all = offered(&everything, WorkspaceKind::Client, true);
         let memory = all.iter().filter(|tool| is_about_memory(&tool.name));
         assert!(
             memory.clone().count() == 2
-                && memory.into_iter().all(|tool| tool.parameters()["properties"].get(WORKSPACE).is_none())
+                && memory
+                    .into_iter()
+                    .all(|tool| tool.parameters()["properties"].get(WORKSPACE).is_none())
         );
     }
 }

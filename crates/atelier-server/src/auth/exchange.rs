@@ -46,10 +46,15 @@ impl ProviderSignIn {
     /// Exchanges the code for the provider's token.
     pub(super) async fn exchange(&self, code: ProviderCode<'_>) -> Result<String, AuthError> {
         let failed = |why: String| {
-            tracing::warn!(endpoint = self.token_endpoint, why, "a sign-in at the identity provider failed");
+            tracing::warn!(
+                endpoint = self.token_endpoint,
+                why,
+                "a sign-in at the identity provider failed"
+            );
             AuthError::Refused("the identity provider did not confirm the sign-in")
         };
-        let mut form = Url::parse(&self.token_endpoint).map_err(|error| failed(error.to_string()))?;
+        let mut form =
+            Url::parse(&self.token_endpoint).map_err(|error| failed(error.to_string()))?;
         let address = form.clone();
         form.query_pairs_mut().clear().extend_pairs([
             ("grant_type", "authorization_code"),
@@ -60,7 +65,8 @@ impl ProviderSignIn {
         ]);
         let body = form.query().unwrap_or_default().to_owned();
         // The code must not follow a redirect to another address.
-        let client = Client::builder().timeout(Duration::from_secs(10)).redirect(redirect::Policy::none());
+        let client =
+            Client::builder().timeout(Duration::from_secs(10)).redirect(redirect::Policy::none());
         let client = client.build().map_err(|error| failed(error.to_string()))?;
         let request = client
             .post(address)
@@ -69,7 +75,8 @@ impl ProviderSignIn {
             .body(body);
         let response = request.send().await.and_then(reqwest::Response::error_for_status);
         let response = response.map_err(|error| failed(error.to_string()))?;
-        let TokenResponse { id_token } = response.json().await.map_err(|error| failed(error.to_string()))?;
+        let TokenResponse { id_token } =
+            response.json().await.map_err(|error| failed(error.to_string()))?;
         Ok(id_token)
     }
 }

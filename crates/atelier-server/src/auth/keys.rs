@@ -98,7 +98,9 @@ impl ProviderKeys {
         *fetched = Some(Instant::now());
         match fetch(&self.source).await {
             Ok(keys) => *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys,
-            Err(error) => tracing::warn!(%error, source = self.source, "cannot refresh the provider's keys"),
+            Err(error) => {
+                tracing::warn!(%error, source = self.source, "cannot refresh the provider's keys")
+            }
         }
     }
 

@@ -50,7 +50,10 @@ impl LocalKey {
     /// one secret.
     pub fn open(data: &Path) -> io::Result<Self> {
         let secret = atelier_runtime::open_secret(data, FILE, "all tokens end")?;
-        Ok(Self { encoding: EncodingKey::from_secret(&secret), decoding: DecodingKey::from_secret(&secret) })
+        Ok(Self {
+            encoding: EncodingKey::from_secret(&secret),
+            decoding: DecodingKey::from_secret(&secret),
+        })
     }
 
     /// Whether a data directory has a secret already.

@@ -87,7 +87,11 @@ struct Claims {
 }
 
 impl Auth {
-    pub async fn open(settings: AuthSettings, local: LocalKey, store: Store) -> Result<Self, AuthError> {
+    pub async fn open(
+        settings: AuthSettings,
+        local: LocalKey,
+        store: Store,
+    ) -> Result<Self, AuthError> {
         let provider = match &settings.jwks {
             Some(source) => Some(ProviderKeys::load(source).await?),
             None => None,
@@ -113,8 +117,12 @@ impl Auth {
     }
 
     /// The provider's token for a user who has just signed in there.
-    pub(crate) async fn sign_in(&self, code: ProviderCode<'_>) -> Result<(String, DateTime<Utc>), AuthError> {
-        let provider = self.provider().ok_or(AuthError::Refused("there is no identity provider"))?;
+    pub(crate) async fn sign_in(
+        &self,
+        code: ProviderCode<'_>,
+    ) -> Result<(String, DateTime<Utc>), AuthError> {
+        let provider =
+            self.provider().ok_or(AuthError::Refused("there is no identity provider"))?;
         let token = provider.exchange(code).await?;
         let caller = self.verify(&token).await?;
         Ok((token, caller.expires_at))
@@ -137,7 +145,8 @@ impl Auth {
                 (self.decode(token, &self.local.decoding, Algorithm::HS256, issuer)?, true)
             }
             (Some(kid), Some(provider)) => {
-                let pinned = provider.find(&kid).await.ok_or(AuthError::Refused("its key is unknown"))?;
+                let pinned =
+                    provider.find(&kid).await.ok_or(AuthError::Refused("its key is unknown"))?;
                 let issuer = self.settings.jwks_issuer.as_ref().unwrap_or(&self.settings.issuer);
                 (self.decode(token, &pinned.key, pinned.algorithm, issuer)?, false)
             }
@@ -210,7 +219,8 @@ impl Auth {
     /// end.
     pub(crate) fn renew(&self, caller: &Caller) -> Result<(String, DateTime<Utc>), AuthError> {
         let left = (caller.since + MAX_SESSION - Utc::now()).to_std();
-        let left = left.map_err(|_| AuthError::Refused("it was renewed for 30 days; sign in again"))?;
+        let left =
+            left.map_err(|_| AuthError::Refused("it was renewed for 30 days; sign in again"))?;
         let new = NewToken {
             user: caller.user,
             tenant: caller.tenant.clone(),
@@ -301,7 +311,8 @@ fn caller(claims: Claims, local: bool, token: &str) -> Result<Caller, AuthError>
         return Err(missing);
     }
     let name = claims.jti.as_deref().unwrap_or(token);
-    let jti = Uuid::parse_str(name).unwrap_or_else(|_| Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()));
+    let jti = Uuid::parse_str(name)
+        .unwrap_or_else(|_| Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()));
     let (expires_at, issued_at) = (time(claims.exp), claims.iat.map_or_else(Utc::now, time));
     Ok(Caller {
         user: claims.sub,

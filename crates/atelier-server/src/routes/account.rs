@@ -29,7 +29,9 @@ pub(super) async fn sign_in(
     }
     let taken = app.store.redeem_sign_in_code(sign_in_hash(&request.code)).await;
     let user = taken.map_err(|error| match error {
-        atelier_store::Error::NotFound => Error::Unauthorized("the code is unknown, used or expired".into()),
+        atelier_store::Error::NotFound => {
+            Error::Unauthorized("the code is unknown, used or expired".into())
+        }
         other => other.into(),
     })?;
     token_reply(app.auth.issue(user.user, user.tenant, user.role))
@@ -99,7 +101,9 @@ pub(super) async fn provider_sign_in(
         || code.len() > 4096
         || redirect_uri.len() > 2048
     {
-        return Err(Error::Invalid("verifier: must have 43 to 128 characters; code: 1 to 4096".into()));
+        return Err(Error::Invalid(
+            "verifier: must have 43 to 128 characters; code: 1 to 4096".into(),
+        ));
     }
     token_reply(app.auth.sign_in(ProviderCode { code, verifier, redirect_uri }).await)
 }
@@ -116,7 +120,8 @@ pub(super) async fn refresh(State(app): State<App>, caller: Caller) -> Result<Re
 }
 
 fn token_reply(issued: Result<(String, DateTime<Utc>), AuthError>) -> Result<Reply<Token>> {
-    let (token, expires_at) = issued.map_err(|error| Error::Unauthorized(error.to_string().into()))?;
+    let (token, expires_at) =
+        issued.map_err(|error| Error::Unauthorized(error.to_string().into()))?;
     Ok(Reply(Token { token, expires_at }))
 }
 

@@ -85,7 +85,10 @@ pub(super) async fn list(
 #[utoipa::path(get, path = "/my/projects/{project}/agents/{agent}", tag = "agents",
     params(ProjectInPath, AgentInPath),
     responses((status = 200, description = "The agent", body = Agent)))]
-pub(super) async fn show(space: CountedSpace, AgentInPath(wanted): AgentInPath) -> Result<Reply<Agent>> {
+pub(super) async fn show(
+    space: CountedSpace,
+    AgentInPath(wanted): AgentInPath,
+) -> Result<Reply<Agent>> {
     Ok(Reply(Agent::clone(&*space.agent(&wanted).await?)))
 }
 

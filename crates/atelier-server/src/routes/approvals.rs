@@ -9,7 +9,9 @@ use crate::{
     path::{ApprovalInPath, GrantInPath, ProjectInPath},
     query::{Page, PageQuery},
 };
-use atelier_api::approvals::{ApproveRequest, DecideRequest, DecisionResult, DecisionResults, RejectRequest};
+use atelier_api::approvals::{
+    ApproveRequest, DecideRequest, DecisionResult, DecisionResults, RejectRequest,
+};
 use atelier_core::{
     Plan,
     gate::{ApprovalStatus, Audit, GatedCall, Grant},
@@ -95,7 +97,8 @@ pub(super) async fn list(
     PageQuery { page, filter }: PageQuery<ApprovalFilter>,
 ) -> Result<Reply<ApprovalList>> {
     let status = filter.status.unwrap_or(StatusFilter::Pending).status();
-    let (approvals, total) = app.store.approvals(space.owned(), status, page.limit, page.offset).await?;
+    let (approvals, total) =
+        app.store.approvals(space.owned(), status, page.limit, page.offset).await?;
     Ok(Reply(ApprovalList { approvals, total }))
 }
 
@@ -104,7 +107,10 @@ pub(super) async fn list(
     responses(
         (status = 200, description = "Everything that waits for you", body = PendingApprovals),
     ))]
-pub(super) async fn mine(State(app): State<App>, caller: Caller) -> Result<Reply<PendingApprovals>> {
+pub(super) async fn mine(
+    State(app): State<App>,
+    caller: Caller,
+) -> Result<Reply<PendingApprovals>> {
     let approvals = app.store.pending_calls(caller.user, None).await?;
     let plans = app.store.pending_plans(caller.user).await?;
     Ok(Reply(PendingApprovals { total: approvals.len() as i64, approvals, plans }))

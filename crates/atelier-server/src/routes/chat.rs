@@ -116,7 +116,8 @@ pub(super) async fn messages(
     SessionInPath(session): SessionInPath,
     PageQuery { page, .. }: PageQuery,
 ) -> Result<Reply<MessageList>> {
-    let (messages, total) = app.store.messages(space.owned(), session, page.limit, page.offset).await?;
+    let (messages, total) =
+        app.store.messages(space.owned(), session, page.limit, page.offset).await?;
     Ok(Reply(MessageList { messages, total }))
 }
 
@@ -180,8 +181,10 @@ async fn check_attachments(
     session: ConversationId,
     attachments: &[String],
 ) -> Result<()> {
-    let ids: Vec<(&String, FileId)> =
-        attachments.iter().filter_map(|attached| Some((attached, attached.parse().ok()?))).collect();
+    let ids: Vec<(&String, FileId)> = attachments
+        .iter()
+        .filter_map(|attached| Some((attached, attached.parse().ok()?)))
+        .collect();
     if !ids.is_empty() {
         // Checked first, so that nobody learns about files of a conversation that is not theirs.
         app.store.conversation(owned, session).await?;
@@ -216,5 +219,6 @@ pub(super) async fn events(
 ) -> Result<Response> {
     app.store.conversation(space.owned(), session).await?;
     let filter = Filter::Conversation(session);
-    stream::open(app, caller, Scope::Project(space.owned().project), filter, query.start(last)?).await
+    stream::open(app, caller, Scope::Project(space.owned().project), filter, query.start(last)?)
+        .await
 }

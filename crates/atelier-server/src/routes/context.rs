@@ -11,7 +11,8 @@ use crate::{
     query::Params,
 };
 use atelier_api::memory::{
-    ContextPeriod, ContextPrune, ContextRemoved, ContextResult, ContextResults, ContextSearch, ContextStats,
+    ContextPeriod, ContextPrune, ContextRemoved, ContextResult, ContextResults, ContextSearch,
+    ContextStats,
 };
 use atelier_core::{Agent, Filter, Interaction, InteractionType, event::PruneReason};
 use atelier_memory::{Hit, Query};
@@ -88,7 +89,11 @@ pub(super) async fn search(
         unique: search.unique,
     };
     let found = app.memory.search(agent.id, &query).await?;
-    let result = |Hit { interaction, score, parts }| ContextResult { interaction, score, score_parts: parts };
+    let result = |Hit { interaction, score, parts }| ContextResult {
+        interaction,
+        score,
+        score_parts: parts,
+    };
     Ok(Reply(ContextResults {
         results: found.hits.into_iter().map(result).collect(),
         degraded: found.degraded,
@@ -126,7 +131,8 @@ fn by_type(totals: &Totals) -> BTreeMap<InteractionType, u64> {
 }
 
 fn success_rate(totals: &Totals) -> Option<f64> {
-    (totals.total > 0).then(|| (totals.succeeded as f64 / totals.total as f64 * 10_000.0).round() / 100.0)
+    (totals.total > 0)
+        .then(|| (totals.succeeded as f64 / totals.total as f64 * 10_000.0).round() / 100.0)
 }
 
 /// Show the size and the success rate of an agent's memory
@@ -160,12 +166,14 @@ pub(super) async fn stats(
     };
     // The figures come from the store, so they do not need the index to answer.
     let size = app.memory.size(&collection).await;
-    let size = size.inspect_err(|error| tracing::debug!(%error, "a collection's size is unknown")).ok();
+    let size =
+        size.inspect_err(|error| tracing::debug!(%error, "a collection's size is unknown")).ok();
     Ok(Reply(ContextStats {
         agent_id: agent.id,
         total_vectors: totals.total,
         max_vectors: agent.config.max_vectors,
-        collection_size_mb: size.map(|size| (size as f64 / (1024.0 * 1024.0) * 1000.0).round() / 1000.0),
+        collection_size_mb: size
+            .map(|size| (size as f64 / (1024.0 * 1024.0) * 1000.0).round() / 1000.0),
         oldest_interaction: totals.oldest,
         newest_interaction: totals.newest,
         by_type: by_type(&totals),
@@ -212,8 +220,12 @@ pub(super) async fn prune(
         return Err(Error::Invalid("max_vectors: must be at most 100000000".into()));
     }
     let before = request.days.map(|days| Utc::now() - TimeDelta::days(days.into()));
-    let filter =
-        Filter { types: distinct(request.types), success: request.success, to: before, ..Filter::default() };
+    let filter = Filter {
+        types: distinct(request.types),
+        success: request.success,
+        to: before,
+        ..Filter::default()
+    };
     let total = app.store.interaction_totals(agent.id, &Filter::default()).await?.total;
     if request.dry_run {
         // An interaction that is added between the two counts is only in the second one.
@@ -222,7 +234,8 @@ pub(super) async fn prune(
         } else {
             0
         };
-        let beyond = request.max_vectors.map_or(0, |most| (total - matching).saturating_sub(most.into()));
+        let beyond =
+            request.max_vectors.map_or(0, |most| (total - matching).saturating_sub(most.into()));
         let deleted = matching + beyond;
         return Ok(Reply(ContextRemoved { deleted, remaining: total - deleted, dry_run: true }));
     }

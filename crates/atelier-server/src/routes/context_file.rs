@@ -67,8 +67,10 @@ pub(super) async fn export(
         ..Filter::default()
     };
     let name = format!("attachment; filename=\"memory-{}.json\"", agent.id);
-    let headers =
-        [(header::CONTENT_TYPE, "application/json".to_owned()), (header::CONTENT_DISPOSITION, name)];
+    let headers = [
+        (header::CONTENT_TYPE, "application/json".to_owned()),
+        (header::CONTENT_DISPOSITION, name),
+    ];
     let export = Export {
         memory: app.memory.clone(),
         store: app.store.clone(),
@@ -114,8 +116,10 @@ impl Export {
         stream::try_unfold((self, Position::Beginning), |(export, position)| async move {
             match position {
                 Position::Beginning => {
-                    let head = serde_json::json!({"agent_id": export.agent, "export_date": Utc::now()});
-                    let head = format!("{},\"interactions\":[", head.to_string().trim_end_matches('}'));
+                    let head =
+                        serde_json::json!({"agent_id": export.agent, "export_date": Utc::now()});
+                    let head =
+                        format!("{},\"interactions\":[", head.to_string().trim_end_matches('}'));
                     Ok(Some((Bytes::from(head), (export, Position::After(None, 0)))))
                 }
                 Position::After(after, count) => {
@@ -126,8 +130,8 @@ impl Export {
                     };
                     let (next, mut written, mut text) = (page.next, count, String::new());
                     for (interaction, vector) in page.interactions {
-                        let vector =
-                            vector.map(|made| Vector { embedding: made.vector, embedder: made.embedder });
+                        let vector = vector
+                            .map(|made| Vector { embedding: made.vector, embedder: made.embedder });
                         let entry = Entry { interaction, vector };
                         let entry = serde_json::to_string(&entry)
                             .unwrap_or_else(|error| unreachable!("plain values are JSON: {error}"));
@@ -164,7 +168,8 @@ pub(super) async fn import(
     Json(file): Json<ContextFile, true>,
 ) -> Result<Reply<ContextImported>> {
     for (index, memo) in file.interactions.iter().enumerate() {
-        memo.validate().map_err(|invalid| Error::Invalid(format!("interactions[{index}].{invalid}")))?;
+        memo.validate()
+            .map_err(|invalid| Error::Invalid(format!("interactions[{index}].{invalid}")))?;
     }
     let count = file.interactions.len();
     let (mut ids, mut imported) = (Vec::with_capacity(count), 0);
@@ -179,6 +184,7 @@ pub(super) async fn import(
         imported += remembered.new;
         ids.extend(remembered.ids);
     }
-    let indexed = app.memory.wait_until_indexed(agent.id, &ids, app.settings.request_timeout).await?;
+    let indexed =
+        app.memory.wait_until_indexed(agent.id, &ids, app.settings.request_timeout).await?;
     Ok(Reply(ContextImported { imported, skipped: count - imported, indexed }))
 }

@@ -102,8 +102,10 @@ async fn default_project(app: &App, user: UserId, tenant: Tenant) -> Result<Owne
         return Ok(app.store.owned_by(user, project).await?);
     }
     let (kind, agents) = (WorkspaceKind::Conversation, app.starter_pack.clone());
-    let created =
-        app.store.create_project(user, tenant, name.clone(), kind, Default::default(), agents).await;
+    let created = app
+        .store
+        .create_project(user, tenant, name.clone(), kind, Default::default(), agents)
+        .await;
     let project = match created {
         Ok(project) => project.id,
         // Another request has just created it.

@@ -30,7 +30,10 @@ use utoipa::ToSchema;
 
 /// The fields of the form. `file` may occur several times.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the form in the OpenAPI document; the form is read field by field")]
+#[expect(
+    dead_code,
+    reason = "describes the form in the OpenAPI document; the form is read field by field"
+)]
 pub(super) struct UploadForm {
     #[schema(value_type = String, format = Binary)]
     file: Vec<u8>,
@@ -64,7 +67,8 @@ pub(super) async fn receive(
     expect: Expect,
 ) -> Result<Vec<NewFile>> {
     let (mut received, mut paths, mut descriptions) = (Vec::new(), Vec::new(), Vec::new());
-    let read = read_fields(app, files, &mut form, &mut received, &mut paths, &mut descriptions).await;
+    let read =
+        read_fields(app, files, &mut form, &mut received, &mut paths, &mut descriptions).await;
     let checked = read.and_then(|()| assign(&received, &paths, &descriptions));
     let targets = match checked {
         Ok(targets) => targets,
@@ -98,7 +102,8 @@ async fn read_fields(
 ) -> Result<()> {
     let timeout = app.settings.request_timeout;
     loop {
-        let field = tokio::time::timeout(timeout, form.next_field()).await.map_err(|_| Error::Timeout)?;
+        let field =
+            tokio::time::timeout(timeout, form.next_field()).await.map_err(|_| Error::Timeout)?;
         let Some(field) = field? else { return Ok(()) };
         match (field.name(), field.file_name().map(str::to_owned)) {
             (Some("path"), None) => paths.push(text(field, timeout).await?),
@@ -151,13 +156,14 @@ impl Form {
     async fn next_field(&mut self) -> Result<Option<Field<'_>>> {
         self.progress.in_content.store(false, Relaxed);
         self.progress.read.store(0, Relaxed);
-        let field =
-            self.parts.next_field().await.map_err(|error| match self.progress.too_long.load(Relaxed) {
-                true => {
-                    Error::Invalid(format!("file: more than {MAX_PART_HEAD} bytes before its content begins"))
-                }
+        let field = self.parts.next_field().await.map_err(|error| {
+            match self.progress.too_long.load(Relaxed) {
+                true => Error::Invalid(format!(
+                    "file: more than {MAX_PART_HEAD} bytes before its content begins"
+                )),
                 false => broken(error),
-            })?;
+            }
+        })?;
         self.progress.in_content.store(true, Relaxed);
         Ok(field)
     }
@@ -173,7 +179,8 @@ fn bounded(
 ) -> impl Stream<Item = Result<Bytes, axum::Error>> + Send + 'static {
     let mut paused = false;
     futures::stream::poll_fn(move |context| {
-        let full = !progress.in_content.load(Relaxed) && progress.read.load(Relaxed) > MAX_PART_HEAD;
+        let full =
+            !progress.in_content.load(Relaxed) && progress.read.load(Relaxed) > MAX_PART_HEAD;
         if full && paused {
             progress.too_long.store(true, Relaxed);
             return Poll::Ready(Some(Err(axum::Error::new("a part's header is too long"))));
@@ -229,16 +236,21 @@ fn assign(
     }
     let count = received.len();
     if !(paths.len() <= 1 || paths.len() == count) {
-        return Err(Error::Invalid("path: must occur not at all, once, or once for each file".into()));
+        return Err(Error::Invalid(
+            "path: must occur not at all, once, or once for each file".into(),
+        ));
     }
     if !(descriptions.len() <= 1 || descriptions.len() == count) {
-        return Err(Error::Invalid("description: must occur not at all, once, or once for each file".into()));
+        return Err(Error::Invalid(
+            "description: must occur not at all, once, or once for each file".into(),
+        ));
     }
     if descriptions.iter().any(|text| text.contains('\0')) {
         return Err(Error::Invalid("description: must not contain NUL".into()));
     }
     let description = |at: usize| {
-        let text = if descriptions.len() == 1 { descriptions.first() } else { descriptions.get(at) };
+        let text =
+            if descriptions.len() == 1 { descriptions.first() } else { descriptions.get(at) };
         text.filter(|text| !text.is_empty()).cloned()
     };
     let target = |(at, file): (usize, &Received)| {
@@ -287,11 +299,14 @@ pub(super) fn expectation(headers: &HeaderMap) -> Result<Expect> {
         (None, Some(Ok("*"))) => Ok(Expect::Absent),
         (Some(Ok(tags)), None) if tags.trim() == "*" => Ok(Expect::Present),
         (Some(Ok(tags)), None) => {
-            let tag = |tag: &str| tag.trim().trim_start_matches("W/").trim_matches('"').to_ascii_lowercase();
+            let tag = |tag: &str| {
+                tag.trim().trim_start_matches("W/").trim_matches('"').to_ascii_lowercase()
+            };
             Ok(Expect::Checksum(tags.split(',').map(tag).collect()))
         }
         _ => Err(Error::Invalid(
-            "If-Match must be checksums or *, If-None-Match must be *, and not both may be given".into(),
+            "If-Match must be checksums or *, If-None-Match must be *, and not both may be given"
+                .into(),
         )),
     }
 }

@@ -62,7 +62,10 @@ pub(super) async fn archive(own: OwnFiles) -> Result<Response> {
     let (_, body) = started(own.workspace.archive().await?, false).await?;
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/zip")),
-        (header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment; filename=\"workspace.zip\"")),
+        (
+            header::CONTENT_DISPOSITION,
+            HeaderValue::from_static("attachment; filename=\"workspace.zip\""),
+        ),
     ];
     Ok((headers, body).into_response())
 }
@@ -75,8 +78,9 @@ pub(super) async fn send(
 ) -> Result<Response> {
     let tag = format!("\"{}\"", reading.version.checksum);
     let text = |name| request.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let lists_tag =
-        |tags: &str| tags.split(',').map(str::trim).any(|it| it == "*" || it.trim_start_matches("W/") == tag);
+    let lists_tag = |tags: &str| {
+        tags.split(',').map(str::trim).any(|it| it == "*" || it.trim_start_matches("W/") == tag)
+    };
     let mut headers = headers(&reading, &tag, options.inline);
     if text(header::IF_NONE_MATCH).is_some_and(lists_tag) {
         return Ok((StatusCode::NOT_MODIFIED, headers).into_response());
@@ -102,7 +106,10 @@ pub(super) async fn send(
         false => reading.part(range).await?,
     };
     let (first, body) = started(body, options.verify).await?;
-    if start == 0 && reading.version.mime_type.starts_with("text/") && atelier_files::is_text(&first) {
+    if start == 0
+        && reading.version.mime_type.starts_with("text/")
+        && atelier_files::is_text(&first)
+    {
         // Without a charset browsers guess, and guess wrong for most languages.
         let kind = HeaderValue::from_str(&format!("{}; charset=utf-8", reading.version.mime_type));
         headers.extend(kind.ok().map(|kind| (Some(header::CONTENT_TYPE), kind)));
@@ -125,7 +132,8 @@ async fn started(
     let logged = |chunk: atelier_files::Result<Bytes>| {
         chunk.inspect_err(|error| tracing::error!(%error, "a download ended early"))
     };
-    let beginning = first.as_ref().and_then(|first| first.as_ref().ok()).cloned().unwrap_or_default();
+    let beginning =
+        first.as_ref().and_then(|first| first.as_ref().ok()).cloned().unwrap_or_default();
     Ok((beginning, Body::from_stream(futures::stream::iter(first).chain(body).map(logged))))
 }
 
@@ -135,7 +143,10 @@ fn headers(reading: &VersionReader, tag: &str, inline: bool) -> HeaderMap {
     let name = reading.path.file_name();
     let unknown = || HeaderValue::from_static("application/octet-stream");
     HeaderMap::from_iter([
-        (header::CONTENT_TYPE, HeaderValue::from_str(&version.mime_type).unwrap_or_else(|_| unknown())),
+        (
+            header::CONTENT_TYPE,
+            HeaderValue::from_str(&version.mime_type).unwrap_or_else(|_| unknown()),
+        ),
         (header::ETAG, ascii_header(tag)),
         (header::ACCEPT_RANGES, HeaderValue::from_static("bytes")),
         (header::CONTENT_DISPOSITION, ascii_header(&disposition(kind, name))),
@@ -166,7 +177,8 @@ fn disposition(kind: &str, name: &str) -> String {
 /// One range of bytes: `None` if the header must be ignored, `Some(None)` if the range is empty.
 fn parse_range(header: &str, size: u64) -> Option<Option<Range<u64>>> {
     let (first, last) = header.strip_prefix("bytes=")?.split_once('-')?;
-    let number = |text: &str| text.parse::<u64>().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
+    let number =
+        |text: &str| text.parse::<u64>().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
     match (first, last) {
         ("", last) => {
             let length = number(last)?.min(size);
@@ -213,7 +225,8 @@ mod tests {
     fn a_file_name_cannot_leave_its_quotes() {
         assert_eq!(
             disposition("attachment", "a\"; filename=\"b.html\r\n"),
-            "attachment; filename=\"a__ filename__b.html__\"; filename*=UTF-8''a%22%3B%20filename%3D%22b.html%0D%0A"
+            "attachment; filename=\"a__ filename__b.html__\"; \
+             filename*=UTF-8''a%22%3B%20filename%3D%22b.html%0D%0A"
         );
         assert!(
             disposition("inline", "отчёт.txt")

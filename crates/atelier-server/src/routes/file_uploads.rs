@@ -52,8 +52,9 @@ pub(super) async fn begin(
     Json(request): Json<UploadRequest>,
 ) -> Result<(StatusCode, Reply<Upload>)> {
     let UploadRequest { path, original_name: sent, description, size } = request;
-    let refused =
-        |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > 8192 || text.contains('\0'));
+    let refused = |text: &Option<String>| {
+        text.as_ref().is_some_and(|text| text.len() > 8192 || text.contains('\0'))
+    };
     if refused(&description) || refused(&sent) {
         let problem = "description and original_name: must have at most 8192 bytes and no NUL";
         return Err(Error::Invalid(problem.into()));
@@ -65,7 +66,8 @@ pub(super) async fn begin(
     }
     let path = FilePath::parse(&path)?;
     let original_name = original_name(sent.as_deref().unwrap_or_default(), &path);
-    let begun = own.workspace.begin_upload(NewUpload { path, original_name, description, size }).await?;
+    let begun =
+        own.workspace.begin_upload(NewUpload { path, original_name, description, size }).await?;
     Ok((StatusCode::CREATED, Reply(view(begun))))
 }
 
@@ -74,7 +76,10 @@ pub(super) async fn begin(
     tag = "uploads",
     params(TenantInPath, ConversationInPath, UploadInPath),
     responses((status = 200, description = "The upload", body = Upload)))]
-pub(super) async fn show(own: OwnFiles, UploadInPath(upload): UploadInPath) -> Result<Reply<Upload>> {
+pub(super) async fn show(
+    own: OwnFiles,
+    UploadInPath(upload): UploadInPath,
+) -> Result<Reply<Upload>> {
     Ok(Reply(view(own.workspace.upload(upload).await?)))
 }
 

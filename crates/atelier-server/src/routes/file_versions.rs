@@ -62,7 +62,10 @@ pub(super) struct Link {
     tag = "files",
     params(TenantInPath, ConversationInPath, FileInPath),
     responses((status = 200, description = "The versions", body = VersionList)))]
-pub(super) async fn list(own: OwnFiles, FileInPath(file): FileInPath) -> Result<Reply<VersionList>> {
+pub(super) async fn list(
+    own: OwnFiles,
+    FileInPath(file): FileInPath,
+) -> Result<Reply<VersionList>> {
     let versions = own.workspace.versions(file).await?;
     Ok(Reply(VersionList { total: versions.len(), versions }))
 }

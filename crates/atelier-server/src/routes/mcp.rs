@@ -22,7 +22,8 @@ use std::{sync::Arc, time::Duration};
 
 /// Answers a request of an MCP host that uses the target (a project, or a conversation) on behalf
 /// of its owner.
-pub type McpHandler<Target> = Arc<dyn Fn(Target, Request) -> BoxFuture<'static, Response> + Send + Sync>;
+pub type McpHandler<Target> =
+    Arc<dyn Fn(Target, Request) -> BoxFuture<'static, Response> + Send + Sync>;
 
 /// A conversation, and the project and owner that it belongs to.
 pub struct OwnedConversation {
@@ -49,7 +50,8 @@ pub(super) async fn conversation(
     request: Request,
 ) -> Result<Response, Error> {
     let owned = owned_conversation(&app, &caller, conversation).await?;
-    let response = (app.mcp_conversations)(OwnedConversation { owned, conversation }, request).await;
+    let response =
+        (app.mcp_conversations)(OwnedConversation { owned, conversation }, request).await;
     Ok(until_token_ends(response, app, caller))
 }
 
@@ -59,7 +61,8 @@ fn until_token_ends(response: Response, app: App, caller: Caller) -> Response {
     if kind.is_none_or(|kind| !kind.as_bytes().starts_with(b"text/event-stream")) {
         return response;
     }
-    response.map(|body| Body::from_stream(body.into_data_stream().take_until(token_ends(app, caller))))
+    response
+        .map(|body| Body::from_stream(body.into_data_stream().take_until(token_ends(app, caller))))
 }
 
 async fn token_ends(app: App, caller: Caller) {

@@ -149,7 +149,9 @@ pub(crate) fn all(app: App) -> Router {
     router
         .fallback(|| async { Error::NotFound })
         .method_not_allowed_fallback(|| async { Error::MethodNotAllowed })
-        .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| Error::Internal.into_response()))
+        .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {
+            Error::Internal.into_response()
+        }))
         .layer(from_fn(middleware::measured))
         .with_state(app)
 }

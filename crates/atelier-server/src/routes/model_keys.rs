@@ -52,7 +52,10 @@ pub(super) struct ModelKeyList {
 /// For the tenant's admins. It shows that a key exists, and its last four characters.
 #[utoipa::path(get, path = "/api/tenants/{tenant}/model-keys", tag = "models", params(TenantInPath),
     responses((status = 200, description = "The tenant's keys", body = ModelKeyList)))]
-pub(super) async fn list(State(app): State<App>, admin: TenantAdmin) -> Result<Reply<ModelKeyList>> {
+pub(super) async fn list(
+    State(app): State<App>,
+    admin: TenantAdmin,
+) -> Result<Reply<ModelKeyList>> {
     let keys = app.model_keys.list(&admin.tenant).await?;
     Ok(Reply(ModelKeyList {
         keys: keys.into_iter().map(ModelKey::from).collect(),
@@ -95,7 +98,11 @@ pub(super) async fn put(
     }
     let key = new.key.expose_secret();
     if !(1..=500).contains(&key.len()) || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(Invalid::new("key", "must be 1 to 500 printable ASCII characters without spaces").into());
+        return Err(Invalid::new(
+            "key",
+            "must be 1 to 500 printable ASCII characters without spaces",
+        )
+        .into());
     }
     Ok(Reply(app.model_keys.put(&admin.tenant, admin.user, &provider, &new.key).await?.into()))
 }

@@ -33,8 +33,11 @@ pub(super) async fn health() -> Reply<Liveness> {
 ))]
 pub(super) async fn ready(State(app): State<App>) -> impl IntoResponse {
     let health = Health::of(vec![Part::of_store(&app.store).await]);
-    let status =
-        if health.status == Status::Healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let status = if health.status == Status::Healthy {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
     (status, Reply(health))
 }
 

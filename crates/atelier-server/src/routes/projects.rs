@@ -52,7 +52,14 @@ pub(super) async fn create(
     let agents = app.starter_pack.clone();
     let created = app
         .store
-        .create_project(caller.user, caller.tenant.clone(), new.name, new.workspace, new.settings, agents)
+        .create_project(
+            caller.user,
+            caller.tenant.clone(),
+            new.name,
+            new.workspace,
+            new.settings,
+            agents,
+        )
         .await?;
     let owned = app.store.owned_by(caller.user, created.id).await?;
     app.spaces.agents_created(&owned).await;

@@ -10,7 +10,9 @@ use crate::{
     query::{Page, PageQuery},
 };
 use atelier_api::work::{PlanApproval, PlanDetails, PlanRejection};
-use atelier_core::{ConversationId, Plan, Task, TaskFailure, TaskStatus, gate::GatedCall, task::Step};
+use atelier_core::{
+    ConversationId, Plan, Task, TaskFailure, TaskStatus, gate::GatedCall, task::Step,
+};
 use atelier_runtime::QueueReport;
 use axum::{Json as Reply, extract::State, http::HeaderMap};
 use serde::{Deserialize, Serialize};
@@ -73,7 +75,8 @@ pub(super) async fn tasks(
     PageQuery { page, filter }: PageQuery<TaskFilter>,
 ) -> Result<Reply<TaskList>> {
     let TaskFilter { session, status } = filter;
-    let (tasks, total) = app.store.tasks(space.owned(), session, status, page.limit, page.offset).await?;
+    let (tasks, total) =
+        app.store.tasks(space.owned(), session, status, page.limit, page.offset).await?;
     Ok(Reply(TaskList { tasks, total }))
 }
 
@@ -137,7 +140,8 @@ pub(super) async fn plans(
     space: OwnSpace,
     PageQuery { page, filter }: PageQuery<PlanFilter>,
 ) -> Result<Reply<PlanList>> {
-    let (plans, total) = app.store.plans(space.owned(), filter.session, page.limit, page.offset).await?;
+    let (plans, total) =
+        app.store.plans(space.owned(), filter.session, page.limit, page.offset).await?;
     Ok(Reply(PlanList { plans, total }))
 }
 
@@ -185,8 +189,9 @@ pub(super) async fn reject_plan(
     OptionalJson(rejection): OptionalJson<PlanRejection>,
 ) -> Result<Reply<Plan>> {
     let reason = rejection.reason.map(|reason| reason.chars().take(2000).collect::<String>());
-    let detail =
-        reason.map_or("the plan was rejected".into(), |reason| format!("the plan was rejected: {reason}"));
+    let detail = reason.map_or("the plan was rejected".into(), |reason| {
+        format!("the plan was rejected: {reason}")
+    });
     let why = TaskFailure::new(TaskFailure::PLAN_REJECTED, detail);
     Ok(Reply(app.bus.cancel_plan(&owned, &decider(&caller, &headers), id, why).await?))
 }

@@ -48,8 +48,10 @@ impl Lite {
     }
 
     pub(crate) async fn connect(&self) -> Result<LiteConn, sqlx::Error> {
-        let permit = tokio::time::timeout(CONNECT_TIMEOUT, self.0.permits.clone().acquire_owned()).await;
-        let permit = permit.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)?;
+        let permit =
+            tokio::time::timeout(CONNECT_TIMEOUT, self.0.permits.clone().acquire_owned()).await;
+        let permit =
+            permit.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)?;
         let idle = self.idle().pop_front();
         let conn = match idle {
             Some(conn) => conn,
@@ -87,13 +89,17 @@ impl Deref for LiteConn {
     type Target = SqliteConnection;
 
     fn deref(&self) -> &SqliteConnection {
-        self.conn.as_ref().unwrap_or_else(|| unreachable!("a connection is there until it is dropped"))
+        self.conn
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("a connection is there until it is dropped"))
     }
 }
 
 impl DerefMut for LiteConn {
     fn deref_mut(&mut self) -> &mut SqliteConnection {
-        self.conn.as_mut().unwrap_or_else(|| unreachable!("a connection is there until it is dropped"))
+        self.conn
+            .as_mut()
+            .unwrap_or_else(|| unreachable!("a connection is there until it is dropped"))
     }
 }
 

@@ -18,12 +18,15 @@ pub(super) struct Tree {
 
 impl Tree {
     pub(super) async fn load(tx: &mut Tx, conversation: ConversationId) -> Result<Self> {
-        let mut tree = Self { files: HashMap::new(), paths: HashMap::new(), folders: HashMap::new() };
+        let mut tree =
+            Self { files: HashMap::new(), paths: HashMap::new(), folders: HashMap::new() };
         on!(&mut tx.conn, |c| {
             let sql = format!(
-                "SELECT {COLUMNS} FROM conversation_files WHERE conversation_id = $1 AND status = 'active'"
+                "SELECT {COLUMNS} FROM conversation_files WHERE conversation_id = $1 AND status = \
+                 'active'"
             );
-            let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(conversation.0).fetch_all(c).await?;
+            let rows =
+                sqlx::query(sqlx::AssertSqlSafe(sql)).bind(conversation.0).fetch_all(c).await?;
             for row in &rows {
                 tree.put(read_file(row)?);
             }

@@ -54,7 +54,8 @@ pub(crate) async fn write_calls(
     write_rows!(
         conn,
         calls,
-        "INSERT INTO tool_calls (id, project_id, approval_id, approval_status, status, deadline, record) ",
+        "INSERT INTO tool_calls (id, project_id, approval_id, approval_status, status, deadline, \
+         record) ",
         |row, (id, call)| {
             row.push_bind(id.0)
                 .push_bind(call.project_id.0)
@@ -65,7 +66,8 @@ pub(crate) async fn write_calls(
                 .push_bind(json(&call));
         },
         " ON CONFLICT (id) DO UPDATE SET approval_id = excluded.approval_id,
-          approval_status = excluded.approval_status, status = excluded.status, deadline = excluded.deadline,
+          approval_status = excluded.approval_status, status = excluded.status, deadline = \
+          excluded.deadline,
           record = excluded.record"
     )
 }
@@ -85,7 +87,10 @@ pub(crate) async fn write_grants(conn: &mut Conn, grants: Vec<Grant>) -> Result<
     )
 }
 
-pub(crate) async fn write_audit(conn: &mut Conn, audit: Vec<(ProjectId, Audit)>) -> Result<(), sqlx::Error> {
+pub(crate) async fn write_audit(
+    conn: &mut Conn,
+    audit: Vec<(ProjectId, Audit)>,
+) -> Result<(), sqlx::Error> {
     write_rows!(
         conn,
         audit,

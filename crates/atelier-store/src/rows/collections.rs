@@ -80,12 +80,13 @@ pub(crate) async fn ensure_collection(
     if let Some((found, state)) = known {
         return Ok(found == project.0 && state != CollectionState::Gone.as_str());
     }
-    let name: Option<(String,)> =
-        on!(&mut *conn, |c| sqlx::query_as("SELECT name FROM agents WHERE id = $1 AND project_id = $2")
-            .bind(agent.0)
-            .bind(project.0)
-            .fetch_optional(c)
-            .await)?;
+    let name: Option<(String,)> = on!(&mut *conn, |c| sqlx::query_as(
+        "SELECT name FROM agents WHERE id = $1 AND project_id = $2"
+    )
+    .bind(agent.0)
+    .bind(project.0)
+    .fetch_optional(c)
+    .await)?;
     let Some((name,)) = name else { return Ok(false) };
     let name = corrupt(AgentName::try_from(name))?;
     // An agent that was renamed or deleted may still have a collection of the plain name.

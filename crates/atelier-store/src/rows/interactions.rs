@@ -62,7 +62,8 @@ pub(crate) async fn write_interactions(
     let agents: BTreeSet<Uuid> = pending.iter().map(|one| one.agent.0).collect();
     for (agent, project, state) in collection_states(conn, &agents).await? {
         let one = pending.iter().find(|one| one.agent == agent);
-        let accepted = state != CollectionState::Gone && one.is_some_and(|one| one.project == project);
+        let accepted =
+            state != CollectionState::Gone && one.is_some_and(|one| one.project == project);
         accepts.insert(agent, accepted);
     }
     let mut accepted = Vec::with_capacity(pending.len());
@@ -113,12 +114,16 @@ pub(crate) async fn insert_interactions(
 }
 
 /// Returns the agent of each interaction that was not stored before.
-async fn insert_batch(conn: &mut Conn, batch: &[(AgentId, PreparedInteraction)]) -> Result<Vec<Uuid>> {
+async fn insert_batch(
+    conn: &mut Conn,
+    batch: &[(AgentId, PreparedInteraction)],
+) -> Result<Vec<Uuid>> {
     let time = now();
     let inserted: Vec<(i64, Uuid, Uuid)> = on!(&mut *conn, |c| {
         let mut insert = sqlx::QueryBuilder::new(
             "INSERT INTO interactions
-             (agent_id, id, type, text, success, error_details, at, task_id, session_id, metadata) ",
+             (agent_id, id, type, text, success, error_details, at, task_id, session_id, \
+             metadata) ",
         );
         insert.push_values(batch, |mut row, (agent, PreparedInteraction { id, new, .. })| {
             row.push_bind(agent.0)
@@ -138,8 +143,10 @@ async fn insert_batch(conn: &mut Conn, batch: &[(AgentId, PreparedInteraction)])
     let mut numbers: BTreeMap<(Uuid, Uuid), i64> =
         inserted.into_iter().map(|(seq, agent, id)| ((agent, id), seq)).collect();
     // An interaction that is twice in the batch is new once.
-    let new: Vec<(i64, &(AgentId, PreparedInteraction))> =
-        batch.iter().filter_map(|one| Some((numbers.remove(&(one.0.0, one.1.id.0))?, one))).collect();
+    let new: Vec<(i64, &(AgentId, PreparedInteraction))> = batch
+        .iter()
+        .filter_map(|one| Some((numbers.remove(&(one.0.0, one.1.id.0))?, one)))
+        .collect();
     let terms: Vec<TermsRow<'_>> =
         new.iter().map(|(seq, (agent, one))| (*seq, *agent, one.terms.as_slice())).collect();
     insert_terms(conn, &terms).await?;
@@ -152,7 +159,8 @@ async fn insert_batch(conn: &mut Conn, batch: &[(AgentId, PreparedInteraction)])
         })
         .collect();
     write_vectors(conn, &vectors).await?;
-    let lines: Vec<(AgentId, Uuid)> = new.iter().map(|(_, (agent, one))| (*agent, one.id.0)).collect();
+    let lines: Vec<(AgentId, Uuid)> =
+        new.iter().map(|(_, (agent, one))| (*agent, one.id.0)).collect();
     insert_outbox(conn, &lines).await?;
     Ok(lines.into_iter().map(|(agent, _)| agent.0).collect())
 }
@@ -167,9 +175,12 @@ async fn insert_terms(conn: &mut Conn, rows: &[TermsRow<'_>]) -> Result<()> {
     }
     match conn {
         Conn::Lite(conn) => {
-            let mut insert = sqlx::QueryBuilder::new("INSERT INTO interaction_terms (rowid, agent, terms) ");
+            let mut insert =
+                sqlx::QueryBuilder::new("INSERT INTO interaction_terms (rowid, agent, terms) ");
             insert.push_values(rows, |mut row, (seq, agent, terms)| {
-                row.push_bind(*seq).push_bind(agent.0.simple().to_string()).push_bind(terms.join(" "));
+                row.push_bind(*seq)
+                    .push_bind(agent.0.simple().to_string())
+                    .push_bind(terms.join(" "));
             });
             insert.build().execute(&mut **conn).await?;
         }
@@ -190,7 +201,9 @@ async fn insert_terms(conn: &mut Conn, rows: &[TermsRow<'_>]) -> Result<()> {
 /// Stores vectors, each with the number of its interaction and the name of its embedder.
 pub(crate) async fn write_vectors(conn: &mut Conn, vectors: &[(i64, &str, &[f32])]) -> Result<()> {
     for vectors in vectors.chunks(100) {
-        let bytes = |vector: &[f32]| vector.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        let bytes = |vector: &[f32]| {
+            vector.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()
+        };
         on!(&mut *conn, |c| {
             let mut insert =
                 sqlx::QueryBuilder::new("INSERT INTO interaction_vectors (seq, embedder, vector) ");
@@ -198,7 +211,8 @@ pub(crate) async fn write_vectors(conn: &mut Conn, vectors: &[(i64, &str, &[f32]
                 row.push_bind(*seq).push_bind((*embedder).to_owned()).push_bind(bytes(vector));
             });
             insert.push(
-                " ON CONFLICT (seq) DO UPDATE SET embedder = excluded.embedder, vector = excluded.vector",
+                " ON CONFLICT (seq) DO UPDATE SET embedder = excluded.embedder, vector = \
+                 excluded.vector",
             );
             insert.build().execute(c).await.map(drop)
         })?;
@@ -224,9 +238,11 @@ pub(crate) async fn insert_outbox(conn: &mut Conn, lines: &[(AgentId, Uuid)]) ->
 pub(crate) async fn delete_interactions(conn: &mut Conn, seqs: &[i64]) -> Result<()> {
     let terms_key = if matches!(conn, Conn::Lite(_)) { "rowid" } else { "seq" };
     for seqs in seqs.chunks(500) {
-        for (table, key) in
-            [("interaction_vectors", "seq"), ("interaction_terms", terms_key), ("interactions", "seq")]
-        {
+        for (table, key) in [
+            ("interaction_vectors", "seq"),
+            ("interaction_terms", terms_key),
+            ("interactions", "seq"),
+        ] {
             on!(&mut *conn, |c| {
                 let mut delete = sqlx::QueryBuilder::new("DELETE FROM ");
                 delete.push(table).push(" WHERE ").push(key).push(" IN (");

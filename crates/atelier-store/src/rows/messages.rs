@@ -8,10 +8,15 @@ use atelier_core::{ConversationId, Message, MessageRole};
 use chrono::{DateTime, Utc};
 use std::collections::BTreeMap;
 
-pub(crate) async fn write_messages(conn: &mut Conn, messages: Vec<Message>) -> Result<(), sqlx::Error> {
+pub(crate) async fn write_messages(
+    conn: &mut Conn,
+    messages: Vec<Message>,
+) -> Result<(), sqlx::Error> {
     let answers = |message: &Message| match message.role {
         MessageRole::User => None,
-        MessageRole::Assistant => message.plan_id.map(|id| id.0).or_else(|| message.task_id.map(|id| id.0)),
+        MessageRole::Assistant => {
+            message.plan_id.map(|id| id.0).or_else(|| message.task_id.map(|id| id.0))
+        }
     };
     write_rows!(
         conn,

@@ -58,7 +58,8 @@ pub(crate) async fn write_tasks(conn: &mut Conn, tasks: Vec<TaskWrite>) -> Resul
     write_rows!(
         conn,
         tasks,
-        "INSERT INTO tasks (id, project_id, user_id, session_id, plan_id, queue, status, priority, node, fence,
+        "INSERT INTO tasks (id, project_id, user_id, session_id, plan_id, queue, status, \
+         priority, node, fence,
                             queued_at, started_at, record) ",
         |row, TaskWrite { owner, task, change }| {
             let (node, fence) = change.lease();
@@ -99,7 +100,10 @@ pub(crate) async fn write_plans(conn: &mut Conn, plans: Vec<Plan>) -> Result<(),
 }
 
 /// Writes steps by their number in their task.
-pub(crate) async fn write_steps(conn: &mut Conn, steps: Vec<(TaskId, u32, Step)>) -> Result<(), sqlx::Error> {
+pub(crate) async fn write_steps(
+    conn: &mut Conn,
+    steps: Vec<(TaskId, u32, Step)>,
+) -> Result<(), sqlx::Error> {
     write_rows!(
         conn,
         steps,

@@ -10,8 +10,8 @@ use crate::{
     rows::{from_json, now, tasks::queue_of},
 };
 use atelier_core::{
-    AgentId, CallId, ConversationId, Event, ProjectId, Task, TaskFailure, TaskId, TaskKind, TaskStatus,
-    task::Step,
+    AgentId, CallId, ConversationId, Event, ProjectId, Task, TaskFailure, TaskId, TaskKind,
+    TaskStatus, task::Step,
 };
 use uuid::Uuid;
 
@@ -50,13 +50,16 @@ impl Store {
     ) -> Result<Vec<StoppedTask>> {
         let owned = owned.clone();
         // If nothing is open there is no need to wait for the writer, which may be blocked.
-        if open_tasks(&mut self.db.connect().await?, owned.project, session, spare_running).await?.is_empty()
+        if open_tasks(&mut self.db.connect().await?, owned.project, session, spare_running)
+            .await?
+            .is_empty()
         {
             return Ok(Vec::new());
         }
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
-                let mut stopped = plans::stop_plans(tx, &owned, session, spare_running, &why).await?;
+                let mut stopped =
+                    plans::stop_plans(tx, &owned, session, spare_running, &why).await?;
                 let open = open_tasks(&mut tx.conn, owned.project, session, spare_running).await?;
                 stopped.extend(stop_each(tx, &owned, &open, &why).await?);
                 Ok(stopped)
@@ -68,18 +71,23 @@ impl Store {
     /// Fails a task that this node has leased and does not run, because its run broke off.
     pub async fn fail_orphaned_task(&self, id: TaskId) -> Result<()> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
+        let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| {
+            sqlx::query_as(
             "SELECT p.id, p.user_id, p.tenant_id FROM tasks t JOIN projects p ON p.id = t.project_id
              WHERE t.id = $1 AND t.node = $2 AND t.status = 'running'"
         )
         .bind(id.0)
         .bind(self.node().0)
         .fetch_optional(c)
-        .await)?;
+        .await
+        })?;
         drop(conn);
         let Some(row) = row else { return Ok(()) };
         let owned = Owned::from_row(row)?;
-        let why = TaskFailure::new("interrupted", "something went wrong on the server; its log says what");
+        let why = TaskFailure::new(
+            "interrupted",
+            "something went wrong on the server; its log says what",
+        );
         match self.stop_task(&owned, id, TaskStatus::Failed, why).await {
             Ok(_) | Err(Error::TaskSettled(_) | Error::NotFound) => Ok(()),
             Err(error) => Err(error),
@@ -112,7 +120,11 @@ impl Store {
                 plans::reopen(tx, &owned, &mut task).await?;
                 save_task(tx, &task).await?;
                 if task.status == TaskStatus::Queued {
-                    tx.emit(owned.project, owned.owner, &Event::TaskQueued { task: task.for_event() });
+                    tx.emit(
+                        owned.project,
+                        owned.owner,
+                        &Event::TaskQueued { task: task.for_event() },
+                    );
                     tx.wake(Wakeup::Queue(owned.owner, queue_of(&task)));
                 }
                 Ok(task)
@@ -131,17 +143,20 @@ async fn open_tasks(
     spare_running: bool,
 ) -> Result<Vec<TaskId>> {
     let (any, session) = (session.is_none(), session.map_or(Uuid::nil(), |session| session.0));
-    let open: Vec<(Uuid,)> = on!(conn, |c| sqlx::query_as(
-        "SELECT id FROM tasks WHERE project_id = $1 AND ($2 OR session_id = $3)
-         AND status IN ('waiting', 'queued', 'parked', 'running') AND NOT ($4 AND status = 'running')
-         ORDER BY id"
-    )
-    .bind(project.0)
-    .bind(any)
-    .bind(session)
-    .bind(spare_running)
-    .fetch_all(c)
-    .await)?;
+    let open: Vec<(Uuid,)> = on!(conn, |c| {
+        sqlx::query_as(
+            "SELECT id FROM tasks WHERE project_id = $1 AND ($2 OR session_id = $3)
+         AND status IN ('waiting', 'queued', 'parked', 'running') AND NOT ($4 AND status = \
+         'running')
+         ORDER BY id",
+        )
+        .bind(project.0)
+        .bind(any)
+        .bind(session)
+        .bind(spare_running)
+        .fetch_all(c)
+        .await
+    })?;
     Ok(open.into_iter().map(|(id,)| TaskId(id)).collect())
 }
 
@@ -201,12 +216,15 @@ pub(crate) async fn stop_queue(
     agent: AgentId,
     why: &TaskFailure,
 ) -> Result<Vec<StoppedTask>> {
-    let rows: Vec<(Uuid,)> = on!(&mut tx.conn, |c| sqlx::query_as(
-        "SELECT id FROM tasks WHERE queue = $1 AND status IN ('waiting', 'queued', 'running', 'parked')"
-    )
-    .bind(agent.0)
-    .fetch_all(c)
-    .await)?;
+    let rows: Vec<(Uuid,)> = on!(&mut tx.conn, |c| {
+        sqlx::query_as(
+            "SELECT id FROM tasks WHERE queue = $1 AND status IN ('waiting', 'queued', 'running', \
+         'parked')",
+        )
+        .bind(agent.0)
+        .fetch_all(c)
+        .await
+    })?;
     let ids: Vec<TaskId> = rows.into_iter().map(|(id,)| TaskId(id)).collect();
     stop_each(tx, owned, &ids, why).await
 }
@@ -219,7 +237,8 @@ pub(crate) fn interrupted(task: &Task) -> TaskFailure {
         TaskKind::Work => "working",
     };
     let detail = format!(
-        "the server stopped while it was {what}; {} steps were done before, and resuming repeats none of them",
+        "the server stopped while it was {what}; {} steps were done before, and resuming repeats \
+         none of them",
         task.steps
     );
     TaskFailure::new("interrupted", detail)

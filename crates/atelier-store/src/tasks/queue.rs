@@ -63,10 +63,11 @@ impl QueueLoad {
     }
 
     async fn of_queue(group: &mut GroupReader, queue: Uuid) -> Result<Self> {
-        let row: LoadRow = on!(&mut group.conn, |c| sqlx::query_as(concat!("SELECT ", load_columns!()))
-            .bind(queue)
-            .fetch_one(c)
-            .await)?;
+        let row: LoadRow =
+            on!(&mut group.conn, |c| sqlx::query_as(concat!("SELECT ", load_columns!()))
+                .bind(queue)
+                .fetch_one(c)
+                .await)?;
         Self::read(group, queue, row)
     }
 

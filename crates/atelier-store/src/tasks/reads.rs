@@ -8,7 +8,9 @@ use crate::{
         tasks::{TaskRow, read_task},
     },
 };
-use atelier_core::{CallId, ConversationId, Message, Task, TaskId, TaskStatus, gate::GatedCall, task::Step};
+use atelier_core::{
+    CallId, ConversationId, Message, Task, TaskId, TaskStatus, gate::GatedCall, task::Step,
+};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use uuid::Uuid;
@@ -68,16 +70,17 @@ impl Store {
         let mut conn = self.db.connect().await?;
         let row: Option<(bool, Option<String>)> = on!(&mut conn, |c| {
             sqlx::query_as(
-            "SELECT status IN ('completed', 'failed', 'cancelled'),
-                    (SELECT record FROM messages WHERE answers = $1 AND project_id = $2 ORDER BY id DESC LIMIT 1)
+                "SELECT status IN ('completed', 'failed', 'cancelled'),
+                    (SELECT record FROM messages WHERE answers = $1 AND project_id = $2 ORDER BY \
+                    id DESC LIMIT 1)
              FROM (SELECT status FROM tasks WHERE id = $1 AND project_id = $2
                    UNION ALL
-                   SELECT status FROM plans WHERE id = $1 AND project_id = $2) AS work"
-        )
-        .bind(work)
-        .bind(owned.project.0)
-        .fetch_optional(c)
-        .await
+                   SELECT status FROM plans WHERE id = $1 AND project_id = $2) AS work",
+            )
+            .bind(work)
+            .bind(owned.project.0)
+            .fetch_optional(c)
+            .await
         })?;
         let (settled, answer) = row.ok_or(Error::NotFound)?;
         Ok((settled, answer.map(|record| read_record((record,))).transpose()?))
@@ -110,12 +113,14 @@ impl Store {
     /// A running task of the project, if there is one.
     pub async fn running_task(&self, owned: &Owned) -> Result<Option<TaskId>> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(Uuid,)> = on!(&mut conn, |c| sqlx::query_as(
+        let row: Option<(Uuid,)> = on!(&mut conn, |c| {
+            sqlx::query_as(
             "SELECT id FROM tasks WHERE project_id = $1 AND status = 'running' ORDER BY id LIMIT 1"
         )
         .bind(owned.project.0)
         .fetch_optional(c)
-        .await)?;
+        .await
+        })?;
         Ok(row.map(|(id,)| TaskId(id)))
     }
 
@@ -123,13 +128,16 @@ impl Store {
     pub async fn queues(&self, owned: &Owned) -> Result<Vec<(Uuid, QueueState)>> {
         let mut conn = self.db.connect().await?;
         type Row = (Uuid, String, i64, Option<DateTime<Utc>>);
-        let rows: Vec<Row> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT queue, status, COUNT(*), MIN(queued_at) FROM tasks
-             WHERE project_id = $1 AND status IN ('queued', 'running', 'parked') GROUP BY queue, status"
-        )
-        .bind(owned.project.0)
-        .fetch_all(c)
-        .await)?;
+        let rows: Vec<Row> = on!(&mut conn, |c| {
+            sqlx::query_as(
+                "SELECT queue, status, COUNT(*), MIN(queued_at) FROM tasks
+             WHERE project_id = $1 AND status IN ('queued', 'running', 'parked') GROUP BY queue, \
+             status",
+            )
+            .bind(owned.project.0)
+            .fetch_all(c)
+            .await
+        })?;
         let mut queues: std::collections::BTreeMap<Uuid, QueueState> = Default::default();
         for (queue, status, count, oldest) in rows {
             let state = queues.entry(queue).or_default();
@@ -155,26 +163,31 @@ impl Store {
     /// The project of a queue with waiting tasks.
     pub async fn queue_owner(&self, queue: Uuid) -> Result<Option<Owned>> {
         let mut conn = self.db.connect().await?;
-        let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| sqlx::query_as(
-            "SELECT p.id, p.user_id, p.tenant_id FROM tasks t
-             JOIN projects p ON p.id = t.project_id WHERE t.queue = $1 AND t.status = 'queued' LIMIT 1"
-        )
-        .bind(queue)
-        .fetch_optional(c)
-        .await)?;
+        let row: Option<(Uuid, Uuid, String)> = on!(&mut conn, |c| {
+            sqlx::query_as(
+                "SELECT p.id, p.user_id, p.tenant_id FROM tasks t
+             JOIN projects p ON p.id = t.project_id WHERE t.queue = $1 AND t.status = 'queued' \
+             LIMIT 1",
+            )
+            .bind(queue)
+            .fetch_optional(c)
+            .await
+        })?;
         row.map(Owned::from_row).transpose()
     }
 
     /// Whether this node still has the lease of a task.
     pub async fn runs_task(&self, id: TaskId) -> Result<bool> {
         let mut conn = self.db.connect().await?;
-        let (held,): (bool,) = on!(&mut conn, |c| sqlx::query_as(
+        let (held,): (bool,) = on!(&mut conn, |c| {
+            sqlx::query_as(
             "SELECT EXISTS (SELECT 1 FROM tasks WHERE id = $1 AND node = $2 AND status = 'running')"
         )
         .bind(id.0)
         .bind(self.node().0)
         .fetch_one(c)
-        .await)?;
+        .await
+        })?;
         Ok(held)
     }
 

@@ -76,7 +76,8 @@ async fn rows_of_a_direct_write_are_dropped_if_it_fails() {
 #[tokio::test]
 async fn rows_of_deferred_writes_survive_the_failure_of_any_other_write() {
     let direct = WriteMode::Direct;
-    let group = vec![fails(direct), succeeds(DEFERRED), fails(DEFERRED), fails(direct), succeeds(DEFERRED)];
+    let group =
+        vec![fails(direct), succeeds(DEFERRED), fails(DEFERRED), fails(direct), succeeds(DEFERRED)];
     assert_eq!(audit_rows(group).await, 2);
     assert_eq!(audit_rows(vec![fails(DEFERRED), succeeds(direct)]).await, 1);
 }

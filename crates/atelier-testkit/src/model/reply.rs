@@ -58,7 +58,9 @@ impl Reply {
 
     #[must_use]
     pub fn and_raw_call(mut self, tool: &str, arguments: &str) -> Self {
-        let Kind::Answer { calls, .. } = &mut self.kind else { panic!("calls belong to an answer") };
+        let Kind::Answer { calls, .. } = &mut self.kind else {
+            panic!("calls belong to an answer")
+        };
         calls.push((tool.to_owned(), arguments.to_owned()));
         self
     }
@@ -78,7 +80,9 @@ impl Reply {
     /// The `Retry-After` header of an error.
     #[must_use]
     pub fn retry_after(mut self, value: impl ToString) -> Self {
-        let Kind::Refusal { retry_after, .. } = &mut self.kind else { panic!("only a refusal has one") };
+        let Kind::Refusal { retry_after, .. } = &mut self.kind else {
+            panic!("only a refusal has one")
+        };
         *retry_after = Some(value.to_string());
         self
     }
@@ -86,7 +90,9 @@ impl Reply {
     /// The message of an error.
     #[must_use]
     pub fn saying(mut self, words: impl Into<String>) -> Self {
-        let Kind::Refusal { message, .. } = &mut self.kind else { panic!("only a refusal has words") };
+        let Kind::Refusal { message, .. } = &mut self.kind else {
+            panic!("only a refusal has words")
+        };
         *message = words.into();
         self
     }
@@ -94,7 +100,9 @@ impl Reply {
     /// The `code` of an error.
     #[must_use]
     pub fn code(mut self, word: &str) -> Self {
-        let Kind::Refusal { code, .. } = &mut self.kind else { panic!("only a refusal has a code") };
+        let Kind::Refusal { code, .. } = &mut self.kind else {
+            panic!("only a refusal has a code")
+        };
         *code = Some(word.to_owned());
         self
     }
@@ -134,7 +142,8 @@ impl Reply {
     pub(super) fn refusal(&self) -> Option<Response> {
         let Kind::Refusal { status, retry_after, message, code } = &self.kind else { return None };
         let body = json!({"error": {"message": message, "type": "error", "code": code}});
-        let mut response = (StatusCode::from_u16(*status).unwrap(), body.to_string()).into_response();
+        let mut response =
+            (StatusCode::from_u16(*status).unwrap(), body.to_string()).into_response();
         if let Some(value) = retry_after {
             response.headers_mut().insert("retry-after", value.parse().unwrap());
         }
@@ -192,8 +201,7 @@ impl Reply {
         let (input, output) = self.usage;
         let mut last = chunk(json!({}), None);
         last["choices"] = json!([]);
-        last["usage"] =
-            json!({"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output});
+        last["usage"] = json!({"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output});
         events.push(last);
         let done = ["data: [DONE]\n\n".to_owned()];
         events.iter().map(|event| format!("data: {event}\n\n")).chain(done).collect()
@@ -209,24 +217,32 @@ impl Reply {
             json!({"type": "ping"}),
         ];
         let mut block = |begin: Value, deltas: Vec<Value>| {
-            let index = events.iter().filter(|event| event["type"] == "content_block_start").count();
-            events.push(json!({"type": "content_block_start", "index": index, "content_block": begin}));
-            let delta = |delta| json!({"type": "content_block_delta", "index": index, "delta": delta});
+            let index =
+                events.iter().filter(|event| event["type"] == "content_block_start").count();
+            events.push(
+                json!({"type": "content_block_start", "index": index, "content_block": begin}),
+            );
+            let delta =
+                |delta| json!({"type": "content_block_delta", "index": index, "delta": delta});
             events.extend(deltas.into_iter().map(delta));
             events.push(json!({"type": "content_block_stop", "index": index}));
         };
         if !text.is_empty() {
-            let deltas = words(text).map(|word| json!({"type": "text_delta", "text": word})).collect();
+            let deltas =
+                words(text).map(|word| json!({"type": "text_delta", "text": word})).collect();
             block(json!({"type": "text", "text": ""}), deltas);
         }
         for (at, (tool, arguments)) in calls.iter().enumerate() {
             let piece = |part| json!({"type": "input_json_delta", "partial_json": part});
-            let begin = json!({"type": "tool_use", "id": format!("toolu_{at}"), "name": tool, "input": {}});
+            let begin =
+                json!({"type": "tool_use", "id": format!("toolu_{at}"), "name": tool, "input": {}});
             block(begin, parts(arguments).map(piece).collect());
         }
         let usual = if calls.is_empty() { "end_turn" } else { "tool_use" };
         let delta = json!({"stop_reason": self.finish.unwrap_or(usual), "stop_sequence": null});
-        events.push(json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": output}}));
+        events.push(
+            json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": output}}),
+        );
         events.push(json!({"type": "message_stop"}));
         let event = |event: &Value| {
             format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default())

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result, bail};
 use atelier_api::files::{
-    RestoreRequest, SyncRequest, Upload, UploadPart, UploadRequest, UploadedFiles, VersionList, WorkspaceInfo,
+    RestoreRequest, SyncRequest, Upload, UploadPart, UploadRequest, UploadedFiles, VersionList,
+    WorkspaceInfo,
 };
 use atelier_client::{ApiClient, Error};
 use atelier_core::{ConversationFile, FileId, FileVersion};
@@ -29,7 +30,11 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    pub(super) async fn connect(server: &str, token: Option<String>, conversation: Uuid) -> Result<Self> {
+    pub(super) async fn connect(
+        server: &str,
+        token: Option<String>,
+        conversation: Uuid,
+    ) -> Result<Self> {
         let api = ApiClient::signed_in("files", server, token)?;
         let tenant = api.me().await?.tenant;
         Ok(Self { api, base: format!("/api/tenants/{tenant}/workspace/{conversation}") })
@@ -46,7 +51,8 @@ impl Remote {
     /// A file by its path or its id.
     pub(super) async fn find(&self, wanted: &str) -> Result<ConversationFile> {
         let id: Option<FileId> = wanted.parse().ok();
-        let is_it = |file: &ConversationFile| file.file_path.as_str() == wanted || Some(file.file_id) == id;
+        let is_it =
+            |file: &ConversationFile| file.file_path.as_str() == wanted || Some(file.file_id) == id;
         let found = self.list().await?.into_iter().find(is_it);
         found.with_context(|| format!("this conversation has no file {wanted}"))
     }
@@ -61,12 +67,14 @@ impl Remote {
         if size > MAX_WHOLE {
             return self.put_in_parts(file, size, path, bar).await;
         }
-        let content = tokio::fs::File::open(file).await.with_context(|| file.display().to_string())?;
+        let content =
+            tokio::fs::File::open(file).await.with_context(|| file.display().to_string())?;
         let shown = bar.clone();
         let body = ReaderStream::with_capacity(content, 256 << 10)
             .inspect_ok(move |chunk| shown.inc(chunk.len() as u64));
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or(path).to_owned();
-        let part = multipart::Part::stream_with_length(Body::wrap_stream(body), size).file_name(name);
+        let part =
+            multipart::Part::stream_with_length(Body::wrap_stream(body), size).file_name(name);
         let form = multipart::Form::new().text("path", path.to_owned()).part("file", part);
         let saved: UploadedFiles =
             self.api.json(self.request(Method::POST, "/files").multipart(form)).await?;
@@ -80,7 +88,8 @@ impl Remote {
         path: &str,
         bar: &ProgressBar,
     ) -> Result<ConversationFile> {
-        let mut content = tokio::fs::File::open(file).await.with_context(|| file.display().to_string())?;
+        let mut content =
+            tokio::fs::File::open(file).await.with_context(|| file.display().to_string())?;
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or(path);
         let new = UploadRequest {
             path: path.to_owned(),
@@ -88,7 +97,8 @@ impl Remote {
             description: None,
             size,
         };
-        let upload: Upload = self.api.json(self.request(Method::POST, "/uploads").json(&new)).await?;
+        let upload: Upload =
+            self.api.json(self.request(Method::POST, "/uploads").json(&new)).await?;
         let upload_path = format!("/uploads/{}", upload.upload_id);
         let sent = self.put_all_parts(&mut content, size, &upload_path, bar).await;
         if sent.is_err() {
@@ -118,14 +128,19 @@ impl Remote {
 
     /// Sends a part until the server has it with the right checksum.
     async fn put_part(&self, path: &str, part: bytes::Bytes) -> Result<()> {
-        let checksum: String = Sha256::digest(&part).iter().map(|byte| format!("{byte:02x}")).collect();
+        let checksum: String =
+            Sha256::digest(&part).iter().map(|byte| format!("{byte:02x}")).collect();
         let mut wait = Duration::from_millis(500);
         for tried in 1.. {
             let request = self.request(Method::PUT, path).body(part.clone());
             match self.api.json::<UploadPart>(request).await {
                 Ok(stored) if stored.checksum == checksum => return Ok(()),
-                Ok(_) if tried == TRIES => bail!("a part of the file arrived damaged {TRIES} times"),
-                Err(error) if tried == TRIES || !is_worth_retrying(&error) => return Err(error.into()),
+                Ok(_) if tried == TRIES => {
+                    bail!("a part of the file arrived damaged {TRIES} times")
+                }
+                Err(error) if tried == TRIES || !is_worth_retrying(&error) => {
+                    return Err(error.into());
+                }
                 _ => tokio::time::sleep(wait).await,
             }
             wait *= 2;
@@ -133,7 +148,8 @@ impl Remote {
         Ok(())
     }
 
-    /// Downloads a file and checks its content. An existing file is replaced only by the complete download.
+    /// Downloads a file and checks its content. An existing file is replaced only by the complete
+    /// download.
     pub(super) async fn get(
         &self,
         file: &ConversationFile,
@@ -157,7 +173,8 @@ impl Remote {
         let written = async {
             let mut out = tokio::fs::File::create_new(&draft).await?;
             while let Some(chunk) = body.next().await {
-                let chunk = chunk.context("the download was interrupted, or the content is damaged")?;
+                let chunk =
+                    chunk.context("the download was interrupted, or the content is damaged")?;
                 out.write_all(&chunk).await?;
                 bar.inc(chunk.len() as u64);
             }
@@ -182,7 +199,11 @@ impl Remote {
         Ok(self.api.json::<VersionList>(request).await?.versions)
     }
 
-    pub(super) async fn restore(&self, file: &ConversationFile, version: i64) -> Result<ConversationFile> {
+    pub(super) async fn restore(
+        &self,
+        file: &ConversationFile,
+        version: i64,
+    ) -> Result<ConversationFile> {
         let request = self.request(Method::POST, &format!("/files/{}/restore", file.file_id));
         Ok(self.api.json(request.json(&RestoreRequest { version })).await?)
     }
@@ -193,7 +214,8 @@ impl Remote {
     }
 }
 
-/// Whether the same part may be accepted later. The server would refuse it again for any other reason.
+/// Whether the same part may be accepted later. The server would refuse it again for any other
+/// reason.
 fn is_worth_retrying(error: &Error) -> bool {
     match error.status() {
         Some(status) => status >= 500,

@@ -29,8 +29,10 @@ pub(super) fn document() -> String {
     let unstored = UNSTORED.map(|[name, fields, docs]| [code(name), fields.into(), docs.into()]);
     format!(
         "# Events\n\n\
-         What the event streams send; [api.md](../api.md#events) says how to follow them. The `data` of every\n\
-         event also has `type`, `project_id` and `created_at`. The OpenAPI document describes each field.\n\n{}",
+         What the event streams send; [api.md](../api.md#events) says how to follow them. The \
+         `data` of every\n\
+         event also has `type`, `project_id` and `created_at`. The OpenAPI document describes \
+         each field.\n\n{}",
         table(["event", "fields", "meaning"], variants.iter().map(row).chain(unstored)),
     )
 }

@@ -75,7 +75,8 @@ fn tools() -> Vec<[String; 3]> {
     let Some((_, Definition::Struct(fields))) = definition_of("atelier_core", name, &values) else {
         panic!("{name} is not a struct of atelier-core");
     };
-    let bare: Vec<&str> = fields.iter().filter(|it| it.docs.is_empty()).map(|it| it.name.as_str()).collect();
+    let bare: Vec<&str> =
+        fields.iter().filter(|it| it.docs.is_empty()).map(|it| it.name.as_str()).collect();
     assert!(bare.is_empty(), "limits of tool calls without a doc comment: {bare:?}");
     let row = |field: Field| {
         let number = values[&field.name].as_i64().unwrap_or_default();

@@ -50,7 +50,9 @@ fn leads_somewhere(from: &Path, target: &str) -> bool {
         "" => path.exists(),
         anchor => {
             let text = std::fs::read_to_string(path).unwrap_or_default();
-            text.lines().filter_map(|line| line.strip_prefix('#')).any(|title| slug(title) == anchor)
+            text.lines()
+                .filter_map(|line| line.strip_prefix('#'))
+                .any(|title| slug(title) == anchor)
         }
     }
 }

@@ -21,14 +21,18 @@ const FILES: [(&str, &str); 6] = [
 const INTRODUCTION: &str = "\
 # Risk matrix
 
-Every rule that comes with Atelier. [gate.md](../gate.md) says what the verdicts mean and who may change
+Every rule that comes with Atelier. [gate.md](../gate.md) says what the verdicts mean and who may \
+change
 them; `atelier check` applies the rules to a call and names the one that decided.
 
 - The strictest rule that matches a call decides.
-- A command that is not listed here is denied, and so is a sub-command, unless the table says otherwise.
-- An option that is not known makes a call HIGH, or stricter. The tables list only the options that change a
+- A command that is not listed here is denied, and so is a sub-command, unless the table says \
+otherwise.
+- An option that is not known makes a call HIGH, or stricter. The tables list only the options \
+that change a
   verdict; all other known options leave the verdict as it is.
-- Paths in arguments are rated like files: one that leaves the workspace is denied, one that names a secret
+- Paths in arguments are rated like files: one that leaves the workspace is denied, one that \
+names a secret
   file is HIGH, and one that is written is rated as a write.
 - Where the machine cannot enforce the sandbox, every command is at least MEDIUM.
 ";
@@ -126,8 +130,12 @@ fn tools() -> String {
         let asks = if tool.requires_approval { "yes" } else { "no" };
         [code(tool.name), tool.usual_risk.to_string(), asks.into(), tool.description.into()]
     };
-    let note = "The verdict of a call whose file no rule below names. `execute_command` is rated by its command.\n\n";
-    format!("{note}{}", table(["tool", "verdict", "asks", "what it does"], catalog().into_iter().map(row)))
+    let note = "The verdict of a call whose file no rule below names. `execute_command` is rated \
+        by its command.\n\n";
+    format!(
+        "{note}{}",
+        table(["tool", "verdict", "asks", "what it does"], catalog().into_iter().map(row))
+    )
 }
 
 fn classes(rules: &Rules) -> String {
@@ -141,9 +149,13 @@ fn classes(rules: &Rules) -> String {
         let verdict = class.verdict.to_uppercase();
         [code(&class.id), verdict, class.on.join(", "), class.reason.clone(), names.join(" ")]
     };
-    let note = "Names are compared without regard to case. Backups of a file that is asked about when it is read \
+    let note = "Names are compared without regard to case. Backups of a file that is asked about \
+        when it is read \
                 (`.env.bak`, `id_rsa~`) count as the file itself.\n\n";
-    format!("{note}{}", table(["kind", "verdict", "when", "reason", "files"], rules.class.iter().map(row)))
+    format!(
+        "{note}{}",
+        table(["kind", "verdict", "when", "reason", "files"], rules.class.iter().map(row))
+    )
 }
 
 /// What the rules know about arguments, from the doc comments of the enum that parses them.
@@ -162,7 +174,8 @@ fn arguments() -> String {
         }
         [code(&name), kind.docs.clone()]
     };
-    let note = "The tables below name the kinds of a command's arguments in their order. A star stands for any \
+    let note = "The tables below name the kinds of a command's arguments in their order. A star \
+        stands for any \
                 number. An argument can only make a verdict stricter.\n\n";
     format!("{note}{}", table(["kind", "meaning"], kinds.iter().map(row)))
 }
@@ -194,18 +207,24 @@ fn commands(rules: &Rules) -> String {
     table(["call", "arguments", "verdict", "network", "reason"], rows)
 }
 
-/// The row of an option that changes the verdict: `-f,--force !high # It overwrites local branches.`
+/// The row of an option that changes the verdict: `-f,--force !high # It overwrites local
+/// branches.`
 fn option(command: &str, line: &str) -> Option<[String; 5]> {
     let (spec, reason) = line.split_once(" # ").unwrap_or((line, ""));
     let names = spec.split_whitespace().next()?;
     let verdict = spec.split_whitespace().find_map(|word| word.strip_prefix('!'));
-    let writes =
-        spec.split_whitespace().any(|word| ["=write", "=output", "?write", "+write"].contains(&word));
+    let writes = spec
+        .split_whitespace()
+        .any(|word| ["=write", "=output", "?write", "+write"].contains(&word));
     let allowed = spec.split_whitespace().find_map(|word| {
         let list = word.trim_start_matches(['=', '?']).strip_prefix("in(")?.strip_suffix(')')?;
         Some(list.replace('|', ", "))
     });
-    let name = names.split(',').map(|name| code(&format!("{command} {name}"))).collect::<Vec<_>>().join(", ");
+    let name = names
+        .split(',')
+        .map(|name| code(&format!("{command} {name}")))
+        .collect::<Vec<_>>()
+        .join(", ");
     match verdict {
         Some(verdict) => {
             let reason = match allowed {

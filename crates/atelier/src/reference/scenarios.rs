@@ -13,7 +13,8 @@ static ID: LazyLock<Regex> =
 
 /// The document with the tests of each row filled in.
 pub(super) fn document() -> String {
-    let text = std::fs::read_to_string(repository().join("docs/scenarios.md")).expect("docs/scenarios.md");
+    let text =
+        std::fs::read_to_string(repository().join("docs/scenarios.md")).expect("docs/scenarios.md");
     let row = Regex::new(r"^\| ([A-Z]{2}-[0-9.]+) \| ((?:[^|\\]|\\.)*) \|").expect("a pattern");
     let mut tests = tests();
     let mut lines: Vec<String> = Vec::new();
@@ -39,23 +40,27 @@ fn tests() -> BTreeMap<String, BTreeSet<String>> {
     let mut add = |path: &Path, carriers: Vec<(String, String)>| {
         let file = path.strip_prefix(&root).unwrap_or(path).with_extension("");
         let names = file.iter().filter_map(|name| name.to_str());
-        let file: Vec<&str> = names.filter(|name| !["crates", "src", "tests"].contains(name)).collect();
+        let file: Vec<&str> =
+            names.filter(|name| !["crates", "src", "tests"].contains(name)).collect();
         for (id, test) in carriers {
             tests.entry(id).or_default().insert(format!("`{}` {test}", file.join("/")));
         }
     };
     let rust = Regex::new(r"\bfn ([a-z0-9_]+)").expect("a pattern");
-    let script = Regex::new(r#"^\s*(?:test|it)\(\s*(?:'([^']+)'|"([^"]+)"|`([^`]+)`)"#).expect("a pattern");
+    let script =
+        Regex::new(r#"^\s*(?:test|it)\(\s*(?:'([^']+)'|"([^"]+)"|`([^`]+)`)"#).expect("a pattern");
     collect(&root.join("crates"), "rs", &mut |path, text| add(&path, above(&text, &rust)));
     for extension in ["mjs", "js", "ts"] {
-        collect(&root.join("web/tests"), extension, &mut |path, text| add(&path, above(&text, &script)));
+        collect(&root.join("web/tests"), extension, &mut |path, text| {
+            add(&path, above(&text, &script))
+        });
     }
     collect(&root.join("scripts"), "py", &mut |path, text| add(&path, inside(&text)));
     tests
 }
 
-/// Ids in doc comments (`/// WS-03.2`), each with the test that follows. Ids above a function that is
-/// not a test refer to a promise but do not show it.
+/// Ids in doc comments (`/// WS-03.2`), each with the test that follows. Ids above a function that
+/// is not a test refer to a promise but do not show it.
 fn above(text: &str, test: &Regex) -> Vec<(String, String)> {
     let mut waiting: Vec<String> = Vec::new();
     let mut is_test = false;

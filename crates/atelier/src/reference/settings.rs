@@ -29,15 +29,21 @@ pub(super) fn document() -> String {
     format!(
         "# Settings\n\n\
          ## Server\n\n\
-         `atelier.toml`, the environment and flags set these; [operating.md](../operating.md) says how they\n\
-         combine. Times are written like `30s`, `5m` or `24h`, sizes in bytes. `NAME` stands for a name of\n\
+         `atelier.toml`, the environment and flags set these; [operating.md](../operating.md) \
+         says how they\n\
+         combine. Times are written like `30s`, `5m` or `24h`, sizes in bytes. `NAME` stands for \
+         a name of\n\
          your choice.\n\n{}\n\
          ## Agent\n\n\
          The `config` of an agent, as the API takes it. Every field has a default.\n\n{}\n\
          ## Machine\n\n\
-         `~/.config/atelier/client.toml`, read by `atelier connect`. A machine's rules only make a server's\n\
+         `~/.config/atelier/client.toml`, read by `atelier connect`. A machine's rules only make \
+         a server's\n\
          rules stricter, except for `accept`.\n\n{}",
-        table(["setting", "default", "environment variable", "meaning"], server().into_iter().map(row)),
+        table(
+            ["setting", "default", "environment variable", "meaning"],
+            server().into_iter().map(row)
+        ),
         table(["field", "default", "meaning"], agent().into_iter().map(plain)),
         table(["setting", "meaning"], machine().into_iter().map(undefaulted)),
     )
@@ -66,14 +72,22 @@ fn machine() -> Vec<Setting> {
 
 fn walk(krate: &str, name: &str, defaults: &Value) -> Vec<Setting> {
     let mut settings = Vec::new();
-    let (krate, found) = definition(krate, name).unwrap_or_else(|| panic!("{krate} has no type {name}"));
+    let (krate, found) =
+        definition(krate, name).unwrap_or_else(|| panic!("{krate} has no type {name}"));
     add(&krate, &found, "", defaults, &mut settings);
-    let bare: Vec<&str> = settings.iter().filter(|it| it.docs.is_empty()).map(|it| it.key.as_str()).collect();
+    let bare: Vec<&str> =
+        settings.iter().filter(|it| it.docs.is_empty()).map(|it| it.key.as_str()).collect();
     assert!(bare.is_empty(), "settings of {name} without a doc comment: {bare:?}");
     settings
 }
 
-fn add(krate: &str, found: &Definition, prefix: &str, defaults: &Value, settings: &mut Vec<Setting>) {
+fn add(
+    krate: &str,
+    found: &Definition,
+    prefix: &str,
+    defaults: &Value,
+    settings: &mut Vec<Setting>,
+) {
     let Definition::Struct(fields) = found else { panic!("{prefix} is not a struct") };
     for field in fields {
         let key = format!("{prefix}{}", field.name);
@@ -84,7 +98,9 @@ fn add(krate: &str, found: &Definition, prefix: &str, defaults: &Value, settings
 
 fn add_field(krate: &str, field: &Field, key: &str, default: &Value, settings: &mut Vec<Setting>) {
     match kind(krate, &field.ty, default) {
-        Kind::Section(krate, section) => add(&krate, &section, &format!("{key}."), default, settings),
+        Kind::Section(krate, section) => {
+            add(&krate, &section, &format!("{key}."), default, settings)
+        }
         Kind::Named(krate, section) => {
             settings.push(leaf(key, default, &field.docs, false));
             add(&krate, &section, &format!("{key}.NAME."), &Value::Null, settings);
@@ -148,7 +164,9 @@ fn kind(krate: &str, ty: &Type, default: &Value) -> Kind {
     let Type::Path(path) = ty else { return Kind::Value };
     let Some(last) = path.path.segments.last() else { return Kind::Value };
     let generics: Vec<&Type> = match &last.arguments {
-        PathArguments::AngleBracketed(arguments) => arguments.args.iter().filter_map(as_type).collect(),
+        PathArguments::AngleBracketed(arguments) => {
+            arguments.args.iter().filter_map(as_type).collect()
+        }
         _ => Vec::new(),
     };
     let name = last.ident.to_string();
@@ -172,7 +190,10 @@ fn kind(krate: &str, ty: &Type, default: &Value) -> Kind {
                     let fields: Vec<(String, Field)> = variants
                         .iter()
                         .flat_map(|variant| {
-                            variant.fields.iter().map(|field| (variant.name.to_lowercase(), field.clone()))
+                            variant
+                                .fields
+                                .iter()
+                                .map(|field| (variant.name.to_lowercase(), field.clone()))
                         })
                         .filter(|(_, field)| !field.name.is_empty())
                         .collect();

@@ -41,14 +41,14 @@ impl Things {
             "provider" => "openai".to_owned(),
             // Ids that belong to nobody, because creating these resources would create a worker
             // space. `gate.rs` tries ids of other users.
-            "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan" | "interaction" => {
-                Uuid::now_v7().to_string()
-            }
+            "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan"
+            | "interaction" => Uuid::now_v7().to_string(),
             // `files.rs` tries ids of other users.
             "conversation" | "file" | "upload" => Uuid::now_v7().to_string(),
             "number" => "1".into(),
             other => panic!(
-                "{}: teach `Things` what {{{other}}} is, so that this route is tested for strangers",
+                "{}: teach `Things` what {{{other}}} is, so that this route is tested for \
+                 strangers",
                 operation.label()
             ),
         })
@@ -94,7 +94,8 @@ impl Shop {
         let project = owner.get(&self.path).await.expect(200);
         assert_eq!(project, self.events[0].data["project"]);
         let agents = owner.get(&format!("{}/agents", self.path)).await.expect(200);
-        let created: Vec<_> = self.events[1..].iter().map(|event| event.data["agent"].clone()).collect();
+        let created: Vec<_> =
+            self.events[1..].iter().map(|event| event.data["agent"].clone()).collect();
         assert_eq!(agents, json!({"agents": created, "total": 4}));
     }
 }
@@ -124,7 +125,8 @@ async fn receive(request: reqwest::RequestBuilder) -> Answer {
 
 async fn with_ids(server: &Server) -> Vec<Operation> {
     // A tenant alone has no owner. `files.rs` tries tenants.
-    let of_somebody = |operation: &Operation| operation.parameters.iter().any(|name| name != "tenant");
+    let of_somebody =
+        |operation: &Operation| operation.parameters.iter().any(|name| name != "tenant");
     let operations: Vec<_> = operations(server).await.into_iter().filter(of_somebody).collect();
     assert!(operations.len() >= 12, "the document lists the routes of projects");
     operations
@@ -133,7 +135,9 @@ async fn with_ids(server: &Server) -> Vec<Operation> {
 /// WS-01.1 WS-09.1 WS-09.3
 #[rstest]
 #[tokio::test]
-async fn foreign_ids_and_unknown_ids_get_equal_answers(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn foreign_ids_and_unknown_ids_get_equal_answers(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let shop = Shop::make(&ann, "shop").await;
@@ -154,11 +158,20 @@ async fn foreign_ids_and_unknown_ids_get_equal_answers(#[values(Sqlite, Postgres
                 // A caller's own project gives no access to somebody else's agents.
                 tries.push(Things { agent: shop.things.agent.clone(), ..own.clone() });
             }
-            tries.push(Things { project: "no-id".into(), agent: "%00".into(), tenant: "%00".into() });
+            tries.push(Things {
+                project: "no-id".into(),
+                agent: "%00".into(),
+                tenant: "%00".into(),
+            });
             for things in tries {
                 let path = things.in_path(operation);
                 for path in [format!("{path}/"), path] {
-                    assert_eq!(ask(stranger, operation, &path).await, unknown, "{}", operation.label());
+                    assert_eq!(
+                        ask(stranger, operation, &path).await,
+                        unknown,
+                        "{}",
+                        operation.label()
+                    );
                 }
             }
         }
@@ -181,7 +194,8 @@ async fn foreign_ids_and_unknown_ids_get_equal_answers(#[values(Sqlite, Postgres
     // resources are deleted before outer ones.
     let mut operations = operations;
     operations.sort_by_key(|it| (it.method == Method::DELETE, std::cmp::Reverse(it.path.len())));
-    let made_up = |it: &&Operation| it.parameters.iter().any(|name| !["project", "agent"].contains(&&**name));
+    let made_up =
+        |it: &&Operation| it.parameters.iter().any(|name| !["project", "agent"].contains(&&**name));
     for operation in operations.iter().filter(|it| !made_up(it)) {
         let status = ask(&ann, operation, &shop.things.in_path(operation)).await.status;
         assert!(status != 404 && !status.is_server_error(), "{}: {status}", operation.label());
@@ -201,7 +215,12 @@ async fn projects_of_one_user_share_nothing(#[values(Sqlite, Postgres)] backend:
         let unknown = Things { agent: Uuid::now_v7().to_string(), ..blog.things.clone() };
         let unknown = ask(&ann, operation, &unknown.in_path(operation)).await;
         assert_eq!(unknown.problem(), (404, "not_found"), "{}", operation.label());
-        assert_eq!(ask(&ann, operation, &mixed.in_path(operation)).await, unknown, "{}", operation.label());
+        assert_eq!(
+            ask(&ann, operation, &mixed.in_path(operation)).await,
+            unknown,
+            "{}",
+            operation.label()
+        );
         tried += 1;
     }
     assert!(tried >= 3);
@@ -214,26 +233,38 @@ async fn projects_of_one_user_share_nothing(#[values(Sqlite, Postgres)] backend:
     ann.put(&shop.path, json!({"name": "market"})).await.expect(200);
     ann.put(&blog.path, json!({"name": "diary"})).await.expect(200);
     let event = shop_events.next().await;
-    assert_eq!((event.name.as_str(), &event.data["project"]["name"]), ("PROJECT_UPDATED", &json!("market")));
+    assert_eq!(
+        (event.name.as_str(), &event.data["project"]["name"]),
+        ("PROJECT_UPDATED", &json!("market"))
+    );
     let names = blog_events.take(2).await.into_iter().map(|event| event.name);
     assert_eq!(names.collect::<Vec<_>>(), ["AGENT_UPDATED", "PROJECT_UPDATED"]);
     // Each project has its own worker space and its own agents.
-    let space =
-        async |path: &str| ann.get(&format!("{path}/worker-space")).await.expect(200)["user_prefix"].clone();
+    let space = async |path: &str| {
+        ann.get(&format!("{path}/worker-space")).await.expect(200)["user_prefix"].clone()
+    };
     assert_ne!(space(&shop.path).await, space(&blog.path).await);
-    assert_eq!(ann.get(&format!("{}/agents/blogger", shop.path)).await.problem(), (404, "not_found"));
+    assert_eq!(
+        ann.get(&format!("{}/agents/blogger", shop.path)).await.problem(),
+        (404, "not_found")
+    );
 }
 
 /// WS-09.1 WS-09.3
 #[rstest]
 #[tokio::test]
-async fn lists_and_streams_contain_only_own_resources(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn lists_and_streams_contain_only_own_resources(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let others = [server.user("bob"), server.user_with("ann", &["--tenant", "other"])];
     let before = Shop::make(&ann, "before").await;
     for other in &others {
-        assert_eq!(other.get("/my/projects").await.expect(200), json!({"projects": [], "total": 0}));
+        assert_eq!(
+            other.get("/my/projects").await.expect(200),
+            json!({"projects": [], "total": 0})
+        );
         let mut live = other.events("/my/events", None).await;
         assert_eq!(live.comment().await, "hello");
         ann.put(&before.path, json!({"settings": {"secret": 1}})).await.expect(200);
@@ -243,7 +274,10 @@ async fn lists_and_streams_contain_only_own_resources(#[values(Sqlite, Postgres)
         let mut all = other.events("/my/events", Some("0")).await;
         for stream in [&mut live, &mut all] {
             let first = stream.next().await;
-            assert_eq!((first.name.as_str(), &first.data["project"]["id"]), ("PROJECT_CREATED", &json!(id)));
+            assert_eq!(
+                (first.name.as_str(), &first.data["project"]["id"]),
+                ("PROJECT_CREATED", &json!(id))
+            );
         }
         // An id from somebody else's stream gives no access to that stream: the user gets a
         // snapshot of their own state.
@@ -258,7 +292,9 @@ async fn lists_and_streams_contain_only_own_resources(#[values(Sqlite, Postgres)
 /// WS-09.1
 #[rstest]
 #[tokio::test]
-async fn agent_and_client_tokens_cannot_change_projects(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn agent_and_client_tokens_cannot_change_projects(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let shop = Shop::make(&ann, "shop").await;
@@ -274,9 +310,13 @@ async fn agent_and_client_tokens_cannot_change_projects(#[values(Sqlite, Postgre
     assert!(tried >= 16);
     let project = ann.get(&shop.path).await.expect(200);
     assert_eq!(project, shop.events[0].data["project"]);
-    assert_eq!(ann.get("/my/projects").await.expect(200), json!({"projects": [project], "total": 1}));
+    assert_eq!(
+        ann.get("/my/projects").await.expect(200),
+        json!({"projects": [project], "total": 1})
+    );
     let agents = ann.get(&format!("{}/agents", shop.path)).await.expect(200);
-    let created: Vec<_> = shop.events[1..].iter().map(|event| event.data["agent"].clone()).collect();
+    let created: Vec<_> =
+        shop.events[1..].iter().map(|event| event.data["agent"].clone()).collect();
     assert_eq!(agents, json!({"agents": created, "total": 4}));
     // These tokens may read.
     let client = server.user_with("ann", &["--role", "client"]);
@@ -286,7 +326,9 @@ async fn agent_and_client_tokens_cannot_change_projects(#[values(Sqlite, Postgre
 /// Invalid headers, each with a name for the failure message.
 fn bad_headers(secret: &[u8], user: Uuid, revoked: &User) -> Vec<(&'static str, Option<String>)> {
     let key = EncodingKey::from_secret(secret);
-    let sign = |claims: &Value| jsonwebtoken::encode(&Header::new(Algorithm::HS256), claims, &key).unwrap();
+    let sign = |claims: &Value| {
+        jsonwebtoken::encode(&Header::new(Algorithm::HS256), claims, &key).unwrap()
+    };
     let fine = claims(user);
     let with = |name: &str, value: Value| {
         let mut claims = fine.clone();
@@ -314,7 +356,10 @@ fn bad_headers(secret: &[u8], user: Uuid, revoked: &User) -> Vec<(&'static str, 
         ("three dots", "...".to_owned()),
         ("empty", String::new()),
         ("wrong key", jsonwebtoken::encode(&hs256(), &fine, &other_key).unwrap()),
-        ("empty key", jsonwebtoken::encode(&hs256(), &fine, &EncodingKey::from_secret(b"")).unwrap()),
+        (
+            "empty key",
+            jsonwebtoken::encode(&hs256(), &fine, &EncodingKey::from_secret(b"")).unwrap(),
+        ),
         ("wrong aud", with("aud", json!("other"))),
         ("wrong iss", with("iss", json!("other"))),
         ("expired", with("exp", json!(now() - 1))),
@@ -384,7 +429,8 @@ async fn invalid_tokens_are_refused_everywhere(#[values(Sqlite, Postgres)] backe
         };
         for (name, value) in &headers {
             let request = request(&nobody, operation, &path);
-            let request = value.iter().fold(request, |request, value| request.header("authorization", value));
+            let request =
+                value.iter().fold(request, |request, value| request.header("authorization", value));
             refused(name, request).await;
         }
         // Tokens in the address would end up in logs and histories, so they are ignored.
@@ -401,7 +447,9 @@ async fn invalid_tokens_are_refused_everywhere(#[values(Sqlite, Postgres)] backe
     let key = EncodingKey::from_secret(&secret);
     let right = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims(user), &key).unwrap();
     for scheme in ["Bearer", "bearer", "BEARER"] {
-        let me = nobody.request(Method::GET, "/auth/me").header("authorization", format!("{scheme} {right}"));
+        let me = nobody
+            .request(Method::GET, "/auth/me")
+            .header("authorization", format!("{scheme} {right}"));
         assert_eq!(receive(me).await.expect(200)["user_id"], json!(user));
     }
 }

@@ -57,7 +57,8 @@ impl Chat {
     async fn ask(&self, content: &str, agent: Option<&str>) -> Value {
         let path = format!("{}/chat/{}/message", self.desk.project, self.session);
         let request = self.desk.user.request(Method::POST, &path).header("Prefer", "wait=30");
-        let answer = request.json(&json!({"content": content, "target_agent": agent})).send().await.unwrap();
+        let answer =
+            request.json(&json!({"content": content, "target_agent": agent})).send().await.unwrap();
         assert_eq!(answer.status(), 200, "an answer in time");
         answer.json().await.unwrap()
     }
@@ -83,7 +84,8 @@ impl Chat {
     pub(crate) async fn task_until(&self, accepted: &Value, status: &str) -> Value {
         eventually(&format!("the task is {status}"), async || {
             let task = self.task(accepted).await;
-            let ended = ["completed", "failed", "cancelled"].iter().any(|end| task["status"] == *end);
+            let ended =
+                ["completed", "failed", "cancelled"].iter().any(|end| task["status"] == *end);
             assert!(!ended || task["status"] == status, "waited for {status}: {task}");
             (task["status"] == status).then_some(task)
         })
@@ -117,8 +119,11 @@ async fn direct_message_is_answered_by_its_agent(#[values(Sqlite, Postgres)] bac
     .await;
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
-    let mut events =
-        chat.desk.user.events(&format!("{}/chat/{}/events", chat.desk.project, chat.session), None).await;
+    let mut events = chat
+        .desk
+        .user
+        .events(&format!("{}/chat/{}/events", chat.desk.project, chat.session), None)
+        .await;
     assert_eq!(events.comment().await, "hello");
 
     let accepted = chat.said("first", Some("coder")).await;
@@ -130,7 +135,10 @@ async fn direct_message_is_answered_by_its_agent(#[values(Sqlite, Postgres)] bac
         if event.name == "MESSAGE_DELTA" {
             assert!(event.id.is_empty() || told.last().is_some(), "deltas have no id of their own");
             assert_eq!(event.data["task_id"], accepted["task_id"]);
-            assert!(!told.iter().any(|name| name == "TASK_COMPLETED"), "words come before the message");
+            assert!(
+                !told.iter().any(|name| name == "TASK_COMPLETED"),
+                "words come before the message"
+            );
             words.push_str(event.data["text"].as_str().unwrap());
             continue;
         }
@@ -142,7 +150,14 @@ async fn direct_message_is_answered_by_its_agent(#[values(Sqlite, Postgres)] bac
     assert_eq!(words, "Hello Ann, how are you?");
     assert_eq!(
         told,
-        ["MESSAGE_CREATED", "TASK_QUEUED", "TASK_STARTED", "USAGE", "MESSAGE_CREATED", "TASK_COMPLETED"]
+        [
+            "MESSAGE_CREATED",
+            "TASK_QUEUED",
+            "TASK_STARTED",
+            "USAGE",
+            "MESSAGE_CREATED",
+            "TASK_COMPLETED"
+        ]
     );
     let messages = chat.messages().await;
     assert_eq!(messages.len(), 2);
@@ -175,7 +190,10 @@ async fn direct_message_is_answered_by_its_agent(#[values(Sqlite, Postgres)] bac
     assert_eq!(asked[1]["content"], "first");
     assert_eq!(asked[2]["content"], "Hello Ann, how are you?");
     assert_eq!(seen[1].last("user"), "and second");
-    assert!(seen[0].body["tools"].as_array().unwrap().len() >= 11, "the agent is told of its tools");
+    assert!(
+        seen[0].body["tools"].as_array().unwrap().len() >= 11,
+        "the agent is told of its tools"
+    );
     assert!(seen[0].last("system").starts_with("You are a software developer."));
 }
 
@@ -192,9 +210,14 @@ async fn invalid_messages_are_refused(#[values(Sqlite, Postgres)] backend: Backe
     assert_eq!(nobody.problem(), (404, "not_found"));
     assert_eq!(nobody.body["detail"], r#"the project has no agent "nobody""#);
     let nowhere = format!("chat/{}/message", uuid::Uuid::now_v7());
-    assert_eq!(chat.desk.post(&nowhere, json!({"content": "hi"})).await.problem(), (404, "not_found"));
-    let unknown =
-        chat.desk.post(&format!("chat/{}/message", chat.session), json!({"content": "a", "to": 1})).await;
+    assert_eq!(
+        chat.desk.post(&nowhere, json!({"content": "hi"})).await.problem(),
+        (404, "not_found")
+    );
+    let unknown = chat
+        .desk
+        .post(&format!("chat/{}/message", chat.session), json!({"content": "a", "to": 1}))
+        .await;
     assert_eq!(unknown.problem(), (422, "invalid_request"));
     assert_eq!(chat.messages().await, Vec::<Value>::new());
 
@@ -204,11 +227,15 @@ async fn invalid_messages_are_refused(#[values(Sqlite, Postgres)] backend: Backe
     // The conversation is not visible in another project of the same user.
     let other = chat.desk.user.project("other").await;
     let path = format!("{other}/chat/{}/message", chat.session);
-    assert_eq!(chat.desk.user.post(&path, json!({"content": "hi"})).await.problem(), (404, "not_found"));
+    assert_eq!(
+        chat.desk.user.post(&path, json!({"content": "hi"})).await.problem(),
+        (404, "not_found")
+    );
 
     // An archived conversation keeps its messages and accepts no new ones.
     let session = format!("{}/chat/sessions/{}", chat.desk.project, chat.session);
-    let archived = chat.desk.user.request(Method::PATCH, &session).json(&json!({"status": "archived"}));
+    let archived =
+        chat.desk.user.request(Method::PATCH, &session).json(&json!({"status": "archived"}));
     assert_eq!(archived.send().await.unwrap().status(), 200);
     assert_eq!(chat.say("hi", Some("coder")).await.problem(), (409, "conversation_archived"));
     chat.desk.user.delete(&session).await.expect(204);
@@ -251,7 +278,8 @@ async fn exhausted_budget_ends_the_task(#[values(Sqlite, Postgres)] backend: Bac
     }
     chat.desk.user.put(&path, json!({"config": {"limits": {}}})).await.expect(200);
     let project = chat.desk.user.request(Method::PUT, &chat.desk.project);
-    let strict = project.json(&json!({"settings": {"limits": {"max_steps": 1}}})).send().await.unwrap();
+    let strict =
+        project.json(&json!({"settings": {"limits": {"max_steps": 1}}})).send().await.unwrap();
     assert_eq!(strict.status(), 200);
     let answer = chat.ask("go", Some("coder")).await;
     assert!(answer["content"].as_str().unwrap().contains("the limit of 1 steps"), "{answer}");
@@ -262,7 +290,9 @@ async fn exhausted_budget_ends_the_task(#[values(Sqlite, Postgres)] backend: Bac
 
 #[rstest]
 #[tokio::test]
-async fn budget_holds_for_endpoints_that_report_no_usage(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn budget_holds_for_endpoints_that_report_no_usage(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let endless = |_: &atelier_testkit::Asked| Reply::call("no_such_tool", json!({})).usage(0, 0);
     let model = ScriptedModel::start(endless).await;
     let server = priced(backend, &model).await;
@@ -295,9 +325,15 @@ async fn empty_answer_is_retried_once(#[values(Sqlite, Postgres)] backend: Backe
     let chat = Chat::new(&server, "ann").await;
     assert_eq!(chat.ask("hello?", Some("coder")).await["content"], "here I am");
     let answer = chat.ask("and now?", Some("coder")).await;
-    assert!(answer["content"].as_str().unwrap().contains("the model returned an empty answer"), "{answer}");
+    assert!(
+        answer["content"].as_str().unwrap().contains("the model returned an empty answer"),
+        "{answer}"
+    );
     let task = chat.get(&format!("tasks/{}", answer["task_id"].as_str().unwrap())).await;
-    assert_eq!(json!([task["status"], task["error"]["code"]]), json!(["failed", "model_said_nothing"]));
+    assert_eq!(
+        json!([task["status"], task["error"]["code"]]),
+        json!(["failed", "model_said_nothing"])
+    );
 }
 
 /// The model is told about the calls that were not made, and a task that waits for many calls can

@@ -51,7 +51,8 @@ fn verdict_names_its_rule_and_reason() {
         let judged = lines(&atelier(&arguments, "")).remove(0);
         assert_eq!(judged["verdict"], verdict, "{words:?}: {judged}");
         assert!(
-            !judged["rule"].as_str().unwrap().is_empty() && !judged["reason"].as_str().unwrap().is_empty()
+            !judged["rule"].as_str().unwrap().is_empty()
+                && !judged["reason"].as_str().unwrap().is_empty()
         );
     }
     let shown = atelier(&["check", "command", "--", "rm", "-rf", "/"], "");
@@ -91,7 +92,8 @@ fn check_reads_one_call_per_line() {
         "garbage".to_owned(),
     ]
     .join("\n");
-    let judged = lines(&atelier(&["check", "--json", "--root", &root(base.path()), "calls", "-"], &input));
+    let judged =
+        lines(&atelier(&["check", "--json", "--root", &root(base.path()), "calls", "-"], &input));
     let verdicts: Vec<&str> = judged.iter().map(|line| line["verdict"].as_str().unwrap()).collect();
     assert_eq!(verdicts, ["LOW", "LOW", "DENY", "DENY", "DENY", "DENY", "DENY"]);
 }
@@ -112,7 +114,8 @@ fn tool_command_prints_its_result() {
         (&read["content"], &read["size"], &read["encoding"]),
         (&json!("notes\n"), &json!(6), &json!("utf-8"))
     );
-    let wrote = tool("write_file", json!({"path": "notes.txt", "content": "more\n", "mode": "append"}));
+    let wrote =
+        tool("write_file", json!({"path": "notes.txt", "content": "more\n", "mode": "append"}));
     assert_eq!(wrote["size"], 11);
     let ran = tool("execute_command", json!({"command": "wc", "args": ["-c", "notes.txt"]}));
     assert_eq!((&ran["exit_code"], &ran["stdout"]), (&json!(0), &json!("11 notes.txt\n")));

@@ -87,9 +87,19 @@ fn entry(text: &str, kind: &str, success: bool, timestamp: &str) -> Value {
 /// Eight interactions of all types, one per day.
 fn week() -> Value {
     json!([
-        entry("Deployed the payment service to staging", "task_execution", true, "2026-01-01T10:00:00Z"),
+        entry(
+            "Deployed the payment service to staging",
+            "task_execution",
+            true,
+            "2026-01-01T10:00:00Z"
+        ),
         entry("The user prefers tabs over spaces", "user_message", true, "2026-01-02T10:00:00Z"),
-        entry("Parser tests failed: unexpected end of input", "tool_call", false, "2026-01-03T10:00:00Z"),
+        entry(
+            "Parser tests failed: unexpected end of input",
+            "tool_call",
+            false,
+            "2026-01-03T10:00:00Z"
+        ),
         entry(
             "Развернули сервис платежей на тестовом сервере",
             "agent_response",
@@ -97,9 +107,24 @@ fn week() -> Value {
             "2026-01-04T10:00:00Z"
         ),
         entry("東京の天気を調べました", "agent_response", true, "2026-01-05T10:00:00Z"),
-        entry("Refactored the parser and its tests", "task_execution", true, "2026-01-06T10:00:00Z"),
-        entry("Wrote documentation for the payment API", "task_execution", true, "2026-01-07T10:00:00Z"),
-        entry("The parser deployment was rolled back", "task_execution", false, "2026-01-08T10:00:00Z"),
+        entry(
+            "Refactored the parser and its tests",
+            "task_execution",
+            true,
+            "2026-01-06T10:00:00Z"
+        ),
+        entry(
+            "Wrote documentation for the payment API",
+            "task_execution",
+            true,
+            "2026-01-07T10:00:00Z"
+        ),
+        entry(
+            "The parser deployment was rolled back",
+            "task_execution",
+            false,
+            "2026-01-08T10:00:00Z"
+        ),
     ])
 }
 

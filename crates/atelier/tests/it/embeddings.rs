@@ -31,7 +31,8 @@ impl Service {
     pub(crate) async fn start(dimension: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (seen, failing) = (Arc::new(Mutex::new(Seen::default())), Arc::new(AtomicBool::new(false)));
+        let (seen, failing) =
+            (Arc::new(Mutex::new(Seen::default())), Arc::new(AtomicBool::new(false)));
         let (their_seen, their_failing) = (seen.clone(), failing.clone());
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -85,7 +86,8 @@ async fn answer(
                     key.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
                 })
             };
-            let length: usize = field("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+            let length: usize =
+                field("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
             seen.lock().unwrap().key = field("authorization").unwrap_or_default();
             break (end + 4, length);
         }
@@ -108,7 +110,8 @@ async fn answer(
     seen.lock().unwrap().asked.push(asked);
     let body = body.to_string();
     let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: \
+         close\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).await.ok()?;

@@ -89,7 +89,9 @@ async fn every_change_is_an_event_in_order(#[values(Sqlite, Postgres)] backend: 
 
 #[rstest]
 #[tokio::test]
-async fn last_event_id_resumes_without_gap_or_duplicate(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn last_event_id_resumes_without_gap_or_duplicate(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let path = format!("{}/events", ann.project("shop").await);
@@ -104,7 +106,9 @@ async fn last_event_id_resumes_without_gap_or_duplicate(#[values(Sqlite, Postgre
 /// WS-13.2: a thousand readers connect and disconnect at random while events are written.
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousand_disconnects_lose_and_repeat_nothing(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn thousand_disconnects_lose_and_repeat_nothing(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     const READERS: usize = 20;
     const VISITS: usize = 50;
     let server = start(backend).await;
@@ -184,14 +188,19 @@ async fn kill_loses_nothing_that_was_acknowledged(#[values(Sqlite, Postgres)] ba
     }
     let ann = ann.at(&server);
     let mut found = BTreeSet::new();
-    while let page = ann.get(&format!("{project}/agents?limit=1000&offset={}", found.len())).await.expect(200)
+    while let page =
+        ann.get(&format!("{project}/agents?limit=1000&offset={}", found.len())).await.expect(200)
         && let Some(agents) = page["agents"].as_array().filter(|agents| !agents.is_empty())
     {
         found.extend(agents.iter().map(|agent| agent["name"].as_str().unwrap().to_owned()));
     }
     let lost: Vec<_> = acknowledged.difference(&found).collect();
     assert_eq!(lost, Vec::<&String>::new());
-    assert!(acknowledged.len() > 20, "the test has to have written something: {}", acknowledged.len());
+    assert!(
+        acknowledged.len() > 20,
+        "the test has to have written something: {}",
+        acknowledged.len()
+    );
 
     // The log has exactly one event for each, numbered without gaps.
     let mut stream = ann.events(&format!("{project}/events"), Some("0")).await;
@@ -243,7 +252,9 @@ async fn unknown_or_expired_event_id_gets_a_reset(#[values(Sqlite, Postgres)] ba
 
 #[rstest]
 #[tokio::test]
-async fn one_stream_carries_the_events_of_all_projects(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn one_stream_carries_the_events_of_all_projects(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let (ann, bob) = (server.user("ann"), server.user("bob"));
     bob.project("secret").await;
@@ -287,7 +298,8 @@ async fn events_written_on_one_node_reach_readers_of_another_on_postgres() {
     let (a, b) = (here.take(46).await, there.take(46).await);
     assert_eq!(numbers(&a), Vec::from_iter(1..=46));
     assert_eq!(a, b);
-    let data = |events: &[SseEvent]| events.iter().map(|event| event.data.clone()).collect::<Vec<_>>();
+    let data =
+        |events: &[SseEvent]| events.iter().map(|event| event.data.clone()).collect::<Vec<_>>();
     assert_eq!(data(&mine.take(46).await), data(&a));
 }
 
@@ -357,9 +369,14 @@ async fn stalled_reader_is_disconnected(#[values(Sqlite)] backend: Backend) {
     }
     // Data that was already sent can still be read. Then the connection ends.
     let mut rest = Vec::new();
-    drop(tokio::time::timeout(Duration::from_secs(10), idle.read_to_end(&mut rest)).await.expect("an end"));
+    drop(
+        tokio::time::timeout(Duration::from_secs(10), idle.read_to_end(&mut rest))
+            .await
+            .expect("an end"),
+    );
     let text = String::from_utf8_lossy(&rest);
     let last = text.split("\n\n").filter(|block| block.contains("\ndata: ")).count();
-    let resumed = ann.events(&format!("{project}/events"), Some(&last.to_string())).await.next().await;
+    let resumed =
+        ann.events(&format!("{project}/events"), Some(&last.to_string())).await.next().await;
     assert_eq!(resumed.number(), last as u64 + 1);
 }

@@ -31,8 +31,7 @@ impl Desk {
     }
 
     async fn connect(&mut self) {
-        let body =
-            json!({"client_id": self.client, "root": "/home/ann/shop", "os": "linux", "isolation": {}});
+        let body = json!({"client_id": self.client, "root": "/home/ann/shop", "os": "linux", "isolation": {}});
         self.post("clients", body).await.expect(200);
     }
 
@@ -45,7 +44,9 @@ impl Desk {
     }
 
     async fn execute(&self, tool: &str, params: Value) -> Value {
-        self.post("tools/execute", json!({"tool_name": tool, "tool_params": params})).await.expect(200)
+        self.post("tools/execute", json!({"tool_name": tool, "tool_params": params}))
+            .await
+            .expect(200)
     }
 
     async fn show(&self, call: &Value) -> Value {
@@ -67,7 +68,8 @@ impl Desk {
     }
 
     async fn result(&self, signal: &SseEvent, result: Value) -> atelier_testkit::Answer {
-        let body = json!({"client_id": self.client, "attempt": signal.data["attempt"], "result": result});
+        let body =
+            json!({"client_id": self.client, "attempt": signal.data["attempt"], "result": result});
         self.post(&format!("tools/{}/result", id(&signal.data)), body).await
     }
 }
@@ -122,9 +124,14 @@ async fn denied_call_reaches_no_client(#[values(Sqlite, Postgres)] backend: Back
         ("fly", json!({}), "unknown_tool"),
     ] {
         let call = desk.execute(tool, params).await;
-        assert_eq!((&call["status"], &call["error"]["code"]), (&json!("denied"), &json!(code)), "{call}");
+        assert_eq!(
+            (&call["status"], &call["error"]["code"]),
+            (&json!("denied"), &json!(code)),
+            "{call}"
+        );
     }
-    let rm = desk.execute("tool_execute_command", json!({"command": "rm", "args": ["-rf", "/"]})).await;
+    let rm =
+        desk.execute("tool_execute_command", json!({"command": "rm", "args": ["-rf", "/"]})).await;
     assert!(rm["error"]["detail"].as_str().unwrap().starts_with("Command not allowed"), "{rm}");
     // The next event in the stream belongs to the harmless call, and no signal comes before it.
     desk.execute("read_file", json!({"path": "a"})).await;
@@ -137,9 +144,13 @@ async fn denied_call_reaches_no_client(#[values(Sqlite, Postgres)] backend: Back
 async fn medium_call_waits_for_approval(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
-    let call =
-        desk.execute("execute_command", json!({"command": "npm", "args": ["install", "express"]})).await;
-    assert_eq!((&call["status"], &call["risk_level"]), (&json!("pending_approval"), &json!("MEDIUM")));
+    let call = desk
+        .execute("execute_command", json!({"command": "npm", "args": ["install", "express"]}))
+        .await;
+    assert_eq!(
+        (&call["status"], &call["risk_level"]),
+        (&json!("pending_approval"), &json!("MEDIUM"))
+    );
     let asked = desk.until("TOOL_APPROVAL_REQUEST").await;
     assert_eq!(
         asked.data,
@@ -168,7 +179,10 @@ async fn medium_call_waits_for_approval(#[values(Sqlite, Postgres)] backend: Bac
         assert!(asked.data[field].as_str().is_some_and(|text| !text.is_empty()), "{field}");
     }
     let pending = desk.user.get(&desk.path("approvals?status=pending")).await.expect(200);
-    assert_eq!((&pending["total"], &pending["approvals"][0]["tool_id"]), (&json!(1), &call["tool_id"]));
+    assert_eq!(
+        (&pending["total"], &pending["approvals"][0]["tool_id"]),
+        (&json!(1), &call["tool_id"])
+    );
     assert_eq!(desk.user.get("/my/approvals/").await.expect(200)["total"], 1);
 
     let mut lost = desk.user.events(&desk.path("events"), Some("nonsense")).await;
@@ -185,7 +199,10 @@ async fn medium_call_waits_for_approval(#[values(Sqlite, Postgres)] backend: Bac
     let approved = desk.decide(&call, "approve", json!({})).await.expect(200);
     assert_eq!(approved["approval"]["status"], "approved");
     let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
-    assert_eq!((&signal.data["tool_id"], &signal.data["digest"]), (&call["tool_id"], &call["digest"]));
+    assert_eq!(
+        (&signal.data["tool_id"], &signal.data["digest"]),
+        (&call["tool_id"], &call["digest"])
+    );
     // A decision cannot be changed.
     for how in ["approve", "reject"] {
         let late = desk.decide(&call, how, json!({})).await;
@@ -194,7 +211,10 @@ async fn medium_call_waits_for_approval(#[values(Sqlite, Postgres)] backend: Bac
     }
     let audit = desk.user.get(&desk.path("audit")).await.expect(200);
     let entry = &audit["audit"][0];
-    assert_eq!((&entry["decision"], &entry["by"]), (&json!("approved"), &desk.user.claims()["sub"]));
+    assert_eq!(
+        (&entry["decision"], &entry["by"]),
+        (&json!("approved"), &desk.user.claims()["sub"])
+    );
     assert_eq!(entry["digest"], call["digest"]);
 }
 
@@ -207,7 +227,8 @@ async fn rejection_returns_its_reason(#[values(Sqlite, Postgres)] backend: Backe
     let call = desk.execute("delete_file", json!({"path": "a.txt"})).await;
     assert_eq!(call["risk_level"], "HIGH");
     assert_eq!(desk.until("TOOL_APPROVAL_REQUEST").await.data["timeout_seconds"], 600);
-    let rejected = desk.decide(&call, "reject", json!({"reason": "I still need it"})).await.expect(200);
+    let rejected =
+        desk.decide(&call, "reject", json!({"reason": "I still need it"})).await.expect(200);
     assert_eq!(rejected["status"], "rejected");
     assert_eq!(
         rejected["error"],
@@ -260,7 +281,8 @@ async fn class_of_calls_can_be_allowed_for_a_session(#[values(Sqlite, Postgres)]
     let commit = json!({"command": "git", "args": ["commit", "-m", "x"]});
     let session = crate::conversation(&desk.user, &desk.project).await;
     let ask = async |session: Uuid, params: &Value| {
-        let body = json!({"tool_name": "execute_command", "tool_params": params, "session_id": session});
+        let body =
+            json!({"tool_name": "execute_command", "tool_params": params, "session_id": session});
         desk.post("tools/execute", body).await.expect(200)
     };
     let first = ask(session, &commit).await;
@@ -278,7 +300,8 @@ async fn class_of_calls_can_be_allowed_for_a_session(#[values(Sqlite, Postgres)]
     let other_class = ask(session, &json!({"command": "git", "args": ["push", "--force"]})).await;
     assert_eq!(other_class["status"], "pending_approval");
 
-    let withdrawn = desk.user.delete(&desk.path(&format!("grants/{}", grant["id"].as_str().unwrap()))).await;
+    let withdrawn =
+        desk.user.delete(&desk.path(&format!("grants/{}", grant["id"].as_str().unwrap()))).await;
     assert_eq!(withdrawn.status, 200);
     assert_eq!(ask(session, &commit).await["status"], "pending_approval");
 }
@@ -293,7 +316,10 @@ async fn permission_for_a_connection_ends_with_it(#[values(Sqlite, Postgres)] ba
         let call = desk.execute("create_directory", json!({"path": "d"})).await;
         assert_eq!(call["status"], "pending_approval", "nothing is left of the last connection");
         desk.decide(&call, "approve", json!({"scope": "class"})).await.expect(200);
-        assert_eq!(desk.execute("create_directory", json!({"path": "d"})).await["status"], "dispatched");
+        assert_eq!(
+            desk.execute("create_directory", json!({"path": "d"})).await["status"],
+            "dispatched"
+        );
     };
     allow(&desk).await;
     // The same process reconnects.
@@ -301,7 +327,10 @@ async fn permission_for_a_connection_ends_with_it(#[values(Sqlite, Postgres)] ba
         json!({"client_id": desk.client, "root": "/home/ann/shop", "os": "linux", "isolation": {}});
     body["resumed"] = json!(true);
     desk.post("clients", body).await.expect(200);
-    assert_eq!(desk.execute("create_directory", json!({"path": "d"})).await["status"], "dispatched");
+    assert_eq!(
+        desk.execute("create_directory", json!({"path": "d"})).await["status"],
+        "dispatched"
+    );
     // Another process connects with the same identity.
     desk.connect().await;
     desk.until("GRANT_WITHDRAWN").await;
@@ -318,7 +347,9 @@ async fn permission_for_a_connection_ends_with_it(#[values(Sqlite, Postgres)] ba
 /// give its permissions.
 #[rstest]
 #[tokio::test]
-async fn permission_of_one_agent_does_not_cover_another(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn permission_of_one_agent_does_not_cover_another(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let session = crate::conversation(&desk.user, &desk.project).await;
@@ -357,7 +388,10 @@ async fn approval_does_not_outlive_a_rule_change(#[values(Sqlite, Postgres)] bac
     assert_eq!(desk.user.get(&desk.path("grants")).await.expect(200)["total"], 0);
     rules(&desk, json!({"at_least": {"touch": "HIGH"}})).await;
     let again = desk.decide(&riskier, "approve", json!({})).await.expect(200);
-    assert_eq!((&again["status"], &again["risk_level"]), (&json!("pending_approval"), &json!("HIGH")));
+    assert_eq!(
+        (&again["status"], &again["risk_level"]),
+        (&json!("pending_approval"), &json!("HIGH"))
+    );
     assert_ne!(again["approval_id"], riskier["approval_id"]);
     assert_eq!(desk.decide(&again, "approve", json!({})).await.expect(200)["status"], "dispatched");
 
@@ -375,7 +409,9 @@ async fn approval_does_not_outlive_a_rule_change(#[values(Sqlite, Postgres)] bac
 /// TL-02.3: HIGH calls are covered only if the user says so.
 #[rstest]
 #[tokio::test]
-async fn all_calls_of_an_agent_can_be_allowed_for_a_session(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn all_calls_of_an_agent_can_be_allowed_for_a_session(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let ask = async |agent: &str, tool: &str| {
@@ -388,7 +424,9 @@ async fn all_calls_of_an_agent_can_be_allowed_for_a_session(#[values(Sqlite, Pos
     assert_eq!(ask("writer", "create_directory").await["status"], "pending_approval");
     let high = ask("coder", "delete_file").await;
     assert_eq!(high["status"], "pending_approval");
-    desk.decide(&high, "approve", json!({"scope": "agent", "include_high": true})).await.expect(200);
+    desk.decide(&high, "approve", json!({"scope": "agent", "include_high": true}))
+        .await
+        .expect(200);
     assert_eq!(ask("coder", "delete_file").await["status"], "dispatched");
 }
 
@@ -440,14 +478,17 @@ async fn call_waits_for_a_client_and_expires(#[values(Sqlite, Postgres)] backend
 
 #[rstest]
 #[tokio::test]
-async fn prefer_wait_answers_when_the_call_is_settled(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn prefer_wait_answers_when_the_call_is_settled(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
     let request = desk.user.request("POST".parse().unwrap(), &desk.path("tools/execute"));
     let request = request.header("prefer", "wait=20");
     let body = json!({"tool_name": "read_file", "tool_params": {"path": "a"}});
-    let asking =
-        tokio::spawn(async move { request.json(&body).send().await.unwrap().json::<Value>().await.unwrap() });
+    let asking = tokio::spawn(async move {
+        request.json(&body).send().await.unwrap().json::<Value>().await.unwrap()
+    });
     let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
     desk.claim(&signal).await.expect(200);
     desk.result(&signal, json!({"success": true, "content": "x"})).await.expect(200);
@@ -484,8 +525,10 @@ async fn only_the_owner_can_approve(#[values(Sqlite, Postgres)] backend: Backend
     assert_eq!(desk.show(&call).await["status"], "rejected");
 
     // An agent cannot approve, and a client cannot request calls.
-    let (agent, client) =
-        (server.user_with("ann", &["--role", "agent"]), server.user_with("ann", &["--role", "client"]));
+    let (agent, client) = (
+        server.user_with("ann", &["--role", "agent"]),
+        server.user_with("ann", &["--role", "client"]),
+    );
     let ask = json!({"tool_name": "read_file", "tool_params": {"path": "a"}});
     assert_eq!(client.post(&desk.path("tools/execute"), ask.clone()).await.status, 403);
     let call = agent.post(&desk.path("tools/execute"), ask).await.expect(200);
@@ -498,7 +541,9 @@ async fn only_the_owner_can_approve(#[values(Sqlite, Postgres)] backend: Backend
 /// WS-09.2 TL-07.1
 #[rstest]
 #[tokio::test]
-async fn calls_of_another_project_look_like_unknown_calls(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn calls_of_another_project_look_like_unknown_calls(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let (shop, blog) = (Desk::new(ann.clone()).await, Desk::new(ann).await);
@@ -519,14 +564,24 @@ async fn calls_of_another_project_look_like_unknown_calls(#[values(Sqlite, Postg
         (format!("approvals/{approval}/approve"), json!({})),
         (format!("approvals/{approval}/reject"), json!({})),
         (format!("clients/{}/renew", shop.client), json!({})),
-        ("clients".into(), json!({"client_id": shop.client, "root": "/", "os": "linux", "isolation": {}})),
+        (
+            "clients".into(),
+            json!({"client_id": shop.client, "root": "/", "os": "linux", "isolation": {}}),
+        ),
     ] {
         assert_eq!(blog.post(&rest, body).await.problem(), (404, "not_found"), "{rest}");
     }
     for rest in [format!("grants/{grant}"), format!("clients/{}", shop.client)] {
-        assert_eq!(blog.user.delete(&blog.path(&rest)).await.problem(), (404, "not_found"), "{rest}");
+        assert_eq!(
+            blog.user.delete(&blog.path(&rest)).await.problem(),
+            (404, "not_found"),
+            "{rest}"
+        );
     }
-    assert_eq!(blog.user.get(&blog.path(&format!("tools/{tool}"))).await.problem(), (404, "not_found"));
+    assert_eq!(
+        blog.user.get(&blog.path(&format!("tools/{tool}"))).await.problem(),
+        (404, "not_found")
+    );
     assert_eq!(shop.show(&call).await, call);
     assert_eq!(server.user("bob").get("/my/approvals").await.expect(200)["total"], 0);
 }
@@ -542,11 +597,15 @@ async fn call_that_the_client_rates_higher_is_asked_about_again(
     let call = desk.execute("read_file", json!({"path": "notes"})).await;
     let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
     let refused = json!({
-        "success": false, "code": "approval_required", "verdict": "HIGH", "rule": "read_file file.secret",
+        "success": false, "code": "approval_required", "verdict": "HIGH", "rule": "read_file \
+            file.secret",
         "error": "notes: The file usually holds secrets.",
     });
     let asked = desk.result(&signal, refused.clone()).await.expect(200);
-    assert_eq!((&asked["status"], &asked["risk_level"]), (&json!("pending_approval"), &json!("HIGH")));
+    assert_eq!(
+        (&asked["status"], &asked["risk_level"]),
+        (&json!("pending_approval"), &json!("HIGH"))
+    );
     let request = desk.until("TOOL_APPROVAL_REQUEST").await;
     assert_eq!(
         (&request.data["risk_level"], &request.data["timeout_seconds"]),
@@ -584,11 +643,13 @@ async fn isolation_can_be_required_for_commands(#[values(Sqlite, Postgres)] back
     assert_eq!(waiting["status"], "approved");
     desk.connect().await;
     let late = desk.show(&waiting).await;
-    assert_eq!((&late["status"], &late["error"]["code"]), (&json!("failed"), &json!("isolation_required")));
+    assert_eq!(
+        (&late["status"], &late["error"]["code"]),
+        (&json!("failed"), &json!("isolation_required"))
+    );
 
     let isolation = json!({"enforces_read_only": true});
-    let body =
-        json!({"client_id": desk.client, "root": "/home/ann/shop", "os": "linux", "isolation": isolation});
+    let body = json!({"client_id": desk.client, "root": "/home/ann/shop", "os": "linux", "isolation": isolation});
     desk.post("clients", body).await.expect(200);
     assert_eq!(desk.execute("execute_command", list).await["status"], "dispatched");
     assert_eq!(desk.user.get("/my/policy").await.expect(200)["demand_isolation"], true);
@@ -609,8 +670,12 @@ async fn past_approvals_are_listed_by_status(#[values(Sqlite, Postgres)] backend
     desk.post(&format!("tools/{}/cancel", id(&calls[2])), json!({})).await.expect(200);
     let listed = async |query: &str| {
         let list = desk.user.get(&desk.path(&format!("approvals{query}"))).await.expect(200);
-        let ids: Vec<Value> =
-            list["approvals"].as_array().unwrap().iter().map(|call| call["tool_id"].clone()).collect();
+        let ids: Vec<Value> = list["approvals"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|call| call["tool_id"].clone())
+            .collect();
         assert_eq!(list["total"], ids.len());
         ids
     };
@@ -629,7 +694,9 @@ async fn past_approvals_are_listed_by_status(#[values(Sqlite, Postgres)] backend
 /// Open calls stay, and so does the audit.
 #[rstest]
 #[tokio::test]
-async fn settled_calls_are_deleted_after_their_retention_time(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn settled_calls_are_deleted_after_their_retention_time(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = build(backend).start().await;
     let desk = Desk::new(server.user("ann")).await;
     let settled = desk.execute("create_directory", json!({"path": "d"})).await;
@@ -645,8 +712,11 @@ async fn settled_calls_are_deleted_after_their_retention_time(#[values(Sqlite, P
     .await;
     assert_eq!(ann.get(&path(&waiting)).await.expect(200)["status"], "pending_approval");
     let audit = ann.get(&desk.path("audit")).await.expect(200);
-    let rejected =
-        audit["audit"].as_array().unwrap().iter().filter(|entry| entry["tool_id"] == settled["tool_id"]);
+    let rejected = audit["audit"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|entry| entry["tool_id"] == settled["tool_id"]);
     assert!(rejected.count() >= 1, "{audit}");
 }
 
@@ -656,7 +726,8 @@ async fn settled_calls_are_deleted_after_their_retention_time(#[values(Sqlite, P
 async fn invalid_project_rules_are_refused(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
-    for policy in [json!({"deny": "everything"}), json!({"bogus": 1}), json!({"deny": ["toch"]}), json!(null)]
+    for policy in
+        [json!({"deny": "everything"}), json!({"bogus": 1}), json!({"deny": ["toch"]}), json!(null)]
     {
         let settings = json!({"settings": {"policy": policy}});
         assert_eq!(desk.user.put(&desk.project, settings.clone()).await.status, 422, "{settings}");
@@ -666,14 +737,19 @@ async fn invalid_project_rules_are_refused(#[values(Sqlite, Postgres)] backend: 
     let settings = json!({"settings": {"policy": {"deny": ["read_file"]}}});
     desk.user.put(&desk.project, settings).await.expect(200);
     let call = desk.execute("read_file", json!({"path": "a"})).await;
-    assert_eq!(call["error"]["detail"], "Command not allowed: This project does not allow read_file.");
+    assert_eq!(
+        call["error"]["detail"],
+        "Command not allowed: This project does not allow read_file."
+    );
 }
 
 /// TL-04.4: every tool's schema, usual risk and approval flag are listed, and an ordinary call of
 /// the tool is treated that way.
 #[rstest]
 #[tokio::test]
-async fn available_tools_have_schema_risk_and_approval_flag(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn available_tools_have_schema_risk_and_approval_flag(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let available = desk.user.get(&desk.path("tools/available")).await.expect(200);
@@ -700,7 +776,13 @@ async fn available_tools_have_schema_risk_and_approval_flag(#[values(Sqlite, Pos
         ),
         ("create_directory", "MEDIUM", "path", "", json!({"path": "d"})),
         ("get_file_info", "LOW", "path", "", json!({"path": "a"})),
-        ("move_file", "MEDIUM", "source destination", "", json!({"source": "a", "destination": "b"})),
+        (
+            "move_file",
+            "MEDIUM",
+            "source destination",
+            "",
+            json!({"source": "a", "destination": "b"}),
+        ),
         ("delete_file", "HIGH", "path", "", json!({"path": "a"})),
         (
             "execute_command",
@@ -715,10 +797,12 @@ async fn available_tools_have_schema_risk_and_approval_flag(#[values(Sqlite, Pos
     for (tool, (name, risk, required, optional, params)) in tools.iter().zip(expected) {
         let asks = risk != "LOW";
         let required: Vec<&str> = required.split_whitespace().collect();
-        let mut names: Vec<&str> = optional.split_whitespace().chain(required.iter().copied()).collect();
+        let mut names: Vec<&str> =
+            optional.split_whitespace().chain(required.iter().copied()).collect();
         names.sort_unstable();
         let schema = &tool["parameters"];
-        let mut properties: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
+        let mut properties: Vec<&String> =
+            schema["properties"].as_object().unwrap().keys().collect();
         properties.sort_unstable();
         assert_eq!(properties, names, "{name}");
         assert!(tool["description"].as_str().is_some_and(|text| !text.is_empty()), "{name}");

@@ -142,9 +142,14 @@ async fn wrong_values_are_refused_by_name(#[values(Sqlite, Postgres)] backend: B
         }
     }
     // An array is not an object, even if it contains the same values.
-    for body in
-        [json!(null), json!([]), json!([null, null]), json!(["new", "client", {}]), json!("x"), json!(1)]
-    {
+    for body in [
+        json!(null),
+        json!([]),
+        json!([null, null]),
+        json!(["new", "client", {}]),
+        json!("x"),
+        json!(1),
+    ] {
         let asks = [
             ann.post("/my/projects", body.clone()).await,
             ann.put(&project, body.clone()).await,
@@ -169,7 +174,9 @@ async fn names_have_bounds(#[values(Sqlite, Postgres)] backend: Backend) {
     let (agents, coder) = (format!("{project}/agents"), format!("{project}/agents/coder"));
     let before = State::of(&ann).await;
     let common = ["", " ", "\u{2003}", "a\0b", "\0", "a\nb", "\u{7f}", "\u{9b}31m"];
-    for name in common.map(str::to_owned).into_iter().chain(["я".repeat(256), "x".repeat(1_000_000)]) {
+    for name in
+        common.map(str::to_owned).into_iter().chain(["я".repeat(256), "x".repeat(1_000_000)])
+    {
         let asks = [
             ann.post("/my/projects", json!({"name": name})).await,
             ann.put(&project, json!({"name": name})).await,
@@ -227,11 +234,18 @@ async fn only_json_is_taken(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let (ann, project) = settled(&server).await;
     let before = State::of(&ann).await;
-    let kinds =
-        ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", "json", "", "\u{ff}"];
+    let kinds = [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "application/jsonp",
+        "json",
+        "",
+        "\u{ff}",
+    ];
     for kind in kinds.map(Some).into_iter().chain([None]) {
         let request = ann.request(Method::PUT, &project).body(r#"{"name": "new"}"#);
-        let request = kind.iter().fold(request, |request, kind| request.header("content-type", *kind));
+        let request =
+            kind.iter().fold(request, |request, kind| request.header("content-type", *kind));
         assert_eq!(request.send().await.unwrap().status(), 415, "{kind:?}");
     }
     assert_eq!(State::of(&ann).await, before);
@@ -249,7 +263,8 @@ async fn queries_have_bounds(#[values(Sqlite, Postgres)] backend: Backend) {
     let before = State::of(&ann).await;
     let long = "9".repeat(50_000);
     for path in ["/my/projects".to_owned(), format!("{project}/agents")] {
-        for value in ["-1", "1.5", "1e3", "", "x", "%00", "%FF", "4294967296", "18446744073709551616", &long]
+        for value in
+            ["-1", "1.5", "1e3", "", "x", "%00", "%FF", "4294967296", "18446744073709551616", &long]
         {
             for name in ["limit", "offset"] {
                 let answer = ann.get(&format!("{path}?{name}={value}")).await;
@@ -257,7 +272,9 @@ async fn queries_have_bounds(#[values(Sqlite, Postgres)] backend: Backend) {
                 assert!(answer.body["detail"].as_str().unwrap().len() < 500, "{}", answer.body);
             }
         }
-        for query in ["limit=0", "limit=1001", "offset=1000000001", "limit=1&limit=2", "order=id", &long] {
+        for query in
+            ["limit=0", "limit=1001", "offset=1000000001", "limit=1&limit=2", "order=id", &long]
+        {
             let answer = ann.get(&format!("{path}?{query}")).await;
             assert_eq!(answer.problem(), (422, "invalid_request"), "{query:.20}");
         }
@@ -318,8 +335,11 @@ async fn a_gigabyte_is_refused_without_reading_it(
     let before = State::of(&ann).await;
     let memory = server.memory();
     for (method, path) in [("POST", "/my/projects"), ("PUT", project.as_str())] {
-        let framing =
-            if announced { "content-length: 1073741824\r\n" } else { "transfer-encoding: chunked\r\n" };
+        let framing = if announced {
+            "content-length: 1073741824\r\n"
+        } else {
+            "transfer-encoding: chunked\r\n"
+        };
         let (reader, mut writer) = connect(&server).await.into_split();
         writer.write_all(head(&ann, method, path, framing).as_bytes()).await.unwrap();
         let writing = async {
@@ -432,7 +452,10 @@ async fn slow_senders_are_disconnected(#[values(Sqlite, Postgres)] backend: Back
             };
             match code {
                 Some(code) => {
-                    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains(code), "{answer}");
+                    assert!(
+                        answer.starts_with("HTTP/1.1 408 ") && answer.contains(code),
+                        "{answer}"
+                    );
                 }
                 None => assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}"),
             }
@@ -475,5 +498,8 @@ async fn all_problems_have_the_same_shape() {
 }
 
 fn headers(headers: &HeaderMap) -> (&str, &str) {
-    (headers["cache-control"].to_str().unwrap(), headers["x-content-type-options"].to_str().unwrap())
+    (
+        headers["cache-control"].to_str().unwrap(),
+        headers["x-content-type-options"].to_str().unwrap(),
+    )
 }

@@ -1,5 +1,5 @@
-//! The promises of `docs/scenarios.md`, shown by the real program. They are one test binary, because
-//! linking several would take long.
+//! The promises of `docs/scenarios.md`, shown by the real program. They are one test binary,
+//! because linking several would take long.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -19,7 +19,8 @@ use uuid::Uuid;
 async fn call(host: &User, mount: &str, tool: &str, arguments: Value) -> (String, bool) {
     let params = json!({"name": tool, "arguments": arguments});
     let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
-    let request = host.request(Method::POST, mount).header("accept", "application/json").json(&message);
+    let request =
+        host.request(Method::POST, mount).header("accept", "application/json").json(&message);
     let answer: Value = request.send().await.unwrap().json().await.unwrap();
     let result = &answer["result"];
     (result["content"][0]["text"].as_str().expect("a text").to_owned(), result["isError"] == true)
@@ -69,7 +70,9 @@ fn mount_of(workspace: &str) -> String {
 /// visible immediately.
 #[rstest]
 #[tokio::test]
-async fn mcp_host_works_on_the_files_of_a_conversation(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn mcp_host_works_on_the_files_of_a_conversation(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let workspace = ann.workspace().await;
@@ -80,16 +83,23 @@ async fn mcp_host_works_on_the_files_of_a_conversation(#[values(Sqlite, Postgres
     let read = call(&host, &mount, "read_file", json!({"path": "data.csv"})).await;
     assert_eq!(read, ("1,2\n".to_owned(), false));
     for (path, content) in [("data.csv", "3,4\n"), ("out/sum.txt", "7")] {
-        let wrote = call(&host, &mount, "write_file", json!({"path": path, "content": content})).await;
+        let wrote =
+            call(&host, &mount, "write_file", json!({"path": path, "content": content})).await;
         assert_eq!(wrote, (format!("Successfully wrote {} bytes to {path}", content.len()), false));
     }
     let info = ann.get(&workspace).await.expect(200);
     let mut files: Vec<Value> = info["files"].as_array().unwrap().clone();
     files.sort_by_key(|file| file["file_path"].as_str().unwrap().to_owned());
-    let files: Vec<Value> =
-        files.iter().map(|file| json!([file["file_path"], file["source"], file["version"]])).collect();
-    assert_eq!(files, [json!(["data.csv", "ai_modified", 2]), json!(["out/sum.txt", "ai_created", 1])]);
-    let found = call(&host, &mount, "search_files", json!({"path": ".", "pattern": "**/*.txt"})).await;
+    let files: Vec<Value> = files
+        .iter()
+        .map(|file| json!([file["file_path"], file["source"], file["version"]]))
+        .collect();
+    assert_eq!(
+        files,
+        [json!(["data.csv", "ai_modified", 2]), json!(["out/sum.txt", "ai_created", 1])]
+    );
+    let found =
+        call(&host, &mount, "search_files", json!({"path": ".", "pattern": "**/*.txt"})).await;
     assert!(!found.1 && found.0.contains("out/sum.txt"), "{}", found.0);
 
     let outside = call(&host, &mount, "read_file", json!({"path": "../../secret"})).await;
@@ -114,8 +124,12 @@ async fn parallel_host_calls_lose_no_changes(#[values(Sqlite, Postgres)] backend
         assert!(!error, "{said}");
     }
     let info = ann.get(&workspace).await.expect(200);
-    let mut paths: Vec<&str> =
-        info["files"].as_array().unwrap().iter().map(|file| file["file_path"].as_str().unwrap()).collect();
+    let mut paths: Vec<&str> = info["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| file["file_path"].as_str().unwrap())
+        .collect();
     paths.sort_unstable();
     assert_eq!(paths, ["0.txt", "1.txt", "2.txt", "3.txt", "4.txt", "5.txt", "6.txt", "7.txt"]);
 }
@@ -138,8 +152,15 @@ async fn hosts_can_only_read_where_changes_need_approval() {
     assert_eq!(tools, ["read_file", "list_directory", "get_file_info", "search_files"]);
     let write = json!({"name": "write_file", "arguments": {"path": "a.txt", "content": "x"}});
     let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": write});
-    let answer: Value =
-        ann.request(Method::POST, &mount).json(&message).send().await.unwrap().json().await.unwrap();
+    let answer: Value = ann
+        .request(Method::POST, &mount)
+        .json(&message)
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
     assert_eq!(answer["error"]["message"], "Unknown tool: write_file");
 }
 
@@ -156,9 +177,15 @@ async fn disabled_workspace_is_closed_to_hosts(#[values(Sqlite, Postgres)] backe
     ann.patch(&conversation, json!({"workspace_enabled": false})).await.expect(200);
     let off = ("Error: the workspace of this conversation is switched off".to_owned(), true);
     assert_eq!(call(&ann, &mount, "read_file", json!({"path": "a.txt"})).await, off);
-    assert_eq!(call(&ann, &mount, "write_file", json!({"path": "a.txt", "content": "x"})).await, off);
+    assert_eq!(
+        call(&ann, &mount, "write_file", json!({"path": "a.txt", "content": "x"})).await,
+        off
+    );
     let info = ann.get(&workspace).await.expect(200);
-    assert_eq!(json!([info["files"][0]["version"], info["files"].as_array().unwrap().len()]), json!([1, 1]));
+    assert_eq!(
+        json!([info["files"][0]["version"], info["files"].as_array().unwrap().len()]),
+        json!([1, 1])
+    );
 
     ann.patch(&conversation, json!({"workspace_enabled": true})).await.expect(200);
     let read = call(&ann, &mount, "read_file", json!({"path": "a.txt"})).await;
@@ -219,10 +246,12 @@ async fn rules_apply_to_hosts_in_a_conversation(#[values(Sqlite, Postgres)] back
     let server = build(backend).argument(format!("--config={}", config.display())).start().await;
     let ann = server.user("ann");
     let new = json!({"name": "sheets", "workspace": "conversation"});
-    let project = ann.post("/my/projects", new).await.expect(201)["id"].as_str().unwrap().to_owned();
+    let project =
+        ann.post("/my/projects", new).await.expect(201)["id"].as_str().unwrap().to_owned();
     let conversations = "/api/tenants/default/conversations";
     let conversation = ann.post(conversations, json!({"project_id": project})).await.expect(201);
-    let workspace = format!("/api/tenants/default/workspace/{}", conversation["id"].as_str().unwrap());
+    let workspace =
+        format!("/api/tenants/default/workspace/{}", conversation["id"].as_str().unwrap());
     let mount = mount_of(&workspace);
     let files = ["ledger.csv", ".env", "run.sh", "plain.txt", ".atelierignore"];
     for name in files {
@@ -230,8 +259,9 @@ async fn rules_apply_to_hosts_in_a_conversation(#[values(Sqlite, Postgres)] back
         ann.upload(&workspace, name, "# mine").await.expect(201);
     }
     let read = async |path: &str| call(&ann, &mount, "read_file", json!({"path": path})).await;
-    let write =
-        async |path: &str| call(&ann, &mount, "write_file", json!({"path": path, "content": "theirs"})).await;
+    let write = async |path: &str| {
+        call(&ann, &mount, "write_file", json!({"path": path, "content": "theirs"})).await
+    };
     for (path, why) in
         [("ledger.csv", "The books are closed."), (".env", "Nobody can be asked about it here.")]
     {
@@ -247,8 +277,7 @@ async fn rules_apply_to_hosts_in_a_conversation(#[values(Sqlite, Postgres)] back
     assert_eq!(read("plain.txt").await, ("# mine".to_owned(), false));
     assert!(!write("plain.txt").await.1);
 
-    let policy =
-        json!({"settings": {"policy": {"deny": ["write_file"], "at_least": {"read_file": "MEDIUM"}}}});
+    let policy = json!({"settings": {"policy": {"deny": ["write_file"], "at_least": {"read_file": "MEDIUM"}}}});
     ann.put(&format!("/my/projects/{project}"), policy).await.expect(200);
     for (said, error) in [write("plain.txt").await, read("plain.txt").await] {
         assert!(error && said.contains("This project"), "{said}");

@@ -21,7 +21,10 @@ async fn admin_sets_replaces_and_removes_a_key(#[values(Sqlite, Postgres)] backe
     let openai = format!("{KEYS}/openai");
     assert_eq!(root.get(&openai).await.problem(), (404, "not_found"));
     let empty = root.get(KEYS).await.expect(200);
-    assert_eq!(empty, json!({"keys": [], "providers": ["anthropic", "ollama", "openai", "openrouter"]}));
+    assert_eq!(
+        empty,
+        json!({"keys": [], "providers": ["anthropic", "ollama", "openai", "openrouter"]})
+    );
 
     let put = root.put(&openai, json!({"key": KEY})).await.expect(200);
     assert_eq!((&put["provider"], &put["last_four"]), (&json!("openai"), &json!("cdef")));
@@ -62,14 +65,20 @@ async fn only_admins_see_or_change_a_key(#[values(Sqlite, Postgres)] backend: Ba
     assert_eq!(root.get(&openai).await.expect(200), put);
     // Two tenants have two keys.
     let other = server.user_with("boss", &["--tenant", "other", "--role", "admin"]);
-    assert_eq!(other.get("/api/tenants/other/model-keys/openai").await.problem(), (404, "not_found"));
+    assert_eq!(
+        other.get("/api/tenants/other/model-keys/openai").await.problem(),
+        (404, "not_found")
+    );
 }
 
 #[tokio::test]
 async fn invalid_key_is_refused_without_repeating_it() {
     let server = start(Sqlite).await;
     let root = server.user_with("root", &["--role", "admin"]);
-    assert_eq!(root.put(&format!("{KEYS}/nobody"), json!({"key": KEY})).await.problem(), (404, "not_found"));
+    assert_eq!(
+        root.put(&format!("{KEYS}/nobody"), json!({"key": KEY})).await.problem(),
+        (404, "not_found")
+    );
     for bad in ["", "sk with spaces", "sk-\n-line", "sk-ключ", &"x".repeat(501)] {
         let answer = root.put(&format!("{KEYS}/openai"), json!({"key": bad})).await;
         assert_eq!(answer.problem(), (422, "invalid_request"), "{bad}");
@@ -175,7 +184,10 @@ async fn agents_of_a_tenant_use_its_own_key(#[values(Sqlite, Postgres)] backend:
     for (user, key) in [(&own, KEY), (&other, "sk-scripted")] {
         let (answer, _) = asked(user).await;
         assert_eq!(answer["content"], "hello yourself", "{answer}");
-        assert_eq!(model.seen().last().unwrap().headers["authorization"], format!("Bearer {key}").as_str());
+        assert_eq!(
+            model.seen().last().unwrap().headers["authorization"],
+            format!("Bearer {key}").as_str()
+        );
     }
     // After its deletion the key is no longer used.
     assert_eq!(root.delete(&format!("{KEYS}/openai")).await.status, 204);
@@ -197,7 +209,9 @@ async fn key_that_the_provider_repeats_is_redacted(
     let root = server.user_with("root", &["--role", "admin"]);
     root.put(&format!("{KEYS}/openai"), json!({"key": KEY})).await.expect(200);
     let (answer, told) = asked(&server.user("ann")).await;
-    assert!(!told.contains(KEY) && !answer.to_string().contains(KEY) && !server.log().contains(KEY));
+    assert!(
+        !told.contains(KEY) && !answer.to_string().contains(KEY) && !server.log().contains(KEY)
+    );
 
     let model = ScriptedModel::start(move |_| refusal()).await;
     let server = build(backend).model(&model).start().await;
@@ -205,5 +219,7 @@ async fn key_that_the_provider_repeats_is_redacted(
     root.put(&format!("{KEYS}/openai"), json!({"key": KEY})).await.expect(200);
     let (answer, told) = asked(&server.user("ann")).await;
     assert!(told.contains("refused the request (400): bad key [key]"), "{told}");
-    assert!(!told.contains(KEY) && !answer.to_string().contains(KEY) && !server.log().contains(KEY));
+    assert!(
+        !told.contains(KEY) && !answer.to_string().contains(KEY) && !server.log().contains(KEY)
+    );
 }

@@ -27,9 +27,9 @@ pub(crate) struct Operation {
 impl Operation {
     /// The path with each parameter replaced by the result of `value` for its name.
     pub(crate) fn fill(&self, value: impl Fn(&str) -> String) -> String {
-        self.parameters
-            .iter()
-            .fold(self.path.clone(), |path, name| path.replace(&format!("{{{name}}}"), &value(name)))
+        self.parameters.iter().fold(self.path.clone(), |path, name| {
+            path.replace(&format!("{{{name}}}"), &value(name))
+        })
     }
 
     pub(crate) fn label(&self) -> String {
@@ -48,7 +48,8 @@ impl Operation {
 
     /// Whether the operation changes a project or something in it.
     pub(crate) fn changes(&self) -> bool {
-        let of_people = ["/my/", "/api/tenants/{tenant}/conversations", "/api/tenants/{tenant}/workspace"];
+        let of_people =
+            ["/my/", "/api/tenants/{tenant}/conversations", "/api/tenants/{tenant}/workspace"];
         self.method != Method::GET && of_people.iter().any(|start| self.path.starts_with(start))
     }
 }
@@ -66,7 +67,11 @@ pub(crate) async fn operations(server: &Server) -> Vec<Operation> {
             let in_path = |parameter: &&Value| parameter["in"] == "path";
             let parameters = operation["parameters"].as_array().into_iter().flatten();
             let open = |needs: &Value| {
-                needs.as_array().unwrap().iter().any(|need| need == &Value::Object(Default::default()))
+                needs
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .any(|need| need == &Value::Object(Default::default()))
             };
             operations.push(Operation {
                 method: method.to_uppercase().parse().unwrap(),
@@ -181,7 +186,9 @@ fn links(page: &str) -> Vec<String> {
 /// Both forms lead to the same operation.
 #[rstest]
 #[tokio::test]
-async fn every_route_answers_with_and_without_trailing_slash(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn every_route_answers_with_and_without_trailing_slash(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
@@ -190,8 +197,8 @@ async fn every_route_answers_with_and_without_trailing_slash(#[values(Sqlite, Po
         let path = operation.fill(|name| match name {
             "project" => project.to_owned(),
             "agent" => "coder".to_owned(),
-            "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan" | "conversation"
-            | "file" | "upload" | "interaction" => Uuid::now_v7().to_string(),
+            "tool" | "approval" | "grant" | "client" | "session" | "task" | "plan"
+            | "conversation" | "file" | "upload" | "interaction" => Uuid::now_v7().to_string(),
             "tenant" => "default".to_owned(),
             "provider" => "openai".to_owned(),
             "number" => "1".to_owned(),
@@ -204,10 +211,15 @@ async fn every_route_answers_with_and_without_trailing_slash(#[values(Sqlite, Po
                 assert_eq!(plain.status, slashed.status, "{}", operation.label());
                 assert_eq!(keys(&plain.body), keys(&slashed.body), "{}", operation.label());
                 // These ids are made up, or not accessible because the user is not an admin.
-                let made_up = ["{tool}", "{session}", "{task}", "{plan}", "{tenant}", "{interaction}"]
-                    .iter()
-                    .any(|name| operation.path.contains(name));
-                assert!((made_up || plain.status != 404) && plain.status != 405, "{}", operation.label());
+                let made_up =
+                    ["{tool}", "{session}", "{task}", "{plan}", "{tenant}", "{interaction}"]
+                        .iter()
+                        .any(|name| operation.path.contains(name));
+                assert!(
+                    (made_up || plain.status != 404) && plain.status != 405,
+                    "{}",
+                    operation.label()
+                );
             }
         }
         // A method that the path does not support is distinguished from an unknown path.

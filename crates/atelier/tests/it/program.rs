@@ -24,7 +24,11 @@ async fn first_start_prints_a_sign_in_link(#[values(Sqlite, Postgres)] backend: 
     let owner = server.bearer(token["token"].as_str().unwrap());
     let me = owner.get("/auth/me").await.expect(200);
     assert_eq!((&me["tenant"], &me["role"]), (&json!("default"), &json!("admin")));
-    assert_eq!(me["user_id"], server.user("owner").claims()["sub"], "the same person as by `atelier token`");
+    assert_eq!(
+        me["user_id"],
+        server.user("owner").claims()["sub"],
+        "the same person as by `atelier token`"
+    );
     let projects = owner.get("/my/projects").await.expect(200);
     assert_eq!(projects["total"], 1);
     let id = projects["projects"][0]["id"].as_str().unwrap();
@@ -96,8 +100,9 @@ async fn server_finishes_requests_before_it_stops(#[values(Sqlite, Postgres)] ba
         }
     }
     let server = server.restart_killed().await;
-    let total =
-        ann.at(&server).get(&format!("{project}/agents")).await.expect(200)["total"].as_u64().unwrap();
+    let total = ann.at(&server).get(&format!("{project}/agents")).await.expect(200)["total"]
+        .as_u64()
+        .unwrap();
     assert!(total >= 4 + acknowledged, "{total} of {acknowledged}");
 }
 
@@ -109,7 +114,9 @@ async fn stream_end(stream: &mut atelier_testkit::Events) -> Option<()> {
 #[tokio::test]
 async fn data_folder_and_secret_are_private() {
     let server = start(Sqlite).await;
-    let mode = |path: &str| std::fs::metadata(server.data().join(path)).unwrap().permissions().mode() & 0o777;
+    let mode = |path: &str| {
+        std::fs::metadata(server.data().join(path)).unwrap().permissions().mode() & 0o777
+    };
     assert_eq!(mode("secret.key"), 0o600);
 }
 
@@ -125,7 +132,8 @@ async fn two_servers_do_not_share_an_embedded_database() {
 #[tokio::test]
 async fn token_command_needs_no_server_and_keeps_user_ids() {
     let mut server = start(Sqlite).await;
-    let (one, other) = (server.user("ann").claims(), server.user_with("ann", &["--tenant", "acme"]).claims());
+    let (one, other) =
+        (server.user("ann").claims(), server.user_with("ann", &["--tenant", "acme"]).claims());
     server.kill();
     let again = server.user_with("ann", &["--role", "client", "--ttl", "1h"]).claims();
     assert_eq!(one["sub"], again["sub"]);
@@ -193,8 +201,11 @@ async fn configuration_is_layered() {
 #[tokio::test]
 async fn starter_agents_come_from_the_configuration() {
     let config = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(config.path(), "[[starter_pack]]\nname = \"solo\"\nconfig = { max_tokens = 7 }\n")
-        .unwrap();
+    std::fs::write(
+        config.path(),
+        "[[starter_pack]]\nname = \"solo\"\nconfig = { max_tokens = 7 }\n",
+    )
+    .unwrap();
     let server = build(Sqlite).with("CONFIG", config.path().display()).start().await;
     let ann = server.user("ann");
     let agents = ann.get(&format!("{}/agents", ann.project("shop").await)).await.expect(200);
@@ -224,15 +235,20 @@ async fn doctor_reports_problems() {
     let place = data.path().to_str().unwrap();
     let doctor = |settings: &str| {
         std::fs::write(&config, settings).unwrap();
-        let output = server.command(&["doctor", "--config", config.to_str().unwrap(), "--data", place]);
+        let output =
+            server.command(&["doctor", "--config", config.to_str().unwrap(), "--data", place]);
         assert!(!output.status.success());
         String::from_utf8(output.stdout).unwrap()
     };
-    let said =
-        doctor("database_url = \"postgres://nobody@127.0.0.1:1/none\"\n[auth]\njwks = \"/nowhere.json\"\n");
-    for word in
-        ["✗ data folder: other users can read", "chmod 700", "✗ database: cannot open", "✗ identity provider"]
-    {
+    let said = doctor(
+        "database_url = \"postgres://nobody@127.0.0.1:1/none\"\n[auth]\njwks = \"/nowhere.json\"\n",
+    );
+    for word in [
+        "✗ data folder: other users can read",
+        "chmod 700",
+        "✗ database: cannot open",
+        "✗ identity provider",
+    ] {
         assert!(said.contains(word), "{word} in\n{said}");
     }
     std::fs::write(data.path().join("atelier.db"), "not a database ".repeat(100)).unwrap();
@@ -300,7 +316,8 @@ async fn server_supports_tls() {
         .argument(key.to_str().unwrap())
         .start()
         .await;
-    let address: std::net::SocketAddr = server.url.strip_prefix("https://").expect("https").parse().unwrap();
+    let address: std::net::SocketAddr =
+        server.url.strip_prefix("https://").expect("https").parse().unwrap();
     let https = reqwest::Client::builder()
         .no_proxy()
         .tls_certs_only([reqwest::Certificate::from_pem(made.cert.pem().as_bytes()).unwrap()])
@@ -312,19 +329,22 @@ async fn server_supports_tls() {
     assert_eq!(health.status(), 200);
     // Streams work over TLS as well.
     let ann = server.user("ann");
-    let stream = https.get(format!("{url}/my/events")).bearer_auth(&ann.token).send().await.unwrap();
+    let stream =
+        https.get(format!("{url}/my/events")).bearer_auth(&ann.token).send().await.unwrap();
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
     // A client without TLS gets no answer.
     assert!(server.http.get(format!("http://{address}/health")).send().await.is_err());
     // A certificate without a key is refused at the start.
-    let half = server.command(&["serve", "--listen", "127.0.0.1:0", "--tls-cert", cert.to_str().unwrap()]);
+    let half =
+        server.command(&["serve", "--listen", "127.0.0.1:0", "--tls-cert", cert.to_str().unwrap()]);
     assert!(!half.status.success());
 }
 
 #[tokio::test]
 async fn metrics_can_have_a_separate_address() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let server = build(Sqlite).with("SERVER__METRICS_LISTEN", format!("127.0.0.1:{port}")).start().await;
+    let server =
+        build(Sqlite).with("SERVER__METRICS_LISTEN", format!("127.0.0.1:{port}")).start().await;
     assert_eq!(server.bearer("").get("/metrics").await.problem(), (404, "not_found"));
     let there = server.http.get(format!("http://127.0.0.1:{port}/metrics")).send().await.unwrap();
     assert!(there.text().await.unwrap().contains("atelier_worker_spaces"));
@@ -342,7 +362,12 @@ async fn traces_are_sent_over_otlp() {
         let mut bytes = Vec::new();
         // Long enough to contain the attributes of the span.
         while !contains(&bytes, b"/my/projects") {
-            assert_ne!(peer.read_buf(&mut bytes).await.unwrap(), 0, "{}", String::from_utf8_lossy(&bytes));
+            assert_ne!(
+                peer.read_buf(&mut bytes).await.unwrap(),
+                0,
+                "{}",
+                String::from_utf8_lossy(&bytes)
+            );
         }
         peer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
         bytes
@@ -372,7 +397,9 @@ async fn invalid_settings_are_refused() {
     let refused = |name: &str, value: &str| {
         #[expect(clippy::disallowed_methods, reason = "starts the program under test")]
         let mut command = std::process::Command::new(BINARY);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(server.data().join("other"));
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .arg(server.data().join("other"));
         command.env(name, value).current_dir(server.data());
         let output = command.output().unwrap();
         assert!(!output.status.success(), "{name}={value}");
@@ -406,6 +433,14 @@ async fn unknown_methods_create_no_metrics() {
         let method = reqwest::Method::from_bytes(format!("X{n}").as_bytes()).unwrap();
         server.http.request(method, format!("{}/health", server.url)).send().await.unwrap();
     }
-    let text = server.http.get(format!("{}/metrics", server.url)).send().await.unwrap().text().await.unwrap();
+    let text = server
+        .http
+        .get(format!("{}/metrics", server.url))
+        .send()
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
     assert!(text.contains("method=\"other\"") && !text.contains("X49"), "{text}");
 }

@@ -43,13 +43,16 @@ async fn a_new_project_has_the_four_starter_agents(#[values(Sqlite, Postgres)] b
 /// WS-02.3
 #[rstest]
 #[tokio::test]
-async fn an_agent_of_ones_own_joins_the_existing_space(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn an_agent_of_ones_own_joins_the_existing_space(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
     let space = ann.get(&format!("{project}/worker-space")).await.expect(200);
 
-    let new = json!({"name": "reviewer", "config": {"temperature": 0, "metadata": {"role": "critic"}}});
+    let new =
+        json!({"name": "reviewer", "config": {"temperature": 0, "metadata": {"role": "critic"}}});
     let agent = ann.post(&format!("{project}/agents/"), new).await.expect(201);
     assert_eq!(
         agent["config"],
@@ -75,14 +78,18 @@ async fn an_agent_of_ones_own_joins_the_existing_space(#[values(Sqlite, Postgres
 async fn a_project_lives_from_create_to_delete(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let ann = server.user("ann");
-    let body = json!({"name": "shop", "workspace": "conversation", "settings": {"a": [1, "\u{0}"]}});
+    let body =
+        json!({"name": "shop", "workspace": "conversation", "settings": {"a": [1, "\u{0}"]}});
     let made = ann.post("/my/projects/", body).await.expect(201);
     let path = format!("/my/projects/{}", made["id"].as_str().unwrap());
     assert_eq!(made["settings"], json!({"a": [1, "\u{0}"]}));
     assert_eq!(ann.get(&path).await.expect(200), made);
 
     let renamed = ann.put(&format!("{path}/"), json!({"name": "магазин"})).await.expect(200);
-    assert_eq!((&renamed["name"], &renamed["workspace"]), (&json!("магазин"), &json!("conversation")));
+    assert_eq!(
+        (&renamed["name"], &renamed["workspace"]),
+        (&json!("магазин"), &json!("conversation"))
+    );
     assert_eq!(renamed["settings"], made["settings"], "what was not named stays");
     assert_eq!(ann.get(&path).await.expect(200), renamed);
 
@@ -100,11 +107,17 @@ async fn names_are_unique_for_their_owner_only(#[values(Sqlite, Postgres)] backe
     let server = start(backend).await;
     let (ann, bob) = (server.user("ann"), server.user("bob"));
     let project = ann.project("shop").await;
-    assert_eq!(ann.post("/my/projects", json!({"name": "shop"})).await.problem(), (409, "name_taken"));
+    assert_eq!(
+        ann.post("/my/projects", json!({"name": "shop"})).await.problem(),
+        (409, "name_taken")
+    );
     bob.project("shop").await;
 
     let agents = format!("{project}/agents");
-    assert_eq!(ann.post(&agents, json!({"name": "agent_coder"})).await.problem(), (409, "name_taken"));
+    assert_eq!(
+        ann.post(&agents, json!({"name": "agent_coder"})).await.problem(),
+        (409, "name_taken")
+    );
     let other = ann.project("other").await;
     assert_eq!(ann.put(&other, json!({"name": "shop"})).await.problem(), (409, "name_taken"));
     // A refused write leaves nothing behind and does not undo other writes.
@@ -119,7 +132,9 @@ async fn one_of_many_equal_names_wins(#[values(Sqlite, Postgres)] backend: Backe
     let ann = server.user("ann");
     let asks = (0..40).map(|n| {
         let ann = ann.clone();
-        async move { ann.post("/my/projects", json!({"name": format!("p{}", n % 10)})).await.status.as_u16() }
+        async move {
+            ann.post("/my/projects", json!({"name": format!("p{}", n % 10)})).await.status.as_u16()
+        }
     });
     let mut statuses = futures::future::join_all(asks).await;
     statuses.sort_unstable();
@@ -136,7 +151,8 @@ async fn lists_come_in_pages(#[values(Sqlite, Postgres)] backend: Backend) {
         ann.project(&format!("p{n}")).await;
     }
     let page = ann.get("/my/projects/?limit=2&offset=1").await.expect(200);
-    let names: Vec<_> = page["projects"].as_array().unwrap().iter().map(|p| p["name"].clone()).collect();
+    let names: Vec<_> =
+        page["projects"].as_array().unwrap().iter().map(|p| p["name"].clone()).collect();
     assert_eq!((json!(names), &page["total"]), (json!(["p1", "p2"]), &json!(5)));
     for bad in ["limit=0", "limit=1001", "limit=-1", "limit=x", "offset=-1", "page=2"] {
         assert_eq!(
@@ -186,7 +202,10 @@ async fn settings_out_of_range_are_refused(#[values(Sqlite, Postgres)] backend: 
         let answer = ann.put(&agent, json!({"config": bad})).await;
         assert_eq!(answer.problem(), (422, "invalid_request"), "{bad}");
     }
-    assert_eq!(ann.put(&agent, json!({"name": "x".repeat(101)})).await.problem(), (422, "invalid_request"));
+    assert_eq!(
+        ann.put(&agent, json!({"name": "x".repeat(101)})).await.problem(),
+        (422, "invalid_request")
+    );
     assert_eq!(ann.get(&agent).await.expect(200), before);
 
     let changed = ann.put(&agent, json!({"config": {"temperature": 0.9}})).await.expect(200);

@@ -40,15 +40,27 @@ pub(crate) struct ProviderKey {
 
 impl ProviderKey {
     pub(crate) fn rsa() -> Self {
-        Self { kid: "rsa", algorithm: Algorithm::RS256, key: EncodingKey::from_rsa_pem(RSA).unwrap() }
+        Self {
+            kid: "rsa",
+            algorithm: Algorithm::RS256,
+            key: EncodingKey::from_rsa_pem(RSA).unwrap(),
+        }
     }
 
     fn p256() -> Self {
-        Self { kid: "p256", algorithm: Algorithm::ES256, key: EncodingKey::from_ec_pem(P256).unwrap() }
+        Self {
+            kid: "p256",
+            algorithm: Algorithm::ES256,
+            key: EncodingKey::from_ec_pem(P256).unwrap(),
+        }
     }
 
     fn ed25519() -> Self {
-        Self { kid: "ed", algorithm: Algorithm::EdDSA, key: EncodingKey::from_ed_pem(ED25519).unwrap() }
+        Self {
+            kid: "ed",
+            algorithm: Algorithm::EdDSA,
+            key: EncodingKey::from_ed_pem(ED25519).unwrap(),
+        }
     }
 
     fn all() -> [Self; 3] {
@@ -159,10 +171,12 @@ async fn provider_code_is_exchanged_for_a_token() {
                 read += stream.read(&mut request[read..]).await.unwrap();
             }
             let text = String::from_utf8_lossy(&request[..read]).into_owned();
-            let known =
-                text.contains("code=right&") && text.contains(&format!("code_verifier={}", "v".repeat(43)));
+            let known = text.contains("code=right&")
+                && text.contains(&format!("code_verifier={}", "v".repeat(43)));
             let (status, body) = match known {
-                true => ("200 OK", json!({"id_token": answered, "token_type": "Bearer"}).to_string()),
+                true => {
+                    ("200 OK", json!({"id_token": answered, "token_type": "Bearer"}).to_string())
+                }
                 false => ("400 Bad Request", json!({"error": "invalid_grant"}).to_string()),
             };
             let answer = format!(
@@ -191,8 +205,7 @@ async fn provider_code_is_exchanged_for_a_token() {
             },
         })
     );
-    let came =
-        |code: &str| json!({"code": code, "verifier": "v".repeat(43), "redirect_uri": "http://127.0.0.1/"});
+    let came = |code: &str| json!({"code": code, "verifier": "v".repeat(43), "redirect_uri": "http://127.0.0.1/"});
     assert_eq!(nobody.post("/auth/provider", came("wrong")).await.status, 401);
     let signed_in = nobody.post("/auth/provider", came("right")).await.expect(200);
     assert_eq!(signed_in["token"], json!(token));
@@ -213,7 +226,8 @@ async fn provider_code_is_exchanged_for_a_token() {
 async fn provider_token_may_lack_tenant_role_and_jti() {
     let (server, _folder) = with_key_file(&ProviderKey::all()).await;
     let (user, key) = (Uuid::now_v7(), ProviderKey::ed25519());
-    let sparse = json!({"sub": user, "iss": "atelier", "aud": ["other", "atelier"], "exp": now() + 600});
+    let sparse =
+        json!({"sub": user, "iss": "atelier", "aud": ["other", "atelier"], "exp": now() + 600});
     let ann = server.bearer(key.sign(&sparse));
     let me = ann.get("/auth/me").await.expect(200);
     assert_eq!((&me["tenant"], &me["role"]), (&json!("default"), &json!("user")));
@@ -279,7 +293,8 @@ async fn keys_for_other_purposes_are_ignored() {
     let (rsa, p256) = (ProviderKey::rsa(), ProviderKey::p256());
     let mut encryption = rsa.jwk();
     encryption.common.public_key_use = Some(PublicKeyUse::Encryption);
-    let secret = json!({"kty": "oct", "kid": "oct", "k": BASE64_URL_SAFE_NO_PAD.encode("a secret")});
+    let secret =
+        json!({"kty": "oct", "kid": "oct", "k": BASE64_URL_SAFE_NO_PAD.encode("a secret")});
     let future = json!({"kty": "AKP", "kid": "new", "alg": "ML-DSA-44", "pub": "AAAA"});
     let set = json!({"keys": [encryption, secret, future, p256.jwk()]});
     std::fs::write(&file, set.to_string()).unwrap();
@@ -289,7 +304,8 @@ async fn keys_for_other_purposes_are_ignored() {
     server.bearer(p256.sign(&claims)).get("/auth/me").await.expect(200);
     refused(&server.bearer(rsa.sign(&claims))).await;
     let header = Header { kid: Some("oct".into()), ..Header::new(Algorithm::HS256) };
-    let token = jsonwebtoken::encode(&header, &claims, &EncodingKey::from_secret(b"a secret")).unwrap();
+    let token =
+        jsonwebtoken::encode(&header, &claims, &EncodingKey::from_secret(b"a secret")).unwrap();
     refused(&server.bearer(token)).await;
 }
 
@@ -318,7 +334,8 @@ impl Provider {
                 let body = keys.lock().unwrap().clone();
                 let length = body.len();
                 let answer = format!(
-                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
+                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: \
+                     {length}\r\n\
                      connection: close\r\n\r\n{body}"
                 );
                 stream.write_all(answer.as_bytes()).await.unwrap();
@@ -396,7 +413,10 @@ async fn server_does_not_start_with_unusable_provider_keys() {
         let serve = ["serve", "--config", &config, "--data", &data, "--listen", "127.0.0.1:0"];
         let output = other.command(&serve);
         let message = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && message.contains("keys.json"), "{content:?}: {message}");
+        assert!(
+            !output.status.success() && message.contains("keys.json"),
+            "{content:?}: {message}"
+        );
     }
 }
 
@@ -412,7 +432,10 @@ fn sign_in_code(server: &Server) -> String {
 async fn sign_in_code_works_only_once(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let (nobody, code) = (server.bearer(""), sign_in_code(&server));
-    assert_eq!(nobody.post("/auth/sign-in", json!({"code": "guess"})).await.problem(), (401, "unauthorized"));
+    assert_eq!(
+        nobody.post("/auth/sign-in", json!({"code": "guess"})).await.problem(),
+        (401, "unauthorized")
+    );
     let race = (0..20).map(|_| nobody.post("/auth/sign-in", json!({"code": code})));
     let (won, lost): (Vec<_>, Vec<_>) =
         futures::future::join_all(race).await.into_iter().partition(|answer| answer.status == 200);

@@ -38,7 +38,11 @@ async fn first_request_creates_the_worker_space(#[values(Sqlite, Postgres)] back
     let server = start(backend).await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
-    assert_eq!(server.metric("atelier_worker_spaces").await, 0.0, "creating a project uses no space");
+    assert_eq!(
+        server.metric("atelier_worker_spaces").await,
+        0.0,
+        "creating a project uses no space"
+    );
 
     let mut events = ann.events(&format!("{project}/events"), Some("0")).await;
     let ready = events.until("WORKER_SPACE_READY").await;
@@ -58,7 +62,9 @@ async fn first_request_creates_the_worker_space(#[values(Sqlite, Postgres)] back
 /// use, and its worker space is not released.
 #[rstest]
 #[tokio::test]
-async fn resources_are_managed_while_the_project_is_in_use(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn resources_are_managed_while_the_project_is_in_use(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = build(backend)
         .with("WORKER_SPACE__AGENT_TTL", "1s")
         .with("WORKER_SPACE__INACTIVITY", "5s")
@@ -108,7 +114,8 @@ async fn resources_are_managed_while_the_project_is_in_use(#[values(Sqlite, Post
     let (index, key) = (shared_index(), collection_key(&ann, &late).await);
     assert!(index.exists(&key).await.unwrap());
     index.drop(&key).await.unwrap();
-    let note = json!({"interactions": [{"text": "rotated the keys", "interaction_type": "tool_call"}]});
+    let note =
+        json!({"interactions": [{"text": "rotated the keys", "interaction_type": "tool_call"}]});
     ann.post(&format!("{late}/context/import"), note).await.expect(200);
     eventually("the collection is created again", async || {
         matches!(index.count(&key).await, Ok(1)).then_some(())
@@ -134,7 +141,9 @@ async fn second_request_reuses_the_worker_space(#[values(Sqlite, Postgres)] back
 /// WS-03.3
 #[rstest]
 #[tokio::test]
-async fn parallel_first_requests_share_one_worker_space(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn parallel_first_requests_share_one_worker_space(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
@@ -162,7 +171,9 @@ async fn parallel_first_requests_share_one_worker_space(#[values(Sqlite, Postgre
 /// WS-01.2
 #[rstest]
 #[tokio::test]
-async fn several_worker_spaces_of_one_user_run_in_parallel(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn several_worker_spaces_of_one_user_run_in_parallel(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let ann = server.user("ann");
     let projects = [ann.project("a").await, ann.project("b").await, ann.project("c").await];
@@ -197,12 +208,17 @@ async fn agent_comes_from_the_cache_until_its_ttl(#[values(Sqlite, Postgres)] ba
     ann.get(&agent).await.expect(200);
     assert_eq!(space(&ann, &project).await["agent_cache"]["size"], 1);
 
-    server.sql().await.run("UPDATE agents SET name = 'behind_your_back' WHERE name = 'agent_coder'").await;
+    server
+        .sql()
+        .await
+        .run("UPDATE agents SET name = 'behind_your_back' WHERE name = 'agent_coder'")
+        .await;
     assert_eq!(ann.get(&agent).await.expect(200)["name"], "agent_coder", "no database read");
     let cache = space(&ann, &project).await["agent_cache"].clone();
     assert_eq!((&cache["hits"], &cache["misses"]), (&json!(1), &json!(1)));
     // After the TTL the agent is read again, and the old name is gone.
-    eventually("the entry expires", async || (ann.get(&agent).await.status == 404).then_some(())).await;
+    eventually("the entry expires", async || (ann.get(&agent).await.status == 404).then_some(()))
+        .await;
 }
 
 /// WS-04.3
@@ -237,7 +253,10 @@ async fn update_invalidates_the_cached_agent_on_other_nodes_on_postgres() {
         .await;
     }
     ann.delete(&agent).await;
-    eventually("it is gone there too", async || (there.get(&agent).await.status == 404).then_some(())).await;
+    eventually("it is gone there too", async || {
+        (there.get(&agent).await.status == 404).then_some(())
+    })
+    .await;
 }
 
 /// WS-04.4
@@ -367,7 +386,9 @@ async fn only_the_owner_and_tenant_admins_can_reset(#[values(Sqlite, Postgres)] 
 /// WS-10.1
 #[rstest]
 #[tokio::test]
-async fn metrics_count_agents_cache_and_waiting_tasks(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn metrics_count_agents_cache_and_waiting_tasks(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = build(backend).with("WORKER_SPACE__MAX_ACTIVE", 1).start().await;
     let ann = server.user("ann");
     let project = ann.project("shop").await;
@@ -397,10 +418,20 @@ async fn metrics_count_agents_cache_and_waiting_tasks(#[values(Sqlite, Postgres)
     for ask in asks {
         ask.await.unwrap().expect(201);
     }
-    let text = server.http.get(format!("{}/metrics", server.url)).send().await.unwrap().text().await.unwrap();
-    for name in
-        ["atelier_http_requests_total", "atelier_http_request_seconds_bucket", "atelier_event_streams"]
-    {
+    let text = server
+        .http
+        .get(format!("{}/metrics", server.url))
+        .send()
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
+    for name in [
+        "atelier_http_requests_total",
+        "atelier_http_request_seconds_bucket",
+        "atelier_event_streams",
+    ] {
         // A gauge appears with its first stream.
         assert!(text.contains(name) || name == "atelier_event_streams", "{name}");
     }
@@ -422,10 +453,14 @@ async fn hung_task_raises_an_alert(#[values(Sqlite, Postgres)] backend: Backend)
     const ALERTS: &str = "atelier_worker_space_alerts_total{alert=\"hung_task\"}";
     eventually("the alert", async || (server.metric(ALERTS).await == 1.0).then_some(())).await;
     // The alert is counted before it is logged.
-    eventually("the log has it", async || server.log().contains("worker space alert").then_some(())).await;
+    eventually("the log has it", async || {
+        server.log().contains("worker space alert").then_some(())
+    })
+    .await;
     let health = space(&ann, &project).await["health"].clone();
     assert_eq!(health["status"], "degraded");
-    let tasks = health["parts"].as_array().unwrap().iter().find(|part| part["name"] == "tasks").unwrap();
+    let tasks =
+        health["parts"].as_array().unwrap().iter().find(|part| part["name"] == "tasks").unwrap();
     assert_eq!(tasks, &json!({"name": "tasks", "status": "degraded", "reason": "1 hang"}));
 
     sql.release().await;
@@ -455,7 +490,10 @@ async fn cache_that_is_too_small_raises_an_alert(#[values(Sqlite, Postgres)] bac
     let health = space(&ann, &project).await["health"].clone();
     assert_eq!(health["status"], "degraded");
     // With a cache that is too small, answers are slower but still right.
-    assert_eq!(ann.get(&format!("{project}/agents/coder")).await.expect(200)["name"], "agent_coder");
+    assert_eq!(
+        ann.get(&format!("{project}/agents/coder")).await.expect(200)["name"],
+        "agent_coder"
+    );
 }
 
 /// WS-10.2: it reports the problem and recovers.
@@ -486,7 +524,9 @@ async fn worker_space_without_database_is_unhealthy_on_postgres() {
 /// through tools, and the gate mediates between them.
 #[rstest]
 #[tokio::test]
-async fn server_machine_and_agent_keep_to_their_parts(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn server_machine_and_agent_keep_to_their_parts(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let machine = Machine::new();
     machine.write("notes.txt", "mine");
     let server = start(backend).await;

@@ -85,7 +85,8 @@ impl Host {
 
     pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
         self.number += 1;
-        let message = json!({ "jsonrpc": "2.0", "id": self.number, "method": method, "params": params });
+        let message =
+            json!({ "jsonrpc": "2.0", "id": self.number, "method": method, "params": params });
         let answer = self.raw(&message.to_string());
         assert_eq!(answer["id"], self.number);
         answer
@@ -135,7 +136,8 @@ impl Drop for Host {
 pub(crate) fn post(address: &str, path: &str, body: &str) -> (String, String) {
     let length = body.len();
     let head = format!(
-        "POST {path} HTTP/1.1\r\nHost: {address}\r\nAccept: */*\r\nContent-Type: application/json\r\n\
+        "POST {path} HTTP/1.1\r\nHost: {address}\r\nAccept: */*\r\nContent-Type: \
+         application/json\r\n\
          Content-Length: {length}\r\nConnection: close\r\n\r\n"
     );
     exchange(address, &(head + body))

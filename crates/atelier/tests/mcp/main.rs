@@ -39,12 +39,14 @@ fn files_are_read_whole_or_by_their_first_and_last_lines() {
 #[test]
 fn files_are_replaced_whole_and_keep_their_mode() {
     for mut host in Host::both() {
-        let mode = |host: &Host, name| host.path(name).metadata().unwrap().permissions().mode() & 0o777;
+        let mode =
+            |host: &Host, name| host.path(name).metadata().unwrap().permissions().mode() & 0o777;
         let wrote = host.tool("write_file", json!({ "path": "a/b/c.txt", "content": "héllo" }));
         assert_eq!(wrote, ok("Successfully wrote 6 bytes to a/b/c.txt"));
         assert_eq!(std::fs::read_to_string(host.path("a/b/c.txt")).unwrap(), "héllo");
         assert_eq!((mode(&host, "a/b/c.txt"), mode(&host, "a/b")), (0o644, 0o755));
-        std::fs::set_permissions(host.path("a/b/c.txt"), std::fs::Permissions::from_mode(0o750)).unwrap();
+        std::fs::set_permissions(host.path("a/b/c.txt"), std::fs::Permissions::from_mode(0o750))
+            .unwrap();
         host.tool("write_file", json!({ "path": "a/b/c.txt", "content": "" }));
         assert_eq!(std::fs::read_to_string(host.path("a/b/c.txt")).unwrap(), "");
         assert_eq!(mode(&host, "a/b/c.txt"), 0o750);
@@ -114,11 +116,21 @@ fn search_finds_files_by_glob() {
             host.has(name, "");
         }
         let mut search = |pattern: &str, limit: u64| {
-            host.tool("search_files", json!({ "path": ".", "pattern": pattern, "max_results": limit })).0
+            host.tool(
+                "search_files",
+                json!({ "path": ".", "pattern": pattern, "max_results": limit }),
+            )
+            .0
         };
         let three = "[FILE] a/b/z.json\n[FILE] a/y.json\n[FILE] x.json";
-        assert_eq!(search("**/*.json", 0), format!("Found 3 match(es) for '**/*.json':\n\n{three}"));
-        assert_eq!(search("**/*.json", 3), format!("Found 3 match(es) for '**/*.json':\n\n{three}"));
+        assert_eq!(
+            search("**/*.json", 0),
+            format!("Found 3 match(es) for '**/*.json':\n\n{three}")
+        );
+        assert_eq!(
+            search("**/*.json", 3),
+            format!("Found 3 match(es) for '**/*.json':\n\n{three}")
+        );
         assert_eq!(
             search("**/*.json", 1),
             "Found 1 match(es) for '**/*.json' (limited to 1):\n\n[FILE] a/b/z.json"
@@ -140,21 +152,36 @@ fn no_path_or_link_leaves_the_workspace() {
     for mut host in Host::both() {
         symlink(host.outside().join("out"), host.path("link")).unwrap();
         symlink(host.outside().join("out/secret.txt"), host.path("leak")).unwrap();
-        for path in ["../out/secret.txt", "/etc/passwd", "link/secret.txt", "leak", "a/../../out/secret.txt"]
-        {
+        for path in [
+            "../out/secret.txt",
+            "/etc/passwd",
+            "link/secret.txt",
+            "leak",
+            "a/../../out/secret.txt",
+        ] {
             for tool in ["read_file", "get_file_info"] {
-                assert_eq!(host.tool(tool, json!({ "path": path })), error(DENIED), "{tool} {path}");
+                assert_eq!(
+                    host.tool(tool, json!({ "path": path })),
+                    error(DENIED),
+                    "{tool} {path}"
+                );
             }
             let answer = host.tool("write_file", json!({ "path": path, "content": "x" }));
             assert_eq!(answer, error(DENIED), "write_file {path}");
         }
         for path in ["..", "link", "/"] {
             assert_eq!(host.tool("list_directory", json!({ "path": path })), error(DENIED));
-            assert_eq!(host.tool("search_files", json!({ "path": path, "pattern": "*" })), error(DENIED));
+            assert_eq!(
+                host.tool("search_files", json!({ "path": path, "pattern": "*" })),
+                error(DENIED)
+            );
         }
         assert_eq!(host.tool("create_directory", json!({ "path": "link/d" })), error(DENIED));
         assert_eq!(std::fs::read_dir(host.outside().join("out")).unwrap().count(), 1);
-        assert_eq!(std::fs::read_to_string(host.outside().join("out/secret.txt")).unwrap(), "SECRET-42");
+        assert_eq!(
+            std::fs::read_to_string(host.outside().join("out/secret.txt")).unwrap(),
+            "SECRET-42"
+        );
     }
 }
 
@@ -175,7 +202,8 @@ fn every_request_is_answered_with_its_own_id() {
     let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     assert_eq!(post(host.address(), "/mcp", ping).0, "HTTP/1.1 200 OK");
     let foreign = format!(
-        "POST /mcp HTTP/1.1\r\nHost: evil.example\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+        "POST /mcp HTTP/1.1\r\nHost: evil.example\r\nContent-Type: \
+         application/json\r\nContent-Length: {}\r\n\
          Connection: close\r\n\r\n{ping}",
         ping.len()
     );
@@ -220,7 +248,8 @@ fn readers_see_one_whole_version_while_others_write() {
         for _ in 0..3 {
             scope.spawn(|| {
                 for _ in 0..30 {
-                    let (_, body) = post(address, "/mcp", &call("read_file", json!({ "path": "shared" })));
+                    let (_, body) =
+                        post(address, "/mcp", &call("read_file", json!({ "path": "shared" })));
                     let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
                     let text = answer["result"]["content"][0]["text"].as_str().unwrap();
                     assert!(versions.iter().any(|version| version == text));

@@ -174,7 +174,8 @@ fn a_new_call_runs_is_asked_about_or_is_refused() {
     use CallStatus::{Approved, Denied, Dispatched, PendingApproval, Previewing};
     let no_git = json!({"deny": ["git"]});
     let push_high = json!({"at_least": {"read_file": "HIGH"}});
-    type Row = (&'static str, GateRules, NewCall, DecisionContext, CallStatus, &'static [&'static str]);
+    type Row =
+        (&'static str, GateRules, NewCall, DecisionContext, CallStatus, &'static [&'static str]);
     let rows: Vec<Row> = vec![
         ("LOW is sent", rules(), read(), sandboxed(), Dispatched, &[UPDATED, UPDATED, SIGNAL]),
         ("LOW waits for a machine", rules(), read(), nobody(), Approved, &[UPDATED]),
@@ -197,7 +198,14 @@ fn a_new_call_runs_is_asked_about_or_is_refused() {
             &[UPDATED, REQUEST],
         ),
         ("DENY is refused", rules(), command("bash -c x"), sandboxed(), Denied, &[UPDATED]),
-        ("what does not parse is refused", rules(), request("no", json!({})), nobody(), Denied, &[UPDATED]),
+        (
+            "what does not parse is refused",
+            rules(),
+            request("no", json!({})),
+            nobody(),
+            Denied,
+            &[UPDATED],
+        ),
         (
             "a LOW command runs in a sandbox",
             rules(),
@@ -223,7 +231,14 @@ fn a_new_call_runs_is_asked_about_or_is_refused() {
             &[UPDATED, UPDATED, SIGNAL],
         ),
         ("isolation is demanded", strict(), command("ls"), unsandboxed(), Denied, &[UPDATED]),
-        ("isolation is there", strict(), command("ls"), sandboxed(), Dispatched, &[UPDATED, UPDATED, SIGNAL]),
+        (
+            "isolation is there",
+            strict(),
+            command("ls"),
+            sandboxed(),
+            Dispatched,
+            &[UPDATED, UPDATED, SIGNAL],
+        ),
         (
             "isolation is not demanded of files",
             strict(),
@@ -232,7 +247,14 @@ fn a_new_call_runs_is_asked_about_or_is_refused() {
             Dispatched,
             &[UPDATED, UPDATED, SIGNAL],
         ),
-        ("isolation of no machine is unknown", strict(), command("ls"), nobody(), Approved, &[UPDATED]),
+        (
+            "isolation of no machine is unknown",
+            strict(),
+            command("ls"),
+            nobody(),
+            Approved,
+            &[UPDATED],
+        ),
         (
             "a permission covers the class",
             rules(),
@@ -383,7 +405,10 @@ fn an_approval_sends_the_call_and_makes_the_permission_it_names() {
         assert_eq!((recorded.status, recorded.scope), (ApprovalStatus::Approved, Some(kept)));
         let audit = effects.audit.unwrap();
         assert_eq!((audit.decision, audit.by), (AuditDecision::Approved, Some(PERSON)));
-        assert_eq!((audit.via.as_deref(), audit.approval_id), (Some("a test"), Some(FIRST.approval)));
+        assert_eq!(
+            (audit.via.as_deref(), audit.approval_id),
+            (Some("a test"), Some(FIRST.approval))
+        );
         assert_eq!(audit.digest, call.digest.map(|digest| digest.to_string()));
         assert_eq!(audit.grant_id, made.then_some(NEXT.grant));
         let grant = made.then(|| Grant {
@@ -432,9 +457,21 @@ fn an_approval_is_checked_against_what_holds_now() {
     let high = json!({"at_least": {"git commit": "HIGH"}});
     let unreadable = json!({"deny": 1});
     let rows = [
-        ("denied by now", rules(), restricted(sandboxed(), deny), Denied, Some("command_not_allowed")),
+        (
+            "denied by now",
+            rules(),
+            restricted(sandboxed(), deny),
+            Denied,
+            Some("command_not_allowed"),
+        ),
         ("rated higher by now", rules(), restricted(sandboxed(), high), PendingApproval, None),
-        ("unreadable", rules(), restricted(sandboxed(), unreadable), Denied, Some("invalid_settings")),
+        (
+            "unreadable",
+            rules(),
+            restricted(sandboxed(), unreadable),
+            Denied,
+            Some("invalid_settings"),
+        ),
         ("no sandbox", strict(), unsandboxed(), Failed, Some("isolation_required")),
         ("another machine", rules(), context(&[machine(THERE, true)]), PendingApproval, None),
     ];
@@ -541,12 +578,27 @@ fn calls_are_assigned_to_the_machine_that_is_there() {
         decided(&rules(), call, approval(GrantScope::Once), at).0
     };
     let preview = |at: &DecisionContext| begun(&rules(), write(), at).0;
-    type Row = (&'static str, GatedCall, GateRules, DecisionContext, CallStatus, &'static [&'static str]);
+    type Row =
+        (&'static str, GatedCall, GateRules, DecisionContext, CallStatus, &'static [&'static str]);
     let rows: Vec<Row> = vec![
-        ("LOW waits, one comes", low(&nobody()), rules(), sandboxed(), Dispatched, &[UPDATED, SIGNAL]),
+        (
+            "LOW waits, one comes",
+            low(&nobody()),
+            rules(),
+            sandboxed(),
+            Dispatched,
+            &[UPDATED, SIGNAL],
+        ),
         ("LOW waits, none comes", low(&nobody()), rules(), nobody(), Approved, &[]),
         ("its machine is there", low(&sandboxed()), rules(), both(), Dispatched, &[]),
-        ("its machine has gone", low(&sandboxed()), rules(), elsewhere(), Dispatched, &[UPDATED, SIGNAL]),
+        (
+            "its machine has gone",
+            low(&sandboxed()),
+            rules(),
+            elsewhere(),
+            Dispatched,
+            &[UPDATED, SIGNAL],
+        ),
         ("all have gone", low(&sandboxed()), rules(), nobody(), Dispatched, &[]),
         ("it has begun there", claimed(low(&sandboxed())), rules(), elsewhere(), Dispatched, &[]),
         (
@@ -557,7 +609,14 @@ fn calls_are_assigned_to_the_machine_that_is_there() {
             PendingApproval,
             &[UPDATED, REQUEST],
         ),
-        ("a write that was shown", shown(&sandboxed()), rules(), elsewhere(), Dispatched, &[UPDATED, SIGNAL]),
+        (
+            "a write that was shown",
+            shown(&sandboxed()),
+            rules(),
+            elsewhere(),
+            Dispatched,
+            &[UPDATED, SIGNAL],
+        ),
         (
             "its permission has ended",
             granted(nobody()),
@@ -696,7 +755,13 @@ fn an_outcome_settles_the_call_or_brings_a_new_question() {
             PendingApproval,
             &[ACK, UPDATED, REQUEST],
         ),
-        ("rated the same there", refused(Verdict::Low, false), sandboxed(), Failed, &[UPDATED, ACK]),
+        (
+            "rated the same there",
+            refused(Verdict::Low, false),
+            sandboxed(),
+            Failed,
+            &[UPDATED, ACK],
+        ),
         ("denied there", refused(Verdict::Deny, false), sandboxed(), Failed, &[UPDATED, ACK]),
     ];
     for (what, outcome, context, status, events) in rows {
@@ -768,7 +833,12 @@ fn time_expires_a_question_and_records_it() {
 /// Inputs that a call in some state may meet.
 fn inputs() -> Vec<GateInput> {
     let preview = CallPreview { base_checksum: None, diff: "+x".into() };
-    let rating = CallRating { verdict: Verdict::High, rule: "r".into(), reason: "why".into(), network: true };
+    let rating = CallRating {
+        verdict: Verdict::High,
+        rule: "r".into(),
+        reason: "why".into(),
+        network: true,
+    };
     let failure = CallFailure::new(FailureCode::NotFound, "no folder");
     vec![
         approval(GrantScope::Class),

@@ -15,7 +15,8 @@ fn seeds_names_and_defaults() {
     let read = ToolCall::ReadFile { path: path("a/b"), head: None, tail: None };
     assert_eq!(parse("tool_read_file", json!({"path": "a//b"})), Ok(read.clone()));
     assert_eq!(parse("read_file", json!({"path": "./a/b"})), Ok(read));
-    let list = ToolCall::ListDirectory { path: WorkspacePath::root(), recursive: false, pattern: None };
+    let list =
+        ToolCall::ListDirectory { path: WorkspacePath::root(), recursive: false, pattern: None };
     assert_eq!(parse("list_directory", json!({})), Ok(list));
     let edit = Edit { old_text: "a".into(), new_text: "b".into(), replace_all: false };
     let edited = ToolCall::EditFile { path: path("x"), edits: vec![edit], if_checksum: None };
@@ -75,7 +76,8 @@ fn a_checksum_is_one() {
     };
     let good = "0123456789abcdef".repeat(4);
     assert_eq!(edit(&good), Ok(Some(good.clone())));
-    for bad in ["", &good[1..], &good.to_uppercase(), &good.replace('a', "g"), &format!("{good}0")] {
+    for bad in ["", &good[1..], &good.to_uppercase(), &good.replace('a', "g"), &format!("{good}0")]
+    {
         assert_eq!(edit(bad), Err("invalid_params"), "{bad}");
     }
 }
@@ -91,7 +93,10 @@ fn edits_are_counted_and_measured() {
     let edits = |edits: Value| parse("edit_file", json!({"path": "x", "edits": edits})).map(drop);
     assert_eq!(edits(json!([])), Err("invalid_params"));
     assert_eq!(edits(json!([edit("a", "b"), edit("c", "d")])), Ok(()));
-    assert_eq!(edits(json!([edit("a", "b"), edit("c", "d"), edit("e", "f")])), Err("invalid_params"));
+    assert_eq!(
+        edits(json!([edit("a", "b"), edit("c", "d"), edit("e", "f")])),
+        Err("invalid_params")
+    );
     assert_eq!(edits(json!([edit("a", "b"), edit("", "d")])), Err("invalid_params"));
     // The old and the new text both count.
     assert_eq!(edits(json!([edit("aaaa", "bbbb")])), Ok(()));
@@ -107,7 +112,8 @@ fn edits_are_counted_and_measured() {
 
 #[test]
 fn arguments_are_counted_and_measured() {
-    let limits = Limits { arguments: 3, argument_bytes: 4, arguments_bytes: 6, ..Limits::default() };
+    let limits =
+        Limits { arguments: 3, argument_bytes: 4, arguments_bytes: 6, ..Limits::default() };
     let run = |command: &str, args: &[&str]| {
         let params = json!({"command": command, "args": args});
         ToolCall::parse("execute_command", params, &Roots::relative_only(), &limits)
@@ -118,9 +124,12 @@ fn arguments_are_counted_and_measured() {
     {
         assert!(run(command, args).is_ok(), "{command} {args:?}");
     }
-    for (command, args) in
-        [("aaaaa", &[][..]), ("a", &["b", "c", "d", "e"]), ("a", &["bbbbb"]), ("a", &["bbbb", "ccc"])]
-    {
+    for (command, args) in [
+        ("aaaaa", &[][..]),
+        ("a", &["b", "c", "d", "e"]),
+        ("a", &["bbbbb"]),
+        ("a", &["bbbb", "ccc"]),
+    ] {
         assert_eq!(run(command, args), Err("arguments_too_long"), "{command} {args:?}");
     }
 }
@@ -128,7 +137,8 @@ fn arguments_are_counted_and_measured() {
 #[test]
 fn parameters_have_names() {
     for params in [json!(["notes.txt", null, null]), json!("notes.txt"), json!(null)] {
-        let error = ToolCall::parse("read_file", params, &Roots::relative_only(), &Limits::default());
+        let error =
+            ToolCall::parse("read_file", params, &Roots::relative_only(), &Limits::default());
         assert_eq!(error.unwrap_err().code().as_str(), "invalid_params");
     }
 }

@@ -55,13 +55,23 @@ impl EditFile {
             (None, Some(old_text), Some(new_text)) => {
                 vec![Edit { old_text, new_text, replace_all: self.replace_all }]
             }
-            _ => return Err(CallError::Params("give either `edits`, or `old_text` and `new_text`".into())),
+            _ => {
+                return Err(CallError::Params(
+                    "give either `edits`, or `old_text` and `new_text`".into(),
+                ));
+            }
         };
-        if edits.is_empty() || edits.len() > limits.edits || edits.iter().any(|e| e.old_text.is_empty()) {
+        if edits.is_empty()
+            || edits.len() > limits.edits
+            || edits.iter().any(|e| e.old_text.is_empty())
+        {
             let why = format!("give 1 to {} edits, each with an `old_text`", limits.edits);
             return Err(CallError::Params(why));
         }
-        within(edits.iter().map(|e| e.old_text.len() + e.new_text.len()).sum(), limits.write_bytes)?;
+        within(
+            edits.iter().map(|e| e.old_text.len() + e.new_text.len()).sum(),
+            limits.write_bytes,
+        )?;
         Ok(edits)
     }
 }
@@ -139,7 +149,11 @@ pub(super) struct Command {
 }
 
 impl Command {
-    pub(super) fn checked(self, roots: &Roots, limits: &Limits) -> Result<super::Command, CallError> {
+    pub(super) fn checked(
+        self,
+        roots: &Roots,
+        limits: &Limits,
+    ) -> Result<super::Command, CallError> {
         let timeout = match self.timeout {
             None => None,
             Some(asked) => match u32::try_from(asked) {

@@ -108,12 +108,16 @@ impl<'a> Reader<'a> {
             Token::Word("getline") => self.after_getline = true,
             Token::Sign("<") if self.after_getline => self.redirected = Some((false, false)),
             // Files can also be named by changing the list of arguments.
-            Token::Word("ARGV" | "ARGC" | "ENVIRON" | "SYMTAB" | "PROCINFO") => add(found, Effect::Unclear),
+            Token::Word("ARGV" | "ARGC" | "ENVIRON" | "SYMTAB" | "PROCINFO") => {
+                add(found, Effect::Unclear)
+            }
             Token::Word("print" | "printf") => (self.printing, self.depth) = (true, 0),
             Token::Sign("(") => self.depth += 1,
             Token::Sign(")") => self.depth = self.depth.saturating_sub(1),
             Token::Sign("\n") if self.continues => return,
-            Token::Sign(";" | "\n" | "}" | "{") => (self.printing, self.after_getline) = (false, false),
+            Token::Sign(";" | "\n" | "}" | "{") => {
+                (self.printing, self.after_getline) = (false, false)
+            }
             // Inside parentheses `>` compares; outside, in a print statement, it redirects.
             Token::Sign(">" | ">>") if self.printing && self.depth == 0 => {
                 self.redirected = Some((true, false));
@@ -174,9 +178,13 @@ impl<'a> Lexer<'a> {
     fn skip_blanks(&mut self) {
         loop {
             let rest = self.rest.trim_start_matches([' ', '\t', '\r']);
-            let rest = rest.strip_prefix("\\\n").or_else(|| rest.strip_prefix("\\\r\n")).unwrap_or(rest);
             let rest =
-                if rest.starts_with('#') { &rest[rest.find('\n').unwrap_or(rest.len())..] } else { rest };
+                rest.strip_prefix("\\\n").or_else(|| rest.strip_prefix("\\\r\n")).unwrap_or(rest);
+            let rest = if rest.starts_with('#') {
+                &rest[rest.find('\n').unwrap_or(rest.len())..]
+            } else {
+                rest
+            };
             if rest.len() == self.rest.len() {
                 return;
             }
@@ -194,12 +202,18 @@ impl<'a> Lexer<'a> {
                 (Token::Other, Slash::Divides)
             }
             c if c.is_alphabetic() || c == '_' => {
-                let end =
-                    self.rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(self.rest.len());
+                let end = self
+                    .rest
+                    .find(|c: char| !(c.is_alphanumeric() || c == '_'))
+                    .unwrap_or(self.rest.len());
                 let word = self.take(end);
                 let slash = match word {
-                    "print" | "printf" | "return" | "exit" | "in" | "case" | "do" | "else" => Slash::Begins,
-                    "getline" | "length" | "next" | "nextfile" | "break" | "continue" => Slash::Either,
+                    "print" | "printf" | "return" | "exit" | "in" | "case" | "do" | "else" => {
+                        Slash::Begins
+                    }
+                    "getline" | "length" | "next" | "nextfile" | "break" | "continue" => {
+                        Slash::Either
+                    }
                     _ => Slash::Divides,
                 };
                 (Token::Word(word), slash)
@@ -238,7 +252,9 @@ impl<'a> Lexer<'a> {
             }
         }
         let hexadecimal = all.strip_prefix("0x").or_else(|| all.strip_prefix("0X"));
-        if let Some(rest) = hexadecimal.filter(|rest| rest.starts_with(|c: char| c.is_ascii_hexdigit())) {
+        if let Some(rest) =
+            hexadecimal.filter(|rest| rest.starts_with(|c: char| c.is_ascii_hexdigit()))
+        {
             let length = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
             self.take(2 + length);
             return Token::Other;
@@ -381,7 +397,9 @@ mod tests {
         );
         assert_eq!(of("BEGIN { getline < file }"), [Effect::Unclear]);
         assert_eq!(of("BEGIN { ARGV[1] = \"/etc/passwd\" }"), [Effect::Unclear]);
-        for open in ["{ print \"open }", "{ print \"a\nb\" }", "/a\nb/ { print }", "/[[:alpha/ { print }"] {
+        for open in
+            ["{ print \"open }", "{ print \"a\nb\" }", "/a\nb/ { print }", "/[[:alpha/ { print }"]
+        {
             assert_eq!(of(open), [Effect::Unclear], "{open}");
         }
         assert_eq!(of("{ x = 1 / 2; system(\"id\") / 3 }"), [Effect::Runs]);

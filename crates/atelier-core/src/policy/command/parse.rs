@@ -80,7 +80,8 @@ impl<'p, 'c> Judge<'p, 'c> {
         while let Some((arg, tail)) = rest.split_first() {
             rest = tail;
             let leaf = seen.leaf();
-            let option = !dashes && arg.len() > 1 && arg.starts_with('-') && leaf.grammar != Grammar::Plain;
+            let option =
+                !dashes && arg.len() > 1 && arg.starts_with('-') && leaf.grammar != Grammar::Plain;
             if option && arg == "--" {
                 dashes = true;
                 continue;
@@ -100,7 +101,9 @@ impl<'p, 'c> Judge<'p, 'c> {
             }
             if !leaf.children.is_empty() && !seen.chosen {
                 // The children named `-m` are for modules, which are found through that option.
-                if let Some(child) = leaf.children.get(arg.as_str()).filter(|_| !arg.starts_with('-')) {
+                if let Some(child) =
+                    leaf.children.get(arg.as_str()).filter(|_| !arg.starts_with('-'))
+                {
                     seen.rules.retain(|rule| rule.anywhere);
                     seen.rules.push(child);
                     continue;
@@ -135,7 +138,12 @@ impl<'p, 'c> Judge<'p, 'c> {
         });
     }
 
-    fn option(&mut self, seen: &mut Seen<'p, 'c>, arg: &'c str, rest: &mut &'c [String]) -> Next<'p> {
+    fn option(
+        &mut self,
+        seen: &mut Seen<'p, 'c>,
+        arg: &'c str,
+        rest: &mut &'c [String],
+    ) -> Next<'p> {
         match seen.leaf().grammar {
             Grammar::Single | Grammar::Equals | Grammar::Glued => self.single(seen, arg, rest),
             _ => match arg.strip_prefix("--") {
@@ -163,7 +171,8 @@ impl<'p, 'c> Judge<'p, 'c> {
             Some(opt) => Some(opt),
             None => {
                 // The program accepts every unambiguous abbreviation, so the rules do too.
-                let mut short_for = seen.rules.iter().rev().flat_map(|rule| rule.table.abbreviated(name));
+                let mut short_for =
+                    seen.rules.iter().rev().flat_map(|rule| rule.table.abbreviated(name));
                 let first = short_for.next();
                 let same = |opt: &Opt| first.is_some_and(|first| std::ptr::eq(first, opt));
                 if short_for.all(same) { first } else { return self.ambiguous(arg) }
@@ -195,7 +204,12 @@ impl<'p, 'c> Judge<'p, 'c> {
         }
     }
 
-    fn bundle(&mut self, seen: &mut Seen<'p, 'c>, arg: &'c str, rest: &mut &'c [String]) -> Next<'p> {
+    fn bundle(
+        &mut self,
+        seen: &mut Seen<'p, 'c>,
+        arg: &'c str,
+        rest: &mut &'c [String],
+    ) -> Next<'p> {
         let mut letters = &arg[1..];
         while let Some(letter) = letters.chars().next() {
             let Some((opt, taken)) = seen.find(|rule| rule.table.short(letters)) else {
@@ -210,7 +224,9 @@ impl<'p, 'c> Judge<'p, 'c> {
             letters = &letters[taken..];
             let value = match opt.arity {
                 Arity::Flag => None,
-                Arity::Optional => Some(std::mem::take(&mut letters)).filter(|value| !value.is_empty()),
+                Arity::Optional => {
+                    Some(std::mem::take(&mut letters)).filter(|value| !value.is_empty())
+                }
                 Arity::Required if letters.is_empty() => match rest.split_first() {
                     Some((next, tail)) => {
                         *rest = tail;
@@ -231,13 +247,19 @@ impl<'p, 'c> Judge<'p, 'c> {
         Next::Options
     }
 
-    fn single(&mut self, seen: &mut Seen<'p, 'c>, arg: &'c str, rest: &mut &'c [String]) -> Next<'p> {
+    fn single(
+        &mut self,
+        seen: &mut Seen<'p, 'c>,
+        arg: &'c str,
+        rest: &mut &'c [String],
+    ) -> Next<'p> {
         let grammar = seen.leaf().grammar;
         let (name, value) = match (grammar, arg.split_once('=')) {
             (Grammar::Equals, Some((name, value))) => (name, Some(value)),
             _ => (arg, None),
         };
-        let name = if grammar == Grammar::Equals && name.starts_with("--") { &name[1..] } else { name };
+        let name =
+            if grammar == Grammar::Equals && name.starts_with("--") { &name[1..] } else { name };
         if let Some(opt) = seen.find(|rule| rule.table.long(name)) {
             return match (opt.arity, value, rest.split_first()) {
                 (Arity::Required, None, Some((next, tail))) => {
@@ -318,7 +340,9 @@ impl<'p, 'c> Judge<'p, 'c> {
         }
         // `python -m pytest …` falls under the rule `python -m pytest`, even if another module runs
         // pytest.
-        Next::Arguments(value.and_then(|value| seen.root.children.get(&*opt.name)?.children.get(value)))
+        Next::Arguments(
+            value.and_then(|value| seen.root.children.get(&*opt.name)?.children.get(value)),
+        )
     }
 
     /// Rates an option that no rule of the command lists. If the command has named the program that
@@ -341,7 +365,11 @@ impl<'p, 'c> Judge<'p, 'c> {
         let verdict = if suspicious { Verdict::Deny } else { Verdict::High };
         self.raise(verdict, || {
             let name: String = name.chars().take(40).collect();
-            let says = if suspicious { ", and its name says that it may run or load something" } else { "" };
+            let says = if suspicious {
+                ", and its name says that it may run or load something"
+            } else {
+                ""
+            };
             ("option.unlisted".into(), format!("No rule knows the option {name:?}{says}.").into())
         });
         Next::Options
@@ -361,7 +389,10 @@ impl<'p, 'c> Judge<'p, 'c> {
         self.unlisted = true;
         self.raise(Verdict::Deny, || {
             let arg: String = arg.chars().take(40).collect();
-            ("option.ambiguous".into(), format!("--{arg} could be short for several options.").into())
+            (
+                "option.ambiguous".into(),
+                format!("--{arg} could be short for several options.").into(),
+            )
         });
         Next::Options
     }
@@ -383,7 +414,9 @@ impl<'p, 'c> Judge<'p, 'c> {
             let kind = match &leaf.after {
                 Some(kind) if *dashes => Some(kind),
                 _ if at < first.len() => Some(&first[at]),
-                _ if at >= count.saturating_sub(last.len()) => Some(&last[last.len() - (count - at)]),
+                _ if at >= count.saturating_sub(last.len()) => {
+                    Some(&last[last.len() - (count - at)])
+                }
                 _ => leaf.operands.many.as_ref(),
             };
             match kind {
@@ -393,7 +426,10 @@ impl<'p, 'c> Judge<'p, 'c> {
                 None if leaf.children.is_empty() => {
                     self.argument(text);
                     self.raise(Verdict::High, || {
-                        ("operand.unlisted".into(), "It has more arguments than its rule knows.".into())
+                        (
+                            "operand.unlisted".into(),
+                            "It has more arguments than its rule knows.".into(),
+                        )
                     });
                 }
                 None => self.argument(text),
@@ -427,7 +463,8 @@ impl<'p, 'c> Seen<'p, 'c> {
     /// Whether npm would read `-name` as `--name`.
     fn is_long(&self, arg: &str) -> bool {
         let name = arg.split('=').next().unwrap_or(arg);
-        name.len() > 3 && self.rules.iter().any(|rule| rule.table.abbreviated(name).next().is_some())
+        name.len() > 3
+            && self.rules.iter().any(|rule| rule.table.abbreviated(name).next().is_some())
     }
 
     /// What the innermost rule that knows an option says about it.

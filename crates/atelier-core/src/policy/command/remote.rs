@@ -29,8 +29,13 @@ impl Judge<'_, '_> {
     fn address(&mut self, scheme: &str, rest: &str, sends: bool) {
         match scheme.to_ascii_lowercase().as_str() {
             "https" | "http" | "git" | "ssh" | "git+ssh" | "ssh+git" => {}
-            "file" => return self.deny("transport", "The address reaches files outside the workspace."),
-            _ => return self.deny("transport", "The address names a helper program for git to run."),
+            "file" => {
+                return self.deny("transport", "The address reaches files outside the workspace.");
+            }
+            _ => {
+                return self
+                    .deny("transport", "The address names a helper program for git to run.");
+            }
         }
         let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
         let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
@@ -59,8 +64,10 @@ impl Judge<'_, '_> {
         let spec = text.trim();
         // The source follows the `@` in `name@source` and `name @ source`. A leading `@` is part of
         // a scope.
-        let source =
-            spec.get(1..).and_then(|tail| tail.split_once('@')).map_or(spec, |(_, source)| source.trim());
+        let source = spec
+            .get(1..)
+            .and_then(|tail| tail.split_once('@'))
+            .map_or(spec, |(_, source)| source.trim());
         for place in [spec, source] {
             if let Some(path) = ["file:", "link:", "portal:", "workspace:", "patch:"]
                 .iter()
@@ -80,7 +87,10 @@ impl Judge<'_, '_> {
             if fetched {
                 self.high("package", "The package does not come from the registry.");
                 if place.contains("ext::") || place.contains("file://") {
-                    self.deny("transport", "The address reaches files or programs outside the workspace.");
+                    self.deny(
+                        "transport",
+                        "The address reaches files or programs outside the workspace.",
+                    );
                 }
             } else if place.starts_with(['.', '/', '~']) {
                 self.path(place, Access::Read);
@@ -102,11 +112,14 @@ fn is_internal(host: &str) -> bool {
         return ["::", "0:", "fe80:", "fc", "fd"].iter().any(|start| host.starts_with(start));
     }
     let name = host.split(':').next().unwrap_or(&host).trim_end_matches('.');
-    let private_172 = name.strip_prefix("172.").and_then(|rest| rest.split('.').next()?.parse::<u8>().ok());
-    let shared_100 = name.strip_prefix("100.").and_then(|rest| rest.split('.').next()?.parse::<u8>().ok());
+    let private_172 =
+        name.strip_prefix("172.").and_then(|rest| rest.split('.').next()?.parse::<u8>().ok());
+    let shared_100 =
+        name.strip_prefix("100.").and_then(|rest| rest.split('.').next()?.parse::<u8>().ok());
     // An IPv4 address in octal or hexadecimal, or with fewer than four parts, is meant to be
     // misread: 0x7f.1 is 127.0.0.1.
-    let numeric = |part: &str| part.strip_prefix("0x").unwrap_or(part).bytes().all(|b| b.is_ascii_hexdigit());
+    let numeric =
+        |part: &str| part.strip_prefix("0x").unwrap_or(part).bytes().all(|b| b.is_ascii_hexdigit());
     let disguised = name.starts_with(|c: char| c.is_ascii_digit())
         && name.split('.').all(numeric)
         && (name.split('.').any(|part| part.len() > 1 && part.starts_with('0'))
@@ -127,14 +140,16 @@ mod tests {
 
     #[test]
     fn hosts_of_the_users_own_network() {
-        let internal = "localhost LOCALHOST:8080 localhost. x.local git.internal:443 127.0.0.1 10.1.2.3:80 \
+        let internal = "localhost LOCALHOST:8080 localhost. x.local git.internal:443 127.0.0.1 \
+            10.1.2.3:80 \
             192.168.0.1 169.254.169.254 172.16.0.1 172.31.0.1 100.64.0.1 100.127.0.1 0.0.0.0 \
             2130706433 0x7f000001 0177.1.1.1 0x7f.1 127.1 [::1] [::ffff:127.0.0.1]:80 [fe80::1] \
             [fd12:3456::1] [fc00::1]:443 [0:0:0:0:0:0:0:1]";
         for host in internal.split(' ') {
             assert!(is_internal(host), "{host}");
         }
-        let others = "example.invalid example.invalid.:443 fdroid.invalid:443 8.8.8.8 8.8.0.8 172.15.0.1 \
+        let others = "example.invalid example.invalid.:443 fdroid.invalid:443 8.8.8.8 8.8.0.8 \
+            172.15.0.1 \
             172.32.0.1 100.63.0.1 100.128.0.1 1.example.invalid localhost.example.invalid local \
             cafe.invalid [2001:db8::1] 3com.invalid";
         for host in others.split(' ') {

@@ -55,7 +55,8 @@ impl<'a> Reader<'a> {
                 '#' => {
                     self.line();
                 }
-                '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z' | 'F' => {}
+                '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z'
+                | 'F' => {}
                 'q' | 'Q' | 'l' | 'L' => self.skip(|c| c == ' ' || c.is_ascii_digit()),
                 ':' | 'b' | 't' | 'T' | 'v' => {
                     // Another command may follow a label even without `;`.
@@ -89,7 +90,9 @@ impl<'a> Reader<'a> {
                 _ => return None,
             }
             self.skip(|c| c == ' ' || c == '\t');
-            if !(self.rest.is_empty() || self.rest.starts_with([';', '\n', '}', '#', '{']) || command == '{')
+            if !(self.rest.is_empty()
+                || self.rest.starts_with([';', '\n', '}', '#', '{'])
+                || command == '{')
             {
                 // A command can end only with one of these signs.
                 return None;
@@ -271,9 +274,15 @@ mod tests {
         assert_eq!(of("p;1,3e id"), [Effect::Runs]);
         assert_eq!(of("a x\ne id"), [Effect::Runs]);
         assert_eq!(of("s/[/]w x/y/;e id"), [Effect::Runs], "seds disagree");
-        for script in
-            [":a e id", "v 4.2 e id", "b x e id", "ta e id", "T\tx\te id", ":a\u{b}e id", ":a}s/x/;e id"]
-        {
+        for script in [
+            ":a e id",
+            "v 4.2 e id",
+            "b x e id",
+            "ta e id",
+            "T\tx\te id",
+            ":a\u{b}e id",
+            ":a}s/x/;e id",
+        ] {
             assert_eq!(of(script), [Effect::Runs], "{script:?}");
         }
         assert_eq!(of(":a r /etc/passwd"), [Effect::Reads("/etc/passwd")]);
@@ -282,7 +291,8 @@ mod tests {
         assert_eq!(of("s/.*/id/g\tw ../x"), [Effect::Writes("../x")]);
         assert_eq!(of("q;e id"), [Effect::Runs]);
         assert_eq!(of("s/[[]/]/;s/[/]/b/;e id"), [Effect::Runs]);
-        for faulty in ["k", "s/a", "s\na\nb\n", "y\na\nb\n", "s\\a\\b\\", "y\\a\\b\\", "s/a\nb/c/", "/a\nb/d"]
+        for faulty in
+            ["k", "s/a", "s\na\nb\n", "y\na\nb\n", "s\\a\\b\\", "y\\a\\b\\", "s/a\nb/c/", "/a\nb/d"]
         {
             assert_eq!(of(faulty), [Effect::Unclear], "{faulty:?}");
         }

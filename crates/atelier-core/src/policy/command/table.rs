@@ -268,7 +268,9 @@ impl Table {
     /// The option with the longest name that the argument begins with, and the rest of the
     /// argument.
     pub(crate) fn glued<'t, 'a>(&'t self, arg: &'a str) -> Option<(&'t Opt, &'a str)> {
-        self.starts.iter().find_map(|(start, at)| Some((&self.opts[*at], arg.strip_prefix(&**start)?)))
+        self.starts
+            .iter()
+            .find_map(|(start, at)| Some((&self.opts[*at], arg.strip_prefix(&**start)?)))
     }
 
     fn add(&mut self, names: &str, opt: Opt, grammar: Grammar) {
@@ -312,8 +314,11 @@ impl Table {
 
 /// Compiles the rules of all files, by the names of their commands.
 pub(crate) fn compile(files: &[RuleFile]) -> Result<HashMap<Box<str>, Rule>, RuleError> {
-    let groups: HashMap<&str, &Group> =
-        files.iter().flat_map(|file| &file.group).map(|(name, group)| (name.as_str(), group)).collect();
+    let groups: HashMap<&str, &Group> = files
+        .iter()
+        .flat_map(|file| &file.group)
+        .map(|(name, group)| (name.as_str(), group))
+        .collect();
     let mut commands: Vec<&CommandData> = files.iter().flat_map(|file| &file.command).collect();
     // Commands come before their subcommands. Of two rules with the same name, the later one wins.
     commands.sort_by_key(|data| data.name.matches(' ').count());
@@ -323,7 +328,8 @@ pub(crate) fn compile(files: &[RuleFile]) -> Result<HashMap<Box<str>, Rule>, Rul
         let (parents, name) = data.name.rsplit_once(' ').unwrap_or(("", &data.name));
         let mut place = &mut top;
         for parent in parents.split(' ').filter(|parent| !parent.is_empty()) {
-            let parent = place.get_mut(parent).ok_or_else(|| RuleError::Orphan(data.name.clone()))?;
+            let parent =
+                place.get_mut(parent).ok_or_else(|| RuleError::Orphan(data.name.clone()))?;
             place = &mut parent.children;
         }
         for alias in &data.aliases {
@@ -337,7 +343,8 @@ pub(crate) fn compile(files: &[RuleFile]) -> Result<HashMap<Box<str>, Rule>, Rul
     }
     // An alias of a command was copied above before the command had its subcommands, so copy it
     // again.
-    for data in files.iter().flat_map(|file| &file.command).filter(|data| !data.name.contains(' ')) {
+    for data in files.iter().flat_map(|file| &file.command).filter(|data| !data.name.contains(' '))
+    {
         for alias in &data.aliases {
             if let Some(rule) = top.get(data.name.as_str()).cloned() {
                 top.insert(alias.as_str().into(), rule);
@@ -400,7 +407,10 @@ impl CommandData {
             let opt = self.option(names, names)?;
             table.add(names, opt, self.grammar);
         }
-        for line in options.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("# "))
+        for line in options
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with("# "))
         {
             let names = line.split_whitespace().next().unwrap_or_default();
             let opt = self.option(names, line)?;
@@ -429,9 +439,15 @@ impl CommandData {
         for word in spec.split_whitespace().skip(1) {
             let fault = |why: String| self.fault(line, why);
             match word.split_at(1) {
-                ("=", kind) => (opt.arity, opt.kind) = (Arity::Required, Kind::parse(kind).map_err(fault)?),
-                ("?", kind) => (opt.arity, opt.kind) = (Arity::Optional, Kind::parse(kind).map_err(fault)?),
-                ("!", verdict) => opt.verdict = Some(verdict.parse().map_err(|_| fault(verdict.to_owned()))?),
+                ("=", kind) => {
+                    (opt.arity, opt.kind) = (Arity::Required, Kind::parse(kind).map_err(fault)?)
+                }
+                ("?", kind) => {
+                    (opt.arity, opt.kind) = (Arity::Optional, Kind::parse(kind).map_err(fault)?)
+                }
+                ("!", verdict) => {
+                    opt.verdict = Some(verdict.parse().map_err(|_| fault(verdict.to_owned()))?)
+                }
                 ("^", "") => opt.fills = true,
                 ("+", "write") => opt.writes = true,
                 ("$", "") => opt.ends = true,

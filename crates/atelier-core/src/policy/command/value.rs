@@ -101,7 +101,10 @@ impl<'c> Judge<'_, 'c> {
             }
             Kind::Refspec => {}
             Kind::Format if text.contains("%G") || text.contains("%(signature") => {
-                self.high("signature", "Showing signatures starts a program that the repository can choose.");
+                self.high(
+                    "signature",
+                    "Showing signatures starts a program that the repository can choose.",
+                );
             }
             Kind::Format => {}
             Kind::GitKey | Kind::LoneKey => self.git_key(text),
@@ -115,13 +118,18 @@ impl<'c> Judge<'_, 'c> {
             }
             Kind::Spec => self.package(text),
             Kind::Registry => {
-                self.high("registry", "It chooses where packages come from, and where credentials go.");
+                self.high(
+                    "registry",
+                    "It chooses where packages come from, and where credentials go.",
+                );
             }
             Kind::Assign => self.assignment(text),
             Kind::Define => self.definition(text),
             Kind::Passed => self.passed_on(text),
             Kind::Flags
-                if ["extld", "toolexec", "linker", "plugin"].iter().any(|word| text.contains(word)) =>
+                if ["extld", "toolexec", "linker", "plugin"]
+                    .iter()
+                    .any(|word| text.contains(word)) =>
             {
                 self.deny("flags", "The flags name a program to run.");
             }
@@ -141,8 +149,10 @@ impl<'c> Judge<'_, 'c> {
     /// program does there.
     fn deny_entering_protected(&mut self, text: &str) {
         let Ok(normal) = normalise(text, self.cwd.relative(), self.roots) else { return };
-        if let Some(class) =
-            self.files.class(&normal.relative, Access::Output).filter(|class| class.verdict == Verdict::Deny)
+        if let Some(class) = self
+            .files
+            .class(&normal.relative, Access::Output)
+            .filter(|class| class.verdict == Verdict::Deny)
         {
             self.raise_coded(class.verdict, class.code(), || {
                 (format!("file.{}", class.id).into(), format!("{text}: {}", class.reason).into())
@@ -154,7 +164,8 @@ impl<'c> Judge<'_, 'c> {
     /// path must stay inside the workspace.
     pub(super) fn argument(&mut self, text: &str) {
         let value = assigned(text);
-        let glued = if text.starts_with('-') && !text.starts_with("--") { text.get(2..) } else { None };
+        let glued =
+            if text.starts_with('-') && !text.starts_with("--") { text.get(2..) } else { None };
         for candidate in [Some(text), value, glued].into_iter().flatten() {
             // Commas and colons separate paths too, as in `-Wl,-T,/etc/x` and `a:/etc/x`.
             self.maybe_path(candidate);
@@ -205,7 +216,10 @@ impl<'c> Judge<'_, 'c> {
     pub(super) fn deny_parent_paths_after_entering(&mut self, args: &[String]) {
         let Some(entered) = self.entered else { return };
         if args.iter().any(|arg| has_parent_path(arg) && !arg.ends_with(entered)) {
-            self.deny("directory", "It changes directory, and then a path that goes up could lead outside.");
+            self.deny(
+                "directory",
+                "It changes directory, and then a path that goes up could lead outside.",
+            );
         }
     }
 
@@ -214,7 +228,10 @@ impl<'c> Judge<'_, 'c> {
         match effect {
             Effect::Runs => self.deny("script.runs", "The script starts a program."),
             Effect::Unclear => {
-                self.high("script.unclear", "The script reads or writes files that it names itself.");
+                self.high(
+                    "script.unclear",
+                    "The script reads or writes files that it names itself.",
+                );
             }
             Effect::Reads(path) if STANDARD.contains(path) => {}
             Effect::Writes(path) if STANDARD.contains(path) => {}
@@ -225,7 +242,11 @@ impl<'c> Judge<'_, 'c> {
 
     /// Rates the files that are created if the destination of `cp` or `mv` is a directory: they
     /// keep the names of their sources.
-    pub(super) fn rate_copies_into<'a>(&mut self, dest: &str, sources: impl Iterator<Item = &'a str>) {
+    pub(super) fn rate_copies_into<'a>(
+        &mut self,
+        dest: &str,
+        sources: impl Iterator<Item = &'a str>,
+    ) {
         for source in sources.filter(|source| *source != dest) {
             self.rate_paths_inside(source);
             let Some(name) = source.trim_end_matches('/').rsplit('/').next() else { continue };
@@ -234,7 +255,9 @@ impl<'c> Judge<'_, 'c> {
                 // This comes before `path`, so that the reason says that it depends on the
                 // destination.
                 let normal = normalise(&landed, self.cwd.relative(), self.roots).ok();
-                if let Some(class) = normal.and_then(|it| self.files.class(&it.relative, Access::Write)) {
+                if let Some(class) =
+                    normal.and_then(|it| self.files.class(&it.relative, Access::Write))
+                {
                     self.raise_coded(class.verdict, class.code(), || {
                         let reason = format!("{landed}, if {dest} is a folder: {}", class.reason);
                         (format!("file.{}", class.id).into(), reason.into())
@@ -251,8 +274,9 @@ impl<'c> Judge<'_, 'c> {
         let Ok(normal) = normalise(source, self.cwd.relative(), self.roots) else { return };
         if let Some(class) = self.files.leading_to(&normal.relative) {
             self.raise_coded(class.verdict, class.code(), || {
-                let reason =
-                    format!("{source} may hold files that are asked about because of where they lie.");
+                let reason = format!(
+                    "{source} may hold files that are asked about because of where they lie."
+                );
                 (format!("file.{}", class.id).into(), reason.into())
             });
         }
@@ -272,11 +296,13 @@ impl<'c> Judge<'_, 'c> {
             });
         }
         for operand in operands.filter(|operand| !operand.ends_with('/')) {
-            let (dir, base) = operand.rsplit_once('/').map_or(("", operand), |(dir, base)| (dir, base));
+            let (dir, base) =
+                operand.rsplit_once('/').map_or(("", operand), |(dir, base)| (dir, base));
             if matches!(base, "" | "." | ".." | "-") {
                 continue;
             }
-            let backup = if operand.contains('/') { format!("{dir}/{}", named(base)) } else { named(base) };
+            let backup =
+                if operand.contains('/') { format!("{dir}/{}", named(base)) } else { named(base) };
             self.path(&backup, Access::Write);
         }
     }
@@ -284,7 +310,10 @@ impl<'c> Judge<'_, 'c> {
     fn archive(&mut self, text: &str) {
         let host = text.split('/').next().unwrap_or(text);
         if host.contains(':') {
-            return self.deny("archive", "An archive on another machine is reached through a remote shell.");
+            return self.deny(
+                "archive",
+                "An archive on another machine is reached through a remote shell.",
+            );
         }
         self.path(text, Access::Output);
     }
@@ -303,7 +332,9 @@ impl<'c> Judge<'_, 'c> {
             let part = if at > 0 { part.trim_start_matches('/') } else { part };
             match normalise(part, self.cwd.relative(), self.roots) {
                 Err(error @ PathError::Outside { .. }) => self.outside(&error),
-                Err(PathError::Unprintable(_)) => self.secret(part, &text.escape_debug().to_string()),
+                Err(PathError::Unprintable(_)) => {
+                    self.secret(part, &text.escape_debug().to_string())
+                }
                 Err(_) => {}
                 Ok(normal) => {
                     self.secret(&normal.relative, text);
@@ -324,23 +355,25 @@ impl<'c> Judge<'_, 'c> {
         if !harmless {
             self.deny(
                 "key",
-                "Many keys of git's configuration name programs to run; only harmless ones are set.",
+                "Many keys of git's configuration name programs to run; only harmless ones are \
+                 set.",
             );
         }
     }
 
     fn assignment(&mut self, text: &str) {
         if text.contains("$(") || text.contains("${") || text.contains('`') || text.contains("!=") {
-            return self.deny("assignment", "make would expand this, and that can start a program.");
+            return self
+                .deny("assignment", "make would expand this, and that can start a program.");
         }
         if text.starts_with("--ev") || text.starts_with("-E") {
             return self.deny("assignment", "It adds rules, and rules run programs.");
         }
         match text.split_once('=') {
             Some((name, value)) => {
-                let name = name
-                    .trim_start()
-                    .trim_end_matches(|c: char| c.is_whitespace() || matches!(c, ':' | '+' | '?' | '!'));
+                let name = name.trim_start().trim_end_matches(|c: char| {
+                    c.is_whitespace() || matches!(c, ':' | '+' | '?' | '!')
+                });
                 let name = name.rsplit(|c: char| c.is_whitespace()).next().unwrap_or(name);
                 if matches!(
                     name,
@@ -358,7 +391,8 @@ impl<'c> Judge<'_, 'c> {
         let (name, value) = text.split_once('=').unwrap_or((text, ""));
         let name = name.split(':').next().unwrap_or(name);
         let tells = [
-            "COMPILER", "LAUNCHER", "LINKER", "_COMMAND", "PROGRAM", "EMULATOR", "_AR", "_RANLIB", "INCLUDE",
+            "COMPILER", "LAUNCHER", "LINKER", "_COMMAND", "PROGRAM", "EMULATOR", "_AR", "_RANLIB",
+            "INCLUDE",
         ];
         // A bare name such as `gcc` is a program of the machine. A path could be a program of the
         // project.
@@ -383,7 +417,10 @@ impl<'c> Judge<'_, 'c> {
             if part.starts_with('@') {
                 self.deny("response-file", "It takes its arguments from a file.");
             }
-            if ["plugin", "-load", "-wrapper", "-specs", "-fuse-ld"].iter().any(|word| part.contains(word)) {
+            if ["plugin", "-load", "-wrapper", "-specs", "-fuse-ld"]
+                .iter()
+                .any(|word| part.contains(word))
+            {
                 self.deny("handed-on", "It hands on an option that loads or runs a program.");
             }
             self.argument(part);

@@ -149,8 +149,16 @@ const QUIET_WITH_VALUE: &[&str] = &[
 ];
 
 /// Options that print no file contents and take a value only behind `=`.
-const QUIET_EQUALS: &[&str] =
-    &["--abbrev", "--branches", "--color", "--decorate", "--format", "--pretty", "--remotes", "--tags"];
+const QUIET_EQUALS: &[&str] = &[
+    "--abbrev",
+    "--branches",
+    "--color",
+    "--decorate",
+    "--format",
+    "--pretty",
+    "--remotes",
+    "--tags",
+];
 
 /// Options that print file contents, but only of files that the pathspecs let through.
 const CONTENT: &[&str] = &[
@@ -297,7 +305,8 @@ const GREP_WITH_VALUE: &[&str] =
 /// The position of the subcommand, and whether no option before it changes the meaning of
 /// pathspecs.
 pub fn subcommand(args: &[String]) -> Option<(usize, bool)> {
-    const HARMLESS: [&str; 6] = ["-C", "-P", "-p", "--no-pager", "--paginate", "--no-optional-locks"];
+    const HARMLESS: [&str; 6] =
+        ["-C", "-P", "-p", "--no-pager", "--paginate", "--no-optional-locks"];
     let (mut at, mut plain) = (0, true);
     while let Some(arg) = args.get(at).filter(|arg| arg.starts_with('-')) {
         plain &= HARMLESS.contains(&arg.as_str());
@@ -326,7 +335,9 @@ impl<'a> Shown<'a> {
             _ if SILENT.contains(&subcommand) => Self::Nothing,
             "commit" if !line.options.iter().any(|option| is_verbose(option)) => Self::Nothing,
             "stash" => match args.get(at + 1).map(String::as_str) {
-                None | Some("push" | "save" | "pop" | "apply" | "drop" | "clear" | "branch") => Self::Nothing,
+                None | Some("push" | "save" | "pop" | "apply" | "drop" | "clear" | "branch") => {
+                    Self::Nothing
+                }
                 Some("list") if args.len() == at + 2 => Self::Nothing,
                 _ => Self::Anything(scope),
             },
@@ -354,7 +365,9 @@ impl<'a> Shown<'a> {
             "grep" if plain && line.named.is_empty() && line.has_only(Options::Grep) => {
                 Self::Filterable(scope)
             }
-            "status" if plain && line.has_only(Options::Status) => Self::Filterable(Scope::default()),
+            "status" if plain && line.has_only(Options::Status) => {
+                Self::Filterable(Scope::default())
+            }
             "ls-files" if plain => Self::Filterable(Scope::default()),
             _ => Self::Anything(scope),
         }
@@ -450,7 +463,9 @@ impl<'a> Line<'a> {
             Options::Quiet => is_quiet(option),
             Options::Content => is_quiet(option) || is_content(option),
             Options::Grep => {
-                GREP.contains(option) || GREP_WITH_VALUE.contains(option) || equals(GREP_WITH_VALUE, option)
+                GREP.contains(option)
+                    || GREP_WITH_VALUE.contains(option)
+                    || equals(GREP_WITH_VALUE, option)
             }
             Options::Status => STATUS.contains(option) || equals(STATUS, option),
         })
@@ -523,7 +538,8 @@ pub fn overwritten_path<'a>(args: &'a [String], existing: &BTreeSet<&str>) -> Op
     const BRANCHING: [&str; 6] = ["-b", "-B", "--orphan", "-d", "--detach", "-t"];
     let at = args.iter().position(|arg| arg == "checkout")?;
     let args = &args[at + 1..];
-    let is_branching = |arg: &String| BRANCHING.contains(&arg.as_str()) || arg.starts_with("--track");
+    let is_branching =
+        |arg: &String| BRANCHING.contains(&arg.as_str()) || arg.starts_with("--track");
     if args.iter().any(is_branching) {
         return None;
     }
@@ -629,9 +645,13 @@ mod tests {
         ] {
             assert_eq!(path_in(word), path, "{word}");
         }
-        for (word, id) in
-            [("abcd^{}", true), ("0123456789", true), ("abcd~2", true), ("main", false), ("abc", false)]
-        {
+        for (word, id) in [
+            ("abcd^{}", true),
+            ("0123456789", true),
+            ("abcd~2", true),
+            ("main", false),
+            ("abc", false),
+        ] {
             assert_eq!(is_object_id(word), id, "{word}");
         }
     }

@@ -41,7 +41,10 @@ fn turns_are_left_out_if_results_are_not_enough() {
         ..Request::default()
     };
     fit(&mut request, 1024, 0);
-    assert_eq!(request.messages, [Message::User("b".into()), assistant("two"), Message::User("c".into())]);
+    assert_eq!(
+        request.messages,
+        [Message::User("b".into()), assistant("two"), Message::User("c".into())]
+    );
 }
 
 #[test]

@@ -14,7 +14,13 @@ use std::time::Duration;
 
 async fn queue(chat: &Chat, agent: &str) -> Value {
     let bus = chat.get("bus").await;
-    bus["queues"].as_array().unwrap().iter().find(|queue| queue["agent_name"] == agent).unwrap().clone()
+    bus["queues"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|queue| queue["agent_name"] == agent)
+        .unwrap()
+        .clone()
 }
 
 /// Sets how many tasks the coder may run at once. Returns the coder's path.
@@ -28,7 +34,9 @@ async fn limit_coder(chat: &Chat, limit: u32) -> String {
 /// and one too many is refused; deleting the agent ends all of them.
 #[rstest]
 #[tokio::test]
-async fn queue_keeps_its_limits_and_ends_with_its_agent(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn queue_keeps_its_limits_and_ends_with_its_agent(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let model = ScriptedModel::start(|_: &Asked| Reply::silence()).await;
     let server = crate::build(backend).model(&model).with("WORK__MAX_QUEUE", 4).start().await;
     let chat = Chat::new(&server, "ann").await;
@@ -59,7 +67,8 @@ async fn queue_keeps_its_limits_and_ends_with_its_agent(#[values(Sqlite, Postgre
     // no request could be cancelled below.
     model.answering(3).await;
     assert_eq!(chat.task(&accepted[3]).await["status"], "queued");
-    let asked: Vec<String> = model.seen().iter().map(|asked| asked.last("user").to_owned()).collect();
+    let asked: Vec<String> =
+        model.seen().iter().map(|asked| asked.last("user").to_owned()).collect();
     assert!(!asked.contains(&"job 3".to_owned()), "{asked:?}");
 
     chat.desk.user.delete(&path).await.expect(204);
@@ -68,7 +77,9 @@ async fn queue_keeps_its_limits_and_ends_with_its_agent(#[values(Sqlite, Postgre
     }
     model.left(3).await;
     let answers = chat.messages().await;
-    let told = answers.iter().filter(|message| message["content"].as_str().unwrap().contains("was deleted"));
+    let told = answers
+        .iter()
+        .filter(|message| message["content"].as_str().unwrap().contains("was deleted"));
     assert_eq!(told.count(), 5, "every waiter is answered");
     let resume = format!("tasks/{}/resume", accepted[1]["task_id"].as_str().unwrap());
     assert_eq!(chat.desk.post(&resume, json!(null)).await.problem(), (409, "agent_deleted"));
@@ -116,7 +127,8 @@ async fn usage_of_a_cancelled_model_call_is_counted(#[values(Sqlite, Postgres)] 
     assert_eq!(model.seen().len(), 1, "no model was asked any more");
 
     let session = format!("{}/chat/sessions/{}", chat.desk.project, chat.session);
-    let archived = chat.desk.user.request(Method::PATCH, &session).json(&json!({"status": "archived"}));
+    let archived =
+        chat.desk.user.request(Method::PATCH, &session).json(&json!({"status": "archived"}));
     assert_eq!(archived.send().await.unwrap().status(), 200);
     let resumed = chat.desk.post(&format!("{task}/resume"), json!(null)).await;
     assert_eq!(resumed.problem(), (409, "conversation_archived"), "nothing more happens there");
@@ -134,7 +146,8 @@ async fn ending_a_session_has_a_grace_time_and_a_reset_has_none(
         _ => Reply::call("execute_command", json!({"command": "make", "args": ["all"]})),
     };
     let model = ScriptedModel::start(slow).await;
-    let server = crate::build(backend).model(&model).with("WORKER_SPACE__GRACE", "1s").start().await;
+    let server =
+        crate::build(backend).model(&model).with("WORKER_SPACE__GRACE", "1s").start().await;
     let mut chat = Chat::new(&server, "ann").await;
     let space = format!("{}/worker-space", chat.desk.project);
 
@@ -145,7 +158,10 @@ async fn ending_a_session_has_a_grace_time_and_a_reset_has_none(
     chat.desk.user.delete(&space).await.expect(204);
     for ended in [&running, &parked] {
         let task = chat.task(ended).await;
-        assert_eq!(json!([task["status"], task["error"]["code"]]), json!(["failed", "session_ended"]));
+        assert_eq!(
+            json!([task["status"], task["error"]["code"]]),
+            json!(["failed", "session_ended"])
+        );
     }
     chat.pending(0).await;
     model.left(1).await;
@@ -183,7 +199,11 @@ async fn two_servers_share_a_queue() {
     assert_eq!(json!([state["queue_size"], state["active"]]), json!([5, 3]));
     // Either server can cancel the task, whichever of them runs it.
     for (n, user) in [(0, &there), (1, &chat.desk.user)] {
-        let path = format!("{}/tasks/{}/cancel", chat.desk.project, accepted[n]["task_id"].as_str().unwrap());
+        let path = format!(
+            "{}/tasks/{}/cancel",
+            chat.desk.project,
+            accepted[n]["task_id"].as_str().unwrap()
+        );
         user.post(&path, json!(null)).await.expect(200);
     }
     model.left(2).await;
@@ -197,9 +217,10 @@ async fn two_servers_share_a_queue() {
 #[rstest]
 #[tokio::test]
 async fn calls_of_a_deleted_agent_do_not_run(#[values(Sqlite, Postgres)] backend: Backend) {
-    let model =
-        ScriptedModel::start(|_: &Asked| Reply::call("write_file", json!({"path": "p", "content": "x"})))
-            .await;
+    let model = ScriptedModel::start(|_: &Asked| {
+        Reply::call("write_file", json!({"path": "p", "content": "x"}))
+    })
+    .await;
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
     let accepted = chat.said("write it", Some("coder")).await;
@@ -240,15 +261,25 @@ async fn reset_starts_no_new_work(#[values(Sqlite, Postgres)] backend: Backend) 
     .await;
     model.answering(2).await;
     let asked = model.seen().len();
-    chat.desk.user.post(&format!("{}/worker-space/reset", chat.desk.project), json!(null)).await.expect(200);
+    chat.desk
+        .user
+        .post(&format!("{}/worker-space/reset", chat.desk.project), json!(null))
+        .await
+        .expect(200);
     for (n, one) in queued.iter().enumerate() {
         let task = chat.task(one).await;
         assert_eq!(task["error"]["code"], "worker_space_reset");
         assert_eq!(task["started_at"].is_null(), n > 0, "{task}");
     }
     let plan = chat.get(&format!("plans/{}", planned["plan_id"].as_str().unwrap())).await;
-    assert_eq!(json!([plan["status"], plan["error"]["code"]]), json!(["failed", "worker_space_reset"]));
-    assert!(!plan["tasks"].as_array().unwrap().iter().any(|task| task["kind"] == "answer"), "{plan}");
+    assert_eq!(
+        json!([plan["status"], plan["error"]["code"]]),
+        json!(["failed", "worker_space_reset"])
+    );
+    assert!(
+        !plan["tasks"].as_array().unwrap().iter().any(|task| task["kind"] == "answer"),
+        "{plan}"
+    );
     model.left(2).await;
     assert_eq!(model.seen().len(), asked, "no model was asked any more");
 }
@@ -311,7 +342,9 @@ async fn burst_of_messages_keeps_to_the_limit(#[values(Sqlite, Postgres)] backen
 
 #[rstest]
 #[tokio::test]
-async fn message_is_processed_even_if_its_sender_disconnects(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn message_is_processed_even_if_its_sender_disconnects(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let model = ScriptedModel::start(|_: &Asked| Reply::text("done")).await;
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;

@@ -18,9 +18,10 @@ use serde_json::json;
 async fn tasks_survive_a_killed_server(#[values(Sqlite, Postgres)] backend: Backend) {
     let mut hangs = true;
     let script = move |asked: &Asked| match (asked.last("user"), asked.results().len()) {
-        ("append", 0) => {
-            Reply::call("write_file", json!({"path": "log.txt", "content": "x\n", "mode": "append"}))
-        }
+        ("append", 0) => Reply::call(
+            "write_file",
+            json!({"path": "log.txt", "content": "x\n", "mode": "append"}),
+        ),
         ("append", _) if std::mem::take(&mut hangs) => Reply::silence(),
         ("append", _) => Reply::text("appended once"),
         ("ask me", 0) => Reply::call("write_file", json!({"path": "asked.txt", "content": "yes"})),
@@ -56,7 +57,10 @@ async fn tasks_survive_a_killed_server(#[values(Sqlite, Postgres)] backend: Back
     };
     let failed = chat.task_until(&appending, "failed").await;
     assert_eq!(failed["error"]["code"], "interrupted");
-    assert!(failed["error"]["detail"].as_str().unwrap().contains("1 steps were done before"), "{failed}");
+    assert!(
+        failed["error"]["detail"].as_str().unwrap().contains("1 steps were done before"),
+        "{failed}"
+    );
 
     assert_eq!(chat.task(&asking).await["status"], "parked");
     chat.desk.decide(&asked[0], "approve", json!({})).await;
@@ -103,7 +107,10 @@ async fn running_tasks_continue_after_a_regular_stop(#[values(Sqlite, Postgres)]
 fn appends_and_hangs() -> impl FnMut(&Asked) -> Reply + Send + 'static {
     let mut hangs = true;
     move |asked: &Asked| match asked.results().len() {
-        0 => Reply::call("write_file", json!({"path": "log.txt", "content": "once\n", "mode": "append"})),
+        0 => Reply::call(
+            "write_file",
+            json!({"path": "log.txt", "content": "once\n", "mode": "append"}),
+        ),
         _ if std::mem::take(&mut hangs) => Reply::silence(),
         _ => Reply::text("appended"),
     }
@@ -123,7 +130,11 @@ async fn continued_task_repeats_no_step(#[values(Sqlite, Postgres)] backend: Bac
     chat.desk.user = chat.desk.user.at(&server);
     let task = chat.task_until(&accepted, "completed").await;
     assert_eq!(
-        json!([task["steps"], task["usage"]["input_tokens"], task["journal"].as_array().unwrap().len()]),
+        json!([
+            task["steps"],
+            task["usage"]["input_tokens"],
+            task["journal"].as_array().unwrap().len()
+        ]),
         json!([2, 20, 2])
     );
     let workspace = format!("/api/tenants/default/workspace/{}", chat.session);
@@ -134,7 +145,9 @@ async fn continued_task_repeats_no_step(#[values(Sqlite, Postgres)] backend: Bac
 /// The next task in the conversation does not have to wait for the lease of the killed server.
 #[rstest]
 #[tokio::test]
-async fn killed_server_does_not_block_conversation_files(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn killed_server_does_not_block_conversation_files(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let model = ScriptedModel::start(appends_and_hangs()).await;
     let server = with_model(backend, &model).await;
     let mut chat = Chat::on_own_files(&server, "ann").await;
@@ -152,7 +165,9 @@ async fn killed_server_does_not_block_conversation_files(#[values(Sqlite, Postgr
 /// The answer names the accepted message, which the restarted server has.
 #[rstest]
 #[tokio::test]
-async fn waiting_request_is_answered_when_the_server_stops(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn waiting_request_is_answered_when_the_server_stops(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let model = ScriptedModel::start(|_: &Asked| Reply::silence()).await;
     let mut server = with_model(backend, &model).await;
     let mut chat = Chat::new(&server, "ann").await;

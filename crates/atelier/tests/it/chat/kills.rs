@@ -88,7 +88,8 @@ impl Crew {
     /// Sends a message. Returns the task if the server accepted it.
     async fn ask(&self, name: &str, agent: usize) -> Option<Taken> {
         let path = format!("{}/chat/{}/message", self.desk.project, self.sessions[agent]);
-        let body = json!({"content": format!("work on {name}"), "target_agent": format!("a{agent}")});
+        let body =
+            json!({"content": format!("work on {name}"), "target_agent": format!("a{agent}")});
         let answer = self.desk.user.request(Method::POST, &path).json(&body).send().await.ok()?;
         assert_eq!(answer.status(), 202);
         let accepted: Value = answer.json().await.ok()?;
@@ -107,7 +108,8 @@ impl Crew {
             if since.elapsed() > Duration::from_secs(120) {
                 let (bus, calls) = (self.get("bus").await, self.get("tools?limit=200").await);
                 let calls = calls["tools"].as_array().unwrap();
-                let open: Vec<_> = calls.iter().filter(|call| call["completed_at"].is_null()).collect();
+                let open: Vec<_> =
+                    calls.iter().filter(|call| call["completed_at"].is_null()).collect();
                 panic!("it does not end: {task}\nbus: {bus}\nopen calls: {open:?}");
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -141,7 +143,9 @@ async fn everything_has_an_owner(server: &Server, since: Instant) {
 /// resumed; no command runs twice.
 #[rstest]
 #[tokio::test]
-async fn killed_servers_lose_no_task_and_repeat_no_command(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn killed_servers_lose_no_task_and_repeat_no_command(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let (kills, agents) = (number("ATELIER_TEST_KILLS", 3), number("ATELIER_TEST_AGENTS", 10));
     let model = ScriptedModel::forgetful(script).await;
     let mut server = with_model(backend, &model).await;
@@ -170,7 +174,8 @@ async fn killed_servers_lose_no_task_and_repeat_no_command(#[values(Sqlite, Post
             let ended = crew.settled(task).await;
             task.failed = ended["status"] == "failed";
             let end = (&ended["status"], &ended["error"]["code"]);
-            let known = [(&json!("completed"), &json!(null)), (&json!("failed"), &json!("interrupted"))];
+            let known =
+                [(&json!("completed"), &json!(null)), (&json!("failed"), &json!("interrupted"))];
             assert!(known.contains(&end), "{ended}");
         }
         for task in taken.iter().filter(|task| task.failed) {

@@ -30,9 +30,13 @@ fn workspace_block(asked: &Asked) -> Vec<String> {
 /// workspace the agent has no tools for them.
 #[rstest]
 #[tokio::test]
-async fn agent_works_on_the_files_of_its_conversation(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn agent_works_on_the_files_of_its_conversation(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let script = |asked: &Asked| match asked.results().len() {
-        _ if asked.body["tools"].as_array().is_none_or(Vec::is_empty) => Reply::text("I have no tools."),
+        _ if asked.body["tools"].as_array().is_none_or(Vec::is_empty) => {
+            Reply::text("I have no tools.")
+        }
         0 if asked.last("user").contains("list them") => Reply::text("Listed."),
         0 => Reply::call("read_file", json!({"path": "data.csv"})),
         1 => Reply::call("write_file", json!({"path": "sum.txt", "content": "3"}))
@@ -47,8 +51,10 @@ async fn agent_works_on_the_files_of_its_conversation(#[values(Sqlite, Postgres)
     let model = ScriptedModel::start(script).await;
     let server = with_model(backend, &model).await;
     let user = server.user("ann");
-    let project =
-        user.post("/my/projects", json!({"name": "sheets", "workspace": "conversation"})).await.expect(201);
+    let project = user
+        .post("/my/projects", json!({"name": "sheets", "workspace": "conversation"}))
+        .await
+        .expect(201);
     let project = format!("/my/projects/{}", project["id"].as_str().unwrap());
     let chat = Chat::at(Desk { user, project, name: "sheets".into() }).await;
     let form = reqwest::multipart::Form::new()
@@ -69,7 +75,11 @@ async fn agent_works_on_the_files_of_its_conversation(#[values(Sqlite, Postgres)
     );
     assert!(seen[1].results()[0].contains("1,2"));
     let results = seen[2].results();
-    assert!(results[3].contains("approval"), "deleting would have to be asked about: {}", results[3]);
+    assert!(
+        results[3].contains("approval"),
+        "deleting would have to be asked about: {}",
+        results[3]
+    );
     assert!(results[4].contains("sum.txt"), "{}", results[4]);
 
     let files = workspace(&chat).await;
@@ -103,7 +113,8 @@ async fn agent_works_on_the_files_of_its_conversation(#[values(Sqlite, Postgres)
     );
 
     let session = format!("{}/chat/sessions/{}", chat.desk.project, chat.session);
-    let off = chat.desk.user.request(Method::PATCH, &session).json(&json!({"workspace_enabled": false}));
+    let off =
+        chat.desk.user.request(Method::PATCH, &session).json(&json!({"workspace_enabled": false}));
     assert_eq!(off.send().await.unwrap().status(), 200);
     assert_eq!(chat.ask("and now?", Some("analyzer")).await["content"], "I have no tools.");
 }
@@ -170,7 +181,9 @@ async fn change_by_another_user_is_a_conflict(#[values(Sqlite, Postgres)] backen
 /// This is needed only where tools act on a machine by default.
 #[rstest]
 #[tokio::test]
-async fn prompt_says_how_to_reach_the_conversation_files(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn prompt_says_how_to_reach_the_conversation_files(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let script = |asked: &Asked| match asked.results().len() {
         0 => Reply::call("read_file", json!({"path": "data.csv", "workspace": "conversation"})),
         _ => Reply::text("read"),
@@ -187,7 +200,11 @@ async fn prompt_says_how_to_reach_the_conversation_files(#[values(Sqlite, Postgr
         let asked = seen.last().unwrap();
         let told = asked.last("system");
         assert!(told.contains("data.csv"), "{told}");
-        assert_eq!(told.contains(r#"Pass "workspace": "conversation" in every call"#), needs_it, "{told}");
+        assert_eq!(
+            told.contains(r#"Pass "workspace": "conversation" in every call"#),
+            needs_it,
+            "{told}"
+        );
         assert!(asked.results()[0].contains("1,2"), "{}", asked.results()[0]);
     }
 }

@@ -38,9 +38,12 @@ fn states(plan: &Value) -> Vec<(String, String)> {
 async fn message_becomes_a_plan_and_an_answer(#[values(Sqlite, Postgres)] backend: Backend) {
     let script = |asked: &Asked| match asked.last("user") {
         _ if is_planner(asked) => plan(json!([
-            {"id": "route", "description": "Add the route", "agent": "agent_coder", "depends_on": []},
-            {"id": "docs", "description": "Describe the route", "agent": "agent_writer", "depends_on": []},
-            {"id": "test", "description": "Test the route", "agent": "agent_coder", "depends_on": ["route", "docs"]},
+            {"id": "route", "description": "Add the \
+                route", "agent": "agent_coder", "depends_on": []},
+            {"id": "docs", "description": "Describe the \
+                route", "agent": "agent_writer", "depends_on": []},
+            {"id": "test", "description": "Test the \
+                route", "agent": "agent_coder", "depends_on": ["route", "docs"]},
         ])),
         "Add the route" => Reply::text("route added"),
         "Describe the route" => Reply::text("route described"),
@@ -60,7 +63,9 @@ async fn message_becomes_a_plan_and_an_answer(#[values(Sqlite, Postgres)] backen
     let mut seen_states = states(&plan);
     seen_states.sort();
     assert_eq!(seen_states, [done("docs"), done("route"), done("test")]);
-    let task = |key: &str| plan["tasks"].as_array().unwrap().iter().find(|task| task["key"] == key).unwrap();
+    let task = |key: &str| {
+        plan["tasks"].as_array().unwrap().iter().find(|task| task["key"] == key).unwrap()
+    };
     assert_eq!(task("test")["depends_on"], json!([task("route")["id"], task("docs")["id"]]));
 
     let seen = model.seen();
@@ -73,7 +78,8 @@ async fn message_becomes_a_plan_and_an_answer(#[values(Sqlite, Postgres)] backen
 
     assert_eq!(chat.ask("just you", Some("writer")).await["content"], "only me");
     assert_eq!(chat.ask("again please", None).await["content"], "All three are done.");
-    let mut events = chat.desk.user.events(&format!("{}/events", chat.desk.project), Some("0")).await;
+    let mut events =
+        chat.desk.user.events(&format!("{}/events", chat.desk.project), Some("0")).await;
     let created = events.until("PLAN_CREATED").await;
     assert_eq!(created.data["tasks"].as_array().unwrap().len(), 3);
 }
@@ -92,11 +98,13 @@ async fn invalid_plan_is_requested_again(#[values(Sqlite, Postgres)] backend: Ba
         let task = |id: &str, on: &str| json!({"id": id, "description": "x", "agent": "agent_coder", "depends_on": [on]});
         match refused {
             1 => plan(json!([task("a", "b"), task("b", "a")])),
-            2 => {
-                plan(json!([{"id": "1", "description": "better", "agent": "agent_coder", "depends_on": []}]))
-            }
+            2 => plan(
+                json!([{"id": "1", "description": "better", "agent": "agent_coder", "depends_on": []}]),
+            ),
             3 => Reply::text("I would rather not"),
-            _ => plan(json!([{"id": "1", "description": "y", "agent": "agent_nobody", "depends_on": []}])),
+            _ => plan(
+                json!([{"id": "1", "description": "y", "agent": "agent_nobody", "depends_on": []}]),
+            ),
         }
     };
     let model = ScriptedModel::start(script).await;
@@ -134,9 +142,15 @@ async fn failed_task_fails_only_its_dependants(#[values(Sqlite, Postgres)] backe
     let mut ended = states(&plan);
     ended.sort();
     let state = |key: &str, status: &str| (key.to_owned(), status.to_owned());
-    assert_eq!(ended, [state("after", "failed"), state("bad", "failed"), state("good", "completed")]);
+    assert_eq!(
+        ended,
+        [state("after", "failed"), state("bad", "failed"), state("good", "completed")]
+    );
     let bad = plan["tasks"].as_array().unwrap().iter().find(|task| task["key"] == "bad").unwrap();
-    chat.desk.post(&format!("tasks/{}/resume", bad["id"].as_str().unwrap()), json!(null)).await.expect(200);
+    chat.desk
+        .post(&format!("tasks/{}/resume", bad["id"].as_str().unwrap()), json!(null))
+        .await
+        .expect(200);
     eventually("the plan is whole", async || {
         let plan = chat.get(&path).await;
         let whole = states(&plan).iter().all(|(_, status)| status == "completed");
@@ -161,27 +175,42 @@ async fn large_plan_waits_for_approval(#[values(Sqlite, Postgres)] backend: Back
     let server = with_model(backend, &model).await;
     let chat = Chat::new(&server, "ann").await;
     let settings = json!({"settings": {"planner": {"approve_above": 1}}});
-    let put = chat.desk.user.request(Method::PUT, &chat.desk.project).json(&settings).send().await.unwrap();
+    let put = chat
+        .desk
+        .user
+        .request(Method::PUT, &chat.desk.project)
+        .json(&settings)
+        .send()
+        .await
+        .unwrap();
     assert_eq!(put.status(), 200);
     let mut events = chat.desk.user.events(&format!("{}/events", chat.desk.project), None).await;
 
     let first = chat.said("do two things", None).await;
     let asked = events.until("PLAN_APPROVAL_REQUEST").await;
     assert_eq!(asked.data["plan"]["id"], first["plan_id"]);
-    let path =
-        |accepted: &Value, what: &str| format!("plans/{}/{what}", accepted["plan_id"].as_str().unwrap());
+    let path = |accepted: &Value, what: &str| {
+        format!("plans/{}/{what}", accepted["plan_id"].as_str().unwrap())
+    };
     assert_eq!(model.seen().len(), 1, "nothing runs before it is approved");
-    let bad = json!({"tasks": [{"id": "1", "description": "x", "agent": "nobody", "depends_on": []}]});
-    assert_eq!(chat.desk.post(&path(&first, "approve"), bad).await.problem(), (422, "invalid_request"));
-    let edited =
-        json!({"tasks": [{"id": "1", "description": "only this", "agent": "writer", "depends_on": []}]});
+    let bad =
+        json!({"tasks": [{"id": "1", "description": "x", "agent": "nobody", "depends_on": []}]});
+    assert_eq!(
+        chat.desk.post(&path(&first, "approve"), bad).await.problem(),
+        (422, "invalid_request")
+    );
+    let edited = json!({"tasks": [{"id": "1", "description": "only \
+        this", "agent": "writer", "depends_on": []}]});
     chat.desk.post(&path(&first, "approve"), edited).await.expect(200);
     eventually("answered", async || {
         let messages = chat.messages().await;
         messages.iter().any(|message| message["content"] == "did only this").then_some(())
     })
     .await;
-    assert_eq!(chat.desk.post(&path(&first, "approve"), json!({})).await.problem(), (409, "already_settled"));
+    assert_eq!(
+        chat.desk.post(&path(&first, "approve"), json!({})).await.problem(),
+        (409, "already_settled")
+    );
 
     let second = chat.said("do two more", None).await;
     events.until("PLAN_APPROVAL_REQUEST").await;
@@ -195,7 +224,8 @@ async fn large_plan_waits_for_approval(#[values(Sqlite, Postgres)] backend: Back
     assert_eq!(chat.desk.user.get("/my/approvals").await.expect(200)["plans"], json!([]));
 
     // The tasks of a rejected plan cannot be resumed one by one.
-    let task = plan["tasks"].as_array().unwrap().iter().find(|task| task["kind"] == "work").unwrap();
+    let task =
+        plan["tasks"].as_array().unwrap().iter().find(|task| task["kind"] == "work").unwrap();
     let task = task["id"].as_str().unwrap();
     let resumed = chat.desk.post(&format!("tasks/{task}/resume"), json!({})).await;
     assert_eq!(resumed.problem(), (409, "plan_not_approved"));
@@ -244,8 +274,12 @@ async fn no_task_runs_before_its_plan_is_approved(#[values(Sqlite, Postgres)] ba
     let mut ended = states(&now);
     ended.sort();
     let state = |key: &str, status: &str| (key.to_owned(), status.to_owned());
-    let expected =
-        [state("1", "cancelled"), state("2", "failed"), state("3", "waiting"), state("4", "failed")];
+    let expected = [
+        state("1", "cancelled"),
+        state("2", "failed"),
+        state("3", "waiting"),
+        state("4", "failed"),
+    ];
     assert_eq!(ended, expected);
     chat.desk.post(&format!("{first}/approve"), json!({})).await.expect(200);
     eventually("what is left of it is done", async || {
@@ -346,7 +380,10 @@ async fn resumed_task_waits_for_its_dependencies(#[values(Sqlite, Postgres)] bac
     chat.desk.post(&format!("{path}/cancel"), json!(null)).await.expect(200);
     let ended = chat.get(&path).await;
     let resume = |key: &str| format!("tasks/{}/resume", task_of(&ended, key));
-    assert_eq!(chat.desk.post(&resume("2"), json!(null)).await.problem(), (409, "dependency_unfinished"));
+    assert_eq!(
+        chat.desk.post(&resume("2"), json!(null)).await.problem(),
+        (409, "dependency_unfinished")
+    );
 
     assert_eq!(chat.desk.post(&resume("1"), json!(null)).await.expect(200)["status"], "queued");
     model.answering(1).await;
@@ -361,7 +398,8 @@ async fn resumed_task_waits_for_its_dependencies(#[values(Sqlite, Postgres)] bac
         (whole && plan["status"] == "completed").then_some(())
     })
     .await;
-    let done: Vec<String> = model.seen().iter().map(|asked| asked.last("user").to_owned()).collect();
+    let done: Vec<String> =
+        model.seen().iter().map(|asked| asked.last("user").to_owned()).collect();
     let place = |words: &str| done.iter().rposition(|said| said == words).unwrap();
     assert!(place("one") < place("two"), "{done:?}");
 }
@@ -373,7 +411,10 @@ async fn tasks_of_a_plan_share_one_budget(#[values(Sqlite, Postgres)] backend: B
     let script = |asked: &Asked| match asked.last("user") {
         "be quick" => Reply::silence(),
         _ if is_planner(asked) => {
-            let task = |n: i32| json!({"id": n.to_string(), "description": format!("job {n}"), "agent": "agent_coder", "depends_on": []});
+            let task = |n: i32| {
+                json!({"id": n.to_string(), "description": format!("job \
+                {n}"), "agent": "agent_coder", "depends_on": []})
+            };
             plan((1..7).map(task).collect())
         }
         _ if is_answer(asked) => Reply::text("Summed up."),
@@ -401,7 +442,10 @@ async fn tasks_of_a_plan_share_one_budget(#[values(Sqlite, Postgres)] backend: B
 
     chat.settle(json!({"limits": {"max_seconds": 1}})).await;
     let answer = chat.ask("be quick", None).await;
-    assert!(answer["content"].as_str().unwrap().contains("the time for this task ran out"), "{answer}");
+    assert!(
+        answer["content"].as_str().unwrap().contains("the time for this task ran out"),
+        "{answer}"
+    );
 }
 
 /// Requests may follow other words, and several results are summarised.

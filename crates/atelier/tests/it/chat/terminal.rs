@@ -35,11 +35,13 @@ async fn chat_without_a_machine_says_how_to_connect_one() {
     machine.write("README.md", "# Shop\n");
     let server = crate::start(Sqlite).await;
     let chat = Chat::new(&server, "ann").await;
-    let mut command = speaking(&machine, &chat, &server.url, &["--agent", "coder", "read README.md"]);
+    let mut command =
+        speaking(&machine, &chat, &server.url, &["--agent", "coder", "read README.md"]);
     let mut talking = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(talking.stderr.take().unwrap()).lines().map(Result::unwrap);
     let hint = format!("atelier connect . --server {} --project '{}'", server.url, chat.desk.name);
-    let told = tokio::task::spawn_blocking(move || (lines.any(|line| line.ends_with(&hint)), lines)).await;
+    let told =
+        tokio::task::spawn_blocking(move || (lines.any(|line| line.ends_with(&hint)), lines)).await;
     let (told, rest) = told.unwrap();
     assert!(told);
     let _client = machine.connect(&chat.desk, &server.url).await;
@@ -51,7 +53,9 @@ async fn chat_without_a_machine_says_how_to_connect_one() {
 /// terminal it says where to decide.
 #[rstest]
 #[tokio::test]
-async fn chat_command_follows_a_message_to_its_answer(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn chat_command_follows_a_message_to_its_answer(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let machine = Machine::new();
     machine.write("README.md", "# Shop\n");
     let server = crate::start(backend).await;
@@ -59,7 +63,8 @@ async fn chat_command_follows_a_message_to_its_answer(#[values(Sqlite, Postgres)
     let _client = machine.connect(&chat.desk, &server.url).await;
 
     let read = speak(&machine, &chat, &server.url, &["--agent", "coder", "read README.md"]).await;
-    let (answer, steps) = (String::from_utf8(read.stdout).unwrap(), String::from_utf8(read.stderr).unwrap());
+    let (answer, steps) =
+        (String::from_utf8(read.stdout).unwrap(), String::from_utf8(read.stderr).unwrap());
     assert!(read.status.success(), "{steps}");
     assert_eq!(answer.matches("# Shop").count(), 1, "said once: {answer}");
     assert!(!answer.contains("read_file README.md: completed"), "{answer}");
@@ -75,7 +80,9 @@ async fn chat_command_follows_a_message_to_its_answer(#[values(Sqlite, Postgres)
     });
     let steps = String::from_utf8(written.stderr).unwrap();
     assert!(written.status.success(), "{steps}");
-    for words in ["the plan: working", "waits for approval (MEDIUM); decide in the console", "completed; "] {
+    for words in
+        ["the plan: working", "waits for approval (MEDIUM); decide in the console", "completed; "]
+    {
         assert!(steps.contains(words), "{words}: {steps}");
     }
     assert_eq!(machine.read("notes.txt").trim_end(), "hello");
@@ -83,8 +90,10 @@ async fn chat_command_follows_a_message_to_its_answer(#[values(Sqlite, Postgres)
 
     // For programs: the unchanged events, one per line.
     let arguments = ["--json", "--agent", "coder", "read README.md"];
-    let events = String::from_utf8(speak(&machine, &chat, &server.url, &arguments).await.stdout).unwrap();
-    let events: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events =
+        String::from_utf8(speak(&machine, &chat, &server.url, &arguments).await.stdout).unwrap();
+    let events: Vec<Value> =
+        events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let names: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
     for name in ["TASK_STARTED", "TASK_PROGRESS", "TOOL_CALL_UPDATED", "MESSAGE_DELTA"] {
         assert!(names.contains(&name), "{name}: {names:?}");
@@ -150,7 +159,8 @@ async fn interrupting_the_chat_cancels_its_work(#[values(Sqlite, Postgres)] back
         (list["total"] == 2).then_some(list)
     })
     .await;
-    let ends: Vec<&Value> = tasks["tasks"].as_array().unwrap().iter().map(|task| &task["status"]).collect();
+    let ends: Vec<&Value> =
+        tasks["tasks"].as_array().unwrap().iter().map(|task| &task["status"]).collect();
     assert_eq!(ends, ["failed", "cancelled"]);
 }
 

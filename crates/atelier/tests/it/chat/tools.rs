@@ -35,9 +35,13 @@ async fn outcomes_of_calls_are_returned_to_the_model(#[values(Sqlite, Postgres)]
     let pending = chat.pending(2).await;
     chat.task_until(&accepted, "parked").await;
     for call in &pending {
-        assert_eq!((&call["task_id"], &call["session_id"]), (&accepted["task_id"], &json!(chat.session)));
+        assert_eq!(
+            (&call["task_id"], &call["session_id"]),
+            (&accepted["task_id"], &json!(chat.session))
+        );
     }
-    let by_path = |path: &str| pending.iter().find(|call| call["tool_params"]["path"] == path).unwrap();
+    let by_path =
+        |path: &str| pending.iter().find(|call| call["tool_params"]["path"] == path).unwrap();
     chat.desk.decide(by_path("b.txt"), "approve", json!({})).await;
     chat.desk.decide(by_path("c.txt"), "reject", json!({"reason": "not that one"})).await;
     let task = chat.task_until(&accepted, "completed").await;
@@ -89,7 +93,10 @@ async fn change_by_another_agent_is_a_conflict(#[values(Sqlite, Postgres)] backe
     assert_eq!(chat.task_until(&first, "completed").await["result"], "Written.");
     machine.write("list.txt", "one\nmine\nand more\n");
     chat.desk.decide(of(&second), "approve", json!({})).await;
-    assert_eq!(chat.task_until(&second, "completed").await["result"], "It has changed; I leave it.");
+    assert_eq!(
+        chat.task_until(&second, "completed").await["result"],
+        "It has changed; I leave it."
+    );
     assert_eq!(machine.read("list.txt"), "one\nmine\nand more\n");
 }
 
@@ -97,7 +104,9 @@ async fn change_by_another_agent_is_a_conflict(#[values(Sqlite, Postgres)] backe
 #[rstest]
 #[tokio::test]
 async fn cancelling_a_task_stops_its_command(#[values(Sqlite, Postgres)] backend: Backend) {
-    let call = |_: &Asked| Reply::call("execute_command", json!({"command": "python3", "args": ["wait.py"]}));
+    let call = |_: &Asked| {
+        Reply::call("execute_command", json!({"command": "python3", "args": ["wait.py"]}))
+    };
     let model = ScriptedModel::start(call).await;
     let machine = Machine::new();
     machine.write(
@@ -108,18 +117,22 @@ async fn cancelling_a_task_stops_its_command(#[values(Sqlite, Postgres)] backend
     let chat = Chat::new(&server, "ann").await;
     let _client = machine.connect(&chat.desk, &server.url).await;
     let accepted = chat.said("run it", Some("coder")).await;
-    let cancel = |accepted: &Value| format!("tasks/{}/cancel", accepted["task_id"].as_str().unwrap());
+    let cancel =
+        |accepted: &Value| format!("tasks/{}/cancel", accepted["task_id"].as_str().unwrap());
     let asked = chat.pending(1).await;
     chat.desk.decide(&asked[0], "approve", json!({})).await;
-    atelier_testkit::eventually("it runs", async || machine.root().join("began").exists().then_some(()))
-        .await;
+    atelier_testkit::eventually("it runs", async || {
+        machine.root().join("began").exists().then_some(())
+    })
+    .await;
     let cancelled = chat.desk.post(&cancel(&accepted), json!(null)).await.expect(200);
     assert_eq!(cancelled["status"], "cancelled");
     atelier_testkit::eventually("the process is gone", async || {
         let running = std::fs::read_dir("/proc").unwrap().flatten().any(|process| {
             let cwd = std::fs::read_link(process.path().join("cwd"));
             let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
-            cwd.is_ok_and(|cwd| cwd == machine.root()) && line.windows(7).any(|word| word == b"wait.py")
+            cwd.is_ok_and(|cwd| cwd == machine.root())
+                && line.windows(7).any(|word| word == b"wait.py")
         });
         (!running).then_some(())
     })
@@ -136,11 +149,12 @@ async fn cancelling_a_task_stops_its_command(#[values(Sqlite, Postgres)] backend
 /// The call is not made, and the model learns that its JSON was cut at max_tokens.
 #[rstest]
 #[tokio::test]
-async fn call_cut_at_max_tokens_is_reported_to_the_model(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn call_cut_at_max_tokens_is_reported_to_the_model(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let script = |asked: &Asked| match asked.results().len() {
-        0 => {
-            Reply::raw_call("write_file", "{\"path\": \"tale.txt\", \"content\": \"Once upo").finish("length")
-        }
+        0 => Reply::raw_call("write_file", "{\"path\": \"tale.txt\", \"content\": \"Once upo")
+            .finish("length"),
         _ => Reply::text("I see."),
     };
     let model = ScriptedModel::start(script).await;

@@ -189,7 +189,9 @@ impl Desk {
     }
 
     pub(crate) async fn execute(&self, tool: &str, params: Value) -> Value {
-        self.post("tools/execute", json!({"tool_name": tool, "tool_params": params})).await.expect(200)
+        self.post("tools/execute", json!({"tool_name": tool, "tool_params": params}))
+            .await
+            .expect(200)
     }
 
     pub(crate) async fn show(&self, call: &Value) -> Value {

@@ -13,7 +13,8 @@ use std::time::Duration;
 use uuid::Uuid;
 
 /// Writes a line to `ran` and then waits for the file `go`.
-const SCRIPT: &str = "import os, time\nwith open('ran', 'a') as f: f.write('x\\n')\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('ready')\n";
+const SCRIPT: &str = "import os, time\nwith open('ran', 'a') as f: f.write('x\\n')\nwhile not \
+    os.path.exists('go'): time.sleep(0.01)\nprint('ready')\n";
 
 fn run_script() -> Value {
     json!({"command": "python3", "args": ["wait.py"]})
@@ -27,14 +28,19 @@ fn waiting_machine() -> Machine {
 
 async fn runs(machine: &Machine) {
     let ran = machine.root().join("ran");
-    eventually("it runs", async || std::fs::read_to_string(&ran).ok().filter(|lines| lines == "x\n")).await;
+    eventually("it runs", async || {
+        std::fs::read_to_string(&ran).ok().filter(|lines| lines == "x\n")
+    })
+    .await;
 }
 
 /// TL-06.3: the client is killed while a command runs: its outcome is unknown, and it is not run
 /// again.
 #[rstest]
 #[tokio::test]
-async fn call_of_a_lost_client_is_unknown_and_not_repeated(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn call_of_a_lost_client_is_unknown_and_not_repeated(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let machine = waiting_machine();
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
@@ -49,13 +55,17 @@ async fn call_of_a_lost_client_is_unknown_and_not_repeated(#[values(Sqlite, Post
         unknown["error"],
         json!({
             "code": "unknown",
-            "detail": "the client stopped while the call was running; the call may have had an effect"
+            "detail": "the client stopped while the call was running; the call may have had an \
+                effect"
         })
     );
     // The client continues with the next call and keeps its identity.
     let next = desk.execute("read_file", json!({"path": "ran"})).await;
     let next = desk.until(&next, "completed").await;
-    assert_eq!((&next["result"]["content"], &next["client_id"]), (&json!("x\n"), &unknown["client_id"]));
+    assert_eq!(
+        (&next["result"]["content"], &next["client_id"]),
+        (&json!("x\n"), &unknown["client_id"])
+    );
     assert_eq!(desk.clients().await.len(), 1);
     drop(again);
 }
@@ -63,7 +73,9 @@ async fn call_of_a_lost_client_is_unknown_and_not_repeated(#[values(Sqlite, Post
 /// A result that the server never received is posted again; the call is not run again.
 #[rstest]
 #[tokio::test]
-async fn result_is_posted_by_the_next_run_of_the_client(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn result_is_posted_by_the_next_run_of_the_client(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let machine = waiting_machine();
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
@@ -106,7 +118,10 @@ async fn client_reconnects_to_a_restarted_server(#[values(Sqlite, Postgres)] bac
     assert_eq!(desk.until(&running, "completed").await["result"]["stdout"], "ready\n");
     desk.decide(&write, "approve", json!({})).await;
     desk.until(&write, "completed").await;
-    assert_eq!((machine.read("a.txt"), machine.read("ran")), ("new\n".to_owned(), "x\n".to_owned()));
+    assert_eq!(
+        (machine.read("a.txt"), machine.read("ran")),
+        ("new\n".to_owned(), "x\n".to_owned())
+    );
     client.says("connected again").await;
     // The same happens if the network fails for a moment.
     road.cut();
@@ -162,7 +177,9 @@ async fn folder_is_served_by_one_client_at_a_time() {
 /// starts over and asks for its calls.
 #[rstest]
 #[tokio::test]
-async fn client_recovers_from_an_unknown_stream_cursor(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn client_recovers_from_an_unknown_stream_cursor(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let machine = Machine::new();
     machine.write("a.txt", "a\n");
     let server = start(backend).await;
@@ -171,7 +188,8 @@ async fn client_recovers_from_an_unknown_stream_cursor(#[values(Sqlite, Postgres
     let read = desk.execute("read_file", json!({"path": "a.txt"})).await;
     desk.until(&read, "completed").await;
     client.interrupt().await;
-    let folder = std::fs::read_dir(machine.home().join(".local/state/atelier/clients")).unwrap().next();
+    let folder =
+        std::fs::read_dir(machine.home().join(".local/state/atelier/clients")).unwrap().next();
     let cursor = folder.unwrap().unwrap().path().join("cursor");
     assert!(std::fs::read_to_string(&cursor).unwrap().trim().parse::<u64>().unwrap() > 0);
     std::fs::write(&cursor, "99999999\n").unwrap();
@@ -181,7 +199,8 @@ async fn client_recovers_from_an_unknown_stream_cursor(#[values(Sqlite, Postgres
     desk.until(&write, "pending_approval").await;
     let read = desk.execute("read_file", json!({"path": "a.txt"})).await;
     desk.until(&read, "completed").await;
-    let found = async || std::fs::read_to_string(&cursor).ok().filter(|place| place != "99999999\n");
+    let found =
+        async || std::fs::read_to_string(&cursor).ok().filter(|place| place != "99999999\n");
     eventually("a new place", found).await;
 }
 
@@ -203,7 +222,8 @@ async fn stored_token_is_renewed_before_it_expires(#[values(Sqlite, Postgres)] b
     client.says("connected again").await;
     let read = desk.execute("read_file", json!({"path": "a.txt"})).await;
     desk.until(&read, "completed").await;
-    let stored = std::fs::read_to_string(machine.home().join(".config/atelier/credentials.json")).unwrap();
+    let stored =
+        std::fs::read_to_string(machine.home().join(".config/atelier/credentials.json")).unwrap();
     assert!(stored.contains(&server.url) && !stored.contains(&short), "{stored}");
 }
 
@@ -239,7 +259,8 @@ impl Counted {
         let params = json!({"command": "python3", "args": ["count.py", name]});
         let body = json!({"tool_name": "execute_command", "tool_params": params, "session_id": self.session});
         let path = format!("{}/tools/execute", self.desk.project);
-        let answer = self.desk.user.request("POST".parse().unwrap(), &path).json(&body).send().await.ok()?;
+        let answer =
+            self.desk.user.request("POST".parse().unwrap(), &path).json(&body).send().await.ok()?;
         assert_eq!(answer.status(), 200);
         answer.json().await.ok()
     }
@@ -260,7 +281,9 @@ impl Counted {
 /// The client is killed at random points: a completed call ran once, and no call stays open.
 #[rstest]
 #[tokio::test]
-async fn no_call_runs_twice_when_the_client_is_killed(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn no_call_runs_twice_when_the_client_is_killed(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let (counted, mut client) = Counted::new(server.user("ann"), &server.url).await;
     let mut calls = Vec::new();

@@ -18,7 +18,8 @@ async fn guarded() -> (String, Arc<Mutex<Vec<String>>>) {
     tokio::spawn(async move {
         while let Ok((mut connection, _)) = listener.accept().await {
             let request = request_head(&mut connection).await;
-            let authorised = request.lines().filter_map(|line| line.strip_prefix("Authorization: "));
+            let authorised =
+                request.lines().filter_map(|line| line.strip_prefix("Authorization: "));
             seen.lock().unwrap().extend(authorised.map(str::to_owned));
             let refused = "HTTP/1.1 401 Unauthorized\r\nwww-authenticate: Basic realm=\"shop\"\r\n\
                            content-length: 0\r\nconnection: close\r\n\r\n";
@@ -46,9 +47,15 @@ async fn git_uses_credentials_only_where_the_owner_allows_it(
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let client = machine.connect(&desk, &server.url).await;
-    assert_eq!(client.output().contains("may use"), lent, "the person is told: {}", client.output());
+    assert_eq!(
+        client.output().contains("may use"),
+        lent,
+        "the person is told: {}",
+        client.output()
+    );
 
-    let look = json!({"command": "git", "args": ["ls-remote", format!("http://{address}/shop.git")]});
+    let look =
+        json!({"command": "git", "args": ["ls-remote", format!("http://{address}/shop.git")]});
     let call = desk.approved("execute_command", look).await;
     assert_eq!(call["network"], true);
     let done = desk.until(&call, "failed").await;

@@ -81,12 +81,16 @@ async fn read_file_returns_text_and_images_and_refuses_the_rest(
         json!(["notes.txt", "grün\n", "utf-8", 6])
     );
 
-    for (name, bytes, base64) in
-        [("logo.png", &b"\x89PNG\r\n\x1a\n"[..], "iVBORw0KGgo="), ("paper.pdf", b"%PDF-1.7", "JVBERi0xLjc=")]
-    {
+    for (name, bytes, base64) in [
+        ("logo.png", &b"\x89PNG\r\n\x1a\n"[..], "iVBORw0KGgo="),
+        ("paper.pdf", b"%PDF-1.7", "JVBERi0xLjc="),
+    ] {
         std::fs::write(shop.machine.root().join(name), bytes).unwrap();
         let read = shop.run("read_file", json!({"path": name})).await;
-        assert_eq!(json!([read["content"], read["encoding"], read["size"]]), json!([base64, "base64", 8]));
+        assert_eq!(
+            json!([read["content"], read["encoding"], read["size"]]),
+            json!([base64, "base64", 8])
+        );
     }
 
     std::fs::write(shop.machine.root().join("program.dat"), b"\x7fELF\0").unwrap();
@@ -100,11 +104,15 @@ async fn read_file_returns_text_and_images_and_refuses_the_rest(
 /// TL-01.2: mode write or append and the new size; no programs; approval always.
 #[rstest]
 #[tokio::test]
-async fn write_file_replaces_or_appends_after_approval(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn write_file_replaces_or_appends_after_approval(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let shop = Connected::new(backend).await;
-    for (mode, content, size, text) in
-        [("write", "one\n", 4, "one\n"), ("append", "two\n", 8, "one\ntwo\n"), ("write", "3", 1, "3")]
-    {
+    for (mode, content, size, text) in [
+        ("write", "one\n", 4, "one\n"),
+        ("append", "two\n", 8, "one\ntwo\n"),
+        ("write", "3", 1, "3"),
+    ] {
         let params = json!({"path": "a.txt", "content": content, "mode": mode});
         let call = shop.approved("write_file", params, "completed").await;
         assert_eq!(
@@ -122,8 +130,8 @@ async fn write_file_replaces_or_appends_after_approval(#[values(Sqlite, Postgres
     assert_eq!(shop.machine.files().len(), 1, "refused writes leave nothing behind");
 }
 
-/// TL-01.2: the limit is 100 MB by default (`docs/reference/limits.md`). It is small here, because no
-/// request body may be that large.
+/// TL-01.2: the limit is 100 MB by default (`docs/reference/limits.md`). It is small here, because
+/// no request body may be that large.
 #[rstest]
 #[tokio::test]
 async fn write_file_keeps_to_its_size_limit(#[values(Sqlite, Postgres)] backend: Backend) {
@@ -141,7 +149,9 @@ async fn write_file_keeps_to_its_size_limit(#[values(Sqlite, Postgres)] backend:
 /// only allowed commands.
 #[rstest]
 #[tokio::test]
-async fn execute_command_reports_its_outcome_within_its_limits(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn execute_command_reports_its_outcome_within_its_limits(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let shop = Connected::new(backend).await;
     shop.machine.write("notes.txt", "one\n");
     let command = |command: &str, args: &[&str]| json!({"command": command, "args": args});
@@ -167,7 +177,8 @@ async fn execute_command_reports_its_outcome_within_its_limits(#[values(Sqlite, 
     assert!(kept <= MIB && kept > MIB / 2, "{kept} bytes of output");
 
     // `tail -f` never ends by itself. A longer timeout than 300 s is refused.
-    let follow = |timeout: u32| json!({"command": "tail", "args": ["-f", "notes.txt"], "timeout": timeout});
+    let follow =
+        |timeout: u32| json!({"command": "tail", "args": ["-f", "notes.txt"], "timeout": timeout});
     let ended = shop.approved("execute_command", follow(1), "failed").await;
     assert_eq!(
         json!([ended["error"]["code"], ended["result"]["exit_code"], ended["result"]["stdout"]]),
@@ -188,7 +199,9 @@ async fn execute_command_reports_its_outcome_within_its_limits(#[values(Sqlite, 
 /// TL-01.4: recursive, by pattern, 1000 entries with the total count; hidden entries only if named.
 #[rstest]
 #[tokio::test]
-async fn list_directory_counts_all_and_returns_a_thousand(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn list_directory_counts_all_and_returns_a_thousand(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let shop = Connected::new(backend).await;
     for path in ["a.txt", "b.md", ".hidden.txt", "src/c.txt", "src/.d/e.txt"] {
         shop.machine.write(path, "");
@@ -208,7 +221,10 @@ async fn list_directory_counts_all_and_returns_a_thousand(#[values(Sqlite, Postg
         list(json!({"path": ".", "recursive": true, "pattern": "*.txt"})).await,
         json!([["a.txt", "src/c.txt"], 2, false])
     );
-    assert_eq!(list(json!({"path": ".", "pattern": ".*"})).await, json!([[".hidden.txt"], 1, false]));
+    assert_eq!(
+        list(json!({"path": ".", "pattern": ".*"})).await,
+        json!([[".hidden.txt"], 1, false])
+    );
 
     for number in 0..1005 {
         shop.machine.write(&format!("many/{number:04}"), "");

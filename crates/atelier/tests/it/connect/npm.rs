@@ -37,7 +37,8 @@ async fn registry() -> String {
             };
             let length = body.len();
             let head = format!(
-                "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+                "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: \
+                 {length}\r\nconnection: close\r\n\r\n"
             );
             drop(connection.write_all(&[head.as_bytes(), &body].concat()).await);
         }
@@ -82,7 +83,8 @@ async fn message_leads_to_an_installed_package(#[values(Sqlite, Postgres)] backe
     let _client = machine.connect(&chat.desk, &server.url).await;
     let accepted = chat.said("run npm install express", Some("coder")).await;
     let asked = &chat.pending(1).await[0];
-    let shown = json!([asked["tool_params"]["command"], asked["tool_params"]["args"], asked["network"]]);
+    let shown =
+        json!([asked["tool_params"]["command"], asked["tool_params"]["args"], asked["network"]]);
     assert_eq!(shown, json!(["npm", ["install", "express"], true]));
     assert!(!machine.root().join("node_modules").exists(), "not before it is approved");
     chat.desk.decide(asked, "approve", json!({})).await;

@@ -96,8 +96,7 @@ async fn one_key_decides_a_card(#[values(Sqlite, Postgres)] backend: Backend) {
     let mut ann = Person::sits_down(&machine, &desk, &server.url).await;
     let session = crate::conversation(&desk.user, &desk.project).await;
     let ask = async |tool: &str, params: Value| {
-        let body =
-            json!({"tool_name": tool, "tool_params": params, "agent_id": "coder", "session_id": session});
+        let body = json!({"tool_name": tool, "tool_params": params, "agent_id": "coder", "session_id": session});
         desk.post("tools/execute", body).await.expect(200)
     };
     let write = ask("write_file", json!({"path": "a.txt", "content": "new \u{1b}[2J\n"})).await;

@@ -25,7 +25,10 @@ async fn agent_reads_a_file(#[values(Sqlite, Postgres)] backend: Backend) {
     assert_eq!(early["status"], "approved");
     let mut client = machine.connect(&desk, &server.url).await;
     let read = desk.until(&early, "completed").await;
-    assert_eq!((&read["result"]["content"], &read["result"]["size"]), (&json!("# Shop\n"), &json!(7)));
+    assert_eq!(
+        (&read["result"]["content"], &read["result"]["size"]),
+        (&json!("# Shop\n"), &json!(7))
+    );
 
     let absolute = machine.root().join("src/main.js");
     let call = desk.execute("tool_read_file", json!({"path": absolute})).await;
@@ -38,7 +41,9 @@ async fn agent_reads_a_file(#[values(Sqlite, Postgres)] backend: Backend) {
     assert_eq!(desk.until(&call, "failed").await["error"]["code"], "not_found");
 
     let told = client.output();
-    for words in [machine.root().to_str().unwrap(), &desk.name, &server.url, "Sandbox", "Toolchains"] {
+    for words in
+        [machine.root().to_str().unwrap(), &desk.name, &server.url, "Sandbox", "Toolchains"]
+    {
         assert!(told.contains(words), "{words}: {told}");
     }
     let known = &desk.clients().await[0];
@@ -82,9 +87,13 @@ async fn agent_changes_a_file_after_approval(#[values(Sqlite, Postgres)] backend
     desk.decide(&asked, "reject", json!({"reason": "no"})).await;
     assert_eq!(desk.show(&call).await["status"], "rejected");
 
-    desk.approved("edit_file", json!({"path": "a.txt", "edits": [{"old_text": "2", "new_text": "zwei"}]}))
+    desk.approved(
+        "edit_file",
+        json!({"path": "a.txt", "edits": [{"old_text": "2", "new_text": "zwei"}]}),
+    )
+    .await;
+    eventually("edited", async || (machine.read("a.txt") == "one\nzwei\nthree\n").then_some(()))
         .await;
-    eventually("edited", async || (machine.read("a.txt") == "one\nzwei\nthree\n").then_some(())).await;
     let new = json!({"path": "new/c.txt", "content": "c", "create_dirs": true});
     let call = desk.approved("write_file", new).await;
     assert_eq!(call["preview"]["base_checksum"], Value::Null);
@@ -104,7 +113,9 @@ async fn agent_changes_a_file_after_approval(#[values(Sqlite, Postgres)] backend
 /// Events stay small: the client fetches large parameters by a link.
 #[rstest]
 #[tokio::test]
-async fn large_file_is_linked_in_the_event_and_written_whole(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn large_file_is_linked_in_the_event_and_written_whole(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let machine = Machine::new();
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
@@ -123,7 +134,9 @@ async fn large_file_is_linked_in_the_event_and_written_whole(#[values(Sqlite, Po
 /// asked about again.
 #[rstest]
 #[tokio::test]
-async fn change_of_a_file_after_approval_is_asked_about_again(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn change_of_a_file_after_approval_is_asked_about_again(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let machine = Machine::new();
     machine.write("a.txt", "old\n");
     let server = start(backend).await;
@@ -136,7 +149,8 @@ async fn change_of_a_file_after_approval_is_asked_about_again(#[values(Sqlite, P
         desk.decide(&first, "approve", json!({})).await;
         let second = eventually("asked again", async || {
             let now = desk.show(&call).await;
-            let again = now["status"] == "pending_approval" && now["approval_id"] != first["approval_id"];
+            let again =
+                now["status"] == "pending_approval" && now["approval_id"] != first["approval_id"];
             again.then_some(now)
         })
         .await;
@@ -152,7 +166,9 @@ async fn change_of_a_file_after_approval_is_asked_about_again(#[values(Sqlite, P
 
 #[rstest]
 #[tokio::test]
-async fn change_that_cannot_be_made_fails_without_a_question(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn change_that_cannot_be_made_fails_without_a_question(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let machine = Machine::new();
     machine.write("a.txt", "old\n");
     std::os::unix::fs::symlink("a.txt", machine.root().join("link.txt")).unwrap();
@@ -184,7 +200,9 @@ async fn machine_refuses_by_its_own_rules(#[values(Sqlite, Postgres)] backend: B
     machine.write("secret.txt", "s\n");
     std::fs::write(machine.root().join("../outside.txt"), "OUTSIDE").unwrap();
     std::os::unix::fs::symlink("../outside.txt", machine.root().join("door.txt")).unwrap();
-    machine.rules("[policy]\ndeny = [\"delete_file\", \"write_file\"]\nat_least = { grep = \"medium\" }\n");
+    machine.rules(
+        "[policy]\ndeny = [\"delete_file\", \"write_file\"]\nat_least = { grep = \"medium\" }\n",
+    );
     let before = machine.files();
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
@@ -241,7 +259,8 @@ async fn denied_call_never_reaches_the_machine(#[values(Sqlite, Postgres)] backe
     }
     // Only the file system shows that this is a top-level directory, so the machine denies the
     // call.
-    let call = desk.approved("move_file", json!({"source": "src", "destination": "elsewhere"})).await;
+    let call =
+        desk.approved("move_file", json!({"source": "src", "destination": "elsewhere"})).await;
     desk.until(&call, "failed").await;
     let call = desk.execute("list_directory", json!({"path": "."})).await;
     desk.until(&call, "completed").await;
@@ -304,7 +323,8 @@ async fn running_command_can_be_cancelled(#[values(Sqlite, Postgres)] backend: B
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let client = machine.connect(&desk, &server.url).await;
-    let call = desk.approved("execute_command", json!({"command": "python3", "args": ["wait.py"]})).await;
+    let call =
+        desk.approved("execute_command", json!({"command": "python3", "args": ["wait.py"]})).await;
     eventually("it runs", async || machine.root().join("began").exists().then_some(())).await;
     let path = format!("tools/{}/cancel", call["tool_id"].as_str().unwrap());
     assert_eq!(desk.post(&path, json!({})).await.expect(200)["status"], "unknown");
@@ -334,7 +354,9 @@ async fn link_to_a_secret_file_is_asked_about(#[values(Sqlite, Postgres)] backen
 /// TL-06.1: a command that the server allows runs only on machines whose owner accepts it.
 #[rstest]
 #[tokio::test]
-async fn server_rule_loosens_only_what_the_machine_accepts(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn server_rule_loosens_only_what_the_machine_accepts(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let machine = Machine::new();
     let server = build(backend)
         .with("POLICY__ALLOW", r#"["curl"]"#)
@@ -362,7 +384,10 @@ async fn server_rule_loosens_only_what_the_machine_accepts(#[values(Sqlite, Post
     })
     .await;
     // The command ran, unless this machine has no curl.
-    assert!(["command_not_found", ""].contains(&ended["error"]["code"].as_str().unwrap_or("")), "{ended}");
+    assert!(
+        ["command_not_found", ""].contains(&ended["error"]["code"].as_str().unwrap_or("")),
+        "{ended}"
+    );
     let npm = desk.execute("execute_command", json!({"command": "npm", "args": ["install"]})).await;
     assert_eq!(npm["error"]["detail"], "Command not allowed: This server does not allow npm.");
 }

@@ -19,7 +19,12 @@ async fn clearing_a_memory_deletes_everything(
     let memory = open(backend, engine).await;
     memory.import(week()).await;
     let other = format!("{}/agents/writer/context", memory.project);
-    import(&memory.ann, &other, json!([entry("untouched", "tool_call", true, "2026-01-01T00:00:00Z")])).await;
+    import(
+        &memory.ann,
+        &other,
+        json!([entry("untouched", "tool_call", true, "2026-01-01T00:00:00Z")]),
+    )
+    .await;
     let mut news = memory.ann.events(&format!("{}/events", memory.project), None).await;
     assert_eq!(
         memory.ann.delete(&memory.context).await.expect(200),
@@ -53,7 +58,8 @@ async fn pruning_deletes_by_age_size_and_filter(
     #[values(Edge, Qdrant)] engine: Engine,
 ) {
     let memory = open(backend, engine).await;
-    let prune = async |body: Value| memory.ann.post(&format!("{}/prune", memory.context), body).await;
+    let prune =
+        async |body: Value| memory.ann.post(&format!("{}/prune", memory.context), body).await;
     let days_ago = |days: i64| (chrono::Utc::now() - chrono::TimeDelta::days(days)).to_rfc3339();
     let entries: Vec<Value> = (0..10)
         .map(|n| {
@@ -93,7 +99,8 @@ async fn pruning_deletes_by_age_size_and_filter(
 async fn single_interaction_can_be_deleted(#[values(Sqlite, Postgres)] backend: Backend) {
     let memory = open(backend, Edge).await;
     memory.import(week()).await;
-    let id = memory.search(json!({"query": "tabs", "k": 1})).await[0]["id"].as_str().unwrap().to_owned();
+    let id =
+        memory.search(json!({"query": "tabs", "k": 1})).await[0]["id"].as_str().unwrap().to_owned();
     let one = format!("{}/interactions/{id}", memory.context);
     // Another agent of the same project does not have this interaction.
     let elsewhere = one.replace("/coder/", "/writer/");
@@ -117,7 +124,10 @@ async fn statistics_count_interactions(
     let memory = open(backend, engine).await;
     let empty = memory.stats().await;
     assert_eq!(empty["total_vectors"], 0);
-    assert_eq!((&empty["oldest_interaction"], &empty["success_rate"]), (&Value::Null, &Value::Null));
+    assert_eq!(
+        (&empty["oldest_interaction"], &empty["success_rate"]),
+        (&Value::Null, &Value::Null)
+    );
     memory.import(week()).await;
     let stats = memory.stats().await;
     assert_eq!(stats["total_vectors"], 8);
@@ -125,17 +135,22 @@ async fn statistics_count_interactions(
     assert!(stats["collection_size_mb"].as_f64().unwrap() > 0.0, "{stats}");
     assert_eq!(stats["oldest_interaction"], "2026-01-01T10:00:00Z");
     assert_eq!(stats["newest_interaction"], "2026-01-08T10:00:00Z");
-    let types = json!({"task_execution": 4, "tool_call": 1, "user_message": 1, "agent_response": 2});
+    let types =
+        json!({"task_execution": 4, "tool_call": 1, "user_message": 1, "agent_response": 2});
     assert_eq!(stats["by_type"], types);
     assert_eq!(stats["success_rate"], 75.0);
     assert_eq!((&stats["dimension"], &stats["waiting"]), (&json!(1536), &json!(0)));
 
-    let ask = async |query: &str| memory.ann.get(&format!("{}/stats?{query}", memory.context)).await;
+    let ask =
+        async |query: &str| memory.ann.get(&format!("{}/stats?{query}", memory.context)).await;
     let part = ask("from=2026-01-03T00:00:00Z&to=2026-01-04T23:59:59Z").await.expect(200);
     assert_eq!((&part["total_vectors"], &part["success_rate"]), (&json!(2), &json!(50.0)));
     let days = ask("bucket=day").await.expect(200)["periods"].as_array().unwrap().clone();
     assert_eq!(days.len(), 8);
-    assert_eq!((&days[2]["start"], &days[2]["success_rate"]), (&json!("2026-01-03T00:00:00Z"), &json!(0.0)));
+    assert_eq!(
+        (&days[2]["start"], &days[2]["success_rate"]),
+        (&json!("2026-01-03T00:00:00Z"), &json!(0.0))
+    );
     let weeks = ask("bucket=week").await.expect(200)["periods"].as_array().unwrap().clone();
     // 2026 began on a Thursday.
     let counts: Vec<_> =
@@ -174,7 +189,10 @@ async fn full_memory_warns_once_and_deletes_its_oldest_interactions(
     add(7, 8).await;
     let warning = news.next().await;
     assert_eq!(warning.name, "CONTEXT_LIMIT_WARNING");
-    assert_eq!((&warning.data["total_vectors"], &warning.data["max_vectors"]), (&json!(8), &json!(10)));
+    assert_eq!(
+        (&warning.data["total_vectors"], &warning.data["max_vectors"]),
+        (&json!(8), &json!(10))
+    );
     // The warning is sent once. The next event is the deletion.
     add(8, 9).await;
     add(9, 10).await;
@@ -191,7 +209,9 @@ async fn full_memory_warns_once_and_deletes_its_oldest_interactions(
 /// CX-07.3
 #[rstest]
 #[tokio::test]
-async fn small_memory_keeps_the_newest_even_without_an_index(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn small_memory_keeps_the_newest_even_without_an_index(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let mut qdrant = atelier_testkit::Qdrant::start().await;
     let server = build(backend).with("QDRANT_URL", qdrant.url()).start().await;
     let memory = super::Fixture::over(server).await;
@@ -201,7 +221,9 @@ async fn small_memory_keeps_the_newest_even_without_an_index(#[values(Sqlite, Po
         memory.ann.post(&agents, agent).await.expect(201);
     }
     qdrant.kill();
-    for (name, left, oldest) in [("one", 1, "2026-01-08T10:00:00Z"), ("five", 4, "2026-01-05T10:00:00Z")] {
+    for (name, left, oldest) in
+        [("one", 1, "2026-01-08T10:00:00Z"), ("five", 4, "2026-01-05T10:00:00Z")]
+    {
         let context = format!("{agents}/{name}/context");
         import(&memory.ann, &context, week()).await;
         let stats = eventually("the oldest go", async || {
@@ -209,7 +231,10 @@ async fn small_memory_keeps_the_newest_even_without_an_index(#[values(Sqlite, Po
             (stats["total_vectors"] != 8).then_some(stats)
         })
         .await;
-        assert_eq!((&stats["total_vectors"], &stats["oldest_interaction"]), (&json!(left), &json!(oldest)));
+        assert_eq!(
+            (&stats["total_vectors"], &stats["oldest_interaction"]),
+            (&json!(left), &json!(oldest))
+        );
     }
 }
 
@@ -217,7 +242,9 @@ async fn small_memory_keeps_the_newest_even_without_an_index(#[values(Sqlite, Po
 /// large without a write, because their limit was lowered. It runs every 24 hours by default.
 #[rstest]
 #[tokio::test]
-async fn periodic_check_prunes_the_memories_of_all_agents(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn periodic_check_prunes_the_memories_of_all_agents(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let mut server = with_engine(backend, Edge).start().await;
     let mut agents = Vec::new();
     for (user, project) in [("ann", "shop"), ("ann", "blog"), ("bob", "shop")] {

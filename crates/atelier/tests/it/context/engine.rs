@@ -38,11 +38,18 @@ async fn deleted_agents_and_projects_leave_nothing_in_the_index(
     assert_eq!(memory.stats().await["total_vectors"], 0);
     assert_eq!(memory.search(json!({"query": "tabs"})).await, Vec::<Value>::new());
     memory.ann.delete(&memory.project).await.expect(204);
-    eventually("all of the project's collections are gone", async || (!there(1).await).then_some(())).await;
+    eventually("all of the project's collections are gone", async || {
+        (!there(1).await).then_some(())
+    })
+    .await;
     let mut sql = memory.server.sql().await;
-    for table in
-        ["interactions", "interaction_vectors", "interaction_terms", "memory_outbox", "memory_collections"]
-    {
+    for table in [
+        "interactions",
+        "interaction_vectors",
+        "interaction_terms",
+        "memory_outbox",
+        "memory_collections",
+    ] {
         eventually(table, async || {
             // The first start creates another project, whose agents have collections too.
             let ours = match table {
@@ -50,7 +57,9 @@ async fn deleted_agents_and_projects_leave_nothing_in_the_index(
                     sql.count("SELECT COUNT(*) FROM memory_collections WHERE total > 0").await
                 }
                 "interactions" => sql.count("SELECT COUNT(*) FROM interactions").await,
-                "interaction_vectors" => sql.count("SELECT COUNT(*) FROM interaction_vectors").await,
+                "interaction_vectors" => {
+                    sql.count("SELECT COUNT(*) FROM interaction_vectors").await
+                }
                 "interaction_terms" => sql.count("SELECT COUNT(*) FROM interaction_terms").await,
                 _ => sql.count("SELECT COUNT(*) FROM memory_outbox").await,
             };
@@ -75,7 +84,8 @@ async fn memory_works_while_the_index_is_unreachable(#[values(Sqlite, Postgres)]
     };
     assert_eq!(health().await, "healthy");
     qdrant.kill();
-    eventually("the space is degraded", async || (health().await == "degraded").then_some(())).await;
+    eventually("the space is degraded", async || (health().await == "degraded").then_some(()))
+        .await;
     let search = async |query: &str| {
         let path = format!("{}/search", memory.context);
         memory.ann.post(&path, json!({"query": query})).await.expect(200)
@@ -116,29 +126,36 @@ async fn memory_works_while_the_index_is_unreachable(#[values(Sqlite, Postgres)]
 
 #[rstest]
 #[tokio::test]
-async fn lost_collection_is_rebuilt_by_the_next_search(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn lost_collection_is_rebuilt_by_the_next_search(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let memory = open(backend, Qdrant).await;
     memory.import(week()).await;
     let key = super::collection_key(&memory.ann, &format!("{}/agents/coder", memory.project)).await;
     let index = super::shared_index();
     index.drop(&key).await.unwrap();
     let body = json!({"query": "tabs", "k": 1});
-    let found = memory.ann.post(&format!("{}/search", memory.context), body.clone()).await.expect(200);
+    let found =
+        memory.ann.post(&format!("{}/search", memory.context), body.clone()).await.expect(200);
     assert_eq!(found["results"][0]["text"], "The user prefers tabs over spaces");
     assert!(found["degraded"].is_string(), "{found}");
-    eventually("it is whole again", async || (index.count(&key).await.ok()? == 8).then_some(())).await;
+    eventually("it is whole again", async || (index.count(&key).await.ok()? == 8).then_some(()))
+        .await;
     assert_eq!(memory.search(body).await[0]["text"], "The user prefers tabs over spaces");
 }
 
 /// WS-05.3: the index that had the agent's collection is no longer this server's.
 #[rstest]
 #[tokio::test]
-async fn agent_in_another_index_leaves_no_interactions(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn agent_in_another_index_leaves_no_interactions(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let memory = open(backend, Qdrant).await;
     memory.import(week()).await;
     let server = memory.server.restart_with("ATELIER_QDRANT_URL", None).await;
     let ann = memory.ann.at(&server);
-    let found = ann.post(&format!("{}/search", memory.context), json!({"query": "tabs"})).await.expect(200);
+    let found =
+        ann.post(&format!("{}/search", memory.context), json!({"query": "tabs"})).await.expect(200);
     assert_eq!(found["results"][0]["text"], "The user prefers tabs over spaces");
     assert!(found["degraded"].as_str().unwrap().contains("reindex"), "{found}");
     ann.delete(&format!("{}/agents/coder", memory.project)).await.expect(204);
@@ -172,7 +189,8 @@ async fn nodes_share_a_memory() {
     for turn in 0..10 {
         for user in [&memory.ann, &there] {
             let text = format!("fact {turn} by {}", writes.len());
-            let entries = json!({"interactions": [entry(&text, "tool_call", true, "2026-01-01T00:00:00Z")]});
+            let entries =
+                json!({"interactions": [entry(&text, "tool_call", true, "2026-01-01T00:00:00Z")]});
             let (user, path) = (user.clone(), format!("{}/import", memory.context));
             writes.push(tokio::spawn(async move { user.post(&path, entries).await.expect(200) }));
         }
@@ -188,7 +206,10 @@ async fn nodes_share_a_memory() {
     }
     // Interactions that one node deletes are not found by the other.
     memory.ann.delete(&memory.context).await.expect(200);
-    assert_eq!(super::search(&there, &memory.context, json!({"query": "fact"})).await, Vec::<Value>::new());
+    assert_eq!(
+        super::search(&there, &memory.context, json!({"query": "fact"})).await,
+        Vec::<Value>::new()
+    );
     eventually("the engine forgets, too", async || {
         (super::shared_index().count(&key).await.unwrap() == 0).then_some(())
     })
@@ -203,7 +224,8 @@ async fn reindexing_moves_a_memory_to_another_index(#[values(Sqlite, Postgres)] 
     memory.import(week()).await;
     let mut server = memory.server;
     server.terminate().await;
-    let server = server.restart_with("ATELIER_QDRANT_URL", Some(&atelier_testkit::qdrant_url())).await;
+    let server =
+        server.restart_with("ATELIER_QDRANT_URL", Some(&atelier_testkit::qdrant_url())).await;
     let ann = memory.ann.at(&server);
     let search = format!("{}/search", memory.context);
     let found = ann.post(&search, json!({"query": "tabs", "k": 1})).await.expect(200);
@@ -231,12 +253,14 @@ async fn more_agents_than_open_collections_are_all_found() {
         let name = format!("agent-{number}");
         ann.post(&format!("{project}/agents"), json!({"name": name})).await.expect(201);
         let context = format!("{project}/agents/{name}/context");
-        let fact = entry(&format!("the number is {number}"), "tool_call", true, "2026-01-01T00:00:00Z");
+        let fact =
+            entry(&format!("the number is {number}"), "tool_call", true, "2026-01-01T00:00:00Z");
         super::import(&ann, &context, json!([fact])).await;
         contexts.push(context);
     }
     for (number, context) in contexts.iter().enumerate() {
-        let found = ann.post(&format!("{context}/search"), json!({"query": "number"})).await.expect(200);
+        let found =
+            ann.post(&format!("{context}/search"), json!({"query": "number"})).await.expect(200);
         assert_eq!(found["results"][0]["text"], format!("the number is {number}"));
     }
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", server.pid())).unwrap();

@@ -16,8 +16,9 @@ async fn export_contains_what_was_requested(
     let mut entries = week();
     entries[0]["metadata"] = json!({"branch": "main", "nested": {"deep": [1, null]}});
     memory.import(entries).await;
-    let export =
-        async |query: &str| memory.ann.get(&format!("{}/export{query}", memory.context)).await.expect(200);
+    let export = async |query: &str| {
+        memory.ann.get(&format!("{}/export{query}", memory.context)).await.expect(200)
+    };
     let plain = export("").await;
     let mut fields: Vec<&str> = plain.as_object().unwrap().keys().map(String::as_str).collect();
     fields.sort_unstable();
@@ -71,26 +72,34 @@ async fn export_can_be_imported_twice_and_elsewhere(
     memory.import(week()).await;
     for query in ["", "?include_embeddings=true"] {
         let file = memory.ann.get(&format!("{}/export{query}", memory.context)).await.expect(200);
-        let again = memory.ann.post(&format!("{}/import", memory.context), file.clone()).await.expect(200);
+        let again =
+            memory.ann.post(&format!("{}/import", memory.context), file.clone()).await.expect(200);
         assert_eq!(again, json!({"imported": 0, "skipped": 8, "indexed": true}));
         assert_eq!(memory.stats().await["total_vectors"], 8);
 
         let name = format!("heir{}", query.len());
-        memory.ann.post(&format!("{}/agents", memory.project), json!({"name": name})).await.expect(201);
+        memory
+            .ann
+            .post(&format!("{}/agents", memory.project), json!({"name": name}))
+            .await
+            .expect(201);
         let heir = format!("{}/agents/{name}/context", memory.project);
         let taken = memory.ann.post(&format!("{heir}/import"), file.clone()).await.expect(200);
         assert_eq!(taken, json!({"imported": 8, "skipped": 0, "indexed": true}));
         let copy = memory.ann.get(&format!("{heir}/export{query}")).await.expect(200);
         assert_eq!(copy["interactions"], file["interactions"]);
         let found =
-            super::search(&memory.ann, &heir, json!({"query": "tabs", "mode": "dense", "k": 1})).await;
+            super::search(&memory.ann, &heir, json!({"query": "tabs", "mode": "dense", "k": 1}))
+                .await;
         assert_eq!(texts(&found), ["The user prefers tabs over spaces"]);
     }
 }
 
 #[rstest]
 #[tokio::test]
-async fn invalid_entry_is_named_and_nothing_is_imported(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn invalid_entry_is_named_and_nothing_is_imported(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let memory = open(backend, Edge).await;
     let good = week()[0].clone();
     for (field, value) in [
@@ -132,7 +141,11 @@ async fn memory_can_be_managed_from_the_command_line(#[values(Sqlite, Postgres)]
         let place = ["--server", &memory.server.url, "--project", "shop", "--agent", agent];
         let token = ["--token", &memory.ann.token];
         let output = memory.server.command(&[&["memory"], arguments, &place, &token].concat());
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap()
     };
     let file = file.to_str().unwrap();
@@ -153,7 +166,10 @@ async fn memory_can_be_managed_from_the_command_line(#[values(Sqlite, Postgres)]
     )
     .await;
     assert_eq!(texts(&found), ["The user prefers tabs over spaces"]);
-    assert_eq!(run("writer", &["prune", "--success", "false", "--dry-run"]), "2 would be deleted, 5 left\n");
+    assert_eq!(
+        run("writer", &["prune", "--success", "false", "--dry-run"]),
+        "2 would be deleted, 5 left\n"
+    );
     for (arguments, told) in [
         (&["prune"][..], "say what is to go"),
         (&["stats", "--from", "yesterday"], "write it like 2026-01-31T12:00:00Z or 2026-01-31"),
@@ -167,9 +183,11 @@ async fn memory_can_be_managed_from_the_command_line(#[values(Sqlite, Postgres)]
 
     // Exports a part, by time, type and outcome.
     let late = ["--from", "2026-01-05", "--to", "2026-01-07T23:00:00Z"];
-    let stats: Value = serde_json::from_str(&run("writer", &[&["stats"], &late[..]].concat())).unwrap();
+    let stats: Value =
+        serde_json::from_str(&run("writer", &[&["stats"], &late[..]].concat())).unwrap();
     assert_eq!(stats["total_vectors"], 3);
-    let part = [&["export", "-", "--type", "task_execution", "--success", "true"], &late[..]].concat();
+    let part =
+        [&["export", "-", "--type", "task_execution", "--success", "true"], &late[..]].concat();
     let part: Value = serde_json::from_str(&run("writer", &part)).unwrap();
     assert_eq!(part["total_interactions"], 2);
     assert_eq!(run("writer", &[&["search", "tabs", "--mode", "lexical"], &late[..]].concat()), "");
@@ -197,13 +215,15 @@ async fn export_command_overwrites_nothing_and_escapes_control_characters() {
     std::fs::write(path("out.part"), "mine").unwrap();
     assert!(run(&["export", &path("out.json")]).0);
     assert_eq!(std::fs::read_to_string(path("out.part")).unwrap(), "mine");
-    let mode =
-        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path("out.json")).unwrap().permissions());
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(path("out.json")).unwrap().permissions(),
+    );
     assert_eq!(mode & 0o777, 0o600);
     std::os::unix::fs::symlink("target.json", path("link.json")).unwrap();
     assert!(run(&["export", &path("link.json")]).0);
     assert!(std::fs::symlink_metadata(path("link.json")).unwrap().is_symlink());
-    let whole: Value = serde_json::from_slice(&std::fs::read(path("target.json")).unwrap()).unwrap();
+    let whole: Value =
+        serde_json::from_slice(&std::fs::read(path("target.json")).unwrap()).unwrap();
     assert_eq!(whole["total_interactions"], 8);
     let mut names: Vec<_> =
         std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -212,20 +232,27 @@ async fn export_command_overwrites_nothing_and_escapes_control_characters() {
 
     // The error names a refused entry by its place in the file, and says how many were imported
     // before.
-    let mut entries: Vec<Value> =
-        (0..300).map(|n| json!({"text": format!("number {n}"), "interaction_type": "tool_call"})).collect();
+    let mut entries: Vec<Value> = (0..300)
+        .map(|n| json!({"text": format!("number {n}"), "interaction_type": "tool_call"}))
+        .collect();
     entries[250]["text"] = json!(" ");
     std::fs::write(path("bad.json"), json!({"interactions": entries}).to_string()).unwrap();
     let (done, _, problem) = run(&["import", &path("bad.json")]);
     assert!(
-        !done && problem.contains("interactions[250].text") && problem.contains("200 were imported"),
+        !done
+            && problem.contains("interactions[250].text")
+            && problem.contains("200 were imported"),
         "{problem}"
     );
 
-    let evil = json!([{"text": "quokka \u{1b}]0;owned\u{7} \u{9b}31m", "interaction_type": "tool_call"}]);
+    let evil =
+        json!([{"text": "quokka \u{1b}]0;owned\u{7} \u{9b}31m", "interaction_type": "tool_call"}]);
     memory.import(evil).await;
     let (_, shown, _) = run(&["search", "quokka", "-k", "1"]);
-    assert!(shown.contains("quokka") && !shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
+    assert!(
+        shown.contains("quokka") && !shown.chars().any(|c| c.is_control() && c != '\n'),
+        "{shown:?}"
+    );
     let (done, shown, note) = run(&["search", "wallaby", "--mode", "lexical"]);
     assert_eq!((done, shown.as_str(), note.trim()), (true, "", "nothing found"));
     let (done, _, note) = run(&["clear"]);

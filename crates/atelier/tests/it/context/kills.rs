@@ -53,10 +53,13 @@ impl Told {
                 }
                 continue;
             }
-            let texts: Vec<String> = (0..3).map(|n| format!("memory {} part {n}", self.next)).collect();
+            let texts: Vec<String> =
+                (0..3).map(|n| format!("memory {} part {n}", self.next)).collect();
             self.next += 1;
-            let entries: Vec<Value> =
-                texts.iter().map(|text| entry(text, "tool_call", true, "2026-01-01T00:00:00Z")).collect();
+            let entries: Vec<Value> = texts
+                .iter()
+                .map(|text| entry(text, "tool_call", true, "2026-01-01T00:00:00Z"))
+                .collect();
             let sent = user
                 .request(reqwest::Method::POST, &format!("{context}/import"))
                 .json(&json!({"interactions": entries}))
@@ -155,7 +158,9 @@ async fn killed_server_keeps_exactly_the_acknowledged_interactions(
         // After the process has ended, the engine itself is examined: it has exactly one point per
         // interaction.
         let key = super::collection_key(&ann, context.strip_suffix("/context").unwrap()).await;
-        let facts = ann.get(&format!("{context}/stats")).await.expect(200)["total_vectors"].as_u64().unwrap();
+        let facts = ann.get(&format!("{context}/stats")).await.expect(200)["total_vectors"]
+            .as_u64()
+            .unwrap();
         server.terminate().await;
         let index = Index::embedded(&server.data().join("memory"), 4).unwrap();
         let there = match index.count(&key).await {
@@ -169,7 +174,9 @@ async fn killed_server_keeps_exactly_the_acknowledged_interactions(
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_qdrant_server_loses_no_indexed_interaction(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn killed_qdrant_server_loses_no_indexed_interaction(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let mut qdrant = OwnQdrant::start().await;
     let server = build(backend).with("QDRANT_URL", qdrant.url()).start().await;
     let ann = server.user("ann");

@@ -34,7 +34,10 @@ async fn imported_interactions_are_found_immediately(
     assert_eq!(best["timestamp"], "2026-01-01T10:00:00Z");
     assert!(best["score"].as_f64().unwrap() > 0.0);
     let parts = &best["score_parts"];
-    assert!(parts["dense"].as_f64().unwrap() > 0.0 && parts["lexical"].as_f64().unwrap() > 0.0, "{parts}");
+    assert!(
+        parts["dense"].as_f64().unwrap() > 0.0 && parts["lexical"].as_f64().unwrap() > 0.0,
+        "{parts}"
+    );
     let one = format!("{}/interactions/{}", memory.context, best["id"].as_str().unwrap());
     let shown = memory.ann.get(&one).await.expect(200);
     assert_eq!(shown["text"], best["text"]);
@@ -65,11 +68,16 @@ async fn filters_apply_in_every_search_mode(
         assert!(failed.iter().all(|hit| hit["success"] == false));
         let kinds = find(json!({"types": ["tool_call", "user_message"]})).await;
         assert_eq!(kinds.len(), 2, "{mode}");
-        let early = find(json!({"from": "2026-01-02T00:00:00Z", "to": "2026-01-03T10:00:00Z"})).await;
+        let early =
+            find(json!({"from": "2026-01-02T00:00:00Z", "to": "2026-01-03T10:00:00Z"})).await;
         assert_eq!(early.len(), 2, "{mode}");
         assert_eq!(find(json!({"task_id": "t-1"})).await.len(), 2, "{mode}");
         assert_eq!(find(json!({"task_id": "t-1", "session_id": "s-1"})).await.len(), 1, "{mode}");
-        assert_eq!(find(json!({"types": ["task_execution"], "success": false})).await.len(), 1, "{mode}");
+        assert_eq!(
+            find(json!({"types": ["task_execution"], "success": false})).await.len(),
+            1,
+            "{mode}"
+        );
     }
 }
 
@@ -95,14 +103,21 @@ async fn memories_of_agents_and_users_are_isolated(
     for (number, (user, project, name)) in places.iter().enumerate() {
         let context = format!("{project}/agents/{}/context", escaped(name));
         let secret = format!("secret number {number}");
-        import(user, &context, json!([entry(&secret, "user_message", true, "2026-01-01T00:00:00Z")])).await;
-        collections.push(user.get(&format!("{context}/stats")).await.expect(200)["collection"].clone());
+        import(
+            user,
+            &context,
+            json!([entry(&secret, "user_message", true, "2026-01-01T00:00:00Z")]),
+        )
+        .await;
+        collections
+            .push(user.get(&format!("{context}/stats")).await.expect(200)["collection"].clone());
     }
     for (number, (user, project, name)) in places.iter().enumerate() {
         let context = format!("{project}/agents/{}/context", escaped(name));
         for mode in ["hybrid", "dense", "lexical"] {
             let found =
-                search(user, &context, json!({"query": "secret number", "mode": mode, "k": 50})).await;
+                search(user, &context, json!({"query": "secret number", "mode": mode, "k": 50}))
+                    .await;
             assert_eq!(texts(&found), [format!("secret number {number}")], "{name} {mode}");
         }
     }
@@ -129,7 +144,12 @@ fn escaped(name: &str) -> String {
 async fn search_options_change_the_results(#[values(Sqlite, Postgres)] backend: Backend) {
     let memory = open(backend, Edge).await;
     let old = entry("Rotated the signing keys", "task_execution", true, "2020-01-01T00:00:00Z");
-    let again = entry("rotated the signing keys!", "task_execution", true, &chrono::Utc::now().to_rfc3339());
+    let again = entry(
+        "rotated the signing keys!",
+        "task_execution",
+        true,
+        &chrono::Utc::now().to_rfc3339(),
+    );
     let other = entry("Watered the plants", "task_execution", true, "2026-01-01T00:00:00Z");
     memory.import(json!([old, again, other])).await;
     let find = async |options: Value| {
@@ -149,7 +169,8 @@ async fn search_options_change_the_results(#[values(Sqlite, Postgres)] backend: 
     let languages = ["C++ is preferred", "C# is preferred", "c# is preferred!"];
     let entries = languages.map(|text| entry(text, "user_message", true, "2026-01-01T00:00:00Z"));
     memory.import(json!(entries)).await;
-    let preferred = memory.search(json!({"query": "preferred", "unique": true, "mode": "lexical"})).await;
+    let preferred =
+        memory.search(json!({"query": "preferred", "unique": true, "mode": "lexical"})).await;
     assert_eq!(preferred.len(), 2, "{:?}", texts(&preferred));
     assert_eq!(memory.search(json!({"query": "🎉 !!!"})).await, Vec::<Value>::new());
 }
@@ -160,12 +181,16 @@ async fn search_options_change_the_results(#[values(Sqlite, Postgres)] backend: 
 async fn client_tokens_cannot_read_memories(#[values(Sqlite, Postgres)] backend: Backend) {
     let memory = open(backend, Edge).await;
     memory.import(week()).await;
-    let id = memory.search(json!({"query": "tabs", "k": 1})).await[0]["id"].as_str().unwrap().to_owned();
+    let id =
+        memory.search(json!({"query": "tabs", "k": 1})).await[0]["id"].as_str().unwrap().to_owned();
     for (role, may_look) in [("client", false), ("agent", true), ("user", true)] {
         let machine = memory.server.user_with("ann", &["--role", role]);
-        let get = async |path: &str| machine.get(&format!("{}{path}", memory.context)).await.status.as_u16();
+        let get = async |path: &str| {
+            machine.get(&format!("{}{path}", memory.context)).await.status.as_u16()
+        };
         let look = if may_look { 200 } else { 403 };
-        let found = machine.post(&format!("{}/search", memory.context), json!({"query": "tabs"})).await;
+        let found =
+            machine.post(&format!("{}/search", memory.context), json!({"query": "tabs"})).await;
         assert_eq!(found.status, look, "{role} searches");
         assert_eq!(get("/stats").await, look, "{role} sees figures");
         assert_eq!(get(&format!("/interactions/{id}")).await, look, "{role} sees one");
@@ -201,13 +226,20 @@ async fn invalid_search_parameters_are_named(#[values(Sqlite, Postgres)] backend
 /// measured. `make bench-search` fails if the 95th percentile is 50 ms or more.
 #[rstest]
 #[tokio::test]
-async fn search_is_answered_by_the_index_and_its_latency_is_measured(#[values(Edge, Qdrant)] engine: Engine) {
+async fn search_is_answered_by_the_index_and_its_latency_is_measured(
+    #[values(Edge, Qdrant)] engine: Engine,
+) {
     // The index may be slow on a busy machine. With a short patience the store would answer.
     let server = with_engine(Sqlite, engine).with("MEMORY__PATIENCE", "20s").start().await;
     let memory = Fixture::over(server).await;
     let entries: Vec<Value> = (0..400)
         .map(|n| {
-            entry(&format!("note {n} on topic {}", n % 37), "tool_call", n % 5 > 0, "2026-01-01T00:00:00Z")
+            entry(
+                &format!("note {n} on topic {}", n % 37),
+                "tool_call",
+                n % 5 > 0,
+                "2026-01-01T00:00:00Z",
+            )
         })
         .collect();
     memory.import(json!(entries)).await;

@@ -38,7 +38,11 @@ async fn agents_have_collections_from_the_first_request(
         // from the database.
         let key = super::collection_key(&memory.ann, &format!("{agents}/fifth")).await;
         index.drop(&key).await.unwrap();
-        memory.ann.post(&format!("{}/worker-space/reset", memory.project), json!(null)).await.expect(200);
+        memory
+            .ann
+            .post(&format!("{}/worker-space/reset", memory.project), json!(null))
+            .await
+            .expect(200);
         eventually("the collection is whole again", async || {
             (index.count(&key).await.ok()? == 8).then_some(())
         })
@@ -57,12 +61,14 @@ async fn messages_tasks_and_calls_are_remembered(
     let (ann, project) = (&memory.ann, &memory.project);
     let session = ann.post(&format!("{project}/chat/sessions"), json!({})).await.expect(201);
     let say = format!("{project}/chat/{}/message", session["id"].as_str().unwrap());
-    let accepted =
-        ann.post(&say, json!({"content": "Please remember the word quokka", "target_agent": "coder"})).await;
+    let accepted = ann
+        .post(&say, json!({"content": "Please remember the word quokka", "target_agent": "coder"}))
+        .await;
     let task = accepted.body["task_id"].clone();
     let remembered = async |kind: &str, task: &Value| {
         eventually(kind, async || {
-            let export = ann.get(&format!("{}/export?types={kind}", memory.context)).await.expect(200);
+            let export =
+                ann.get(&format!("{}/export?types={kind}", memory.context)).await.expect(200);
             let all = export["interactions"].as_array().unwrap().clone();
             all.into_iter().find(|interaction| interaction["task_id"] == *task)
         })
@@ -87,7 +93,9 @@ async fn messages_tasks_and_calls_are_remembered(
     // A failed task is remembered with its reason.
     let agent = json!({"name": "broken", "config": {"model": "nobody/knows-this"}});
     ann.post(&format!("{project}/agents"), agent).await.expect(201);
-    ann.post(&say, json!({"content": "This will fail", "target_agent": "broken"})).await.expect(202);
+    ann.post(&say, json!({"content": "This will fail", "target_agent": "broken"}))
+        .await
+        .expect(202);
     let broken = format!("{project}/agents/broken/context");
     let failed = eventually("the failure is remembered", async || {
         let export = ann.get(&format!("{broken}/export?types=task_execution")).await.expect(200);
@@ -99,8 +107,8 @@ async fn messages_tasks_and_calls_are_remembered(
 
     // A call that the gate denies is remembered by the agent that asked for it.
     let agent = ann.get(&format!("{project}/agents/coder")).await.expect(200)["id"].clone();
-    let call =
-        json!({"tool_name": "execute_command", "tool_params": {"command": "rm -rf /"}, "agent_id": agent});
+    let call = json!({"tool_name": "execute_command", "tool_params": {"command": "rm -rf \
+        /"}, "agent_id": agent});
     assert_eq!(ann.post(&format!("{project}/tools/execute"), call).await.body["status"], "denied");
     let export = ann.get(&format!("{}/export?types=tool_call", memory.context)).await.expect(200);
     let call = &export["interactions"][0];
@@ -119,7 +127,8 @@ async fn relevant_memories_are_in_the_prompt(#[values(Sqlite, Postgres)] backend
     let mut news = ann.events(&format!("{project}/events"), None).await;
     let session = ann.post(&format!("{project}/chat/sessions"), json!({})).await.expect(201);
     let say = format!("{project}/chat/{}/message", session["id"].as_str().unwrap());
-    let message = json!({"content": "What became of the parser deployment?", "target_agent": "coder"});
+    let message =
+        json!({"content": "What became of the parser deployment?", "target_agent": "coder"});
     ann.post(&say, message).await.expect(202);
     let recalled = loop {
         let event = news.next().await;
@@ -160,8 +169,9 @@ async fn embeddings_come_from_an_openai_compatible_service(#[values(Edge, Qdrant
     assert_eq!(asked[0]["input"].as_array().unwrap().len(), 8, "one request for all");
     assert_eq!(service.key(), "Bearer sk-test");
     // The service returns the same vector for the same text.
-    let found =
-        memory.search(json!({"query": "The user prefers tabs over spaces", "mode": "dense", "k": 1})).await;
+    let found = memory
+        .search(json!({"query": "The user prefers tabs over spaces", "mode": "dense", "k": 1}))
+        .await;
     assert_eq!(found[0]["text"], "The user prefers tabs over spaces");
     assert!(found[0]["score"].as_f64().unwrap() > 0.99);
 
@@ -173,9 +183,13 @@ async fn embeddings_come_from_an_openai_compatible_service(#[values(Edge, Qdrant
 
     // New interactions have no vector yet, and are found by their words in every mode.
     let zebra = entry("A zebra crossing in Paris", "user_message", true, "2026-02-01T00:00:00Z");
-    assert_eq!(memory.import(json!([zebra])).await, json!({"imported": 1, "skipped": 0, "indexed": false}));
+    assert_eq!(
+        memory.import(json!([zebra])).await,
+        json!({"imported": 1, "skipped": 0, "indexed": false})
+    );
     let find = async |query: &str, mode: &str| {
-        let body = json!({"query": query, "mode": mode, "k": 1, "types": ["user_message", "tool_call"]});
+        let body =
+            json!({"query": query, "mode": mode, "k": 1, "types": ["user_message", "tool_call"]});
         memory.ann.post(&format!("{}/search", memory.context), body).await.expect(200)
     };
     for mode in ["hybrid", "lexical", "dense"] {
@@ -217,8 +231,11 @@ async fn embeddings_come_from_an_openai_compatible_service(#[values(Edge, Qdrant
 async fn vectors_of_two_embedders_are_never_mixed(#[values(Sqlite, Postgres)] backend: Backend) {
     let memory = open(backend, Edge).await;
     memory.import(week()).await;
-    let file =
-        memory.ann.get(&format!("{}/export?include_embeddings=true", memory.context)).await.expect(200);
+    let file = memory
+        .ann
+        .get(&format!("{}/export?include_embeddings=true", memory.context))
+        .await
+        .expect(200);
     assert_eq!(file["interactions"][0]["embedder"], "builtin-1");
     let heirs = |name: &str| format!("{}/agents/{name}/context", memory.project);
     memory.ann.post(&format!("{}/import", heirs("writer")), file.clone()).await.expect(200);
@@ -250,7 +267,8 @@ async fn vectors_of_two_embedders_are_never_mixed(#[values(Sqlite, Postgres)] ba
         is_found(&heirs(heir)).await;
     }
     // Vectors of the server's own embedder are used unchanged: only queries are embedded.
-    let file = ann.get(&format!("{}/export?include_embeddings=true", heirs("analyzer"))).await.expect(200);
+    let file =
+        ann.get(&format!("{}/export?include_embeddings=true", heirs("analyzer"))).await.expect(200);
     ann.post(&format!("{}/agents", memory.project), json!({"name": "late"})).await.expect(201);
     let before = service.asked().len();
     ann.post(&format!("{}/import", heirs("late")), file).await.expect(200);

@@ -39,7 +39,10 @@ async fn files_can_be_managed_from_the_command_line() {
     let pipe = folder.path().join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
     let complaint = desk.cli(&["put", pipe.to_str().unwrap(), small, "--to", "in/"]).unwrap_err();
-    assert!(complaint.contains("is not a regular file") && complaint.contains("1 of 2 files"), "{complaint}");
+    assert!(
+        complaint.contains("is not a regular file") && complaint.contains("1 of 2 files"),
+        "{complaint}"
+    );
     assert_eq!(desk.cli(&["rm", "in/notes.txt"]).unwrap(), "deleted in/notes.txt\n");
 
     let put = desk.cli(&["put", small, large, "--to", "in/"]).unwrap();

@@ -29,9 +29,12 @@ async fn killed_upload_leaves_nothing_incomplete(
         let large = number % 2 == 0;
         let content = vec![number as u8 + 1; if large { 9_000_000 } else { 900 }];
         desk = desk.restarted(Some(step)).await;
-        let form = reqwest::multipart::Form::new().part("file", atelier_testkit::file(step, content.clone()));
-        let request =
-            desk.ann.request(reqwest::Method::POST, &format!("{}/files", desk.path)).multipart(form);
+        let form = reqwest::multipart::Form::new()
+            .part("file", atelier_testkit::file(step, content.clone()));
+        let request = desk
+            .ann
+            .request(reqwest::Method::POST, &format!("{}/files", desk.path))
+            .multipart(form);
         assert!(request.send().await.is_err(), "{step}: the server died before it answered");
         desk = desk.restarted(None).await;
         let recorded = ["row", "copy", "cache"].contains(&step);
@@ -43,8 +46,11 @@ async fn killed_upload_leaves_nothing_incomplete(
         }
         assert_eq!(desk.get(&kept).await, b"acknowledged");
         // The next sync updates everything, and the sweep leaves no object without a row.
-        let report =
-            desk.ann.post(&format!("{}/sync", desk.path), json!({"wait_seconds": 30})).await.expect(200);
+        let report = desk
+            .ann
+            .post(&format!("{}/sync", desk.path), json!({"wait_seconds": 30}))
+            .await
+            .expect(200);
         assert_eq!(report["conflicts"], json!([]), "{step}");
         assert_eq!(desk.cached(), desk.stored().await, "{step}");
         if objects == Disk && number == steps.len() - 1 {
@@ -101,7 +107,11 @@ async fn sync_converges_after_a_killed_sync(
         }
         desk = desk.restarted(None).await;
     }
-    let report = desk.ann.post(&format!("{}/sync", desk.path), json!({"wait_seconds": 30})).await.expect(200);
+    let report = desk
+        .ann
+        .post(&format!("{}/sync", desk.path), json!({"wait_seconds": 30}))
+        .await
+        .expect(200);
     assert_eq!(report["left_alone"], json!([]));
     assert!(desk.cached() == wanted);
     assert_eq!(desk.info().await["file_count"], count);
@@ -133,7 +143,8 @@ impl Desk {
                 if path.is_dir() {
                     todo.push(path);
                 } else {
-                    let name = path.strip_prefix(self.folder()).unwrap().to_str().unwrap().to_owned();
+                    let name =
+                        path.strip_prefix(self.folder()).unwrap().to_str().unwrap().to_owned();
                     found.insert(name, String::from_utf8(fs::read(&path).unwrap()).unwrap());
                 }
             }

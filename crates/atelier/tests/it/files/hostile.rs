@@ -40,9 +40,11 @@ async fn failing_object_store_causes_only_clean_errors(
         let form = Form::new().part("file", file(&format!("{n}.bin"), vec![n; size]));
         answer(desk.ann.request(Method::POST, &format!("{}/files", desk.path)).multipart(form))
     });
-    let download = desk.ann.request(Method::GET, &format!("{}?verify=true", desk.file(&kept))).send();
-    let all =
-        async { tokio::join!(futures::future::join_all(uploads), download, unrelated_requests(&other)) };
+    let download =
+        desk.ann.request(Method::GET, &format!("{}?verify=true", desk.file(&kept))).send();
+    let all = async {
+        tokio::join!(futures::future::join_all(uploads), download, unrelated_requests(&other))
+    };
     let (answers, downloaded, ()) = tokio::time::timeout(PATIENCE, all).await.unwrap();
     let saved: Vec<Value> = answers
         .into_iter()
@@ -81,7 +83,10 @@ async fn failing_object_store_causes_only_clean_errors(
     for file in &saved {
         let size = file["file_size"].as_u64().unwrap() as usize;
         let first = file["file_path"].as_str().unwrap().as_bytes()[0] - b'0';
-        assert!(desk.get(file).await == vec![first; size], "{harm:?}: what was acknowledged is there");
+        assert!(
+            desk.get(file).await == vec![first; size],
+            "{harm:?}: what was acknowledged is there"
+        );
     }
     let again = desk.upload("again.txt", "again").await;
     assert_eq!(desk.get(&again).await, b"again");

@@ -16,10 +16,19 @@ const ATTACKS: &str = include_str!("../../../../atelier-core/tests/data/path_att
 async fn ordinary_names_stay_as_they_are(#[values(Sqlite, Postgres)] backend: Backend) {
     let desk = Desk::new(backend, Disk).await;
     let long = "n".repeat(255);
-    for name in
-        ["отчёт.txt", "報告書.txt", "😀.txt", "a b.txt", "a..b.txt", "CON", "aux.txt", "q\"uote.txt", &long]
-    {
-        let form = Form::new().part("file", file("x", name.to_owned())).text("path", name.to_owned());
+    for name in [
+        "отчёт.txt",
+        "報告書.txt",
+        "😀.txt",
+        "a b.txt",
+        "a..b.txt",
+        "CON",
+        "aux.txt",
+        "q\"uote.txt",
+        &long,
+    ] {
+        let form =
+            Form::new().part("file", file("x", name.to_owned())).text("path", name.to_owned());
         let saved = desk.ann.send_form(&desk.path, form).await.expect(201)["files"][0].clone();
         assert_eq!(saved["file_path"], name);
         assert_eq!(desk.get(&saved).await, name.as_bytes());
@@ -53,7 +62,8 @@ async fn escaping_paths_of_the_corpus_are_refused() {
             let (status, code) = uploaded.problem();
             // A control character is refused before the path is examined.
             assert!(
-                (status, code) == (403, "path_outside_workspace") || path.chars().any(char::is_control),
+                (status, code) == (403, "path_outside_workspace")
+                    || path.chars().any(char::is_control),
                 "{path}"
             );
         }
@@ -85,10 +95,14 @@ const FINE: [&str; 4] = ["notes.txt", "notes.txt/x", "C:secret.txt", ""];
 
 /// The paths of the corpus that are refused by their text alone.
 fn leaving(attacks: &Value) -> Vec<String> {
-    let by_text =
-        |case: &&Value| case["expect"] == "deny" && case["class"] == "attack" && case["setup"] == json!([]);
-    let paths = attacks.as_array().unwrap().iter().filter(by_text).filter_map(|case| case["path"].as_str());
+    let by_text = |case: &&Value| {
+        case["expect"] == "deny" && case["class"] == "attack" && case["setup"] == json!([])
+    };
+    let paths =
+        attacks.as_array().unwrap().iter().filter(by_text).filter_map(|case| case["path"].as_str());
     // A name that is too long for a form field is refused for that reason, with another code.
     let paths = paths.filter(|path| !FINE.contains(path) && path.len() <= 8192);
-    paths.map(|path| path.replace("$OUT", "/somewhere/out").replace("$WS", "/somewhere/ws")).collect()
+    paths
+        .map(|path| path.replace("$OUT", "/somewhere/out").replace("$WS", "/somewhere/ws"))
+        .collect()
 }

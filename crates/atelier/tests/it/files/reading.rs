@@ -23,9 +23,11 @@ async fn downloads_support_ranges_and_etags(
     let tag = format!("\"{}\"", file["checksum"].as_str().unwrap());
     let ask = async |headers: &[(&str, &str)]| {
         let request = desk.ann.request(Method::GET, &desk.file(&file));
-        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let request =
+            headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         let response = request.send().await.unwrap();
-        let range = response.headers().get("content-range").map(|it| it.to_str().unwrap().to_owned());
+        let range =
+            response.headers().get("content-range").map(|it| it.to_str().unwrap().to_owned());
         (response.status().as_u16(), range, response.bytes().await.unwrap())
     };
     let (status, range, body) = ask(&[("range", "bytes=8388600-8388619")]).await;
@@ -87,15 +89,21 @@ async fn text_content_type_names_its_encoding_if_it_is_known() {
 /// A download of lost content reports that it is gone.
 #[rstest]
 #[tokio::test]
-async fn version_with_lost_content_cannot_be_restored(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn version_with_lost_content_cannot_be_restored(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let desk = Desk::new(backend, Disk).await;
     let file = desk.upload("a.txt", "one").await;
     desk.upload("a.txt", "two").await;
-    let folder = desk.server.data().join(format!("objects/workspaces/{}.blobs", desk.conversation()));
-    let is_one = |path: &std::path::PathBuf| std::fs::read(path).is_ok_and(|content| content == b"one");
-    let lost = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(is_one).unwrap();
+    let folder =
+        desk.server.data().join(format!("objects/workspaces/{}.blobs", desk.conversation()));
+    let is_one =
+        |path: &std::path::PathBuf| std::fs::read(path).is_ok_and(|content| content == b"one");
+    let lost =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(is_one).unwrap();
     std::fs::remove_file(lost).unwrap();
-    let restored = desk.ann.post(&format!("{}/restore", desk.file(&file)), json!({"version": 1})).await;
+    let restored =
+        desk.ann.post(&format!("{}/restore", desk.file(&file)), json!({"version": 1})).await;
     assert_eq!(restored.problem(), (502, "content_lost"));
     assert_eq!(
         desk.ann.get(&format!("{}/versions/1", desk.file(&file))).await.problem(),
@@ -113,13 +121,15 @@ async fn verified_download_of_damaged_content_is_cut_off() {
         let path = desk.file(&file);
         let (_, _, whole) = desk.ann.download(&format!("{path}?verify=true")).await;
         assert_eq!(whole.unwrap().len(), size);
-        let folder = desk.server.data().join(format!("objects/workspaces/{}.blobs", desk.conversation()));
+        let folder =
+            desk.server.data().join(format!("objects/workspaces/{}.blobs", desk.conversation()));
         let object = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let object = object.max_by_key(|path| std::fs::metadata(path).unwrap().len()).unwrap();
         let mut bytes = std::fs::read(&object).unwrap();
         bytes[size / 2] ^= 1;
         std::fs::write(&object, bytes).unwrap();
-        let whole = match desk.ann.request(Method::GET, &format!("{path}?verify=true")).send().await {
+        let whole = match desk.ann.request(Method::GET, &format!("{path}?verify=true")).send().await
+        {
             Ok(response) => response.bytes().await.is_ok(),
             Err(_) => false,
         };
@@ -143,7 +153,10 @@ async fn archive_contains_every_file(
         desk.upload(name, content.clone()).await;
     }
     let (status, headers, body) = desk.ann.download(&format!("{}/archive.zip", desk.path)).await;
-    assert_eq!((status.as_u16(), headers["content-type"].to_str().unwrap()), (200, "application/zip"));
+    assert_eq!(
+        (status.as_u16(), headers["content-type"].to_str().unwrap()),
+        (200, "application/zip")
+    );
     let mut archive = zip::ZipArchive::new(std::io::Cursor::new(body.unwrap())).unwrap();
     assert_eq!(archive.len(), 3);
     for (name, content) in &files {

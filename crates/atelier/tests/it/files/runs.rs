@@ -48,7 +48,11 @@ async fn sync_repairs_the_cache(
     assert_eq!(desk.sync().await["fetched"], 0);
     let files = desk.info().await["files"].clone();
     assert!(
-        files.as_array().unwrap().iter().all(|file| file["version"] == 1 && file["source"] == "user_upload")
+        files
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|file| file["version"] == 1 && file["source"] == "user_upload")
     );
 }
 

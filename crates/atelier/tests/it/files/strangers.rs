@@ -19,7 +19,9 @@ async fn files_of_others_look_like_unknown_files(#[values(Sqlite, Postgres)] bac
     let desk = Desk::new(backend, Disk).await;
     let kept = desk.upload("secret.txt", "secret").await;
     let new = json!({"path": "big.bin", "size": 5});
-    let upload = desk.ann.post(&format!("{}/uploads", desk.path), new).await.expect(201)["upload_id"].clone();
+    let upload =
+        desk.ann.post(&format!("{}/uploads", desk.path), new).await.expect(201)["upload_id"]
+            .clone();
     let before = desk.info().await;
     let bob = desk.server.user("bob");
     let own = bob.workspace().await;
@@ -33,8 +35,9 @@ async fn files_of_others_look_like_unknown_files(#[values(Sqlite, Postgres)] bac
         (&desk.ann, "other"),
     ];
     let operations: Vec<Operation> = operations(&desk.server).await;
-    let of_files =
-        |it: &&Operation| it.path.starts_with("/api/tenants/") && it.path.contains("{conversation}");
+    let of_files = |it: &&Operation| {
+        it.path.starts_with("/api/tenants/") && it.path.contains("{conversation}")
+    };
     let mut tried = 0;
     for operation in operations.iter().filter(of_files) {
         let path = |tenant: &str, conversation: &str, known: bool| {
@@ -48,7 +51,8 @@ async fn files_of_others_look_like_unknown_files(#[values(Sqlite, Postgres)] bac
             })
         };
         for (user, tenant) in &others {
-            let unknown = ask(user, operation, &path(tenant, &Uuid::now_v7().to_string(), false)).await;
+            let unknown =
+                ask(user, operation, &path(tenant, &Uuid::now_v7().to_string(), false)).await;
             assert_eq!(unknown.problem(), (404, "not_found"), "{}", operation.label());
             let theirs = ask(user, operation, &path(tenant, desk.conversation(), true)).await;
             assert_eq!(theirs, unknown, "{}", operation.label());
@@ -66,7 +70,8 @@ async fn files_of_others_look_like_unknown_files(#[values(Sqlite, Postgres)] bac
     let elsewhere = bob.post("/api/tenants/other/conversations", json!({})).await;
     assert_eq!(elsewhere.problem(), (404, "not_found"));
     let project = desk.ann.get(&desk.tenant_path()).await.expect(200)["project_id"].clone();
-    let in_hers = bob.post("/api/tenants/default/conversations", json!({"project_id": project})).await;
+    let in_hers =
+        bob.post("/api/tenants/default/conversations", json!({"project_id": project})).await;
     assert_eq!(in_hers.problem(), (404, "not_found"));
     assert_eq!(bob.get("/api/tenants/default/conversations").await.expect(200)["total"], 1);
     assert_eq!(desk.info().await, before);

@@ -51,7 +51,8 @@ async fn multipart_headers_are_limited() {
     for body in [format!("--B\r\nX-A: {long}"), long.clone(), format!("{long}\r\n--B\r\n")] {
         // The request announces more than it sends, and is answered before that.
         let head = format!(
-            "POST {}/files HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-length: 10000000\r\n\
+            "POST {}/files HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-length: \
+             10000000\r\n\
              content-type: multipart/form-data; boundary=B\r\n\r\n",
             desk.path, desk.ann.token
         );
@@ -75,7 +76,8 @@ async fn multipart_headers_are_limited() {
     };
     let form = format!("{}{long}\r\n{}{long}\r\n--B--\r\n", head("a.txt"), head("b.txt"));
     let request = desk.ann.request(Method::POST, &format!("{}/files", desk.path)).body(form);
-    let saved = answer(request.header("content-type", "multipart/form-data; boundary=B")).await.expect(201);
+    let saved =
+        answer(request.header("content-type", "multipart/form-data; boundary=B")).await.expect(201);
     assert_eq!(saved["files"][1]["file_size"], long.len());
 }
 
@@ -88,7 +90,8 @@ async fn one_request_can_upload_several_files(#[values(Sqlite, Postgres)] backen
         .text("path", "docs")
         .part("file", file("sub/b.txt", "b"));
     let saved = desk.ann.send_form(&desk.path, form).await.expect(201);
-    let paths: Vec<&Value> = saved["files"].as_array().unwrap().iter().map(|it| &it["file_path"]).collect();
+    let paths: Vec<&Value> =
+        saved["files"].as_array().unwrap().iter().map(|it| &it["file_path"]).collect();
     assert_eq!(paths, ["docs/a.txt", "docs/b.txt"]);
     let each = Form::new()
         .text("path", "x/1")
@@ -96,7 +99,8 @@ async fn one_request_can_upload_several_files(#[values(Sqlite, Postgres)] backen
         .part("file", file("a", "1"))
         .part("file", file("b", "2"));
     let saved = desk.ann.send_form(&desk.path, each).await.expect(201);
-    let paths: Vec<&Value> = saved["files"].as_array().unwrap().iter().map(|it| &it["file_path"]).collect();
+    let paths: Vec<&Value> =
+        saved["files"].as_array().unwrap().iter().map(|it| &it["file_path"]).collect();
     assert_eq!(paths, ["x/1", "x/2"]);
     assert_eq!(desk.ann.send_form(&desk.path, Form::new()).await.problem(), (400, "upload_broken"));
     for (form, code) in [
@@ -123,7 +127,8 @@ async fn upload_with_an_outdated_version_is_refused(#[values(Sqlite, Postgres)] 
     let tag = format!("\"{}\"", first["checksum"].as_str().unwrap());
     let send = async |name: &str, value: &str, content: &str| {
         let form = Form::new().part("file", file("a.txt", content.to_owned()));
-        let request = desk.ann.request(Method::POST, &format!("{}/files", desk.path)).multipart(form);
+        let request =
+            desk.ann.request(Method::POST, &format!("{}/files", desk.path)).multipart(form);
         answer(request.header(name, value)).await
     };
     assert_eq!(send("if-none-match", "*", "new").await.problem(), (412, "precondition_failed"));
@@ -131,7 +136,10 @@ async fn upload_with_an_outdated_version_is_refused(#[values(Sqlite, Postgres)] 
     assert_eq!(send("if-match", &tag, "three").await.problem(), (412, "precondition_failed"));
     let form = Form::new().part("file", file("none.txt", "x"));
     let request = desk.ann.request(Method::POST, &format!("{}/files", desk.path)).multipart(form);
-    assert_eq!(answer(request.header("if-match", "*")).await.problem(), (412, "precondition_failed"));
+    assert_eq!(
+        answer(request.header("if-match", "*")).await.problem(),
+        (412, "precondition_failed")
+    );
     assert_eq!(desk.get(&first).await, b"two");
     for (method, path, body) in [
         (Method::DELETE, desk.file(&first), None),
@@ -158,7 +166,8 @@ async fn interrupted_multipart_upload_can_be_resumed(
     let upload = desk.ann.post(&format!("{}/uploads", desk.path), new).await.expect(201);
     let path = format!("{}/uploads/{}", desk.path, upload["upload_id"].as_str().unwrap());
     let put = async |user: &atelier_testkit::User, number: usize, bytes: &[u8]| {
-        let request = user.request(Method::PUT, &format!("{path}/parts/{number}")).body(bytes.to_vec());
+        let request =
+            user.request(Method::PUT, &format!("{path}/parts/{number}")).body(bytes.to_vec());
         answer(request).await
     };
     put(&desk.ann, 3, parts[2]).await.expect(200);
@@ -202,16 +211,23 @@ async fn completed_upload_becomes_one_version(#[values(Sqlite, Postgres)] backen
     let path = format!("{}/uploads/{}", desk.path, upload["upload_id"].as_str().unwrap());
     // Parts that arrive at the same time cannot exceed the announced size either.
     let puts = (1..=4).map(|number| {
-        answer(desk.ann.request(Method::PUT, &format!("{path}/parts/{number}")).body(&b"sixsix"[..]))
+        answer(
+            desk.ann.request(Method::PUT, &format!("{path}/parts/{number}")).body(&b"sixsix"[..]),
+        )
     });
-    let taken = futures::future::join_all(puts).await.into_iter().filter(|put| put.status == 200).count();
+    let taken =
+        futures::future::join_all(puts).await.into_iter().filter(|put| put.status == 200).count();
     assert_eq!(taken, 1);
     let there = desk.ann.get(&path).await.expect(200);
     assert_eq!(there["received"], 6);
     let number = there["parts"][0]["number"].as_i64().unwrap();
     if number != 1 {
-        answer(desk.ann.request(Method::PUT, &format!("{path}/parts/{number}")).body("")).await.expect(200);
-        answer(desk.ann.request(Method::PUT, &format!("{path}/parts/1")).body("sixsix")).await.expect(200);
+        answer(desk.ann.request(Method::PUT, &format!("{path}/parts/{number}")).body(""))
+            .await
+            .expect(200);
+        answer(desk.ann.request(Method::PUT, &format!("{path}/parts/1")).body("sixsix"))
+            .await
+            .expect(200);
         for number in 2..=number {
             answer(desk.ann.request(Method::PUT, &format!("{path}/parts/{number}")).body(""))
                 .await
@@ -226,8 +242,12 @@ async fn completed_upload_becomes_one_version(#[values(Sqlite, Postgres)] backen
     for file in &answers {
         assert_eq!(file, &answers[0]);
     }
-    assert_eq!((&answers[0]["version"], &answers[0]["original_name"]), (&json!(1), &json!("mine.txt")));
-    let late = answer(desk.ann.request(Method::PUT, &format!("{path}/parts/1")).body("sixsix")).await;
+    assert_eq!(
+        (&answers[0]["version"], &answers[0]["original_name"]),
+        (&json!(1), &json!("mine.txt"))
+    );
+    let late =
+        answer(desk.ann.request(Method::PUT, &format!("{path}/parts/1")).body("sixsix")).await;
     assert_eq!(late.problem(), (409, "upload_incomplete"));
     assert_eq!(desk.ann.delete(&path).await.status, 204);
     assert_eq!(desk.ann.get(&path).await.problem(), (404, "not_found"));
@@ -257,7 +277,8 @@ async fn upload_memory_is_independent_of_file_size() {
     let before = desk.server.memory();
     let chunk = bytes::Bytes::from(vec![7u8; 1 << 20]);
     let body = futures::stream::iter((0..300).map(move |_| Ok::<_, std::io::Error>(chunk.clone())));
-    let part = reqwest::multipart::Part::stream(reqwest::Body::wrap_stream(body)).file_name("large.bin");
+    let part =
+        reqwest::multipart::Part::stream(reqwest::Body::wrap_stream(body)).file_name("large.bin");
     let sending = desk.ann.send_form(&desk.path, Form::new().part("file", part));
     let mut most = 0;
     let watching = async {

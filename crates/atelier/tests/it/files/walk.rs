@@ -39,7 +39,8 @@ async fn file_is_uploaded_changed_and_deleted(
         file,
         json!({
             "file_id": ids.0, "conversation_id": desk.conversation(), "file_path": "documents/report.txt",
-            "original_name": "Отчёт.txt", "description": "what I wrote", "file_size": 5, "mime_type": "text/plain",
+            "original_name": "Отчёт.txt", "description": "what I \
+                wrote", "file_size": 5, "mime_type": "text/plain",
             "version": 1, "source": "user_upload", "is_presented": false,
             "checksum": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824", "status": "active",
             "created_by": desk.ann.claims()["sub"], "created_at": ids.1, "updated_at": ids.2,
@@ -51,13 +52,21 @@ async fn file_is_uploaded_changed_and_deleted(
         json!([{"change": "created", "file_id": ids.0, "file_path": "documents/report.txt", "version": 1,
                 "source": "user_upload"}])
     );
-    assert_eq!(std::fs::read_to_string(desk.folder().join("documents/report.txt")).unwrap(), "hello");
+    assert_eq!(
+        std::fs::read_to_string(desk.folder().join("documents/report.txt")).unwrap(),
+        "hello"
+    );
 
     let info = desk.info().await;
-    assert_eq!((&info["file_count"], &info["total_size"], &info["files"][0]), (&json!(1), &json!(5), &file));
+    assert_eq!(
+        (&info["file_count"], &info["total_size"], &info["files"][0]),
+        (&json!(1), &json!(5), &file)
+    );
     let place = info["workspace_path"].as_str().unwrap();
     assert!(place.ends_with(&format!("{}/", desk.conversation())), "{place}");
-    assert!(desk.ann.get(&desk.tenant_path()).await.expect(200)["workspace_created_at"].is_string());
+    assert!(
+        desk.ann.get(&desk.tenant_path()).await.expect(200)["workspace_created_at"].is_string()
+    );
 
     let (status, headers, body) = desk.ann.download(&desk.file(&file)).await;
     assert_eq!((status.as_u16(), body.unwrap()), (200, b"hello".to_vec()));
@@ -80,17 +89,24 @@ async fn file_is_uploaded_changed_and_deleted(
     assert_eq!(versions["versions"][1]["checksum"], file["checksum"]);
     let (_, _, old) = desk.ann.download(&format!("{}/versions/1", desk.file(&file))).await;
     assert_eq!(old.unwrap(), b"hello");
-    let (_, headers, diff) = desk.ann.download(&format!("{}/diff?from=1&to=2", desk.file(&file))).await;
+    let (_, headers, diff) =
+        desk.ann.download(&format!("{}/diff?from=1&to=2", desk.file(&file))).await;
     assert_eq!(headers["content-type"], "text/plain; charset=utf-8");
     let diff = String::from_utf8(diff.unwrap()).unwrap();
     assert!(diff.contains("\n-hello\n") && diff.contains("\n+hello, world\n"), "{diff}");
-    let restored =
-        desk.ann.post(&format!("{}/restore", desk.file(&file)), json!({"version": 1})).await.expect(200);
+    let restored = desk
+        .ann
+        .post(&format!("{}/restore", desk.file(&file)), json!({"version": 1}))
+        .await
+        .expect(200);
     assert_eq!((&restored["version"], &restored["checksum"]), (&json!(3), &file["checksum"]));
     assert_eq!(desk.get(&file).await, b"hello");
 
-    let current =
-        desk.ann.post(&format!("{}/restore", desk.file(&file)), json!({"version": 3})).await.expect(200);
+    let current = desk
+        .ann
+        .post(&format!("{}/restore", desk.file(&file)), json!({"version": 3}))
+        .await
+        .expect(200);
     assert_eq!(current["version"], 3, "it is that already");
     let beyond = desk.ann.get(&format!("{}/diff?to=-9223372036854775808", desk.file(&file))).await;
     assert_eq!(beyond.problem(), (404, "not_found"));
@@ -104,7 +120,12 @@ async fn file_is_uploaded_changed_and_deleted(
     let change = json!({"file_path": "final.txt", "is_presented": true, "description": "done"});
     let changed = desk.ann.patch(&desk.file(&file), change).await.expect(200);
     assert_eq!(
-        (&changed["file_path"], &changed["is_presented"], &changed["description"], &changed["version"]),
+        (
+            &changed["file_path"],
+            &changed["is_presented"],
+            &changed["description"],
+            &changed["version"]
+        ),
         (&json!("final.txt"), &json!(true), &json!("done"), &json!(3))
     );
 
@@ -123,7 +144,10 @@ async fn file_is_uploaded_changed_and_deleted(
     };
     assert_eq!(changes, ["updated", "updated", "renamed", "deleted"]);
     let mut sql = desk.server.sql().await;
-    assert_eq!(sql.count("SELECT COUNT(*) FROM conversation_files WHERE status = 'deleted'").await, 1);
+    assert_eq!(
+        sql.count("SELECT COUNT(*) FROM conversation_files WHERE status = 'deleted'").await,
+        1
+    );
     assert_eq!(sql.count("SELECT COUNT(*) FROM file_blobs").await, 0);
 }
 
@@ -140,22 +164,31 @@ async fn renaming_updates_the_type_and_descriptions_can_be_removed(
         .text("path", "table.csv")
         .text("description", "numbers");
     let file = desk.ann.send_form(&desk.path, form).await.expect(201)["files"][0].clone();
-    assert_eq!((&file["original_name"], &file["mime_type"]), (&json!("download"), &json!("text/csv")));
+    assert_eq!(
+        (&file["original_name"], &file["mime_type"]),
+        (&json!("download"), &json!("text/csv"))
+    );
     let photo = desk.upload("photo.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec()).await;
 
-    let renamed = desk.ann.patch(&desk.file(&file), json!({"file_path": "notes.md"})).await.expect(200);
+    let renamed =
+        desk.ann.patch(&desk.file(&file), json!({"file_path": "notes.md"})).await.expect(200);
     assert_eq!(renamed["mime_type"], "text/markdown");
     assert_eq!(renamed["description"], "numbers");
     let (_, headers, _) = desk.ann.download(&desk.file(&file)).await;
     assert_eq!(headers["content-type"], "text/markdown; charset=utf-8");
-    let renamed = desk.ann.patch(&desk.file(&photo), json!({"file_path": "photo.txt"})).await.expect(200);
+    let renamed =
+        desk.ann.patch(&desk.file(&photo), json!({"file_path": "photo.txt"})).await.expect(200);
     assert_eq!(renamed["mime_type"], "image/png", "the content knows better");
 
     let taken = desk.ann.patch(&desk.file(&file), json!({"file_path": "photo.txt"})).await;
     assert_eq!(taken.problem(), (409, "path_taken"));
     assert_eq!(taken.body["detail"], "there is a file at photo.txt already");
-    let described = desk.ann.patch(&desk.file(&file), json!({"description": null})).await.expect(200);
-    assert_eq!((&described["description"], &described["file_path"]), (&json!(null), &json!("notes.md")));
+    let described =
+        desk.ann.patch(&desk.file(&file), json!({"description": null})).await.expect(200);
+    assert_eq!(
+        (&described["description"], &described["file_path"]),
+        (&json!(null), &json!("notes.md"))
+    );
 }
 
 /// FS-02: `{bucket}/{prefix}{conversation_id}/{file_path}` and
@@ -209,11 +242,13 @@ async fn workspace_can_be_disabled_and_archived_conversations_keep_files(
 ) {
     let desk = Desk::new(backend, Disk).await;
     let file = desk.upload("a.txt", "kept").await;
-    let archived = desk.ann.patch(&desk.tenant_path(), json!({"status": "archived"})).await.expect(200);
+    let archived =
+        desk.ann.patch(&desk.tenant_path(), json!({"status": "archived"})).await.expect(200);
     assert_eq!(archived["status"], "archived");
     assert_eq!(desk.get(&file).await, b"kept");
 
-    let off = desk.ann.patch(&desk.tenant_path(), json!({"workspace_enabled": false})).await.expect(200);
+    let off =
+        desk.ann.patch(&desk.tenant_path(), json!({"workspace_enabled": false})).await.expect(200);
     assert_eq!(off["workspace_enabled"], false);
     let refused = desk.ann.upload(&desk.path, "b.txt", "x").await;
     assert_eq!(refused.problem(), (403, "workspace_disabled"));
@@ -225,9 +260,15 @@ async fn workspace_can_be_disabled_and_archived_conversations_keep_files(
     assert_eq!(desk.get(&file).await, b"kept");
 
     let path = "/api/tenants/default/conversations";
-    let created =
-        desk.ann.post(path, json!({"title": "no files", "workspace_enabled": false})).await.expect(201);
-    assert_eq!((&created["title"], &created["workspace_enabled"]), (&json!("no files"), &json!(false)));
+    let created = desk
+        .ann
+        .post(path, json!({"title": "no files", "workspace_enabled": false}))
+        .await
+        .expect(201);
+    assert_eq!(
+        (&created["title"], &created["workspace_enabled"]),
+        (&json!("no files"), &json!(false))
+    );
     assert_eq!(desk.ann.get(path).await.expect(200)["total"], 2);
     for (status, id) in [("archived", &archived["id"]), ("active", &created["id"])] {
         let list = desk.ann.get(&format!("{path}?status={status}")).await.expect(200);
@@ -237,6 +278,10 @@ async fn workspace_can_be_disabled_and_archived_conversations_keep_files(
     // Both conversations are in the project that was created for them.
     let project = desk.ann.get(&desk.tenant_path()).await.expect(200)["project_id"].clone();
     assert_eq!(created["project_id"], project);
-    let project = desk.ann.get(&format!("/my/projects/{}", project.as_str().unwrap())).await.expect(200);
-    assert_eq!((&project["name"], &project["workspace"]), (&json!("default"), &json!("conversation")));
+    let project =
+        desk.ann.get(&format!("/my/projects/{}", project.as_str().unwrap())).await.expect(200);
+    assert_eq!(
+        (&project["name"], &project["workspace"]),
+        (&json!("default"), &json!("conversation"))
+    );
 }

@@ -62,7 +62,8 @@ async fn race(desk: &Desk, number: usize) -> &'static str {
     let at = (number % 2 == 1).then_some(expires);
     let by = || {
         let jitter = chrono::TimeDelta::milliseconds(rand::random_range(-20..60));
-        let wait = at.map_or(Duration::ZERO, |at| (at + jitter - Utc::now()).to_std().unwrap_or_default());
+        let wait =
+            at.map_or(Duration::ZERO, |at| (at + jitter - Utc::now()).to_std().unwrap_or_default());
         tokio::time::sleep(wait)
     };
     let cancel = format!("tools/{}/cancel", id(&call));
@@ -105,7 +106,8 @@ async fn race(desk: &Desk, number: usize) -> &'static str {
         assert_eq!(loser.problem(), (409, "already_settled"));
     }
     let (status, approval) = (settled["status"].as_str().unwrap(), &settled["approval"]["status"]);
-    let winner = match (approve.status.as_u16(), reject.status.as_u16(), cancelled.status.as_u16()) {
+    let winner = match (approve.status.as_u16(), reject.status.as_u16(), cancelled.status.as_u16())
+    {
         (200, 409, 409) => ("approve", "dispatched", "approved"),
         // A call that was approved and sent can still be cancelled before it begins.
         (200, 409, 200) => ("approve", "cancelled", "approved"),

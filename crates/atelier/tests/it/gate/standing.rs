@@ -8,7 +8,8 @@ use super::*;
 async fn permission_covers_calls_that_already_wait(#[values(Sqlite, Postgres)] backend: Backend) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
-    let directory = async |path: &str| desk.execute("create_directory", json!({"path": path})).await;
+    let directory =
+        async |path: &str| desk.execute("create_directory", json!({"path": path})).await;
     let (first, second) = (directory("a").await, directory("b").await);
     let other = desk.execute("execute_command", json!({"command": "touch", "args": ["x"]})).await;
     desk.decide(&first, "approve", json!({"scope": "class"})).await.expect(200);
@@ -24,8 +25,12 @@ async fn permission_covers_calls_that_already_wait(#[values(Sqlite, Postgres)] b
     desk.user.delete(&grant).await.expect(200);
     let audit = desk.user.get(&desk.path("audit")).await.expect(200);
     assert_eq!(audit["total"], 3, "{audit}");
-    let decisions: Vec<&str> =
-        audit["audit"].as_array().unwrap().iter().map(|row| row["decision"].as_str().unwrap()).collect();
+    let decisions: Vec<&str> = audit["audit"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["decision"].as_str().unwrap())
+        .collect();
     assert_eq!(decisions, ["withdrawn", "granted", "approved"]);
     assert_eq!(audit["audit"][0]["tool_id"], json!(null));
 }
@@ -34,7 +39,9 @@ async fn permission_covers_calls_that_already_wait(#[values(Sqlite, Postgres)] b
 /// user allows its class.
 #[rstest]
 #[tokio::test]
-async fn permission_covers_calls_that_the_machine_rates_higher(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn permission_covers_calls_that_the_machine_rates_higher(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
     let riskier = json!({
@@ -49,11 +56,17 @@ async fn permission_covers_calls_that_the_machine_rates_higher(#[values(Sqlite, 
         let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
         let told = desk.result(&signal, riskier.clone()).await.expect(200);
         if first {
-            assert_eq!((&told["status"], &told["risk_level"]), (&json!("pending_approval"), &json!("HIGH")));
+            assert_eq!(
+                (&told["status"], &told["risk_level"]),
+                (&json!("pending_approval"), &json!("HIGH"))
+            );
             desk.decide(&told, "approve", json!({"scope": "class"})).await.expect(200);
         }
         let signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
-        assert_eq!((&signal.data["attempt"], &signal.data["risk_level"]), (&json!(2), &json!("HIGH")));
+        assert_eq!(
+            (&signal.data["attempt"], &signal.data["risk_level"]),
+            (&json!(2), &json!("HIGH"))
+        );
         desk.claim(&signal).await.expect(200);
         desk.result(&signal, json!({"success": true})).await.expect(200);
         assert_eq!(desk.show(&call).await["status"], "completed");
@@ -89,21 +102,32 @@ async fn batch_applies_rejections_before_permissions(#[values(Sqlite, Postgres)]
     let mut decisions = Vec::new();
     for n in 0..40 {
         let call = desk.execute("create_directory", json!({"path": format!("d{n}")})).await;
-        decisions.push(json!({"approval_id": call["approval_id"], "approve": n == 0, "scope": "class"}));
+        decisions
+            .push(json!({"approval_id": call["approval_id"], "approve": n == 0, "scope": "class"}));
     }
     let unasked = desk.execute("create_directory", json!({"path": "e"})).await;
     let decided = desk.post("approvals/decide", json!({"decisions": decisions})).await.expect(200);
-    let statuses: Vec<&str> =
-        decided["results"].as_array().unwrap().iter().map(|call| call["status"].as_str().unwrap()).collect();
+    let statuses: Vec<&str> = decided["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|call| call["status"].as_str().unwrap())
+        .collect();
     assert_eq!(statuses[0], "dispatched");
     assert!(statuses[1..].iter().all(|status| *status == "rejected"), "{statuses:?}");
-    assert_eq!(desk.show(&unasked).await["status"], "dispatched", "and the permission reaches the rest");
+    assert_eq!(
+        desk.show(&unasked).await["status"],
+        "dispatched",
+        "and the permission reaches the rest"
+    );
 }
 
 /// A call without a conversation and without an agent cannot be approved for a session or an agent.
 #[rstest]
 #[tokio::test]
-async fn approval_does_not_claim_a_permission_it_cannot_grant(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn approval_does_not_claim_a_permission_it_cannot_grant(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
     let call = desk.execute("create_directory", json!({"path": "d"})).await;
@@ -137,7 +161,9 @@ async fn waiting_call_says_what_it_waits_for(#[values(Sqlite, Postgres)] backend
         signal = desk.until("TOOL_EXECUTION_SIGNAL").await;
     }
     desk.claim(&signal).await.expect(200);
-    desk.result(&signal, json!({"success": false, "code": "stale", "error": "changed"})).await.expect(200);
+    desk.result(&signal, json!({"success": false, "code": "stale", "error": "changed"}))
+        .await
+        .expect(200);
     let again = desk.post(&path, preview).await.expect(200);
     assert_eq!(again["status"], "pending_approval");
     assert!(again["note"].as_str().unwrap().contains("has changed since it was shown"), "{again}");
@@ -154,7 +180,12 @@ async fn silent_machine_is_removed_and_replaced() {
     let call = desk.execute("read_file", json!({"path": "a"})).await;
     assert_eq!(call["client_id"], json!(desk.client));
     // Waits for the duration of a lease. One machine renews its lease, and the other does not.
-    while desk.user.get(&desk.path("clients")).await.expect(200)["clients"].as_array().unwrap().len() > 1 {
+    while desk.user.get(&desk.path("clients")).await.expect(200)["clients"]
+        .as_array()
+        .unwrap()
+        .len()
+        > 1
+    {
         desk.post(&format!("clients/{next}/renew"), json!(null)).await.expect(200);
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
@@ -213,7 +244,8 @@ async fn call_that_waits_with_an_ended_permission_is_asked_about(
     let session = crate::conversation(&desk.user, &desk.project).await;
     let ask = async |desk: &Desk| {
         let params = json!({"path": "d"});
-        let body = json!({"tool_name": "create_directory", "tool_params": params, "session_id": session});
+        let body =
+            json!({"tool_name": "create_directory", "tool_params": params, "session_id": session});
         desk.post("tools/execute", body).await.expect(200)
     };
     let first = ask(&desk).await;
@@ -241,7 +273,9 @@ async fn call_that_waits_with_an_ended_permission_is_asked_about(
 /// Another machine has another folder and other isolation, so the user is asked again.
 #[rstest]
 #[tokio::test]
-async fn approval_holds_only_for_the_machine_it_was_given_for(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn approval_holds_only_for_the_machine_it_was_given_for(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let mut desk = Desk::new(server.user("ann")).await;
     let command = json!({"command": "touch", "args": ["x"]});
@@ -261,7 +295,10 @@ async fn approval_holds_only_for_the_machine_it_was_given_for(#[values(Sqlite, P
     // An approval of the first question does not answer this one.
     assert_eq!(desk.decide(&call, "approve", json!({})).await.status, 404);
     let approved = desk.decide(&again, "approve", json!({})).await.expect(200);
-    assert_eq!((&approved["status"], &approved["client_id"]), (&json!("dispatched"), &json!(desk.client)));
+    assert_eq!(
+        (&approved["status"], &approved["client_id"]),
+        (&json!("dispatched"), &json!(desk.client))
+    );
     let audit = desk.user.get(&desk.path("audit")).await.expect(200);
     let about: Vec<&Value> =
         audit["audit"].as_array().unwrap().iter().map(|row| &row["approval_id"]).collect();
@@ -272,12 +309,18 @@ async fn approval_holds_only_for_the_machine_it_was_given_for(#[values(Sqlite, P
 /// covers only this exact command.
 #[rstest]
 #[tokio::test]
-async fn unsandboxed_permission_covers_one_exact_command(#[values(Sqlite, Postgres)] backend: Backend) {
+async fn unsandboxed_permission_covers_one_exact_command(
+    #[values(Sqlite, Postgres)] backend: Backend,
+) {
     let server = start(backend).await;
     let desk = Desk::new(server.user("ann")).await;
-    let run = async |command: &str| desk.execute("execute_command", json!({"command": command})).await;
+    let run =
+        async |command: &str| desk.execute("execute_command", json!({"command": command})).await;
     let listed = run("ls").await;
-    assert_eq!((&listed["status"], &listed["risk_level"]), (&json!("pending_approval"), &json!("MEDIUM")));
+    assert_eq!(
+        (&listed["status"], &listed["risk_level"]),
+        (&json!("pending_approval"), &json!("MEDIUM"))
+    );
     desk.decide(&listed, "approve", json!({"scope": "class"})).await.expect(200);
     assert_eq!(run("ls").await["status"], "dispatched");
     assert_eq!(run("pwd").await["status"], "pending_approval", "another command");
