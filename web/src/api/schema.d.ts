@@ -773,7 +773,7 @@ export interface paths {
         put?: never;
         /**
          * Approve a call
-         * @description With a `scope` other than `once`, also give a permission for further calls like it.
+         * @description With a `scope` other than `once`, also give a permission for further calls.
          */
         post: operations["approvals_approve"];
         delete?: never;
@@ -922,8 +922,8 @@ export interface paths {
         put?: never;
         /**
          * Send a message to one agent, or to the project, which plans which agents do what
-         * @description Answers at once. With `Prefer: wait=60` it answers with the agent's answer, if there is one
-         *     within that many seconds.
+         * @description Answers immediately with 202. With `Prefer: wait=60`, the request waits up to 60 seconds for
+         *     the agent's answer and returns it.
          */
         post: operations["chat_send_message"];
         delete?: never;
@@ -1011,7 +1011,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the permissions in force */
+        /** List the current permissions */
         get: operations["approvals_grants"];
         put?: never;
         post?: never;
@@ -1243,8 +1243,8 @@ export interface paths {
         put?: never;
         /**
          * Request a tool call
-         * @description Answers at once with the call as it is. With `Prefer: wait=30` it answers when the call is
-         *     settled, or after that many seconds (at most `server.request_timeout`).
+         * @description Answers immediately with the current state of the call. With `Prefer: wait=30`, the answer comes
+         *     when the call is settled, or after that many seconds (at most `server.request_timeout`).
          */
         post: operations["tools_execute"];
         delete?: never;
@@ -1379,7 +1379,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Reset the worker space: end everything at once and start again
+         * Reset the worker space: end everything immediately and start again
          * @description For the owner and for admins of the owner's tenant.
          */
         post: operations["worker_space_reset"];
@@ -1417,6 +1417,7 @@ export interface components {
             /** @description The agent's task or, for a plan, the task that makes the plan. */
             task_id: components["schemas"]["TaskId"];
         };
+        /** @description A configured model with a name, instructions, tools and a memory of its own. */
         Agent: {
             config: components["schemas"]["AgentConfig"];
             /** Format: date-time */
@@ -1428,7 +1429,7 @@ export interface components {
             /** Format: date-time */
             updated_at: string;
         };
-        /** @description How an agent works. Every field has a default, so that `{}` is a whole configuration. */
+        /** @description The configuration of an agent. Every field has a default, so `{}` is a complete configuration. */
         AgentConfig: {
             /**
              * Format: int32
@@ -1516,7 +1517,10 @@ export interface components {
         AgentName: string;
         /** @enum {string} */
         AgentStatus: "active";
-        /** @description The fields to change. Absent fields stay as they are, fields of `config` too. */
+        /**
+         * @description The fields to change. Absent fields stay as they are; this also holds for the fields of
+         *     `config`.
+         */
         AgentUpdate: {
             config?: components["schemas"]["AgentConfig"] | null;
             name?: components["schemas"]["AgentName"] | null;
@@ -1533,7 +1537,10 @@ export interface components {
              */
             type: "AGENT_UPDATED";
         };
-        /** @enum {string} */
+        /**
+         * @description A problem of a worker space.
+         * @enum {string}
+         */
         Alert: "cache_overflow" | "hung_task";
         /** Format: uuid */
         ApprovalId: string;
@@ -1545,7 +1552,10 @@ export interface components {
              */
             total: number;
         };
-        /** @enum {string} */
+        /**
+         * @description What became of the question to a person about a call.
+         * @enum {string}
+         */
         ApprovalStatus: "pending" | "approved" | "rejected" | "expired" | "cancelled";
         /** @description How far an approval reaches: one call, unless the body says otherwise. */
         ApproveRequest: {
@@ -1601,9 +1611,12 @@ export interface components {
             /** @description Whether the person was reminded that time is running out. */
             warned: boolean;
         };
-        /** @description SHA-256 of a call in its canonical form. Two calls that differ in anything have different digests. */
+        /**
+         * @description SHA-256 of a call in its canonical form. Two calls that differ in anything have different
+         *     digests.
+         */
         CallDigest: string;
-        /** @description Why a call did not come to a result. */
+        /** @description Why a call has no result, or failed. */
         CallFailure: {
             code: string;
             detail: string;
@@ -1613,7 +1626,7 @@ export interface components {
          * @description One tool call.
          */
         CallId: string;
-        /** @description What a write would change, as the machine found. */
+        /** @description What a write would change, as the machine computed it. */
         CallPreview: {
             /** @description Checksum of the file that the diff was made from; `None` if the file does not exist yet. */
             base_checksum?: string | null;
@@ -1621,8 +1634,8 @@ export interface components {
             diff: string;
         };
         /**
-         * @description How a machine rates a call. It can see more than the server: a link that leads to a secret file, or a
-         *     stricter rule of the machine's owner.
+         * @description How a machine rates a call. It can see more than the server: a link that leads to a secret file,
+         *     or a stricter rule of the machine's owner.
          */
         CallRating: {
             network?: boolean;
@@ -1630,7 +1643,10 @@ export interface components {
             rule: string;
             verdict: components["schemas"]["Verdict"];
         };
-        /** @enum {string} */
+        /**
+         * @description The state of a tool call.
+         * @enum {string}
+         */
         CallStatus: "previewing" | "pending_approval" | "approved" | "dispatched" | "completed" | "failed" | "unknown" | "denied" | "rejected" | "expired" | "cancelled";
         /** @enum {string} */
         ChangeKind: "created" | "updated" | "renamed" | "deleted";
@@ -1670,7 +1686,7 @@ export interface components {
         };
         /**
          * Format: uuid
-         * @description One machine that is connected.
+         * @description One connected machine.
          */
         ClientId: string;
         ClientList: {
@@ -1678,7 +1694,10 @@ export interface components {
             clients: components["schemas"]["ConnectedClient"][];
             total: number;
         };
-        /** @enum {string} */
+        /**
+         * @description Why a worker space was closed.
+         * @enum {string}
+         */
         CloseReason: "inactive" | "session_ended" | "reset";
         Conflict: {
             /** @description Path of the agent's version; null if the agent only deleted the file. */
@@ -1698,7 +1717,7 @@ export interface components {
              */
             lease_until: string;
             os: string;
-            /** @description What the user calls the folder there. */
+            /** @description What the user calls the folder on the machine. */
             root: string;
         };
         /** @description The content of an export; an import reads it. */
@@ -1721,7 +1740,7 @@ export interface components {
             /** @description How many interactions were already there, by their ids. */
             skipped: number;
         };
-        /** @description An agent's memory is nearly full. Sent once, and again only after it was emptier. */
+        /** @description An agent's memory is nearly full. Sent once, and again only after the memory had more room. */
         ContextLimitWarningEvent: {
             agent_id: components["schemas"]["AgentId"];
             /** Format: date-time */
@@ -1788,7 +1807,7 @@ export interface components {
         ContextRemoved: {
             /** Format: int64 */
             deleted: number;
-            /** @description Nothing was deleted: these are the numbers that a real run would give. */
+            /** @description Whether nothing was deleted, and these are the numbers that a real run would give. */
             dry_run: boolean;
             /** Format: int64 */
             remaining: number;
@@ -1812,11 +1831,11 @@ export interface components {
             agent_id: components["schemas"]["AgentId"];
             /** Format: date-time */
             created_at: string;
-            /** @description Set when the index did not answer and the store's own search did. */
+            /** @description Whether the index did not answer, so that the full-text search of the store was used. */
             degraded: boolean;
             interactions: components["schemas"]["InteractionId"][];
             project_id: components["schemas"]["ProjectId"];
-            /** @description What it asked for, shortened. */
+            /** @description The query, shortened. */
             query: string;
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -1904,6 +1923,7 @@ export interface components {
              */
             waiting: number;
         };
+        /** @description A chat between a user and the agents of a project. */
         Conversation: {
             /** Format: date-time */
             created_at: string;
@@ -1916,9 +1936,9 @@ export interface components {
             user_id: components["schemas"]["UserId"];
             /** Format: date-time */
             workspace_created_at?: string | null;
-            /** @description Whether the conversation has files of its own, and its agents the tools for them. */
+            /** @description Whether the conversation has files of its own, and its agents have the tools for them. */
             workspace_enabled: boolean;
-            /** @description Where they are in the object store, from the first file operation on. */
+            /** @description The prefix of the files in the object store; `None` until the first file operation. */
             workspace_path?: string | null;
         };
         /** @description A conversation was created. */
@@ -1954,19 +1974,19 @@ export interface components {
             created_at: string;
             created_by?: components["schemas"]["UserId"] | null;
             description?: string | null;
-            /** @description The same through all versions. */
+            /** @description The id of the file, the same for all its versions. */
             file_id: components["schemas"]["FileId"];
-            /** @description Relative to the workspace. */
+            /** @description The path, relative to the workspace. */
             file_path: components["schemas"]["FilePath"];
             /**
              * Format: int64
-             * @description In bytes.
+             * @description The size in bytes.
              */
             file_size: number;
-            /** @description An agent showed it to the person as a result. */
+            /** @description Whether an agent has presented the file to the user. */
             is_presented: boolean;
             mime_type: string;
-            /** @description What it was called where it came from. */
+            /** @description The name that the file had where it came from. */
             original_name: string;
             source: components["schemas"]["FileSource"];
             status: components["schemas"]["FileStatus"];
@@ -1974,7 +1994,7 @@ export interface components {
             updated_at: string;
             /**
              * Format: int64
-             * @description Counts up by one with every change of the content.
+             * @description The number of the version. Every change of the content adds one.
              */
             version: number;
         };
@@ -2032,7 +2052,7 @@ export interface components {
         };
         /** @description An event of a project. `type` says which one. */
         Event: components["schemas"]["ProjectCreatedEvent"] | components["schemas"]["ProjectUpdatedEvent"] | components["schemas"]["ProjectDeletedEvent"] | components["schemas"]["AgentCreatedEvent"] | components["schemas"]["AgentUpdatedEvent"] | components["schemas"]["AgentDeletedEvent"] | components["schemas"]["ConversationCreatedEvent"] | components["schemas"]["ConversationUpdatedEvent"] | components["schemas"]["ConversationDeletedEvent"] | components["schemas"]["MessageCreatedEvent"] | components["schemas"]["TaskQueuedEvent"] | components["schemas"]["TaskStartedEvent"] | components["schemas"]["TaskProgressEvent"] | components["schemas"]["TaskCompletedEvent"] | components["schemas"]["TaskFailedEvent"] | components["schemas"]["TaskCancelledEvent"] | components["schemas"]["PlanCreatedEvent"] | components["schemas"]["PlanApprovalRequestEvent"] | components["schemas"]["PlanUpdatedEvent"] | components["schemas"]["UsageEvent"] | components["schemas"]["WorkerSpaceReadyEvent"] | components["schemas"]["WorkerSpaceClosedEvent"] | components["schemas"]["WorkerSpaceAlertEvent"] | components["schemas"]["ClientConnectedEvent"] | components["schemas"]["ClientDisconnectedEvent"] | components["schemas"]["ToolPreviewRequestEvent"] | components["schemas"]["ToolApprovalRequestEvent"] | components["schemas"]["ToolApprovalWarningEvent"] | components["schemas"]["ToolExecutionSignalEvent"] | components["schemas"]["ToolResultAckEvent"] | components["schemas"]["ToolCallUpdatedEvent"] | components["schemas"]["GrantMadeEvent"] | components["schemas"]["GrantWithdrawnEvent"] | components["schemas"]["ContextRetrievedEvent"] | components["schemas"]["ContextLimitWarningEvent"] | components["schemas"]["ContextPrunedEvent"] | components["schemas"]["FilesChangedEvent"] | components["schemas"]["FilesPresentedEvent"];
-        /** @description One change of a conversation's files, as its event tells it. */
+        /** @description One change of a conversation's files, as an event reports it. */
         FileChange: {
             change: components["schemas"]["ChangeKind"];
             file_id: components["schemas"]["FileId"];
@@ -2046,10 +2066,13 @@ export interface components {
          * @description One file of a conversation, through all its versions.
          */
         FileId: string;
-        /** @description Where a file lies in its workspace. Having one is the proof that it stays inside. */
+        /**
+         * @description The path of a file in its workspace. A value of this type was checked: it stays inside the
+         *     workspace.
+         */
         FilePath: string;
         /**
-         * @description Where the content came from.
+         * @description Where the content of a version comes from.
          * @enum {string}
          */
         FileSource: "user_upload" | "ai_created" | "ai_modified";
@@ -2112,8 +2135,8 @@ export interface components {
             created_by: components["schemas"]["UserId"];
             id: components["schemas"]["GrantId"];
             /**
-             * @description Whether the permission reaches HIGH: the person said so, or the call that was shown as the
-             *     example of its class was HIGH.
+             * @description Whether the permission covers HIGH calls. For an agent, the person said so. For a class, the
+             *     call that the person approved was HIGH.
              */
             include_high: boolean;
             project_id: components["schemas"]["ProjectId"];
@@ -2128,14 +2151,14 @@ export interface components {
             session: string;
             /** Format: date-time */
             withdrawn_at?: string | null;
-            /** @description What the permission allows, for people. */
+            /** @description What the permission allows, described for people. */
             words: string;
         };
         /** Format: uuid */
         GrantId: string;
         GrantList: {
             grants: components["schemas"]["Grant"][];
-            /** @description How many permissions are in force. */
+            /** @description How many permissions there are in total. */
             total: number;
         };
         /** @description A person gave a permission. */
@@ -2151,7 +2174,8 @@ export interface components {
             type: "GRANT_MADE";
         };
         /**
-         * @description How far an approval reaches.
+         * @description How far an approval reaches. "This session" is the conversation of the call or, for a call
+         *     outside a conversation, the connection of the machine.
          * @enum {string}
          */
         GrantScope: "once" | "class" | "agent";
@@ -2167,6 +2191,7 @@ export interface components {
              */
             type: "GRANT_WITHDRAWN";
         };
+        /** @description The health of several parts together. */
         Health: {
             parts: components["schemas"]["Part"][];
             status: components["schemas"]["Status"];
@@ -2176,9 +2201,9 @@ export interface components {
             client_id: string;
             scope: string;
         };
-        /** @description One thing that an agent remembers. */
+        /** @description One entry of an agent's memory. */
         Interaction: {
-            /** @description Why it failed, where it did. */
+            /** @description Why the interaction failed; `None` if it succeeded. */
             error_details?: string | null;
             id: components["schemas"]["InteractionId"];
             interaction_type: components["schemas"]["InteractionType"];
@@ -2192,11 +2217,11 @@ export interface components {
         };
         /**
          * Format: uuid
-         * @description One thing that an agent remembers.
+         * @description One interaction that an agent remembers.
          */
         InteractionId: string;
         /**
-         * @description What kind of thing happened.
+         * @description What kind of interaction it is.
          * @enum {string}
          */
         InteractionType: "task_execution" | "tool_call" | "user_message" | "agent_response";
@@ -2211,29 +2236,33 @@ export interface components {
             path: string;
             why: string;
         };
-        /** @description What a task may use up before it is stopped. Absent means: as the next wider setting says. */
+        /**
+         * @description What a task may use before it is stopped. If a limit is missing, the limit of the project or of
+         *     the server applies.
+         */
         Limits: {
             /**
              * Format: double
-             * @description US dollars, where prices are known.
+             * @description How many US dollars the task may cost. Only models with known prices count.
              * @default null
              */
             max_cost: number | null;
             /**
              * Format: int64
-             * @description Seconds at work. Waiting for a person or a machine does not count.
+             * @description How many seconds the task may run. The time when it waits for a person or a machine does not
+             *     count.
              * @default null
              */
             max_seconds: number | null;
             /**
              * Format: int32
-             * @description How often the model may be asked.
+             * @description How many times the model may be asked.
              * @default null
              */
             max_steps: number | null;
             /**
              * Format: int64
-             * @description Input and output tokens of all steps.
+             * @description How many input and output tokens all steps together may use.
              * @default null
              */
             max_tokens: number | null;
@@ -2261,6 +2290,7 @@ export interface components {
             tenant: string;
             user_id: components["schemas"]["UserId"];
         };
+        /** @description What a user or an agent says in a conversation. */
         Message: {
             agent_id?: components["schemas"]["AgentId"] | null;
             agent_name?: components["schemas"]["AgentName"] | null;
@@ -2269,13 +2299,13 @@ export interface components {
             content: string;
             /**
              * Format: double
-             * @description In US dollars, where the prices are known.
+             * @description The cost in US dollars, if the prices are known.
              */
             cost?: number | null;
             /** Format: date-time */
             created_at: string;
             id: components["schemas"]["MessageId"];
-            /** @description The model that answered, as the provider calls it. */
+            /** @description The model that wrote the message, as the provider calls it. */
             model?: string | null;
             plan_id?: components["schemas"]["PlanId"] | null;
             project_id: components["schemas"]["ProjectId"];
@@ -2346,8 +2376,8 @@ export interface components {
             isolation: Record<string, unknown>;
             os: string;
             /**
-             * @description The same process comes back after its connection was lost. Otherwise permissions that were
-             *     given for the connection end.
+             * @description Whether the same process comes back after its connection was lost. If not, the permissions
+             *     that were given for the connection end.
              * @default false
              */
             resumed: boolean;
@@ -2367,13 +2397,13 @@ export interface components {
             workspace_enabled: boolean;
         };
         /**
-         * @description Something to be remembered. What it does not say (id, time) it gets where it is written down; what has
-         *     no embedding is embedded afterwards.
+         * @description An interaction to add to a memory. If it has no id or time, it gets them when it is stored. If
+         *     it has no embedding, the text is embedded later.
          */
         NewInteraction: {
             /**
-             * @description Who made the embedding. One of another embedder than the server's, or of nobody in particular, does not compare
-             *     with the others: then it is made anew.
+             * @description The embedder that made the embedding. If it is missing or is not the embedder of the server,
+             *     the embedding cannot be compared with the others, so the text is embedded again.
              */
             embedder?: string | null;
             embedding?: number[] | null;
@@ -2425,6 +2455,7 @@ export interface components {
             /** @description The tool's answer: `success`, its own fields, and on failure `error` and `code`. */
             result: Record<string, unknown>;
         };
+        /** @description One part that a health report is about, such as the store. */
         Part: {
             name: string;
             /** @description A short reason for people. */
@@ -2447,6 +2478,7 @@ export interface components {
              */
             total: number;
         };
+        /** @description The tasks that the planner made of one message, and their dependencies. */
         Plan: {
             /** Format: date-time */
             completed_at?: string | null;
@@ -2456,8 +2488,8 @@ export interface components {
             id: components["schemas"]["PlanId"];
             message_id: components["schemas"]["MessageId"];
             /**
-             * @description Its owner has to approve it and has not done so: nothing of it may run, not even when it has ended and a
-             *     task of it is to be resumed.
+             * @description Whether the owner still has to approve the plan. Until then none of its tasks may run, not
+             *     even a task that is resumed after the plan has ended.
              */
             needs_approval?: boolean;
             project_id: components["schemas"]["ProjectId"];
@@ -2500,7 +2532,7 @@ export interface components {
         };
         /**
          * Format: uuid
-         * @description One graph of tasks.
+         * @description One plan.
          */
         PlanId: string;
         PlanList: {
@@ -2564,12 +2596,13 @@ export interface components {
          * @enum {string}
          */
         ProblemCode: "malformed_json" | "upload_broken" | "unauthorized" | "other_tenant" | "forbidden" | "path_outside_workspace" | "workspace_disabled" | "not_found" | "method_not_allowed" | "request_timeout" | "name_taken" | "already_settled" | "asked_anew" | "not_your_call" | "result_differs" | "conversation_archived" | "agent_deleted" | "plan_not_approved" | "dependency_unfinished" | "worker_space_closed" | "path_taken" | "changed_meanwhile" | "conversation_locked" | "upload_incomplete" | "links_unavailable" | "precondition_failed" | "body_too_large" | "file_size_exceeded" | "unsupported_media_type" | "range_not_satisfiable" | "invalid_request" | "invalid_path" | "not_text" | "queue_full" | "internal" | "content_damaged" | "content_lost" | "store_unavailable" | "memory_unavailable" | "object_store_unavailable" | "took_too_long";
+        /** @description What a user works on, with its agents, conversations and tool calls. */
         Project: {
             /** Format: date-time */
             created_at: string;
             id: components["schemas"]["ProjectId"];
             name: components["schemas"]["ProjectName"];
-            /** @description Free-form settings; what later parts read from it is documented with them. */
+            /** @description Any JSON object. Atelier reads `policy`, `planner` and `limits`. */
             settings: Record<string, unknown>;
             /** Format: date-time */
             updated_at: string;
@@ -2633,11 +2666,13 @@ export interface components {
              */
             type: "PROJECT_UPDATED";
         };
-        /** @description What a planner proposes, or a person makes of it. */
+        /** @description A task that the planner proposes, or that a person puts in its place. */
         ProposedTask: {
-            /** @description Its name or its id. */
+            /** @description The name or the id of the agent. */
             agent: string;
+            /** @description The ids of the tasks that have to be completed first. */
             depends_on?: string[];
+            /** @description What the agent has to do. */
             description: string;
             id: string;
         };
@@ -2650,7 +2685,10 @@ export interface components {
             /** @description The verifier that belongs to the `code_challenge` (RFC 7636). */
             verifier: string;
         };
-        /** @enum {string} */
+        /**
+         * @description Why interactions were deleted.
+         * @enum {string}
+         */
         PruneReason: "requested" | "cleared" | "limit";
         /** @description An agent's queue, as its owner sees it. */
         QueueReport: {
@@ -2695,7 +2733,8 @@ export interface components {
             token: string;
         };
         /**
-         * @description What a token's bearer may do. Ownership is checked beside it: a role alone opens no project.
+         * @description What the bearer of a token may do. A role alone gives access to no project: ownership is checked
+         *     too.
          * @enum {string}
          */
         Role: "user" | "admin" | "client" | "agent";
@@ -2722,9 +2761,9 @@ export interface components {
          * @enum {string}
          */
         SearchMode: "hybrid" | "dense" | "lexical";
-        /** @description What the server adds to the rules that every Atelier has. */
+        /** @description What the server adds to the built-in rules. */
         ServerPolicy: {
-            /** @description Commands are refused on machines that cannot isolate them. */
+            /** @description Whether commands are refused on machines that cannot sandbox them. */
             demand_isolation: boolean;
             /** @description The rules, in the form of the configuration's `policy`. */
             extension: Record<string, unknown>;
@@ -2759,11 +2798,14 @@ export interface components {
         /** @description The current state of what a stream is about. */
         Snapshot: components["schemas"]["ProjectSnapshot"] | components["schemas"]["UserSnapshot"];
         /**
-         * @description Ordered: a worse status is greater.
+         * @description How well a part works. A worse status is greater.
          * @enum {string}
          */
         Status: "healthy" | "degraded" | "unhealthy";
-        /** @description One entry of a task's journal: what the model said, and what came of the calls it asked for. */
+        /**
+         * @description One entry of a task's journal: what the model answered, and the results of the calls that it
+         *     asked for.
+         */
         Step: {
             calls: components["schemas"]["StepCall"][];
             /** Format: double */
@@ -2774,16 +2816,20 @@ export interface components {
         };
         /** @description A tool call of a step. */
         StepCall: {
-            /** @description JSON, as the model wrote it. */
+            /** @description The arguments as JSON, as the model wrote them. */
             arguments: string;
-            /** @description What the model calls it. */
+            /** @description The id that the model gave to the call. */
             id: string;
             name: string;
             result?: components["schemas"]["StepResult"] | null;
             tool_id?: components["schemas"]["CallId"] | null;
         };
+        /** @description The result of a call that did not go through the gate, as the model sees it. */
         StepResult: {
-            /** @description Of the whole file that the call has read or written, so that the next change of it is made against that. */
+            /**
+             * @description The checksum of the file that the call has read or written. The next change of the file is
+             *     made only if the file still has this checksum.
+             */
             checksum?: string | null;
             content: string;
             is_error: boolean;
@@ -2804,7 +2850,10 @@ export interface components {
             conflicts: components["schemas"]["Conflict"][];
             /** @description Paths of new files that were saved from the folder to the object store. */
             created: string[];
-            /** @description Files whose content the object store has lost. They are not in the folder; writing a new version repairs them. */
+            /**
+             * @description Files whose content the object store has lost. They are not in the folder; writing a new
+             *     version repairs them.
+             */
             damaged: string[];
             deleted: string[];
             /** @description How many files were copied from the object store into the folder. */
@@ -2826,6 +2875,7 @@ export interface components {
              */
             wait_seconds: number;
         };
+        /** @description One piece of work for one agent. */
         Task: {
             agent_id?: components["schemas"]["AgentId"] | null;
             agent_name?: components["schemas"]["AgentName"] | null;
@@ -2833,7 +2883,7 @@ export interface components {
             completed_at?: string | null;
             /**
              * Format: double
-             * @description In US dollars, as far as prices are known.
+             * @description The cost in US dollars, as far as prices are known.
              */
             cost: number;
             /** Format: date-time */
@@ -2842,21 +2892,21 @@ export interface components {
             description: string;
             error?: components["schemas"]["TaskFailure"] | null;
             id: components["schemas"]["TaskId"];
-            /** @description What its plan calls it. */
+            /** @description The id of the task in the proposal of its plan. */
             key?: string | null;
             kind: components["schemas"]["TaskKind"];
-            /** @description The message that asked for it. */
+            /** @description The message that started the task. */
             message_id: components["schemas"]["MessageId"];
             plan_id?: components["schemas"]["PlanId"] | null;
             /**
              * Format: int32
-             * @description Higher goes first.
+             * @description Tasks with a higher priority run first.
              */
             priority: number;
             project_id: components["schemas"]["ProjectId"];
             /**
              * Format: int64
-             * @description How long it has run, without the time it was parked.
+             * @description How long the task has run, in milliseconds, without the time when it was parked.
              */
             ran_ms: number;
             result?: string | null;
@@ -2871,7 +2921,7 @@ export interface components {
             steps: number;
             usage: components["schemas"]["Usage"];
         };
-        /** @description A tool call as the progress of a task tells of it. */
+        /** @description A tool call in the event that reports the progress of a task. */
         TaskCall: {
             name: string;
             tool_id?: components["schemas"]["CallId"] | null;
@@ -2918,17 +2968,21 @@ export interface components {
              */
             type: "TASK_FAILED";
         };
+        /** @description Why a task or a plan failed or was cancelled. */
         TaskFailure: {
-            /** @description Stable; for programs. */
+            /** @description The stable code of the reason, for programs. */
             code: string;
             detail: string;
         };
         /**
          * Format: uuid
-         * @description One piece of work for one agent.
+         * @description One task of an agent.
          */
         TaskId: string;
-        /** @enum {string} */
+        /**
+         * @description What a task is for.
+         * @enum {string}
+         */
         TaskKind: "work" | "plan" | "answer";
         TaskList: {
             tasks: components["schemas"]["Task"][];
@@ -3045,7 +3099,10 @@ export interface components {
              * @description How often the call was sent to a machine.
              */
             attempt: number;
-            /** @description The machine has said that it begins. From then on the call is not sent again. */
+            /**
+             * @description Whether the machine has said that it is about to run the call. A claimed call is never sent
+             *     again.
+             */
             claimed: boolean;
             client_id?: components["schemas"]["ClientId"] | null;
             /** Format: date-time */
@@ -3054,7 +3111,8 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description When the call is due next: to remind the person, to expire, or to give up on a machine.
+             * @description When the gate has to act on the call next: to remind the person, to let the call expire, or
+             *     to give up on the machine. `None` once the call is settled.
              */
             deadline?: string | null;
             digest?: components["schemas"]["CallDigest"] | null;
@@ -3069,7 +3127,10 @@ export interface components {
             requires_approval: boolean;
             result?: Record<string, unknown> | null;
             risk_level: components["schemas"]["Verdict"];
-            /** @description The rule that decided about the risk. A class of calls is named by it. */
+            /**
+             * @description The rule that gave `risk_level`. Permissions for a class of calls name the class by this
+             *     rule.
+             */
             rule: string;
             session_id?: components["schemas"]["ConversationId"] | null;
             status: components["schemas"]["CallStatus"];
@@ -3113,7 +3174,10 @@ export interface components {
         ToolExecutionSignalEvent: {
             /** Format: int32 */
             attempt: number;
-            /** @description For a write: the checksum of the file that was shown, or null where there was none. */
+            /**
+             * @description For a write with a preview: the checksum of the file that was shown, or null if there
+             *     was no file.
+             */
             base_checksum?: string | null;
             client_id: components["schemas"]["ClientId"];
             /** Format: date-time */
@@ -3121,7 +3185,7 @@ export interface components {
             digest?: components["schemas"]["CallDigest"] | null;
             network: boolean;
             project_id: components["schemas"]["ProjectId"];
-            /** @description What was approved: the client runs nothing that it rates higher. */
+            /** @description The risk that was approved. The client runs nothing that it rates higher. */
             risk_level: components["schemas"]["Verdict"];
             /** Format: int32 */
             timeout?: number | null;
@@ -3134,13 +3198,14 @@ export interface components {
              */
             type: "TOOL_EXECUTION_SIGNAL";
         };
-        /** @description One tool: what it does, what it takes, and how it is rated when nothing in the call says otherwise. */
+        /** @description One tool: what it does, its parameters, and its usual verdict. */
         ToolInfo: {
             description: string;
             name: string;
             /** @description JSON Schema of `tool_params`. */
             parameters: Record<string, unknown>;
             requires_approval: boolean;
+            /** @description The verdict of a call unless its parameters make the call more dangerous. */
             usual_risk: string;
         };
         /** @description Asks one machine what a call would change. */
@@ -3215,7 +3280,7 @@ export interface components {
         };
         /**
          * Format: uuid
-         * @description A large upload in parts.
+         * @description One upload in parts.
          */
         UploadId: string;
         UploadPart: {
@@ -3242,7 +3307,7 @@ export interface components {
         UploadedFiles: {
             files: components["schemas"]["ConversationFile"][];
         };
-        /** @description What a model counted. */
+        /** @description How many tokens a model used, as its provider counts them. */
         Usage: {
             /** Format: int64 */
             input_tokens: number;
@@ -3269,7 +3334,7 @@ export interface components {
         };
         /**
          * Format: uuid
-         * @description The person (or machine) a token speaks for: its `sub`.
+         * @description The user of a token: its `sub` claim.
          */
         UserId: string;
         UserSnapshot: {
@@ -3278,7 +3343,8 @@ export interface components {
             projects: components["schemas"]["Project"][];
         };
         /**
-         * @description How dangerous a call is. The order is the meaning: of several verdicts the strictest stands, by `max`.
+         * @description How dangerous a call is. Verdicts are ordered by strictness: of several verdicts, the maximum
+         *     wins.
          * @enum {string}
          */
         Verdict: "LOW" | "MEDIUM" | "HIGH" | "DENY";
@@ -4614,7 +4680,7 @@ export interface operations {
         parameters: {
             query?: {
                 /**
-                 * @description Check the SHA-256 while sending, and break the connection before the end if it is wrong.
+                 * @description Check the SHA-256 while sending, and close the connection before the end if it is wrong.
                  *     Sends the whole file.
                  */
                 verify?: boolean;
@@ -5480,7 +5546,7 @@ export interface operations {
         parameters: {
             query?: {
                 /**
-                 * @description Check the SHA-256 while sending, and break the connection before the end if it is wrong.
+                 * @description Check the SHA-256 while sending, and close the connection before the end if it is wrong.
                  *     Sends the whole file.
                  */
                 verify?: boolean;
@@ -11421,7 +11487,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The permissions in force */
+            /** @description The current permissions */
             200: {
                 headers: {
                     [name: string]: unknown;
