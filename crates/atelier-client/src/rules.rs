@@ -177,7 +177,8 @@ mod tests {
     #[test]
     fn example_in_the_manual_is_valid() {
         let manual = include_str!("../../../docs/gate.md");
-        let text = manual.split("`~/.config/atelier/client.toml`:\n\n```toml\n").nth(1).unwrap();
+        let text = manual.split("`~/.config/atelier/client.toml` holds").nth(1).unwrap();
+        let text = text.split("```toml\n").nth(1).unwrap();
         let rules: ClientRules = toml::from_str(text.split("```").next().unwrap()).unwrap();
         Policy::builtin().check_restrictions(&rules.policy).unwrap();
         assert_eq!(rules.checked().unwrap().policy.deny, ["git push", "delete_file"]);

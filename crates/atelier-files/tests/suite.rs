@@ -636,10 +636,10 @@ async fn upload_does_not_overwrite_changes_of_a_crashed_run(backend: Backend, ob
         .collect();
     told.sort_unstable();
     let expected = [
+        ("changes.txt", "changes.agent-copy.txt"),
         ("gone.txt", "gone.agent-copy.txt"),
         ("moved.txt", "moved.agent-copy.txt"),
         ("notes", "notes.agent-copy"),
-        ("changes.txt", "changes.agent-copy.txt"),
     ];
     assert_eq!(told, expected);
     for (name, kept) in expected {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{Request, State};
 use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -195,7 +195,12 @@ impl<H: ServerHandler> Front<H> {
         let service = if in_session { &self.sessions } else { &self.requests };
         // A call is counted until the last byte of its answer is sent.
         let call = is_method(&body, "tools/call").then(|| self.calls.token());
-        let response = service.handle(request).await.map(|answer| {
+        let mut response = service.handle(request).await;
+        // Watching the frames hides the size of the answer, so it is announced here.
+        if let Some(size) = response.body().size_hint().exact() {
+            response.headers_mut().insert(CONTENT_LENGTH, size.into());
+        }
+        let response = response.map(|answer| {
             Body::new(answer.map_frame(move |frame| {
                 let _ = &call;
                 frame

@@ -122,9 +122,8 @@ impl Store {
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
                 let time = tx.time().await?;
-                let removed: u64 =
-                    on!(&mut tx.conn, |c| {
-                        sqlx::query(
+                let removed: u64 = on!(&mut tx.conn, |c| {
+                    sqlx::query(
                     "DELETE FROM clients WHERE id = $1 AND project_id = $2 AND ($3 OR lease_until \
                      <= $4)"
                 )
@@ -135,7 +134,7 @@ impl Store {
                 .execute(c)
                 .await
                 .map(|done| done.rows_affected())
-                    })?;
+                })?;
                 if removed == 0 {
                     return Err(Error::NotFound);
                 }

@@ -304,9 +304,8 @@ impl Store {
         let owned = owned.clone();
         self.write(owned.owner, move |tx| {
             Box::pin(async move {
-                let row: Option<(String,)> =
-                    on!(&mut tx.conn, |c| {
-                        sqlx::query_as(
+                let row: Option<(String,)> = on!(&mut tx.conn, |c| {
+                    sqlx::query_as(
                     "UPDATE grants SET withdrawn_at = $1 WHERE id = $2 AND project_id = $3 AND \
                      withdrawn_at IS NULL
                      RETURNING record"
@@ -316,7 +315,7 @@ impl Store {
                 .bind(owned.project.0)
                 .fetch_optional(c)
                 .await
-                    })?;
+                })?;
                 let mut grant: Grant = read_record(row.ok_or(Error::NotFound)?)?;
                 grant.withdrawn_at = Some(now());
                 tx.rows.audit.push((owned.project, audit));

@@ -202,12 +202,11 @@ fn commands_say_what_they_need() {
         (&["git", "log", "--no-pager"], "No rule knows the option \"no-pager\"."),
         (
             &["python", "-m", "compileall", "src"],
-            "It translates the project's Python files, and so tells whether they can be read.",
+            "It compiles the project's Python files, which shows syntax errors.",
         ),
         (
             &["python"],
-            "python runs a script of the workspace, or, where none is named, what comes from its \
-             input.",
+            "python runs a script of the workspace or, if none is named, its standard input.",
         ),
         (&["git", "log", "--", "k\n.env"], "k\\n.env: The file usually holds secrets."),
         (

@@ -89,12 +89,12 @@ impl<'c> Judge<'_, 'c> {
             Kind::Checkout => {
                 self.revision(text);
                 if names_files(text) {
-                    self.high("discards", "It throws uncommitted work away.");
+                    self.high("discards", "It discards uncommitted changes.");
                 }
             }
             Kind::Discard => {
                 self.path(text, Access::Write);
-                self.high("discards", "It throws uncommitted work away.");
+                self.high("discards", "It discards uncommitted changes.");
             }
             Kind::Refspec if text.starts_with('+') || text.starts_with(':') => {
                 self.high("refspec", "It overwrites or deletes a branch that others may use.");
